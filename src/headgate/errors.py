@@ -1,0 +1,108 @@
+"""The one error type of a node, with the fields of PostgreSQL's ErrorResponse and NoticeResponse.
+
+Every floor raises `PostgresError`; the server writes its fields to the wire, the log prints them as PostgreSQL does.
+What must hold: `message` starts in lower case, has no full stop and puts names in double quotes; `detail` and `hint`
+are sentences; causes are chained with ``raise … from``; row values and passwords appear only where PostgreSQL's own
+message has them (``Key (a)=(1) already exists.``).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+
+class Severity(enum.StrEnum):
+    """Severity of a message to a client or of a line in the log (manual, 20.8.2)."""
+
+    DEBUG = "DEBUG"
+    LOG = "LOG"
+    INFO = "INFO"
+    NOTICE = "NOTICE"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+    FATAL = "FATAL"
+    PANIC = "PANIC"
+
+
+@dataclass(eq=False)
+class PostgresError(Exception):
+    """An error with PostgreSQL's fields (manual, 55.8 Error and Notice Message Fields).
+
+    `position` counts characters of the statement's text from 1. `context` is one line per level, innermost first.
+    Instances can be pickled, so that a Spark task can raise them.
+    """
+
+    sqlstate: str
+    message: str
+    detail: str | None = None
+    hint: str | None = None
+    position: int | None = None
+    context: str | None = None
+    severity: Severity = Severity.ERROR
+    schema: str | None = None
+    table: str | None = None
+    column: str | None = None
+    datatype: str | None = None
+    constraint: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[type[PostgresError], tuple[object, ...]]:
+        return (
+            type(self),
+            (
+                self.sqlstate,
+                self.message,
+                self.detail,
+                self.hint,
+                self.position,
+                self.context,
+                self.severity,
+                self.schema,
+                self.table,
+                self.column,
+                self.datatype,
+                self.constraint,
+            ),
+        )
+
+    def within(self, context: str) -> PostgresError:
+        """Adds an outer line to the error's context and returns the error itself."""
+        self.context = context if self.context is None else f"{self.context}\n{context}"
+        return self
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A message that accompanies a command without failing it (NoticeResponse)."""
+
+    severity: Severity
+    sqlstate: str
+    message: str
+    detail: str | None = None
+    hint: str | None = None
+
+
+@dataclass
+class Notices:
+    """Collects what a running command has to say; the session sends them before the command's tag."""
+
+    said: list[Notice] = field(default_factory=list)
+
+    def notice(self, message: str, *, sqlstate: str = "00000", detail: str | None = None, hint: str | None = None) -> None:
+        """Says a NOTICE."""
+        self.said.append(Notice(Severity.NOTICE, sqlstate, message, detail, hint))
+
+    def warning(self, message: str, *, sqlstate: str = "01000", detail: str | None = None, hint: str | None = None) -> None:
+        """Says a WARNING."""
+        self.said.append(Notice(Severity.WARNING, sqlstate, message, detail, hint))
+
+
+def not_supported(message: str, *, detail: str | None = None, hint: str | None = None, position: int | None = None) -> PostgresError:
+    """An error 0A000: PostgreSQL has the feature and a node has not, or neither has."""
+    return PostgresError("0A000", message, detail=detail, hint=hint, position=position)
