@@ -1,0 +1,191 @@
+"""The course of the demonstration; `demo` is the command `headgate demo`.
+
+Order: start the servers (one after the other: a cold JVM takes both cores), fill, publish and subscribe link by link,
+run the live workload, wait until every link has confirmed the source's last change, compare all four contents.
+Exit code 0 only if everything agreed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from headgate.cli.demo import orders
+from headgate.cli.demo.display import Watch, connections, table
+from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
+from headgate.errors import PostgresError
+
+
+def wait(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
+    """Polls until the condition holds; raises 57014 naming what did not happen."""
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            raise PostgresError("57014", f"waited {seconds:.0f} s in vain: {what}", hint="The servers' logs tell why; --keep leaves them in place.")
+        time.sleep(0.2)
+
+
+def synced(server: DemoServer) -> bool:
+    """Whether the initial copy of every subscribed table has ended."""
+    with server.connect() as session:
+        row = session.execute("SELECT count(*), count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel").fetchone()
+        return bool(row and row[0] and row[0] == row[1])
+
+
+def caught_up(link: orders.Link) -> bool:
+    """Whether the link's subscriber has everything that its publisher has now."""
+    with link.publisher.connect() as session:
+        lsn = session.execute("SELECT pg_current_wal_lsn()").fetchone()
+        assert lsn is not None
+
+        def confirmed() -> bool:
+            row = session.execute(
+                "SELECT %s::pg_lsn <= replay_lsn FROM pg_stat_replication WHERE application_name = %s", (lsn[0], link.subscription)
+            ).fetchone()
+            return bool(row and row[0])
+
+        wait(confirmed, f'subscription "{link.subscription}" confirms {lsn[0]}')
+    return True
+
+
+class Demonstration:
+    """One run: its servers, its links and the folder they live in."""
+
+    def __init__(self, root: Path, console: Console, rows: int) -> None:
+        self.console, self.rows, self.root = console, rows, root
+        self.source = PostgreSQL("PostgreSQL", root / "postgresql", "shop")
+        self.a = DemoNode("node A", root / "node-a", "lake")
+        self.b = DemoNode("node B", root / "node-b", "lake")
+        self.end = DemoServerAlias(self.source, "PostgreSQL 2", "report")
+        self.servers: list[DemoServer] = [self.source, self.a, self.b, self.end]
+        self.links = [
+            orders.Link("orders_a", "orders_eu", self.source, self.a),
+            orders.Link("orders_b", "orders_large", self.a, self.b),
+            orders.Link("orders_end", "orders_all", self.b, self.end),
+        ]
+
+    def start(self, progress: Progress) -> None:
+        """Starts the servers and makes their databases and tables."""
+        task = progress.add_task("start", total=7)
+        for server in (self.source, self.a, self.b):
+            progress.update(task, description=f"starting {server.title}")
+            server.start()
+            server.create_database()
+            progress.advance(task)
+        self.end.create_database()
+        progress.update(task, description=f"filling orders with {self.rows:,} rows")
+        with self.source.connect() as session:
+            orders.create_source(session, self.rows)
+        progress.advance(task)
+        for server, publication in ((self.a, orders.PUBLISH_A), (self.b, orders.PUBLISH_B), (self.end, None)):
+            progress.update(task, description=f"creating orders on {server.title}")
+            with server.connect() as session:
+                orders.create_target(session, publication)
+            progress.advance(task)
+        progress.update(task, description="servers are ready")
+
+    def copy(self, progress: Progress) -> None:
+        """Subscribes link by link; a later link starts when the one before it has its initial copy."""
+        task = progress.add_task("copy", total=len(self.links))
+        for link in self.links:
+            progress.update(task, description=f"initial copy: {link.publisher.title} → {link.subscriber.title}")
+            orders.subscribe(link)
+            wait(lambda server=link.subscriber: synced(server), f"initial copy to {link.subscriber.title}")  # type: ignore[misc]
+            progress.advance(task)
+        progress.update(task, description="initial copies are done")
+
+    def live(self, seconds: float) -> None:
+        """Runs the workload while the table shows rows and lag."""
+        takes = ["everything", "WHERE (region = 'eu'), 6 of 7 columns", "WHERE (amount >= 100)", "all of node B"]
+        incoming = [None, *self.links]
+        watches = [Watch(server, text, link) for server, text, link in zip(self.servers, takes, incoming, strict=True)]
+        done: Counter[str] = Counter()
+        shown = 0.0
+        try:
+            with self.source.connect() as session, Live(table(watches, done), console=self.console, auto_refresh=False) as live:
+                for kind in orders.workload(session, self.rows, seconds):
+                    done[kind] += 1
+                    time.sleep(0.01)  # some hundred transactions a second at most: this is a demonstration, not a benchmark
+                    if time.monotonic() - shown > 1:
+                        live.update(table(watches, done), refresh=True)
+                        shown = time.monotonic()
+                for link in self.links:
+                    caught_up(link)
+                live.update(table(watches, done), refresh=True)
+        finally:
+            for watch in watches:
+                watch.close()
+
+    def agree(self) -> bool:
+        """Compares every server's rows with what the filters let through from the source; says so line by line."""
+        everything = True
+        for name, server in (("A", self.a), ("B", self.b), ("end", self.end)):
+            expected, seen = orders.contents(self.source, orders.EXPECTED[name]), orders.contents(server)
+            same = expected == seen
+            everything &= same
+            mark = "[green]✓[/green]" if same else "[red]✗[/red]"
+            detail = "" if same else f": {len(expected - seen):,} rows missing, {len(seen - expected):,} too many"
+            self.console.print(f"{mark} {server.title}: {len(seen):,} rows, {'equal to' if same else 'not'} what the filters let through{detail}")
+        return everything
+
+    def stop(self) -> None:
+        """Stops every server, the last of the chain first."""
+        for server in (self.b, self.a, self.source):
+            server.stop()
+
+
+class DemoServerAlias(DemoServer):
+    """A further database of a server that already runs."""
+
+    def __init__(self, server: DemoServer, title: str, database: str) -> None:
+        super().__init__(title, server.root, database, server.port)
+
+    def start(self) -> None:
+        """The server runs already."""
+
+    def stop(self) -> None:
+        """The server is stopped under its first name."""
+
+
+def demo(*, keep: bool, rows: int, seconds: float) -> int:
+    """Runs the demonstration; returns the exit code."""
+    console = Console()
+    root = Path(tempfile.mkdtemp(prefix="headgate-demo-"))
+    root.chmod(0o755)
+    began = time.monotonic()
+    run = Demonstration(root, console, rows)
+    agreed = False
+    console.print("[bold]headgate[/bold]: PostgreSQL → node A → node B → PostgreSQL, one filtered table\n")
+    try:
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console) as progress:
+            run.start(progress)
+            run.copy(progress)
+        run.live(seconds)
+        agreed = run.agree()
+        console.print(f"\n{'Everything agreed' if agreed else '[red]The contents differ[/red]'} after {time.monotonic() - began:.0f} s.")
+        connections(console, run.servers, keep)
+        if keep:
+            console.print(f"Stop them: headgate stop -D {run.b.data}; headgate stop -D {run.a.data}; pg_ctl -D {run.source.data} stop")
+    except PostgresError as error:
+        console.print(f"[red]ERROR[/red]:  {error.message}")
+        for label, text in (("DETAIL", error.detail), ("HINT", error.hint)):
+            if text:
+                console.print(f"{label}:  {text}")
+        console.print(f"Logs: {', '.join(str(server.logfile) for server in (run.source, run.a, run.b))}")
+        keep = keep or any(server.logfile.exists() for server in run.servers)
+        run.stop()
+        return 1
+    finally:
+        if not keep:
+            run.stop()
+            shutil.rmtree(root, ignore_errors=True)
+    return 0 if agreed else 1

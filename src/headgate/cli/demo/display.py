@@ -1,0 +1,72 @@
+"""What a person sees of the demonstration: steps with their time, and a live table of rows and lag on each server.
+
+Called by `course`. Numbers come from the servers' own views (pg_stat_replication on the publishing side of each link).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psycopg
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+
+from headgate.cli.demo.orders import Link
+from headgate.cli.demo.servers import DemoServer
+
+
+@dataclass
+class Watch:
+    """A session that looks at one server again and again."""
+
+    server: DemoServer
+    filter: str
+    incoming: Link | None
+
+    def __post_init__(self) -> None:
+        self.session = self.server.connect()
+        self.upstream = self.incoming.publisher.connect() if self.incoming else None
+
+    def close(self) -> None:
+        """Ends the sessions."""
+        self.session.close()
+        if self.upstream:
+            self.upstream.close()
+
+    def rows(self) -> int:
+        """How many rows the table has here."""
+        row = self.session.execute("SELECT count(*) FROM orders").fetchone()
+        return int(row[0]) if row else 0
+
+    def lag(self) -> tuple[str, str]:
+        """State of the link that feeds this server and how many bytes of the publisher's log it has yet to confirm."""
+        if self.incoming is None or self.upstream is None:
+            return "source", ""
+        row = self.upstream.execute(
+            "SELECT state, pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::bigint FROM pg_stat_replication WHERE application_name = %s",
+            (self.incoming.subscription,),
+        ).fetchone()
+        return (str(row[0]), f"{max(int(row[1] or 0), 0):,}") if row else ("not connected", "")
+
+
+def table(watches: list[Watch], done: dict[str, int]) -> Table:
+    """The live table: one line a server."""
+    shown = Table(title="orders, live", expand=False)
+    for name, justify in (("server", "left"), ("takes", "left"), ("rows", "right"), ("link", "left"), ("lag, bytes", "right")):
+        shown.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for watch in watches:
+        try:
+            rows, (state, behind) = f"{watch.rows():,}", watch.lag()
+        except psycopg.Error as error:  # a line of the display may be late; the comparison at the end may not
+            rows, state, behind = "?", type(error).__name__, ""
+        shown.add_row(watch.server.title, watch.filter, rows, state, behind)
+    if done:
+        shown.caption = "transactions on the source: " + ", ".join(f"{count} {kind}" for kind, count in sorted(done.items()))
+    return shown
+
+
+def connections(console: Console, servers: list[DemoServer], running: bool) -> None:
+    """Prints how to connect with psql to each server."""
+    lines = "\n".join(f"{server.title:<12} [bold]{server.psql()}[/bold]" for server in servers)
+    console.print(Panel(lines, title="still running" if running else "while it ran (make demo KEEP=1 leaves them running)", expand=False))

@@ -1,0 +1,149 @@
+"""The servers of the demonstration: a throw-away PostgreSQL 15 and two nodes, each in a folder of its own.
+
+Called by `course`. Every server is driven as a person would drive it: PostgreSQL by initdb and pg_ctl (as the user
+postgres when the caller is root, which PostgreSQL refuses), a node by the headgate command. `stop` leaves no process.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+from headgate.errors import PostgresError
+
+MAJOR = "15"
+SETTINGS = {"wal_level": "logical", "wal_retrieve_retry_interval": "500ms", "timezone": "'UTC'"}
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def postgresql_programs() -> Path:
+    """The folder with PostgreSQL 15's initdb and pg_ctl; raises 58P01 with what to install where there is none."""
+    candidates = [Path(f"/usr/lib/postgresql/{MAJOR}/bin")]
+    found = shutil.which("pg_ctl")
+    if found:
+        candidates.append(Path(found).resolve().parent)
+    for folder in candidates:
+        if (folder / "initdb").exists():
+            return folder
+    raise PostgresError(
+        "58P01", f"could not find PostgreSQL {MAJOR}", hint=f"Install it (on Debian: apt-get install postgresql-{MAJOR}), or run make setup."
+    )
+
+
+def run(*words: str, timeout: float = 180) -> None:
+    """Runs a program to its end; raises 58000 with what it said when it fails."""
+    done = subprocess.run(words, text=True, capture_output=True, timeout=timeout, check=False)
+    if done.returncode:
+        raise PostgresError("58000", f'"{Path(words[0]).name}" failed with exit code {done.returncode}', detail=(done.stderr or done.stdout).strip())
+
+
+@dataclass
+class DemoServer:
+    """One server of the chain: `title` is what the display calls it."""
+
+    title: str
+    root: Path
+    database: str
+    port: int = field(default_factory=free_port)
+
+    @property
+    def data(self) -> Path:
+        """The data directory."""
+        return self.root / "data"
+
+    @property
+    def logfile(self) -> Path:
+        """The server's log."""
+        return self.root / "server.log"
+
+    @property
+    def conninfo(self) -> str:
+        """The connection string that a subscriber of this server uses."""
+        return f"host=127.0.0.1 port={self.port} user=postgres dbname={self.database}"
+
+    def start(self) -> None:
+        """Creates the data directory if there is none, starts the server and waits until it accepts connections."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Stops the server if it runs."""
+        raise NotImplementedError
+
+    def connect(self) -> psycopg.Connection:
+        """A session with the server's database that commits every statement."""
+        return psycopg.connect(self.conninfo, autocommit=True, connect_timeout=30)
+
+    def create_database(self) -> None:
+        """Makes the database of the demonstration."""
+        with psycopg.connect(f"host=127.0.0.1 port={self.port} user=postgres dbname=postgres", autocommit=True) as session:
+            session.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(self.database)))
+
+    def psql(self) -> str:
+        """What a person types to look at it."""
+        return f"psql -h 127.0.0.1 -p {self.port} -U postgres {self.database}"
+
+    def write_settings(self, file: str, **more: str) -> None:
+        """Appends the demonstration's settings to the server's configuration file."""
+        lines = {**SETTINGS, "port": str(self.port), "listen_addresses": "'127.0.0.1'", **more}
+        with (self.data / file).open("a") as conf:
+            conf.writelines(f"{name} = {value}\n" for name, value in lines.items())
+
+
+class PostgreSQL(DemoServer):
+    """A real PostgreSQL 15, owned by the user postgres when the demonstration is run by root."""
+
+    def _as_owner(self, *words: str) -> None:
+        if os.geteuid() == 0:
+            run("runuser", "-u", "postgres", "--", *words)
+        else:
+            run(*words)
+
+    def start(self) -> None:
+        programs = postgresql_programs()
+        if not self.data.exists():
+            self.root.mkdir(parents=True, exist_ok=True)
+            if os.geteuid() == 0:
+                owner = pwd.getpwnam("postgres")
+                os.chown(self.root, owner.pw_uid, owner.pw_gid)
+            self._as_owner(str(programs / "initdb"), "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
+            self.write_settings("postgresql.conf", unix_socket_directories=f"'{self.root}'", fsync="off")
+        self._as_owner(str(programs / "pg_ctl"), "-D", str(self.data), "-l", str(self.logfile), "-w", "start")
+
+    def stop(self) -> None:
+        if (self.data / "postmaster.pid").exists():
+            self._as_owner(str(postgresql_programs() / "pg_ctl"), "-D", str(self.data), "-m", "fast", "-w", "stop")
+
+
+class DemoNode(DemoServer):
+    """A headgate node."""
+
+    @staticmethod
+    def _headgate(*words: str) -> None:
+        run(sys.executable, "-m", "headgate.cli.main", *words)
+
+    def start(self) -> None:
+        if not self.data.exists():
+            self.root.mkdir(parents=True, exist_ok=True)
+            self._headgate("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust")
+            self.write_settings("headgate.conf")
+        self._headgate("start", "-D", str(self.data), "-l", str(self.logfile))
+
+    def stop(self) -> None:
+        if (self.data / "headgate.pid").exists():
+            self._headgate("stop", "-D", str(self.data), "-m", "fast")
