@@ -29,7 +29,9 @@ def wait(condition: Callable[[], bool], what: str, seconds: float = 120) -> None
     until = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > until:
-            raise PostgresError("57014", f"waited {seconds:.0f} s in vain: {what}", hint="The servers' logs tell why; --keep leaves them in place.")
+            raise PostgresError(
+                "57014", f"waited {seconds:.0f} s in vain: {what}", hint="The servers' logs tell why; --keep leaves them in place."
+            )
         time.sleep(0.2)
 
 
@@ -133,7 +135,9 @@ class Demonstration:
             everything &= same
             mark = "[green]✓[/green]" if same else "[red]✗[/red]"
             detail = "" if same else f": {len(expected - seen):,} rows missing, {len(seen - expected):,} too many"
-            self.console.print(f"{mark} {server.title}: {len(seen):,} rows, {'equal to' if same else 'not'} what the filters let through{detail}")
+            self.console.print(
+                f"{mark} {server.title}: {len(seen):,} rows, {'equal to' if same else 'not'} what the filters let through{detail}"
+            )
         return everything
 
     def stop(self) -> None:

@@ -42,7 +42,9 @@ def postgresql_programs() -> Path:
         if (folder / "initdb").exists():
             return folder
     raise PostgresError(
-        "58P01", f"could not find PostgreSQL {MAJOR}", hint=f"Install it (on Debian: apt-get install postgresql-{MAJOR}), or run make setup."
+        "58P01",
+        f"could not find PostgreSQL {MAJOR}",
+        hint=f"Install it (on Debian: apt-get install postgresql-{MAJOR}), or run make setup.",
     )
 
 
@@ -50,7 +52,9 @@ def run(*words: str, timeout: float = 180) -> None:
     """Runs a program to its end; raises 58000 with what it said when it fails."""
     done = subprocess.run(words, text=True, capture_output=True, timeout=timeout, check=False)
     if done.returncode:
-        raise PostgresError("58000", f'"{Path(words[0]).name}" failed with exit code {done.returncode}', detail=(done.stderr or done.stdout).strip())
+        raise PostgresError(
+            "58000", f'"{Path(words[0]).name}" failed with exit code {done.returncode}', detail=(done.stderr or done.stdout).strip()
+        )
 
 
 @dataclass
@@ -121,7 +125,9 @@ class PostgreSQL(DemoServer):
             if os.geteuid() == 0:
                 owner = pwd.getpwnam("postgres")
                 os.chown(self.root, owner.pw_uid, owner.pw_gid)
-            self._as_owner(str(programs / "initdb"), "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
+            self._as_owner(
+                str(programs / "initdb"), "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"
+            )
             self.write_settings("postgresql.conf", unix_socket_directories=f"'{self.root}'", fsync="off")
         self._as_owner(str(programs / "pg_ctl"), "-D", str(self.data), "-l", str(self.logfile), "-w", "start")
 

@@ -1,0 +1,147 @@
+"""`python -m bench`: measures a node beside native PostgreSQL in one run and prints ratios of medians.
+
+Servers: two PostgreSQL clusters and one node, all started here, all on this machine. Every measurement alternates
+native and node, `--runs` times. The figures that are kept stand in bench/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import replication
+from bench.memory import Peak
+from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
+
+T = TypeVar("T")
+console = Console()
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The value below which that share lies."""
+    ordered = sorted(values)
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
+
+
+class Report:
+    """Collects rows of (what, native, node, ratio, wanted)."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, object]] = []
+
+    def rate(self, what: str, count: int, native: list[float], node: list[float], wanted: float) -> None:
+        """Rows per second of both, from seconds."""
+        fast, ours = count / statistics.median(native), count / statistics.median(node)
+        self.rows.append(
+            {"what": what, "native": f"{fast:,.0f}/s", "node": f"{ours:,.0f}/s", "ratio": round(ours / fast, 3), "wanted": wanted}
+        )
+        console.print(self.rows[-1])
+
+    def value(self, what: str, node: str, wanted: str) -> None:
+        """A figure that has no native counterpart."""
+        self.rows.append({"what": what, "native": "", "node": node, "ratio": "", "wanted": wanted})
+        console.print(self.rows[-1])
+
+    def print(self) -> None:
+        """The table for a person."""
+        table = Table(title="headgate beside native PostgreSQL, medians")
+        for name in ("what", "native", "node", "ratio", "wanted"):
+            table.add_column(name)
+        for row in self.rows:
+            table.add_row(*(str(value) for value in row.values()))
+        console.print(table)
+
+
+def alternate(runs: int, native: Callable[[], T], node: Callable[[], T]) -> tuple[list[T], list[T]]:
+    """Runs both in turn, so that what else the machine does falls on both."""
+    pairs = [(native(), node()) for _ in range(runs)]
+    return [first for first, _ in pairs], [second for _, second in pairs]
+
+
+def measure(report: Report, options: argparse.Namespace, source: DemoServer, native: DemoServer, node: DemoServer) -> None:
+    """All measurements that were asked for."""
+    scale, runs, only = options.scale, options.runs, options.only.split(",")
+    rows = int(2_000_000 * scale)
+    inserts, updates, deletes = int(500_000 * scale), int(300_000 * scale), int(200_000 * scale)
+    if "copy" in only:
+        times = alternate(
+            runs, lambda: replication.copy_seconds(source, native, rows), lambda: replication.copy_seconds(source, node, rows)
+        )
+        report.rate(f"initial copy of {rows:,} rows, PostgreSQL → node", rows, *times, wanted=1 / 4)
+    if "stream" in only:
+        sizes = (inserts, updates, deletes)
+        first, second = alternate(
+            runs, lambda: replication.stream_seconds(source, native, *sizes), lambda: replication.stream_seconds(source, node, *sizes)
+        )
+        report.rate(f"catch-up of {inserts:,} inserts", inserts, [t[0] for t in first], [t[0] for t in second], 1 / 4)
+        report.rate(
+            f"catch-up of {updates:,} updates and {deletes:,} deletes",
+            updates + deletes,
+            [t[1] for t in first],
+            [t[1] for t in second],
+            1 / 6,
+        )
+    if "publish" in only:
+        times = alternate(
+            runs, lambda: replication.copy_seconds(source, native, inserts), lambda: replication.copy_seconds(node, native, inserts)
+        )
+        report.rate(f"initial copy of {inserts:,} rows, node → PostgreSQL", inserts, *times, wanted=1 / 10)
+        few = (inserts // 5, updates // 5, deletes // 5)
+        first, second = alternate(
+            runs, lambda: replication.stream_seconds(source, native, *few), lambda: replication.stream_seconds(node, native, *few)
+        )
+        report.rate(f"stream of {few[0]:,} inserts, node → PostgreSQL", few[0], [t[0] for t in first], [t[0] for t in second], 1 / 6)
+        report.rate(
+            "stream of updates and deletes, node → PostgreSQL", few[1] + few[2], [t[1] for t in first], [t[1] for t in second], 1 / 6
+        )
+    if "latency" in only:
+        for rate, seconds in ((1, 30.0), (100, 15.0)):
+            ms = replication.latency(source, node, rate, seconds)
+            figures = ", ".join(f"p{int(share * 100)} {percentile(ms, share) / 1000:.2f} s" for share in (0.5, 0.95, 0.99))
+            report.value(f"commit to visible at {rate}/s", figures, "p50 < 2.5 s")
+
+
+def main() -> int:
+    """Starts the servers, measures, prints, stops the servers."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--runs", type=int, default=3, help="runs of each measurement, of which the median counts")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the full number of rows")
+    parser.add_argument("--only", default="copy,stream,publish,latency", help="which measurements, comma-separated")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    options = parser.parse_args()
+    report = Report()
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        source = PostgreSQL("source", root / "source", "postgres")
+        native = PostgreSQL("native", root / "native", "postgres")
+        node = DemoNode("node", root / "node", "postgres")
+        servers: list[DemoServer] = [source, native, node]
+        try:
+            for server in servers:
+                console.print(f"starting {server.title}")
+                server.start()
+            pid = int((node.data / "headgate.pid").read_text().splitlines()[0])
+            with Peak(pid) as peak:
+                measure(report, options, source, native, node)
+            report.value("peak memory of the node", f"{peak.bytes / 2**30:.2f} GiB", "2.5 GiB")
+        finally:
+            for server in servers:
+                server.stop()
+    report.print()
+    if options.json:
+        options.json.write_text(json.dumps(report.rows, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""The measurements: copy, catch-up and latency of one subscription, whichever kind of server stands at either end.
+
+Each function takes a publisher and a subscriber that run, makes databases of its own and gives seconds (or, for
+latency, milliseconds). The subscriber has "arrived" when the publisher's pg_stat_replication shows that it confirmed
+the position as flushed: on a node that means durable in Delta and visible.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psycopg
+
+from headgate.cli.demo.servers import DemoServer
+
+ACCOUNTS = "CREATE TABLE accounts (aid int PRIMARY KEY, bid int, abalance int, filler char(84))"
+NUMBERS = itertools.count(1)
+
+
+@dataclass
+class Side:
+    """A database on one of the servers."""
+
+    server: DemoServer
+    database: str
+
+    @property
+    def conninfo(self) -> str:
+        """Connection string of the database."""
+        return f"host=127.0.0.1 port={self.server.port} user=postgres dbname={self.database}"
+
+    def execute(self, statement: str) -> list[tuple[object, ...]]:
+        """Runs one statement, gives its rows."""
+        with psycopg.connect(self.conninfo, autocommit=True) as session:
+            cursor = session.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+
+@contextmanager
+def pair(publisher: DemoServer, subscriber: DemoServer) -> Iterator[tuple[Side, Side, str]]:
+    """Two new databases and a name for their subscription; all dropped at the end."""
+    number = next(NUMBERS)
+    sides = []
+    for role, server in (("pub", publisher), ("sub", subscriber)):
+        Side(server, "postgres").execute(f"CREATE DATABASE bench_{role}_{number}")
+        sides.append(Side(server, f"bench_{role}_{number}"))
+    pub, sub = sides
+    name = f"bench_{number}"
+    try:
+        yield pub, sub, name
+    finally:
+        if sub.execute("SELECT 1 FROM pg_subscription WHERE subname = '" + name + "'"):
+            sub.execute(f"DROP SUBSCRIPTION {name}")
+        for side in (sub, pub):
+            Side(side.server, "postgres").execute(f"DROP DATABASE {side.database} WITH (FORCE)")
+
+
+def fill(pub: Side, rows: int, first: int = 1, step: int = 100_000) -> None:
+    """Inserts rows of the pgbench_accounts shape, some per transaction."""
+    with psycopg.connect(pub.conninfo, autocommit=True) as session:
+        for start in range(first, first + rows, step):
+            end = min(start + step, first + rows) - 1
+            session.execute(f"INSERT INTO accounts SELECT g, g % 100, 0, 'filler' FROM generate_series({start}, {end}) g".encode())
+
+
+def subscribe(pub: Side, sub: Side, name: str, options: str = "") -> None:
+    """CREATE SUBSCRIPTION to publication p."""
+    sub.execute(f"CREATE SUBSCRIPTION {name} CONNECTION '{pub.conninfo}' PUBLICATION p {options}")
+
+
+def wait_synced(sub: Side) -> None:
+    """Until every table is ready."""
+    with psycopg.connect(sub.conninfo, autocommit=True) as session:
+        while True:
+            row = session.execute("SELECT count(*), count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel").fetchone()
+            if row and row[0] and row[0] == row[1]:
+                return
+            time.sleep(0.05)
+
+
+def wait_flushed(pub: Side, name: str) -> None:
+    """Until the subscriber has confirmed the publisher's present position."""
+    with psycopg.connect(pub.conninfo, autocommit=True) as session:
+        target = session.execute("SELECT pg_current_wal_lsn()").fetchone()
+        assert target
+        query = "SELECT %s::pg_lsn <= flush_lsn FROM pg_stat_replication WHERE application_name = %s"
+        while not (row := session.execute(query, (target[0], name)).fetchone()) or not row[0]:
+            time.sleep(0.02)
+
+
+def prepare(pub: Side, sub: Side) -> None:
+    """The table on both sides and its publication."""
+    pub.execute(ACCOUNTS)
+    sub.execute(ACCOUNTS)
+    pub.execute("CREATE PUBLICATION p FOR TABLE accounts")
+
+
+def copy_seconds(publisher: DemoServer, subscriber: DemoServer, rows: int) -> float:
+    """CREATE SUBSCRIPTION on a filled table until its state is r."""
+    with pair(publisher, subscriber) as (pub, sub, name):
+        prepare(pub, sub)
+        fill(pub, rows, step=1_000_000)
+        began = time.perf_counter()
+        subscribe(pub, sub, name)
+        wait_synced(sub)
+        return time.perf_counter() - began
+
+
+def stream_seconds(publisher: DemoServer, subscriber: DemoServer, inserts: int, updates: int, deletes: int) -> tuple[float, float]:
+    """Catching up what was written while the subscription was disabled: inserts, then updates with deletes."""
+    with pair(publisher, subscriber) as (pub, sub, name):
+        prepare(pub, sub)
+        subscribe(pub, sub, name)
+        wait_synced(sub)
+        seconds = []
+        for write in (lambda: fill(pub, inserts, step=1000), lambda: change(pub, updates, deletes)):
+            sub.execute(f"ALTER SUBSCRIPTION {name} DISABLE")
+            while pub.execute(f"SELECT 1 FROM pg_stat_replication WHERE application_name = '{name}'"):
+                time.sleep(0.05)
+            write()
+            began = time.perf_counter()
+            sub.execute(f"ALTER SUBSCRIPTION {name} ENABLE")
+            wait_flushed(pub, name)
+            seconds.append(time.perf_counter() - began)
+        assert sub.execute("SELECT count(*), sum(abalance) FROM accounts") == pub.execute("SELECT count(*), sum(abalance) FROM accounts")
+        return seconds[0], seconds[1]
+
+
+def change(pub: Side, updates: int, deletes: int, step: int = 1000) -> None:
+    """Updates the first keys and deletes the ones behind them, some per transaction."""
+    with psycopg.connect(pub.conninfo, autocommit=True) as session:
+        for start in range(1, updates + 1, step):
+            session.execute(f"UPDATE accounts SET abalance = aid WHERE aid BETWEEN {start} AND {min(start + step - 1, updates)}".encode())
+        for start in range(updates + 1, updates + deletes + 1, step):
+            session.execute(f"DELETE FROM accounts WHERE aid BETWEEN {start} AND {min(start + step - 1, updates + deletes)}".encode())
+
+
+def latency(publisher: DemoServer, subscriber: DemoServer, rate: int, seconds: float, rows: int = 100_000) -> list[float]:
+    """Milliseconds from COMMIT on the publisher to the confirmed flush, one per transaction, single-row inserts and updates in turn."""
+    with pair(publisher, subscriber) as (pub, sub, name):
+        prepare(pub, sub)
+        fill(pub, rows)
+        subscribe(pub, sub, name)
+        wait_synced(sub)
+        wait_flushed(pub, name)
+        seen: list[tuple[int, float]] = []  # flushed position, when
+        stop = threading.Event()
+        poller = threading.Thread(target=poll, args=(pub, name, seen, stop), daemon=True)
+        poller.start()
+        commits = write_at_rate(pub, rate, seconds, rows)
+        wait_flushed(pub, name)
+        time.sleep(0.1)
+        stop.set()
+        poller.join()
+        positions = [position for position, _ in seen]
+        return [(seen[bisect.bisect_left(positions, lsn)][1] - when) * 1000 for lsn, when in commits]
+
+
+def write_at_rate(pub: Side, rate: int, seconds: float, rows: int) -> list[tuple[int, float]]:
+    """Single-row transactions at the rate; gives position and time of each commit."""
+    commits = []
+    with psycopg.connect(pub.conninfo, autocommit=True) as session:
+        began = time.perf_counter()
+        for number in range(int(rate * seconds)):
+            time.sleep(max(0.0, began + number / rate - time.perf_counter()))
+            if number % 2:
+                session.execute("UPDATE accounts SET abalance = abalance + 1 WHERE aid = %s", (1 + number * 7919 % rows,))
+            else:
+                session.execute("INSERT INTO accounts VALUES (%s, 1, 1, 'new')", (rows + 1 + number,))
+            when = time.perf_counter()
+            commits.append((position(session, "SELECT pg_current_wal_lsn() - '0/0'"), when))
+    return commits
+
+
+def poll(pub: Side, name: str, seen: list[tuple[int, float]], stop: threading.Event) -> None:
+    """Notes when the confirmed position moves."""
+    with psycopg.connect(pub.conninfo, autocommit=True) as session:
+        while not stop.is_set():
+            flushed = position(session, f"SELECT flush_lsn - '0/0' FROM pg_stat_replication WHERE application_name = '{name}'")
+            if not seen or flushed > seen[-1][0]:
+                seen.append((flushed, time.perf_counter()))
+            time.sleep(0.005)
+
+
+def position(session: psycopg.Connection, query: str) -> int:
+    """The number that the query gives, 0 without a row."""
+    row = session.execute(query.encode()).fetchone()
+    return int(row[0]) if row and row[0] is not None else 0
