@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 
 def tree(root: int) -> list[int]:
@@ -49,7 +50,7 @@ class Peak:
         while not self._stop.wait(0.5):
             self.bytes = max(self.bytes, sum(resident(pid) for pid in tree(self.pid)))
 
-    def __enter__(self) -> Peak:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
