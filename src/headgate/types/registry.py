@@ -1,0 +1,261 @@
+"""The types a node knows: PostgreSQL 15's built-in rows of pg_type, looked up by oid and by name, and printed by name.
+
+Used by every floor above. The rows come from ``pg_type.csv``, which tools/dump_types.py writes from a real server.
+User types (enums) are not kept here: a catalog makes a `TypeRegistry` of its own with `TypeRegistry.extended`, and hands
+it to the functions that take a `registry`; the module's functions work on the built-in types alone.
+
+What must hold: a registry never changes after it is made, so that threads and Spark tasks can share one.
+"""
+
+from __future__ import annotations
+
+import csv
+import enum
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import resources
+
+from headgate.errors import PostgresError
+from headgate.types import typmod as modifiers
+
+BOOL = 16
+BYTEA = 17
+CHAR = 18
+NAME = 19
+INT8 = 20
+INT2 = 21
+INT2VECTOR = 22
+INT4 = 23
+REGPROC = 24
+TEXT = 25
+OID = 26
+TID = 27
+XID = 28
+CID = 29
+OIDVECTOR = 30
+JSON = 114
+XML = 142
+PG_NODE_TREE = 194
+CIDR = 650
+FLOAT4 = 700
+FLOAT8 = 701
+UNKNOWN = 705
+MACADDR8 = 774
+MONEY = 790
+MACADDR = 829
+INET = 869
+BPCHAR = 1042
+VARCHAR = 1043
+DATE = 1082
+TIME = 1083
+TIMESTAMP = 1114
+TIMESTAMPTZ = 1184
+INTERVAL = 1186
+TIMETZ = 1266
+BIT = 1560
+VARBIT = 1562
+NUMERIC = 1700
+REFCURSOR = 1790
+RECORD = 2249
+CSTRING = 2275
+ANY = 2276
+ANYARRAY = 2277
+VOID = 2278
+TRIGGER = 2279
+ANYELEMENT = 2283
+UUID = 2950
+PG_LSN = 3220
+ANYENUM = 3500
+JSONB = 3802
+REGCLASS = 2205
+REGTYPE = 2206
+REGROLE = 4096
+REGNAMESPACE = 4089
+XID8 = 5069
+BOOL_ARRAY = 1000
+BYTEA_ARRAY = 1001
+CHAR_ARRAY = 1002
+NAME_ARRAY = 1003
+INT2_ARRAY = 1005
+INT4_ARRAY = 1007
+TEXT_ARRAY = 1009
+BPCHAR_ARRAY = 1014
+VARCHAR_ARRAY = 1015
+INT8_ARRAY = 1016
+FLOAT4_ARRAY = 1021
+FLOAT8_ARRAY = 1022
+OID_ARRAY = 1028
+TIMESTAMP_ARRAY = 1115
+DATE_ARRAY = 1182
+TIMESTAMPTZ_ARRAY = 1185
+NUMERIC_ARRAY = 1231
+
+_SPELLINGS = {
+    "int": "int4", "integer": "int4", "bigint": "int8", "smallint": "int2", "boolean": "bool", "real": "float4",
+    "double precision": "float8", "float": "float8", "decimal": "numeric", "dec": "numeric", "character varying": "varchar",
+    "char varying": "varchar", "character": "bpchar", "national character varying": "varchar", "bit varying": "varbit",
+    "timestamp with time zone": "timestamptz", "timestamp without time zone": "timestamp",
+    "time with time zone": "timetz", "time without time zone": "time",
+}  # fmt: skip
+"""The grammar's own names of types (manual, table 8.1). ``char`` alone means bpchar in SQL; ``"char"`` is the type of one byte."""
+
+
+class Kind(enum.StrEnum):
+    """pg_type.typtype."""
+
+    BASE = "b"
+    COMPOSITE = "c"
+    DOMAIN = "d"
+    ENUM = "e"
+    PSEUDO = "p"
+    RANGE = "r"
+    MULTIRANGE = "m"
+
+
+@dataclass(frozen=True)
+class PgType:
+    """One row of pg_type.
+
+    `array` is the oid of the array type over this one, `element` of the type this one is an array of (0: none; also set for
+    the vectors, whose `is_array` is false). `length` is typlen: bytes, -1 variable, -2 a C string. `labels` are an enum's.
+    `plain` and `unmodified` are format_type(oid, NULL) and format_type(oid, -1).
+    """
+
+    oid: int
+    name: str
+    schema: str
+    kind: Kind
+    category: str
+    preferred: bool
+    length: int
+    by_value: bool
+    delimiter: str
+    element: int
+    array: int
+    base: int
+    base_typmod: int
+    collation: int
+    relation: int
+    has_typmod: bool
+    plain: str
+    unmodified: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def is_array(self) -> bool:
+        """Whether this is a true array type (not int2vector, oidvector, name, point, …, which can be subscripted too)."""
+        return self.category == "A" and self.length == -1 and self.element != 0
+
+
+class TypeRegistry:
+    """Types by oid and by (schema, name)."""
+
+    def __init__(self, types: Iterable[PgType]) -> None:
+        self._by_oid = {each.oid: each for each in types}
+        self._by_name = {(each.schema, each.name): each for each in self._by_oid.values()}
+
+    def extended(self, types: Iterable[PgType]) -> TypeRegistry:
+        """A registry that also knows `types`: how a catalog registers its enums and their arrays."""
+        return TypeRegistry([*self._by_oid.values(), *types])
+
+    def find(self, oid: int) -> PgType | None:
+        """The type with this oid, or None."""
+        return self._by_oid.get(oid)
+
+    def by_oid(self, oid: int) -> PgType:
+        """The type with this oid; 42704 if there is none."""
+        found = self._by_oid.get(oid)
+        if found is None:
+            raise PostgresError("42704", f"type with OID {oid} does not exist")
+        return found
+
+    def find_name(self, name: str, schema: str | None = None) -> PgType | None:
+        """The type of this name, catalog name or SQL spelling (``integer``, ``text[]``); without a schema pg_catalog first, then any."""
+        if name.endswith("[]"):
+            element = self.find_name(name.removesuffix("[]").rstrip(), schema)
+            return None if element is None else self._by_oid.get(element.oid if element.is_array else element.array)
+        if schema is not None:
+            return self._by_name.get((schema, name))
+        lowered = " ".join(name.lower().split())
+        found = self._by_name.get(("pg_catalog", _SPELLINGS.get(lowered, name)))
+        return found or next((each for (_, known), each in self._by_name.items() if known == name), None)
+
+    def by_name(self, name: str, schema: str | None = None) -> PgType:
+        """As `find_name`; 42704 if there is none."""
+        found = self.find_name(name, schema)
+        if found is None:
+            shown = name if schema is None else f"{schema}.{name}"
+            raise PostgresError("42704", f'type "{shown}" does not exist')
+        return found
+
+    def format_type(self, oid: int, typmod: int | None = None) -> str:
+        """PostgreSQL's format_type(oid, typmod); None means SQL's NULL. ``???`` for an oid that is not known, ``-`` for 0."""
+        if oid == 0:
+            return "-"
+        found = self._by_oid.get(oid)
+        if found is None:
+            return "???"
+        if typmod is None:
+            return found.plain
+        element = self._by_oid.get(found.element) if found.is_array else found
+        if typmod < 0 or element is None or not element.has_typmod:
+            return found.unmodified
+        text = modifiers.print_type(element.oid, typmod)
+        return text + "[]" if found.is_array else text
+
+
+@functools.cache
+def builtin() -> TypeRegistry:
+    """The registry of the built-in types."""
+    return TypeRegistry(_read_rows())
+
+
+def by_oid(oid: int) -> PgType:
+    """The built-in type with this oid; 42704 if there is none."""
+    return builtin().by_oid(oid)
+
+
+def by_name(name: str, schema: str | None = None) -> PgType:
+    """The built-in type of this catalog name or SQL spelling; 42704 if there is none."""
+    return builtin().by_name(name, schema)
+
+
+def format_type(oid: int, typmod: int | None = None) -> str:
+    """PostgreSQL's format_type for the built-in types."""
+    return builtin().format_type(oid, typmod)
+
+
+def enum_types(oid: int, array: int, schema: str, name: str, labels: tuple[str, ...]) -> tuple[PgType, PgType]:
+    """The two rows that CREATE TYPE … AS ENUM makes: the type and its array type (named ``_name``)."""
+    shown = name if name.isidentifier() and name.islower() else '"' + name.replace('"', '""') + '"'
+    own = PgType(oid, name, schema, Kind.ENUM, "E", False, 4, True, ",", 0, array, 0, -1, 0, 0, False, shown, shown, labels)
+    over = PgType(
+        array, "_" + name, schema, Kind.BASE, "A", False, -1, False, ",", oid, 0, 0, -1, 0, 0, False, shown + "[]", shown + "[]"
+    )
+    return own, over
+
+
+def _read_rows() -> Iterable[PgType]:
+    with resources.files("headgate.types").joinpath("pg_type.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            yield PgType(
+                oid=int(row["oid"]),
+                name=row["typname"],
+                schema=row["nspname"],
+                kind=Kind(row["typtype"]),
+                category=row["typcategory"],
+                preferred=row["typispreferred"] == "t",
+                length=int(row["typlen"]),
+                by_value=row["typbyval"] == "t",
+                delimiter=row["typdelim"],
+                element=int(row["typelem"]),
+                array=int(row["typarray"]),
+                base=int(row["typbasetype"]),
+                base_typmod=int(row["typtypmod"]),
+                collation=int(row["typcollation"]),
+                relation=int(row["typrelid"]),
+                has_typmod=row["has_typmod"] == "t",
+                plain=row["plain"],
+                unmodified=row["unmodified"],
+            )

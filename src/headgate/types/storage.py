@@ -1,0 +1,86 @@
+"""How a column of a PostgreSQL type is stored: the Arrow type, the Spark type, and so the Delta type. See docs/types.md.
+
+Called by every floor that holds columns. A type is stored as a number, date or timestamp where the values fit exactly, and
+as PostgreSQL's text form everywhere else. Values that a number, date or timestamp cannot hold (NaN in numeric(10,2),
+an infinite date) are refused when they are read (`headgate.types.text`), never changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headgate.types import registry, typmod
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+MAX_PRECISION = 38
+"""The widest decimal of Arrow's decimal128, Spark and Delta."""
+
+_FIXED = {
+    registry.BOOL: pa.bool_(),
+    registry.INT2: pa.int16(),
+    registry.INT4: pa.int32(),
+    registry.INT8: pa.int64(),
+    registry.FLOAT4: pa.float32(),
+    registry.FLOAT8: pa.float64(),
+    registry.BYTEA: pa.binary(),
+    registry.DATE: pa.date32(),
+    registry.TIMESTAMP: pa.timestamp("us"),
+    registry.TIMESTAMPTZ: pa.timestamp("us", tz="UTC"),
+    registry.OID: pa.int64(),
+    registry.XID: pa.int64(),
+    registry.CID: pa.int64(),
+}
+
+
+def arrow_type(oid: int, modifier: int = -1) -> pa.DataType:
+    """The Arrow type in which values of the type are held.
+
+    >>> arrow_type(registry.NUMERIC, typmod.numeric(10, 2))
+    Decimal128Type(decimal128(10, 2))
+    """
+    if oid == registry.NUMERIC:
+        parts = decimal_parts(modifier)
+        return pa.string() if parts is None else pa.decimal128(*parts)
+    return _FIXED.get(oid, pa.string())
+
+
+def decimal_parts(modifier: int) -> tuple[int, int] | None:
+    """(precision, scale) if numeric with this modifier is stored as a decimal, None if as text."""
+    parts = typmod.numeric_parts(modifier)
+    return parts if parts and parts[0] <= MAX_PRECISION and 0 <= parts[1] <= parts[0] else None
+
+
+def spark_type(oid: int, modifier: int = -1) -> DataType:
+    """The Spark type of a stored column; the same choice as `arrow_type`."""
+    from pyspark.sql import types as spark  # noqa: PLC0415 (the floor must import without Spark)
+
+    if oid == registry.NUMERIC and (parts := decimal_parts(modifier)):
+        return spark.DecimalType(*parts)
+    stored: dict[pa.DataType, DataType] = {
+        pa.bool_(): spark.BooleanType(),
+        pa.int16(): spark.ShortType(),
+        pa.int32(): spark.IntegerType(),
+        pa.int64(): spark.LongType(),
+        pa.float32(): spark.FloatType(),
+        pa.float64(): spark.DoubleType(),
+        pa.binary(): spark.BinaryType(),
+        pa.date32(): spark.DateType(),
+        pa.timestamp("us"): spark.TimestampNTZType(),
+        pa.timestamp("us", tz="UTC"): spark.TimestampType(),
+    }
+    return stored.get(arrow_type(oid, modifier), spark.StringType())
+
+
+def stored_as_text(oid: int, modifier: int = -1) -> bool:
+    """Whether the stored form is PostgreSQL's text form, character for character."""
+    return bool(arrow_type(oid, modifier) == pa.string())
+
+
+def storable(oid: int, types: registry.TypeRegistry | None = None) -> bool:
+    """Whether a column of a table can have this type: not a pseudo-type, and a type that is known."""
+    found = (types or registry.builtin()).find(oid)
+    return found is not None and found.kind is not registry.Kind.PSEUDO
