@@ -1,0 +1,107 @@
+"""The node's one Spark session.
+
+`start` is called once per process: by the node at start, by the test suite's `spark` fixture. What must hold afterwards:
+the session zone is UTC, ANSI mode is on, names are case-sensitive, Python workers run under this interpreter, Delta's SQL
+extension is loaded, and a small write is a matter of tens of milliseconds (no child process per file: Hadoop without its
+native library forks `chmod` and `readlink`, so the bare local file system stands in for it).
+
+Memory: the heap is what `spark.driver.memory` says (default 1g, serial collector, so that the JVM gives memory back); the
+resident size of the JVM is about 0.4 GB above it. Settings of `headgate.conf` that begin with ``spark.`` override any of these.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from headgate.errors import PostgresError
+
+_JARS = (
+    "io/delta/delta-spark_4.1_2.13/4.4.0/delta-spark_4.1_2.13-4.4.0.jar",
+    "io/delta/delta-storage/4.4.0/delta-storage-4.4.0.jar",
+    "io/delta/delta-kernel-api/4.4.0/delta-kernel-api-4.4.0.jar",
+    "io/delta/delta-kernel-defaults/4.4.0/delta-kernel-defaults-4.4.0.jar",
+    "io/delta/delta-kernel-unitycatalog/4.4.0/delta-kernel-unitycatalog-4.4.0.jar",
+    "io/unitycatalog/unitycatalog-client/0.6.0/unitycatalog-client-0.6.0.jar",
+    "com/globalmentor/hadoop-bare-naked-local-fs/0.1.0/hadoop-bare-naked-local-fs-0.1.0.jar",
+)
+
+
+def _jars() -> list[str]:
+    """Paths of the jars, from Maven's local repository."""
+    root = Path(os.environ.get("HEADGATE_JARS", Path.home() / ".m2" / "repository"))
+    found = [root / jar for jar in _JARS]
+    missing = [str(jar) for jar in found if not jar.exists()]
+    if missing:
+        raise PostgresError("58P01", f'could not open file "{missing[0]}": No such file or directory', hint="Run \"make setup\".")
+    return [str(jar) for jar in found]
+
+
+def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
+    java = f"-Xss16m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Duser.timezone=UTC -Dderby.system.home={scratch}"
+    return {
+        "spark.master": "local[*]",
+        "spark.app.name": "headgate",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraClassPath": os.pathsep.join(jars),
+        "spark.driver.extraJavaOptions": java,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.local.dir": str(scratch),
+        "spark.python.worker.reuse": "true",
+        "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.caseSensitive": "true",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": str(min(os.cpu_count() or 2, 8)),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+        # order inside a change file is the order of the statement: a writer per (change, no change) instead of a sort of the rows
+        "spark.sql.maxConcurrentOutputFileWriters": "16",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.databricks.delta.merge.materializeSource": "none",
+        "spark.databricks.delta.commitInfo.userMetadata.enabled": "true",
+    }
+
+
+def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = None) -> SparkSession:
+    """Starts (or gives) the process's Spark session.
+
+    `settings`: names and values that begin with ``spark.``, others are passed over. `scratch`: a directory for Spark's
+    temporary files; the working directory of the data by preference. Raises 58P01 when a jar is missing, 58000 when Java does not start.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    scratch = scratch or Path(os.environ.get("TMPDIR", "/tmp")) / f"headgate-spark-{os.getpid()}"
+    scratch.mkdir(parents=True, exist_ok=True)
+    jars = _jars()
+    configured = _defaults(jars, scratch)
+    given = {name: str(value) for name, value in (settings or {}).items() if name.startswith("spark.")}
+    if extra := given.pop("spark.driver.extraJavaOptions", None):
+        configured["spark.driver.extraJavaOptions"] += " " + extra
+    configured.update(given)
+    if not configured["spark.master"].startswith("local"):
+        configured.setdefault("spark.jars", ",".join(jars))
+    builder = SparkSession.builder
+    for name, value in configured.items():
+        builder = builder.config(name, value)
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        raise PostgresError("58000", f"could not start Spark: {error}", hint="A Java 17 runtime is needed; see the server log.") from error
+    session.sparkContext.setLogLevel(configured["spark.log.level"])
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    return session
