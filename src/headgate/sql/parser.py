@@ -1,0 +1,185 @@
+"""Text → statements, by PostgreSQL's own grammar.
+
+The server calls `parse` with each query string; everything above works on the protobuf messages of postgast (libpg_query).
+What must hold: the grammar is that of PostgreSQL 18, a node's behaviour that of 15, so what 15's grammar refuses is refused
+here where its meaning would differ. Every `location` in the trees that leave this module counts *characters* of the whole
+query string from 0 (libpg_query counts bytes; the trees are corrected when the text is not ASCII), so the position of an
+error is `location + 1`, and -1 means "nowhere".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import postgast
+from google.protobuf.message import Message
+from postgast import pg_query_pb2
+
+from headgate.errors import PostgresError
+
+_OFFSETS = {"location", "stmt_location", "name_location", "list_start", "list_end", "rexpr_list_start", "rexpr_list_end"}
+
+_PUBLICATION_OBJECTS = "One of TABLE or TABLES IN SCHEMA must be specified before a standalone table or schema name."
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement of a query string: `node` is the message inside RawStmt (SelectStmt, CreateStmt, …), `text` the whole query
+    string, `start` and `length` the statement's place in it, in characters."""
+
+    node: Any
+    text: str
+    start: int
+    length: int
+
+    @property
+    def kind(self) -> str:
+        """The name of the node's message type, as "SelectStmt"."""
+        return str(self.node.DESCRIPTOR.name)
+
+    @property
+    def source(self) -> str:
+        """The statement's own text, without the semicolon after it."""
+        return self.text[self.start : self.start + self.length].strip()
+
+
+def parse(text: str) -> list[Statement]:
+    """Gives the statements of a query string, none for an empty one; raises 42601 and its like with the position."""
+    if "\0" in text:
+        raise PostgresError("22021", 'invalid byte sequence for encoding "UTF8": 0x00')
+    try:
+        tree = postgast.parse(text)
+    except postgast.PgQueryError as error:
+        raise _syntax_error(error) from error
+    except UnicodeEncodeError as error:
+        raise PostgresError("22021", 'invalid byte sequence for encoding "UTF8"') from error
+    except Exception as error:  # protobuf refuses trees nested deeper than its limit
+        raise PostgresError(
+            "54001", "stack depth limit exceeded", hint="The statement is nested too deeply for a node to take apart."
+        ) from error
+    encoded = text.encode()
+    if len(encoded) != len(text):
+        _count_characters(tree, encoded)
+    statements = []
+    for raw in tree.stmts:
+        start = max(raw.stmt_location, 0)
+        length = raw.stmt_len or len(text) - start
+        node = unwrap(raw.stmt)
+        _refuse_later_grammar(node, text)
+        statements.append(Statement(node, text, start, length))
+    return statements
+
+
+def parse_expression(text: str) -> Any:
+    """Parses one expression that the catalog stores as text (a default, a check); gives its unwrapped node."""
+    [statement] = parse(f"SELECT {text}")
+    return unwrap(statement.node.target_list[0].res_target.val)
+
+
+def unwrap(node: Any) -> Any:
+    """The message inside a `Node`; other messages and None stay what they are, an empty `Node` is None."""
+    if node is not None and node.DESCRIPTOR.name == "Node":
+        field = node.WhichOneof("node")
+        return None if field is None else getattr(node, field)
+    return node
+
+
+def kind(node: Any) -> str:
+    """The type name of the (unwrapped) node: "ColumnRef", "A_Const", …; "" for None."""
+    inner = unwrap(node)
+    return "" if inner is None else str(inner.DESCRIPTOR.name)
+
+
+def walk(node: Any) -> Iterator[Message]:
+    """All messages in a tree, parents first, without the `Node` shells."""
+    stack = [node]
+    while stack:
+        found = stack.pop()
+        if found.DESCRIPTOR.name != "Node":
+            yield found
+        children: list[Any] = []
+        for field, value in found.ListFields():
+            if field.message_type is not None:
+                children.extend(value if field.is_repeated else [value])
+        stack.extend(reversed(children))
+
+
+def position(location: int) -> int | None:
+    """PostgresError.position of a node's location."""
+    return location + 1 if location >= 0 else None
+
+
+def _count_characters(tree: Any, encoded: bytes) -> None:
+    """Turns byte offsets into character offsets, in place."""
+    ends: list[int] = []  # character index of each byte offset
+    count = 0
+    for byte in encoded:
+        ends.append(count)
+        if byte & 0xC0 != 0x80:
+            count += 1
+            ends[-1] = count - 1
+    ends.append(count)
+    for raw in tree.stmts:
+        if raw.stmt_len:
+            start = max(raw.stmt_location, 0)
+            raw.stmt_len = ends[start + raw.stmt_len] - ends[start]
+    for message in walk(tree):
+        for field, value in message.ListFields():
+            if field.name in _OFFSETS and value > 0:
+                setattr(message, field.name, ends[min(value, len(ends) - 1)])
+
+
+def _syntax_error(error: postgast.PgQueryError) -> PostgresError:
+    message = error.message
+    where = error.cursorpos if error.cursorpos > 0 else None
+    if message == "invalid publication object list":
+        return PostgresError("42601", message, detail=_PUBLICATION_OBJECTS, position=where)
+    if message.startswith("unrecognized partitioning strategy"):
+        return PostgresError("22023", message, position=None)
+    if "not supported" in message or "not implemented" in message or "not yet implemented" in message:
+        return PostgresError("0A000", message, position=where)
+    if message.startswith("unsafe use of"):
+        return PostgresError("22P06", message, hint="Use '' to write quotes in strings. \\' is insecure in client-only encodings.", position=where)
+    if message.startswith("invalid byte sequence"):
+        return PostgresError("22021", message)
+    return PostgresError("42601", message, position=where)
+
+
+def _refuse_later_grammar(node: Any, text: str) -> None:
+    """What PostgreSQL 18 parses and 15 does not, where a node would otherwise take it for something that it is not."""
+    if node.DESCRIPTOR.name in ("CreateStmt", "AlterTableStmt"):
+        for message in walk(node):
+            if message.DESCRIPTOR.name == "Constraint":
+                _refuse_later_constraint(message, text)
+    elif node.DESCRIPTOR.name in ("InsertStmt", "UpdateStmt", "DeleteStmt"):
+        if node.returning_clause.options:
+            raise _error_at(text, text.upper().find("WITH", node.relation.location))
+
+
+def _refuse_later_constraint(constraint: Any, text: str) -> None:
+    if constraint.contype == pg_query_pb2.CONSTR_GENERATED and constraint.generated_kind == "v":
+        opening = text.find("(", constraint.location)
+        raise _error_at(text, _after_parenthesis(text, opening))
+    if constraint.without_overlaps or constraint.fk_with_period:
+        word = "WITHOUT" if constraint.without_overlaps else "PERIOD"
+        raise _error_at(text, text.upper().find(word, max(constraint.location, 0)))
+
+
+def _after_parenthesis(text: str, opening: int) -> int:
+    depth = 0
+    for token in re.finditer(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[()]", text[opening:]):
+        depth += {"(": 1, ")": -1}.get(token[0], 0)
+        if depth == 0:
+            rest = text[opening + token.end() :]
+            return opening + token.end() + len(rest) - len(rest.lstrip())
+    return len(text)
+
+
+def _error_at(text: str, offset: int) -> PostgresError:
+    word = re.match(r"\w+|\S", text[offset:]) if 0 <= offset < len(text) else None
+    if word is None:
+        return PostgresError("42601", "syntax error at end of input", position=len(text) + 1)
+    return PostgresError("42601", f'syntax error at or near "{word[0]}"', position=offset + 1)

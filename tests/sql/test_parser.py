@@ -1,0 +1,94 @@
+"""The sql floor: statements, positions, names, type names, options."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.errors import PostgresError
+from headgate.sql import names, options
+from headgate.sql.parser import parse, parse_expression, unwrap, walk
+
+
+def error(text: str) -> PostgresError:
+    with pytest.raises(PostgresError) as caught:
+        parse(text)
+    return caught.value
+
+
+def test_a_query_string_is_cut_into_statements() -> None:
+    statements = parse("SELECT 'é'; SELECT 2 ;; -- end\n")
+    assert [(each.kind, each.source) for each in statements] == [("SelectStmt", "SELECT 'é'"), ("SelectStmt", "SELECT 2")]
+    assert parse(" -- nothing\n") == []
+
+
+def test_locations_count_characters() -> None:
+    text = "SELECT 'éé', b FROM t"
+    [statement] = parse(text)
+    found = [message.location for message in walk(statement.node) if message.DESCRIPTOR.name == "ColumnRef"]
+    assert found == [text.index("b")]
+
+
+@pytest.mark.parametrize(("text", "state", "message", "position"), [
+    ("CREATE PUBLICATIN p", "42601", 'syntax error at or near "PUBLICATIN"', 8),
+    ("SELECT 'é', foo(", "42601", "syntax error at end of input", 17),
+    ("CREATE PUBLICATION p FOR TABLE p1, CURRENT_SCHEMA", "42601", "invalid table name", 36),
+    ("CREATE TABLE t (a int, b int GENERATED ALWAYS AS (a + 1) VIRTUAL)", "42601", 'syntax error at or near "VIRTUAL"', 58),
+    ("CREATE TABLE t (a int, b int GENERATED ALWAYS AS (a + (1)))", "42601", 'syntax error at or near ")"', 59),
+    ("CREATE TABLE bad (a int) PARTITION BY MAGIC (a)", "22023", 'unrecognized partitioning strategy "magic"', None),
+])
+def test_syntax_errors_have_postgresqls_text_and_position(text: str, state: str, message: str, position: int | None) -> None:
+    raised = error(text)
+    assert (raised.sqlstate, raised.message, raised.position) == (state, message, position)
+
+
+def test_an_object_list_without_keyword_says_what_is_missing() -> None:
+    assert error("CREATE PUBLICATION p FOR t").detail == (
+        "One of TABLE or TABLES IN SCHEMA must be specified before a standalone table or schema name.")
+
+
+def test_a_stored_expression_is_parsed_again() -> None:
+    assert parse_expression("(a > 5)").DESCRIPTOR.name == "A_Expr"
+
+
+def test_identifiers_are_quoted_only_where_needed() -> None:
+    given = ["t", "T", "select", "a b", 'a"b', "name", "é", "_x1$", "1a", "between", "user"]
+    assert [names.quote_ident(name) for name in given] == [
+        "t", '"T"', '"select"', '"a b"', '"a""b"', "name", '"é"', "_x1$", '"1a"', '"between"', '"user"']
+
+
+def test_identifier_lists() -> None:
+    assert names.split_identifiers('INSERT, "Update" , x') == ["insert", "Update", "x"]
+    assert names.split_identifiers("") == []
+    assert names.split_identifiers("insert update") is None
+    assert names.split_identifiers("a,,b") is None
+
+
+def column_type(sql: str) -> tuple[int, int]:
+    [statement] = parse(f"CREATE TABLE t (a {sql})")
+    return names.type_name(unwrap(statement.node.table_elts[0]).type_name)
+
+
+def test_type_names_are_resolved_with_their_modifiers() -> None:
+    assert column_type("int") == (23, -1)
+    assert column_type("numeric(10,2)") == (1700, 655366)
+    assert column_type("varchar(5)[]") == (1015, 9)
+    assert column_type("char") == (1042, 5)
+    assert column_type("timestamp(3) with time zone") == (1184, 3)
+    assert column_type("interval year to month") == (1186, 458751)
+    with pytest.raises(PostgresError) as caught:
+        column_type("intt")
+    assert (caught.value.sqlstate, caught.value.message, caught.value.position) == ("42704", 'type "intt" does not exist', 19)
+
+
+def test_options_are_read_with_postgresqls_rules() -> None:
+    [statement] = parse("CREATE PUBLICATION p WITH (publish = 'insert', publish_via_partition_root, x = 1, y = foo, z = off)")
+    read = options.unique(statement.node.options)
+    assert {name: option.value for name, option in read.items()} == {
+        "publish": "insert", "publish_via_partition_root": None, "x": "1", "y": "foo", "z": "off"}
+    assert (read["publish_via_partition_root"].boolean(), read["x"].boolean(), read["z"].boolean()) == (True, True, False)
+    with pytest.raises(PostgresError, match="y requires a Boolean value"):
+        read["y"].boolean()
+    [statement] = parse("CREATE PUBLICATION p WITH (a = 1, a = 2)")
+    with pytest.raises(PostgresError, match="conflicting or redundant options") as caught:
+        options.unique(statement.node.options)
+    assert caught.value.position == 35
