@@ -1,0 +1,243 @@
+"""The transaction log of a node: which Delta versions make up each committed transaction, and at which LSN.
+
+A node's LSN is a position in this log. An entry covers the half-open range from the previous entry's `end_lsn` to its own;
+the LSN of its n-th change lies inside it, ascending, below `commit_lsn`, and ``commit_lsn < end_lsn``:
+
+    0/1000000 ── lsn of write 0 (8 per change) ── lsn of write 1 … ── commit_lsn ── end_lsn = begin of the next entry
+
+The entries live in the catalog's DuckDB file, so an entry, the catalog rows of its transaction and the origin's progress are
+committed together. Rows are only inserted (and removed by `trim`), never updated, so that two open transactions cannot conflict.
+
+Called by `transaction.Transaction.commit` (under the commit lock) and read by the publisher, which follows it with `wait` and `entries`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from headgate.lsn import Lsn
+
+FIRST_LSN = Lsn(0x1000000)
+FIRST_XID = 700
+POSTGRES_EPOCH = 946_684_800
+"""2000-01-01 in seconds of the Unix epoch."""
+
+_LSN_PER_CHANGE = 8
+_LSN_OF_WRITE = 24
+_LSN_OF_COMMIT = 40
+
+_TABLES = """
+CREATE SCHEMA IF NOT EXISTS hg;
+CREATE TABLE IF NOT EXISTS hg.log_entry(commit_lsn BIGINT, end_lsn BIGINT, commit_time BIGINT, xid BIGINT, dbid BIGINT, origin VARCHAR, origin_lsn BIGINT);
+CREATE TABLE IF NOT EXISTS hg.log_write(commit_lsn BIGINT, seq INTEGER, lsn BIGINT, relid BIGINT, kind VARCHAR, version BIGINT, changes BIGINT, statement INTEGER, options INTEGER);
+CREATE TABLE IF NOT EXISTS hg.table_version(dbid BIGINT, relid BIGINT, lsn BIGINT, version BIGINT, dropped BOOLEAN);
+"""
+
+
+def create_tables(cursor: Any) -> None:
+    """Makes the log's tables in the catalog's file; part of initdb, does nothing where they exist."""
+    cursor.execute(_TABLES)
+
+
+def now() -> int:
+    """The time in microseconds since 2000-01-01 UTC, PostgreSQL's TimestampTz."""
+    return time.time_ns() // 1000 - POSTGRES_EPOCH * 1_000_000
+
+
+@dataclass(frozen=True)
+class OriginProgress:
+    """How far an origin has been applied: name of the origin, position at the publisher, time of the commit there (µs since 2000)."""
+
+    origin: str
+    lsn: Lsn
+    time: int | None = None
+
+
+@dataclass(frozen=True)
+class TableWrite:
+    """One write of a transaction: one Delta version of one table.
+
+    `seq` counts the transaction's writes from 0; `statement` is the seq of the first write of the same statement (a TRUNCATE of
+    several tables is one statement); `changes` is the number of changed rows; `options` of a truncate: 1 CASCADE, 2 RESTART IDENTITY.
+    `lsn` is the position of the first change, the others follow at distances of 8; it is 0 until the transaction commits.
+    """
+
+    seq: int
+    relation: int
+    kind: Literal["write", "truncate"]
+    version: int
+    changes: int
+    statement: int
+    options: int = 0
+    lsn: Lsn = Lsn(0)
+    commit_lsn: Lsn = Lsn(0)
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One committed transaction. `commit_time` is in µs since 2000-01-01; `origin` is None for a local transaction."""
+
+    commit_lsn: Lsn
+    end_lsn: Lsn
+    commit_time: int
+    xid: int
+    database: int
+    origin: str | None
+    origin_lsn: Lsn
+    writes: tuple[TableWrite, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class TableVersion:
+    """The version of a table that is visible from an LSN on."""
+
+    version: int
+    dropped: bool = False
+
+
+class TransactionLog:
+    """The log in memory and in the catalog's file. All methods may be called from any thread; `append` only under the commit lock."""
+
+    def __init__(self, catalog: Any) -> None:
+        self._catalog = catalog
+        self._moved = threading.Condition()
+        cursor = catalog.cursor()
+        create_tables(cursor)
+        last = cursor.execute("SELECT end_lsn, xid FROM hg.log_entry ORDER BY end_lsn DESC LIMIT 1").fetchone()
+        self._end = Lsn(last[0]) if last else FIRST_LSN
+        highest = cursor.execute("SELECT max(xid) FROM hg.log_entry").fetchone()
+        self._next_xid = highest[0] + 1 if highest and highest[0] else FIRST_XID
+
+    @property
+    def end(self) -> Lsn:
+        """The end of the log, pg_current_wal_lsn()."""
+        return self._end
+
+    def next_xid(self) -> int:
+        """A transaction id; ids of transactions that did not commit may be given again after a restart."""
+        with self._moved:
+            xid = self._next_xid
+            self._next_xid += 1
+            return xid
+
+    def place(self, xid: int, database: int, writes: Iterable[TableWrite], origin: OriginProgress | None) -> LogEntry:
+        """The entry that a transaction would have if it committed now: LSNs are assigned. Call under the commit lock."""
+        at = self._end + _LSN_PER_CHANGE
+        placed = []
+        for write in writes:
+            placed.append(replace(write, lsn=Lsn(at)))
+            at += _LSN_OF_WRITE + _LSN_PER_CHANGE * max(write.changes, 1)
+        commit_lsn = Lsn(at)
+        return LogEntry(
+            commit_lsn=commit_lsn,
+            end_lsn=Lsn(commit_lsn + _LSN_OF_COMMIT),
+            commit_time=now(),
+            xid=xid,
+            database=database,
+            origin=origin.origin if origin else None,
+            origin_lsn=origin.lsn if origin else Lsn(0),
+            writes=tuple(replace(write, commit_lsn=commit_lsn) for write in placed),
+        )
+
+    def insert(self, cursor: Any, entry: LogEntry, versions: Mapping[int, TableVersion]) -> None:
+        """Writes the entry and the tables' visible versions in the caller's catalog transaction."""
+        row = [entry.commit_lsn, entry.end_lsn, entry.commit_time, entry.xid, entry.database, entry.origin, entry.origin_lsn]
+        cursor.execute("INSERT INTO hg.log_entry VALUES (?, ?, ?, ?, ?, ?, ?)", [int(v) if isinstance(v, int) else v for v in row])
+        for w in entry.writes:
+            cursor.execute(
+                "INSERT INTO hg.log_write VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [int(entry.commit_lsn), w.seq, int(w.lsn), w.relation, w.kind, w.version, w.changes, w.statement, w.options],
+            )
+        for relation, version in versions.items():
+            cursor.execute(
+                "INSERT INTO hg.table_version VALUES (?, ?, ?, ?, ?)",
+                [entry.database, relation, int(entry.end_lsn), version.version, version.dropped],
+            )
+
+    def append(self, entry: LogEntry) -> None:
+        """Moves the end of the log past a committed entry and wakes those who wait."""
+        with self._moved:
+            self._end = entry.end_lsn
+            self._moved.notify_all()
+
+    def wait(self, after: Lsn, timeout: float) -> bool:
+        """Waits until the log's end is past `after`, at most `timeout` seconds; whether it is."""
+        with self._moved:
+            return self._moved.wait_for(lambda: self._end > after, timeout)
+
+    def wake(self) -> None:
+        """Wakes all waiters without a new entry (a stream that must stop looks at its own flag)."""
+        with self._moved:
+            self._moved.notify_all()
+
+    def entries(self, after: Lsn, database: int, limit: int) -> list[LogEntry]:
+        """At most `limit` entries of a database that end after `after`, in log order; entries without writes included."""
+        cursor = self._catalog.cursor()
+        found = cursor.execute(
+            "SELECT commit_lsn, end_lsn, commit_time, xid, dbid, origin, origin_lsn FROM hg.log_entry"
+            " WHERE end_lsn > ? AND dbid = ? ORDER BY end_lsn LIMIT ?",
+            [int(after), database, limit],
+        ).fetchall()
+        if not found:
+            return []
+        writes: dict[int, list[TableWrite]] = {}
+        rows = cursor.execute(
+            "SELECT commit_lsn, seq, lsn, relid, kind, version, changes, statement, options FROM hg.log_write"
+            " WHERE commit_lsn BETWEEN ? AND ? ORDER BY commit_lsn, seq",
+            [found[0][0], found[-1][0]],
+        ).fetchall()
+        for commit_lsn, seq, lsn, relation, kind, version, changes, statement, options in rows:
+            write = TableWrite(seq, relation, kind, version, changes, statement, options, Lsn(lsn), Lsn(commit_lsn))
+            writes.setdefault(commit_lsn, []).append(write)
+        return [
+            LogEntry(Lsn(c), Lsn(e), t, xid, db, origin, Lsn(origin_lsn), tuple(writes.get(c, ())))
+            for c, e, t, xid, db, origin, origin_lsn in found
+        ]
+
+    def versions(self, at: Lsn | None = None) -> dict[tuple[int, int], TableVersion]:
+        """The version of each table ((database, relation) → version) visible at an LSN; the newest by default. Dropped tables are left out."""
+        cursor = self._catalog.cursor()
+        rows = cursor.execute(
+            "SELECT dbid, relid, arg_max(version, lsn), arg_max(dropped, lsn) FROM hg.table_version WHERE lsn <= ? GROUP BY dbid, relid",
+            [int(at if at is not None else self._end)],
+        ).fetchall()
+        return {(dbid, relid): TableVersion(version) for dbid, relid, version, dropped in rows if not dropped}
+
+    def version_at(self, database: int, relation: int, at: Lsn) -> int | None:
+        """The version of one table visible at an LSN; None where it did not exist."""
+        found = (
+            self._catalog.cursor()
+            .execute(
+                "SELECT version, dropped FROM hg.table_version WHERE dbid = ? AND relid = ? AND lsn <= ? ORDER BY lsn DESC, version DESC LIMIT 1",
+                [database, relation, int(at)],
+            )
+            .fetchone()
+        )
+        return None if found is None or found[1] else int(found[0])
+
+    def dropped(self) -> list[tuple[int, int, Lsn]]:
+        """Tables that were dropped and whose directory may still be there: (database, relation, LSN of the drop)."""
+        rows = self._catalog.cursor().execute("SELECT dbid, relid, lsn FROM hg.table_version WHERE dropped").fetchall()
+        return [(dbid, relid, Lsn(lsn)) for dbid, relid, lsn in rows]
+
+    def trim(self, before: Lsn) -> None:
+        """Forgets entries that end at or before `before` (the oldest slot's restart_lsn); the last entry and each table's newest version stay."""
+        cursor = self._catalog.cursor()
+        keep = int(min(before, self._end - 1))
+        cursor.execute("BEGIN")
+        try:
+            cursor.execute("DELETE FROM hg.log_write WHERE commit_lsn IN (SELECT commit_lsn FROM hg.log_entry WHERE end_lsn <= ?)", [keep])
+            cursor.execute("DELETE FROM hg.log_entry WHERE end_lsn <= ?", [keep])
+            cursor.execute(
+                "DELETE FROM hg.table_version v WHERE lsn <= ? AND EXISTS (SELECT 1 FROM hg.table_version n"
+                " WHERE n.dbid = v.dbid AND n.relid = v.relid AND n.lsn > v.lsn AND n.lsn <= ?)",
+                [keep, keep],
+            )
+            cursor.execute("COMMIT")
+        except Exception:
+            cursor.execute("ROLLBACK")
+            raise

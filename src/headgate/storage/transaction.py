@@ -1,0 +1,349 @@
+"""A transaction of a node: writes to several tables and to the catalog that become visible together, or not at all.
+
+A session, an apply worker or a table sync begins one with `Engine.begin` and uses it from one thread at a time.
+
+    open       each write is a Delta commit that no log entry names; only this transaction reads it
+    committed  `commit` assigned LSNs and committed the log entry with the catalog's rows: set by the DuckDB commit, nothing else
+    aborted    `rollback` (or recovery) undid the Delta commits by their inverse and removed the directories of new tables
+
+Traced: BEGIN; INSERT INTO a (version 8 of a, unlogged); UPDATE b (version 3 of b, unlogged); COMMIT takes the node's commit lock,
+places the entry at 0/1000008…, inserts it with versions (a, 8), (b, 3) in one DuckDB transaction, and publishes both states at once.
+After a crash before the DuckDB commit, recovery finds version 8 above the logged 7 and commits its inverse as version 9.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, StructField, StructType
+
+from headgate.errors import PostgresError
+from headgate.lsn import Lsn
+from headgate.storage import delta
+from headgate.storage.delta import FILE, PLACEHOLDER, ROW, Action, TableState
+from headgate.storage.engine import MARK, Engine, Visible, undo_mark
+from headgate.storage.lock import Key
+from headgate.storage.log import OriginProgress, TableVersion, TableWrite
+from headgate.types.storage import spark_type
+
+CASCADE, RESTART_IDENTITY = 1, 2
+CHANGE = "_change_type"
+
+
+def columns(relation: Any) -> StructType:
+    """The Spark schema of a relation's live columns."""
+    return StructType([StructField(c.name, spark_type(c.type_oid, c.typmod)) for c in relation.columns])
+
+
+def stored(relation: Any) -> StructType:
+    """The schema of the relation's Delta table: its columns, or the placeholder where it has none."""
+    return columns(relation) if relation.columns else StructType([StructField(PLACEHOLDER, BooleanType())])
+
+
+@dataclass
+class _Savepoint:
+    name: str
+    states: dict[Key, TableState]
+    writes: int
+    created: set[Key]
+    dropped: set[Key]
+
+
+@dataclass
+class _Open:
+    """What a transaction has written so far."""
+
+    states: dict[Key, TableState] = field(default_factory=dict)
+    writes: list[TableWrite] = field(default_factory=list)
+    created: set[Key] = field(default_factory=set)
+    dropped: set[Key] = field(default_factory=set)
+
+
+class Transaction:
+    """See the module. All writing methods take the table's write lock until the transaction ends."""
+
+    def __init__(self, engine: Engine, database: int) -> None:
+        self.engine = engine
+        self.database = database
+        self.cancelled: Callable[[], None] | None = None
+        """Called while waiting for a lock; raises to end the wait."""
+        self._catalog: Any = None
+        self._open = _Open()
+        self._view: Any = None
+        self._savepoints: list[_Savepoint] = []
+        self._history: list[int] = []
+        self._ended = False
+
+    @functools.cached_property
+    def xid(self) -> int:
+        """The transaction id, given when first asked for (a transaction that only reads needs none)."""
+        return self.engine.log.next_xid()
+
+    @property
+    def catalog(self) -> Any:
+        """The catalog transaction that commits with this one; begun when first asked for."""
+        if self._catalog is None:
+            self._catalog = self.engine.catalog.begin()
+        return self._catalog
+
+    @property
+    def cursor(self) -> Any:
+        """The DuckDB cursor of the catalog transaction."""
+        return self.catalog.cursor
+
+    # reading
+
+    def statement(self) -> None:
+        """Begins a statement: what is committed now is what its frames show, all tables as of one LSN (READ COMMITTED)."""
+        self._view = self.engine.visible
+
+    def state(self, relation: Any) -> TableState:
+        """The table's state as this transaction sees it."""
+        key = (relation.database, relation.oid)
+        if key in self._open.states:
+            return self._open.states[key]
+        view = self._view if self._view is not None else self.engine.visible
+        shown: Visible | None = view.get(key) or self.engine.visible.get(key)
+        if shown is None:
+            raise PostgresError("42P01", f'relation "{relation.name}" does not exist')
+        return shown.state
+
+    def frame(self, relation: Any) -> DataFrame:
+        """The rows of a relation: live columns in order, storage types; committed at statement start, and own writes."""
+        frame = self._table(relation).frame(self.state(relation))
+        return frame.select(*[F.col(_quoted(c.name)) for c in relation.columns])
+
+    def positions(self, relation: Any) -> DataFrame:
+        """As `frame`, and where each row is: `_file` string (URI), `_row` bigint. For `rewrite`; takes the table's write lock."""
+        self._lock(relation)
+        frame = self._table(relation).frame(self.state(relation), positions=True)
+        return frame.select(*[F.col(_quoted(c.name)) for c in relation.columns], FILE, ROW)
+
+    def frame_at(self, relation: Any, lsn: Lsn) -> DataFrame:
+        """The rows as of an LSN of the node's log."""
+        return self.engine.frame_at(relation, lsn)
+
+    # writing
+
+    def create_table(self, relation: Any) -> None:
+        """Makes the Delta table of a new relation."""
+        key = self._lock(relation)
+        path = self.engine.path(key)
+        if path.exists():
+            self.engine.forget(key)
+        delta.create(path, stored(relation), description=f"{relation.schema}.{relation.name}")
+        self._open.states[key] = self._table(relation).state(0)
+        self._open.created.add(key)
+
+    def drop_table(self, relation: Any) -> None:
+        """Drops the table of a relation when the transaction commits."""
+        self._open.dropped.add(self._lock(relation))
+
+    def append(self, relation: Any, rows: DataFrame | pa.Table) -> int:
+        """Adds rows (the relation's columns, in storage types); the number of rows."""
+        key = self._lock(relation)
+        frame = rows if isinstance(rows, DataFrame) else self.engine.spark.createDataFrame(rows)
+        if relation.columns:
+            frame = frame.select(*[F.col(_quoted(c.name)) for c in relation.columns])
+        else:
+            frame = frame.select(F.lit(True).alias(PLACEHOLDER))
+        state = self._base(key)
+        actions = self.engine.table(key).write(state, frame)
+        count = sum(delta.records(a["add"]) for a in actions if "add" in a)
+        if count:
+            self._commit(key, actions, count)
+        return count
+
+    def rewrite(self, relation: Any, changed: DataFrame) -> int:
+        """Updates, deletes and inserts rows in one commit; the number of changes.
+
+        `changed`: `old` struct (NULL: insert), `new` struct (NULL: delete), `file` string and `row` bigint: the position of the old row
+        as `positions` gave it, each at most once. Order of the changes: the order of the frame.
+        """
+        key = self._lock(relation)
+        state = self._base(key)
+        table = self.engine.table(key)
+        held = changed.persist()
+        try:
+            actions = table.write(state, _change_rows(relation, held))
+            if not actions:
+                return 0
+            actions += table.deletions(state, held.where("file IS NOT NULL").select(F.col("file").alias(FILE), F.col("row").alias(ROW)))
+            count = held.count()
+        finally:
+            held.unpersist()
+        self._commit(key, actions, count)
+        return count
+
+    def truncate(self, relations: Sequence[Any], restart_identity: bool = False, cascade: bool = False) -> None:
+        """Empties tables; one statement in the log."""
+        statement = len(self._open.writes)
+        options = (CASCADE if cascade else 0) | (RESTART_IDENTITY if restart_identity else 0)
+        for relation in relations:
+            key = self._lock(relation)
+            actions = [delta.removal(add, data_change=True) for add in self._base(key).files.values()]
+            self._commit(key, actions, 0, kind="truncate", statement=statement, options=options)
+
+    # ending
+
+    def commit(self, origin: OriginProgress | None = None) -> Lsn | None:
+        """Makes all writes visible at once; the end LSN of the entry, None where there was nothing to log."""
+        try:
+            return self._commit_all(origin)
+        except Exception:
+            self.rollback()
+            raise
+
+    def _commit_all(self, origin: OriginProgress | None) -> Lsn | None:
+        opened = self._open
+        if not (opened.writes or opened.created or opened.dropped or self._history or origin):
+            if self._catalog is not None:
+                _commit_catalog(self._catalog)
+            self._end()
+            return None
+        engine = self.engine
+        with engine.commit_lock:
+            writes = [w for w in opened.writes if (self.database, w.relation) not in opened.created & opened.dropped]
+            entry = engine.log.place(self.xid, self.database, writes, origin)
+            versions = {key[1]: TableVersion(state.version) for key, state in opened.states.items() if key not in opened.dropped}
+            kept_drops = opened.dropped - opened.created
+            versions |= {key[1]: TableVersion(0, dropped=True) for key in kept_drops}
+            engine.log.insert(self.cursor, entry, versions)
+            _commit_catalog(self._catalog)
+            engine.publish(opened.states, opened.dropped)
+            engine.log.append(entry)
+        for key in opened.dropped & opened.created:
+            engine.forget(key)
+        self._end()
+        if kept_drops:
+            engine.clean()
+        return entry.end_lsn
+
+    def rollback(self) -> None:
+        """Undoes everything; does nothing after the end."""
+        if self._ended:
+            return
+        opened = self._open
+        try:
+            if self._catalog is not None:
+                self._catalog.rollback()
+        finally:
+            restored: dict[Key, TableState] = {}
+            for key, state in opened.states.items():
+                if key in opened.created:
+                    self.engine.forget(key)
+                else:
+                    restored[key] = self._undo(key, state, self.engine.visible[key].state)
+            with self.engine.commit_lock:
+                self.engine.publish(restored, set())
+            self._end()
+
+    # savepoints
+
+    def savepoint(self, name: str) -> None:
+        """Marks a place to return to; a name may be used again and then hides the earlier one."""
+        opened = self._open
+        self._savepoints.append(_Savepoint(name, dict(opened.states), len(opened.writes), set(opened.created), set(opened.dropped)))
+
+    def rollback_to(self, name: str) -> None:
+        """Undoes what was written after the savepoint; the savepoint stays."""
+        at = self._find(name)
+        saved = self._savepoints[at]
+        opened = self._open
+        for key, state in list(opened.states.items()):
+            if key in opened.created - saved.created:
+                self.engine.forget(key)
+                del opened.states[key]
+            else:
+                before = saved.states.get(key) or self.engine.visible[key].state
+                opened.states[key] = self._undo(key, state, before)
+        del opened.writes[saved.writes :]
+        opened.created, opened.dropped = set(saved.created), set(saved.dropped)
+        del self._savepoints[at + 1 :]
+        saved.states = dict(opened.states)
+
+    def release(self, name: str) -> None:
+        """Forgets a savepoint and those after it."""
+        del self._savepoints[self._find(name) :]
+
+    def _find(self, name: str) -> int:
+        for at in range(len(self._savepoints) - 1, -1, -1):
+            if self._savepoints[at].name == name:
+                return at
+        raise PostgresError("3B001", f'savepoint "{name}" does not exist')
+
+    def catalog_changed(self) -> None:
+        """The catalog changed in a way that streams must know: its state is recorded at this place of the transaction."""
+        self._history.append(len(self._open.writes))
+
+    # inside
+
+    def _table(self, relation: Any) -> delta.DeltaTable:
+        return self.engine.table((relation.database, relation.oid))
+
+    def _lock(self, relation: Any) -> Key:
+        key = (relation.database, relation.oid)
+        self.engine.locks.acquire(key, self.xid, self.cancelled)
+        return key
+
+    def _base(self, key: Key) -> TableState:
+        """The newest state, on which a write goes: the lock is held, so it is ours or the visible one."""
+        return self._open.states.get(key) or self.engine.visible[key].state
+
+    def _commit(
+        self, key: Key, actions: list[Action], changes: int, *, kind: Any = "write", statement: int | None = None, options: int = 0
+    ) -> None:
+        table = self.engine.table(key)
+        state = table.commit(self._base(key), actions, f"{MARK} {self.xid}")
+        self._open.states[key] = state
+        seq = len(self._open.writes)
+        self._open.writes.append(
+            TableWrite(seq, key[1], kind, state.version, changes, seq if statement is None else statement, options)
+        )
+
+    def _undo(self, key: Key, state: TableState, to: TableState) -> TableState:
+        if state is to:
+            return to
+        return self.engine.table(key).undo(state, to, undo_mark(to.version))
+
+    def _end(self) -> None:
+        self._ended = True
+        if "xid" in self.__dict__:
+            self.engine.locks.release(self.xid)
+        self.engine.ended(self)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _commit_catalog(catalog: Any) -> None:
+    try:
+        catalog.commit()
+    except duckdb.TransactionException as error:
+        raise PostgresError("40001", "could not serialize access due to concurrent update") from error
+
+
+def _change_rows(relation: Any, changed: DataFrame) -> DataFrame:
+    """Rows for `DeltaTable.write`: of each change its change rows (preimage directly before postimage), then the new row as data."""
+    names = [c.name for c in relation.columns]
+    columns_of = names or [PLACEHOLDER]
+
+    def row(side: str, change: str | None) -> Column:
+        values = [F.col(f"{side}.{_quoted(n)}").alias(n) for n in names] or [F.lit(True).alias(PLACEHOLDER)]
+        return F.struct(*values, F.lit(change).cast("string").alias(CHANGE))
+
+    rows = (
+        F.when(F.col("old").isNull(), F.array(row("new", "insert"), row("new", None)))
+        .when(F.col("new").isNull(), F.array(row("old", "delete")))
+        .otherwise(F.array(row("old", "update_preimage"), row("new", "update_postimage"), row("new", None)))
+    )
+    exploded = changed.select(F.explode(rows).alias("e"))
+    return exploded.select(*[F.col("e." + _quoted(n)).alias(n) for n in columns_of], F.col(f"e.{CHANGE}").alias(CHANGE))
