@@ -1,0 +1,204 @@
+"""What PostgreSQL's check hooks do for single settings: the value is refused, or put into its canonical form.
+
+Called by `node` and `session` after `Definition.read`. `canonical` returns the value to keep.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import zoneinfo
+
+from headgate.errors import PostgresError
+from headgate.settings.definition import Definition, Kind, Value, invalid
+
+# Encodings that a client may ask for (manual, 24.3.1), by their name without case and punctuation, and Python's codec for each.
+_ENCODINGS = {
+    "UTF8": "utf-8",
+    "SQL_ASCII": "utf-8",
+    "LATIN1": "iso8859-1",
+    "LATIN2": "iso8859-2",
+    "LATIN3": "iso8859-3",
+    "LATIN4": "iso8859-4",
+    "LATIN5": "iso8859-9",
+    "LATIN6": "iso8859-10",
+    "LATIN7": "iso8859-13",
+    "LATIN8": "iso8859-14",
+    "LATIN9": "iso8859-15",
+    "LATIN10": "iso8859-16",
+    "ISO_8859_5": "iso8859-5",
+    "ISO_8859_6": "iso8859-6",
+    "ISO_8859_7": "iso8859-7",
+    "ISO_8859_8": "iso8859-8",
+    "WIN866": "cp866",
+    "WIN874": "cp874",
+    "WIN1250": "cp1250",
+    "WIN1251": "cp1251",
+    "WIN1252": "cp1252",
+    "WIN1253": "cp1253",
+    "WIN1254": "cp1254",
+    "WIN1255": "cp1255",
+    "WIN1256": "cp1256",
+    "WIN1257": "cp1257",
+    "WIN1258": "cp1258",
+    "KOI8R": "koi8-r",
+    "KOI8U": "koi8-u",
+    "EUC_JP": "euc_jp",
+    "EUC_KR": "euc_kr",
+    "EUC_CN": "gb2312",
+    "SJIS": "cp932",
+    "BIG5": "cp950",
+    "GBK": "cp936",
+    "GB18030": "gb18030",
+    "UHC": "cp949",
+    "JOHAB": "johab",
+}
+_ALIASES = {"unicode": "UTF8", "iso88591": "LATIN1", "iso885915": "LATIN9", "win": "WIN1251", "shiftjis": "SJIS", "windows1252": "WIN1252"}
+_STYLES = {"iso": "ISO", "sql": "SQL", "postgres": "Postgres", "german": "German"}
+_ORDERS = {
+    "mdy": "MDY",
+    "us": "MDY",
+    "noneuropean": "MDY",
+    "dmy": "DMY",
+    "euro": "DMY",
+    "european": "DMY",
+    "ymd": "YMD",
+}
+
+
+def canonical(setting: Definition, value: Value) -> Value:
+    """The value as it is kept; raises 22023 when the setting does not take it."""
+    if setting.kind is not Kind.STRING or not isinstance(value, str):
+        return value
+    match setting.name:
+        case "TimeZone" | "log_timezone":
+            return _timezone(setting.name, value)
+        case "DateStyle":
+            return _datestyle(value)
+        case "client_encoding":
+            return encoding(value)
+        case "search_path" | "temp_tablespaces":
+            split_list(setting.name, value)
+        case "application_name" | "cluster_name":
+            return "".join(character if " " <= character <= "~" else "?" for character in value)[:63]
+        case _:
+            return value
+    return value
+
+
+def encoding(text: str) -> str:
+    """PostgreSQL's name of an encoding; raises 22023 when there is none of that name."""
+    bare = re.sub(r"[^a-z0-9]", "", text.lower())
+    names = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in _ENCODINGS}
+    found = names.get(bare) or _ALIASES.get(bare)
+    if found is None:
+        raise invalid("client_encoding", text)
+    return found
+
+
+def codec(name: str) -> str:
+    """Python's codec for an encoding's PostgreSQL name."""
+    return _ENCODINGS[name]
+
+
+@functools.cache
+def _zones() -> dict[str, str]:
+    names = {name.lower(): name for name in zoneinfo.available_timezones()}
+    for missing in ("posixrules", "localtime", "factory"):
+        names.pop(missing, None)
+    return names
+
+
+def _timezone(name: str, text: str) -> str:
+    """A zone of the time zone database by its own spelling, or a fixed offset in hours as a POSIX zone."""
+    known = _zones().get(text.lower())
+    if known:
+        return known
+    try:
+        hours = float(text)
+    except ValueError:
+        raise invalid(name, text) from None
+    if not -167 < hours < 167:  # what a POSIX zone can say (guc: MAX_TZDISP_HOUR)
+        raise invalid(name, text)
+    seconds = round(hours * 3600)
+    return f"<{_offset(seconds, '+')}>{_offset(-seconds, '')}"
+
+
+def _offset(seconds: int, plus: str) -> str:
+    sign = "-" if seconds < 0 else plus
+    hours, rest = divmod(abs(seconds), 3600)
+    minutes, left = divmod(rest, 60)
+    text = f"{sign}{hours:02d}"
+    if minutes or left:
+        text += f":{minutes:02d}"
+    return text + (f":{left:02d}" if left else "")
+
+
+def _datestyle(text: str) -> str:
+    style = order = None
+    for word in split_list("DateStyle", text, keep_case=False):
+        if word in _STYLES:
+            chosen = _STYLES[word]
+            if style not in {None, chosen}:
+                raise invalid("DateStyle", text, detail='Conflicting "datestyle" specifications.')
+            style = chosen
+            if word == "german" and order is None:
+                order = "DMY"
+        elif word in _ORDERS:
+            order = _ORDERS[word]
+        elif word == "default":
+            style, order = style or "ISO", order or "MDY"
+        else:
+            raise invalid("DateStyle", text, detail=f'Unrecognized key word: "{word}".')
+    return f"{style or 'ISO'}, {order or 'MDY'}"
+
+
+def split_list(name: str, text: str, *, keep_case: bool = True) -> list[str]:
+    """Splits a list of identifiers as SplitIdentifierString does: quoted parts as they stand, others in lower case.
+
+    Raises 22023 with the DETAIL ``List syntax is invalid.``; an empty text is an empty list.
+    """
+    if not text.strip():
+        return []
+    found: list[str] = []
+    rest = text
+    while True:
+        part = re.match(r'\s*(?:"((?:[^"]|"")*)"|([^\s,"]+))\s*(,|\Z)', rest)
+        if part is None:
+            raise invalid(name, text, detail="List syntax is invalid.")
+        word = part[1].replace('""', '"') if part[1] is not None else part[2].lower()
+        found.append(word if keep_case else word.lower())
+        if not part[3]:
+            return found
+        rest = rest[part.end() :]
+
+
+def join_list(words: list[str]) -> str:
+    """The text of ``SET x TO a, "B"``: each word quoted where an identifier has to be (flatten_set_variable_args)."""
+    return ", ".join(word if re.fullmatch(r"[a-z_][a-z0-9_]*", word) else '"' + word.replace('"', '""') + '"' for word in words)
+
+
+def placeholder(name: str) -> bool:
+    """Whether the name may be one of an application's own settings: identifiers with dots between them."""
+    if "." not in name:
+        return False
+    return name.lower().startswith("spark.") or bool(
+        re.fullmatch(r"[A-Za-z_\x80-\U0010ffff][\w$]*(\.[A-Za-z_\x80-\U0010ffff][\w$]*)+", name)
+    )
+
+
+def unrecognized(name: str) -> PostgresError:
+    """The error for a name that is neither a setting nor may be a placeholder."""
+    return PostgresError("42704", f'unrecognized configuration parameter "{name}"')
+
+
+def check_placeholder(name: str) -> None:
+    """Raises 42704 or 42602 when there can be no setting of that name."""
+    if "." not in name:
+        raise unrecognized(name)
+    if not placeholder(name):
+        raise PostgresError(
+            "42602",
+            f'invalid configuration parameter name "{name}"',
+            detail="Custom parameter names must be two or more simple identifiers separated by dots.",
+        )

@@ -1,0 +1,205 @@
+"""One setting: its type, bounds, unit and context, and how its value is read and shown.
+
+Used by `table` (all definitions), `node` and `session` (the values). The rules are those of PostgreSQL's guc.c (manual,
+20.1.1 Parameter Names and Values): Booleans may be shortened to an unambiguous beginning, numbers may carry a unit or a
+fraction that is rounded to the setting's own unit, enums are compared without case. What must hold:
+``read(show(value)) == value`` for every value.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from dataclasses import dataclass, field
+
+from headgate.errors import PostgresError
+
+Value = bool | int | float | str
+
+
+class Kind(enum.StrEnum):
+    """`pg_settings.vartype`."""
+
+    BOOL = "bool"
+    INTEGER = "integer"
+    REAL = "real"
+    STRING = "string"
+    ENUM = "enum"
+
+
+class Context(enum.StrEnum):
+    """`pg_settings.context`: who may change a setting, and when (manual, 54.24)."""
+
+    INTERNAL = "internal"
+    POSTMASTER = "postmaster"
+    SIGHUP = "sighup"
+    SUPERUSER_BACKEND = "superuser-backend"
+    BACKEND = "backend"
+    SUPERUSER = "superuser"
+    USER = "user"
+
+
+# Each unit in terms of the smallest of its family; the order is that of guc.c, largest first (SHOW takes the first that divides).
+_MEMORY = {"TB": 1024**4, "GB": 1024**3, "MB": 1024**2, "kB": 1024, "B": 1}
+_TIME = {"d": 86_400_000_000, "h": 3_600_000_000, "min": 60_000_000, "s": 1_000_000, "ms": 1000, "us": 1}
+_MEMORY_HINT = 'Valid units for this parameter are "B", "kB", "MB", "GB", and "TB".'
+_TIME_HINT = 'Valid units for this parameter are "us", "ms", "s", "min", "h", and "d".'
+_NUMBER = re.compile(r"\s*([+-]?(?:0[xX][0-9a-fA-F]+|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?))\s*([A-Za-z]*)\s*\Z")
+_BOOLS = {"true": True, "false": False, "yes": True, "no": False}
+_OTHER_BOOLS = {"on": True, "off": False, "of": False, "1": True, "0": False}
+# Spellings that PostgreSQL takes but does not list in pg_settings.enumvals.
+_HIDDEN = {
+    "client_min_messages": {"debug": "debug2", "info": "info"},
+    "log_min_messages": {"debug": "debug2"},
+    "log_min_error_statement": {"debug": "debug2"},
+    "backslash_quote": {"true": "on", "false": "off", "yes": "on", "no": "off", "1": "on", "0": "off"},
+    "constraint_exclusion": {"true": "on", "false": "off", "yes": "on", "no": "off", "1": "on", "0": "off"},
+    "compute_query_id": {"true": "on", "false": "off", "yes": "on", "no": "off", "1": "on", "0": "off"},
+    "synchronous_commit": {"true": "on", "false": "off", "yes": "on", "no": "off", "1": "on", "0": "off"},
+    "password_encryption": {},
+    "wal_level": {"archive": "replica", "hot_standby": "replica"},
+    "wal_compression": {"true": "on", "false": "off", "yes": "on", "no": "off", "1": "on", "0": "off"},
+}
+
+
+def invalid(name: str, text: str, *, detail: str | None = None, hint: str | None = None) -> PostgresError:
+    """The error for a value that the setting cannot have."""
+    return PostgresError("22023", f'invalid value for parameter "{name}": "{text}"', detail=detail, hint=hint)
+
+
+def read_bool(text: str) -> bool | None:
+    """Reads a Boolean as PostgreSQL's parse_bool does; None when it is none."""
+    word = text.lower()
+    if word in _OTHER_BOOLS:
+        return _OTHER_BOOLS[word]
+    return next((value for name, value in _BOOLS.items() if word and name.startswith(word)), None)
+
+
+def _scale(unit: str) -> tuple[dict[str, int], int, str] | None:
+    """The family of a base unit such as ``kB``, ``8kB`` or ``ms``: units, the size of the base unit, the hint."""
+    found = re.fullmatch(r"(\d*)([A-Za-z]+)", unit)
+    if not found:
+        return None
+    count = int(found[1] or 1)
+    if found[2] in _MEMORY:
+        return _MEMORY, count * _MEMORY[found[2]], _MEMORY_HINT
+    return _TIME, count * _TIME[found[2]], _TIME_HINT
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A setting that a node knows; the fields are those of `pg_settings`, `default` is in base units.
+
+    `settings` of kind STRING are checked by `checks.check` as PostgreSQL's check hooks do.
+    """
+
+    name: str
+    kind: Kind
+    default: Value
+    context: Context
+    category: str
+    description: str
+    extra: str = ""
+    unit: str = ""
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    flags: frozenset[str] = field(default_factory=frozenset)
+    report: bool = False
+    is_list: bool = False
+
+    def read(self, text: str) -> Value:
+        """Reads a value's text; raises 22023 with PostgreSQL's message when it is malformed or out of range."""
+        if self.kind is Kind.BOOL:
+            value = read_bool(text)
+            if value is None:
+                raise PostgresError("22023", f'parameter "{self.name}" requires a Boolean value')
+            return value
+        if self.kind is Kind.ENUM:
+            return self._choice(text)
+        if self.kind is Kind.STRING:
+            return text
+        return self._number(text)
+
+    def show(self, value: Value) -> str:
+        """The value as SHOW prints it: numbers in the largest unit that divides them."""
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        if isinstance(value, str):
+            return value
+        if self.name == "data_directory_mode" or self.name.endswith(("_permissions", "_file_mode")):
+            return f"{value:04o}" if isinstance(value, int) else str(value)
+        scale = _scale(self.unit) if self.unit and value > 0 else None
+        if scale is None:
+            return _digits(value)
+        units, base, _ = scale
+        for unit, size in units.items():
+            amount = value * base / size
+            if isinstance(value, int) and value * base % size == 0:
+                return f"{value * base // size}{unit}"
+            if isinstance(value, float) and amount == math.floor(amount):
+                return f"{_digits(amount)}{unit}"
+        return f"{_digits(value)}{self.unit}"
+
+    def plain(self, value: Value) -> str:
+        """The value as `pg_settings.setting` has it: numbers in the base unit, without it."""
+        if isinstance(value, bool | str):
+            return self.show(value)
+        return _digits(value)
+
+    def _choice(self, text: str) -> str:
+        word = text.lower()
+        for choice in self.choices:
+            if choice.lower() == word:
+                return choice
+        hidden = _HIDDEN.get(self.name, {}).get(word)
+        if hidden is not None:
+            return hidden
+        raise invalid(self.name, text, hint=f"Available values: {', '.join(self.choices)}.")
+
+    def _number(self, text: str) -> int | float:
+        scale = _scale(self.unit) if self.unit else None
+        hint = scale[2] if scale else None
+        found = _NUMBER.match(text)
+        if not found:
+            # PostgreSQL gives the hint only when a number was followed by a wrong unit.
+            begins = re.match(r"\s*[+-]?[\d.]", text)
+            raise invalid(self.name, text, hint=hint if begins else None)
+        number = self._digits_of(found[1])
+        if found[2]:
+            if scale is None or found[2] not in scale[0]:
+                raise invalid(self.name, text, hint=hint)
+            number = number * scale[0][found[2]] / scale[1]
+        if self.kind is Kind.INTEGER:
+            number = round(number)  # halves go to the even number, as rint() does
+            if not -(2**31) <= number < 2**31 and (self.maximum is None or self.maximum < 2**31):
+                raise invalid(self.name, text, hint="Value exceeds integer range.")
+        self._within(number)
+        return number
+
+    def _digits_of(self, digits: str) -> int | float:
+        bare = digits.lstrip("+-")
+        sign = -1 if digits.startswith("-") else 1
+        if bare.lower().startswith("0x"):
+            return sign * int(bare, 16)
+        if bare.isdigit():
+            octal = self.kind is Kind.INTEGER and len(bare) > 1 and bare.startswith("0") and not set(bare) & {"8", "9"}
+            return sign * int(bare, 8 if octal else 10)
+        return float(digits)
+
+    def _within(self, number: float) -> None:
+        low, high = self.minimum, self.maximum
+        if (low is None or number >= low) and (high is None or number <= high):
+            return
+        unit = f" {self.unit}" if self.unit else ""
+        raise PostgresError(
+            "22023",
+            f"{_digits(number)}{unit} is outside the valid range for parameter "
+            f'"{self.name}" ({_digits(low if low is not None else -math.inf)} .. {_digits(high if high is not None else math.inf)})',
+        )
+
+
+def _digits(number: float) -> str:
+    """An integer's digits, or a real number in C's %g."""
+    return str(number) if isinstance(number, int) else f"{number:g}"

@@ -1,0 +1,321 @@
+"""The settings of a node: what its files and its command line say, one value for each setting.
+
+Layers, the later one wins: the default, headgate.conf, headgate.auto.conf (ALTER SYSTEM), ``-c name=value``. The object is
+a `Mapping` from name to shown text, so that it can be handed to whatever reads settings; `headgate.settings.session` lays a
+session's own values over it. One thread reloads (`reload`); any thread may read: the values are replaced as a whole.
+
+>>> settings = Settings.of({"wal_sender_timeout": "90s"})
+>>> settings.text("wal_sender_timeout"), settings.value("wal_sender_timeout")
+('90s', 90000)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headgate.errors import PostgresError, Severity
+from headgate.settings import check, file
+from headgate.settings.definition import Context, Definition, Kind, Value
+from headgate.settings.table import definitions, find
+
+CONF = "headgate.conf"
+AUTO_CONF = "headgate.auto.conf"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting's value and where it comes from (`pg_settings.source`, `sourcefile`, `sourceline`)."""
+
+    definition: Definition
+    value: Value
+    source: str = "default"
+    file: str | None = None
+    line: int | None = None
+
+    @property
+    def shown(self) -> str:
+        """The value as SHOW prints it."""
+        return self.definition.show(self.value)
+
+
+@dataclass(frozen=True)
+class Reload:
+    """What a reload did: the names whose value changed, and what the log says about it (LOG lines)."""
+
+    changed: tuple[str, ...]
+    said: tuple[PostgresError, ...]
+
+
+def placeholder_definition(name: str) -> Definition:
+    """The definition of a setting that only its user knows (``a.b``, ``spark.…``)."""
+    return Definition(name, Kind.STRING, "", Context.USER, "Customized Options", "", flags=frozenset({"CUSTOM_PLACEHOLDER"}))
+
+
+class Settings(Mapping[str, str]):
+    """All settings of one node."""
+
+    def __init__(self, data_dir: Path | None = None, command_line: Mapping[str, str] | None = None) -> None:
+        """`command_line` overrides the files. Without a `data_dir` there are no files. `load` reads the values."""
+        self.data_dir = data_dir
+        self.command_line = dict(command_line or {})
+        self.complaints: list[PostgresError] = []
+        """What is wrong with the files, as LOG lines; `load` fills it before it raises."""
+        self._values: dict[str, Setting] = _defaults()
+
+    @classmethod
+    def of(cls, values: Mapping[str, str] | None = None) -> Settings:
+        """Settings without files: the defaults and these values. Raises as `load` does."""
+        settings = cls(None, values)
+        settings.load()
+        return settings
+
+    # ---- reading the layers -------------------------------------------------------------------------------
+
+    def load(self) -> Settings:
+        """Reads files and command line; raises 42704 or 22023 for the command line, F0000 for files (see `complaints`)."""
+        overriding = {}
+        for name, text in self.command_line.items():
+            setting = self._checked(name, text)
+            overriding[name.lower()] = replace(setting, source="command line")
+        values, self.complaints = self._read_files()
+        if self.complaints:
+            raise PostgresError("F0000", f'configuration file "{self.conf}" contains errors', severity=Severity.FATAL)
+        self._values = _defaults() | values | overriding | self._places()
+        return self
+
+    def reload(self) -> Reload:
+        """Reads the files again, as SIGHUP has it: wrong lines are reported and passed over, restarts are asked for."""
+        values, said = self._read_files()
+        fatal = [error for error in said if error.sqlstate in {"42601", "42704"}]
+        if fatal:
+            # PostgreSQL takes nothing from files that it cannot parse or that name a setting it does not know
+            said.append(_log(f'configuration file "{self.conf}" contains errors; no changes were applied'))
+            return Reload((), tuple(said))
+        old = self._values
+        kept = {name for name, setting in old.items() if setting.source in {"command line", "override"}}
+        new = _defaults() | {name: old[name] for name in kept}
+        for name, setting in values.items():
+            if name not in kept:
+                new[name] = setting
+        changed = []
+        for name in sorted({*old, *new}):
+            before, after = old.get(name), new.get(name)
+            if before is None or after is None or before.value == after.value:
+                if before is None or after is None:
+                    changed.append((after or before).definition.name)  # type: ignore[union-attr]
+                continue
+            title = after.definition.name
+            if after.definition.context is Context.POSTMASTER:
+                said.append(_log(f'parameter "{title}" cannot be changed without restarting the server', "55P02"))
+                new[name] = before
+                continue
+            reset = after.source == "default"
+            said.append(
+                _log(f'parameter "{title}" removed from configuration file, reset to default')
+                if reset
+                else _log(f'parameter "{title}" changed to "{after.definition.show(after.value)}"')
+            )
+            changed.append(title)
+        if any(error.sqlstate != "00000" for error in said):
+            said.append(_log(f'configuration file "{self.conf}" contains errors; unaffected changes were applied'))
+        self._values = new
+        return Reload(tuple(changed), tuple(said))
+
+    def _read_files(self) -> tuple[dict[str, Setting], list[PostgresError]]:
+        values: dict[str, Setting] = {}
+        wrong: list[PostgresError] = []
+        last: dict[str, file.Entry] = {}
+        for path in (self.conf, self.auto_conf):
+            if path is None:
+                continue
+            try:
+                text = path.read_text(encoding="utf-8", errors="surrogateescape")
+            except FileNotFoundError:
+                if path == self.conf:
+                    wrong.append(_log(f'could not open configuration file "{path}": No such file or directory', "58P01"))
+                continue
+            entries, malformed = file.read(text, str(path))
+            wrong += malformed
+            for entry in entries:
+                if find(entry.name) is None and not check.placeholder(entry.name):
+                    text_of = f'unrecognized configuration parameter "{entry.name}" in file "{entry.file}" line {entry.line}'
+                    wrong.append(_log(text_of, "42704"))
+                last[entry.name.lower()] = entry
+        if wrong:
+            return values, wrong
+        for name, entry in last.items():
+            try:
+                setting = self._checked(entry.name, entry.value, in_file=True)
+            except PostgresError as error:
+                wrong.append(_as_log(error))
+                continue
+            values[name] = replace(setting, source="configuration file", file=entry.file, line=entry.line)
+        return values, wrong
+
+    @staticmethod
+    def _checked(name: str, text: str, *, in_file: bool = False) -> Setting:
+        definition = find(name)
+        if definition is None:
+            check.check_placeholder(name)
+            return Setting(placeholder_definition(name), text)
+        if definition.context is Context.INTERNAL or (in_file and "DISALLOW_IN_FILE" in definition.flags):
+            raise PostgresError("55P02", f'parameter "{definition.name}" cannot be changed')
+        return Setting(definition, check.canonical(definition, definition.read(text)))
+
+    def _places(self) -> dict[str, Setting]:
+        """The settings that tell where the files are."""
+        if self.data_dir is None:
+            return {}
+        known = {"data_directory": self.data_dir, "config_file": self.data_dir / CONF, "hba_file": self.data_dir / "pg_hba.conf"}
+        return {
+            name: Setting(setting, str(path), "override")
+            for name, path in known.items()
+            if (setting := find(name)) and name not in self.command_line
+        }
+
+    @property
+    def conf(self) -> Path | None:
+        """The path of headgate.conf."""
+        return self.data_dir / CONF if self.data_dir else None
+
+    @property
+    def auto_conf(self) -> Path | None:
+        """The path of headgate.auto.conf."""
+        return self.data_dir / AUTO_CONF if self.data_dir else None
+
+    # ---- values --------------------------------------------------------------------------------------------
+
+    def setting(self, name: str) -> Setting:
+        """The setting of that name, without regard to case; raises 42704."""
+        found = self._values.get(name.lower())
+        if found is None:
+            raise check.unrecognized(name)
+        return found
+
+    def value(self, name: str) -> Value:
+        """The typed value, a number in the setting's own unit; raises 42704."""
+        return self.setting(name).value
+
+    def text(self, name: str) -> str:
+        """The value as SHOW prints it; raises 42704."""
+        return self.setting(name).shown
+
+    def integer(self, name: str) -> int:
+        """An integer setting's value in its own unit."""
+        value = self.value(name)
+        assert isinstance(value, int), name
+        return value
+
+    def real(self, name: str) -> float:
+        """A number."""
+        value = self.value(name)
+        assert isinstance(value, int | float), name
+        return float(value)
+
+    def flag(self, name: str) -> bool:
+        """A Boolean setting's value."""
+        value = self.value(name)
+        assert isinstance(value, bool), name
+        return value
+
+    def seconds(self, name: str) -> float:
+        """A time setting's value in seconds."""
+        per_second = {"us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86400}
+        return self.real(name) * per_second[self.setting(name).definition.unit]
+
+    def milliseconds(self, name: str) -> int:
+        """A time setting's value in milliseconds."""
+        return round(self.seconds(name) * 1000)
+
+    def bytes(self, name: str) -> int:
+        """A memory setting's value in bytes."""
+        sizes = {"B": 1, "kB": 1024, "8kB": 8192, "MB": 1024**2, "GB": 1024**3}
+        return self.integer(name) * sizes[self.setting(name).definition.unit]
+
+    def words(self, name: str) -> list[str]:
+        """The parts of a setting that is a list."""
+        return check.split_list(name, str(self.value(name)))
+
+    def spark(self) -> dict[str, str]:
+        """The settings that Spark is started with, by Spark's names; `spark_master` and `spark_driver_memory` among them."""
+        given = {setting.definition.name: str(setting.value) for name, setting in self._values.items() if name.startswith("spark.")}
+        own = {"spark.master": self.text("spark_master"), "spark.driver.memory": f"{self.integer('spark_driver_memory')}m"}
+        return own | given
+
+    def __getitem__(self, name: str) -> str:
+        """The shown text; Spark's own names give what Spark is started with. Raises KeyError, as a Mapping does."""
+        if name.lower() in self._values:
+            return self._values[name.lower()].shown
+        return self.spark()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (setting.definition.name for name, setting in self._values.items() if not name.startswith("spark."))
+        yield from self.spark()
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def all(self) -> Mapping[str, Setting]:
+        """All settings by their name in lower case."""
+        return self._values
+
+    def pending_restart(self, name: str) -> bool:
+        """Whether the files have another value than the one in force."""
+        if find(name) is None or self.setting(name).definition.context is not Context.POSTMASTER:
+            return False
+        values, wrong = self._read_files()
+        current = self.setting(name)
+        if wrong or current.source == "command line" or name.lower() not in values:
+            return False
+        return values[name.lower()].value != current.value
+
+    # ---- ALTER SYSTEM --------------------------------------------------------------------------------------
+
+    def alter_system(self, name: str, text: str | None) -> None:
+        """Writes (None: removes) a value in headgate.auto.conf; it is in force after a reload. Raises as SET does."""
+        definition = find(name)
+        if definition is None:
+            check.check_placeholder(name)
+        elif definition.context is Context.INTERNAL or {"DISALLOW_IN_FILE", "DISALLOW_IN_AUTO_FILE"} & definition.flags:
+            raise PostgresError("55P02", f'parameter "{definition.name}" cannot be changed')
+        if text is not None:
+            self._checked(name, text)
+        values = {entry.name: entry.value for entry in self._auto_entries() if entry.name.lower() != name.lower()}
+        if text is not None:
+            values[definition.name if definition else name] = text
+        self._write_auto(values)
+
+    def alter_system_reset_all(self) -> None:
+        """ALTER SYSTEM RESET ALL."""
+        self._write_auto({})
+
+    def _auto_entries(self) -> list[file.Entry]:
+        path = self.auto_conf
+        if path is None or not path.exists():
+            return []
+        entries, wrong = file.read(path.read_text(encoding="utf-8"), str(path))
+        if wrong:
+            raise PostgresError("F0000", f'could not parse contents of file "{path}"')
+        return entries
+
+    def _write_auto(self, values: Mapping[str, str]) -> None:
+        path = self.auto_conf
+        assert path is not None
+        new = path.with_suffix(".conf.tmp")
+        new.write_text(file.write_auto(values), encoding="utf-8")
+        new.chmod(0o600)
+        new.replace(path)
+
+
+def _defaults() -> dict[str, Setting]:
+    return {name: Setting(definition, definition.default) for name, definition in definitions().items()}
+
+
+def _log(message: str, sqlstate: str = "00000") -> PostgresError:
+    return PostgresError(sqlstate, message, severity=Severity.LOG)
+
+
+def _as_log(error: PostgresError) -> PostgresError:
+    return PostgresError(error.sqlstate, error.message, detail=error.detail, hint=error.hint, severity=Severity.LOG)

@@ -1,0 +1,239 @@
+"""The settings of one session: the node's values, and over them what was given for the session and what it has SET.
+
+The server makes one for each connection; SET, RESET, SHOW and `set_config` work on it. What must hold: SET is undone when
+the transaction rolls back, SET LOCAL ends with the transaction in any case, a savepoint undoes both, and a session
+that has not set a value sees the node's at once when that is reloaded.
+
+Use by a transaction: `remember` when it begins, `restore` with that state when it ends; for a savepoint `remember` and
+`rollback_to`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from headgate.errors import PostgresError
+from headgate.settings import check
+from headgate.settings.definition import Context, Definition, Value
+from headgate.settings.node import Setting, Settings, placeholder_definition
+from headgate.settings.table import find
+
+# The order of pg_settings.source, weakest first; RESET goes back to the strongest that was given.
+GIVEN_SOURCES = ("database", "user", "database user", "client", "override")
+
+
+@dataclass(frozen=True)
+class State:
+    """A session's own values at one moment."""
+
+    session: Mapping[str, Setting] = field(default_factory=dict)
+    local: Mapping[str, Setting] = field(default_factory=dict)
+
+
+class SessionSettings(Mapping[str, str]):
+    """The settings as one session sees them; a Mapping from name to shown text."""
+
+    def __init__(self, node: Settings) -> None:
+        self.node = node
+        self._given: dict[str, Setting] = {}
+        self._state = State()
+        self._told: dict[str, str] = {}
+
+    # ---- what the session starts with ---------------------------------------------------------------------
+
+    def give(self, name: str, text: str, source: str, *, superuser: bool = False) -> None:
+        """Sets a value that RESET goes back to: from ALTER DATABASE/ROLE SET or the client's start-up packet.
+
+        `source` is one of `GIVEN_SOURCES`; a weaker one does not replace a stronger one. Raises as `set` does.
+        """
+        setting = self._checked(name, text, superuser=superuser, starting=True)
+        held = self._given.get(name.lower())
+        if held is None or GIVEN_SOURCES.index(held.source) <= GIVEN_SOURCES.index(source):
+            self._given[name.lower()] = replace(setting, source=source)
+
+    def override(self, name: str, text: str) -> None:
+        """Sets what the server itself knows of the session (`is_superuser`, `session_authorization`, `in_hot_standby`)."""
+        definition = find(name)
+        assert definition is not None, name
+        self._given[name.lower()] = Setting(definition, definition.read(text), "override")
+
+    # ---- SET and RESET ------------------------------------------------------------------------------------
+
+    def set(self, name: str, text: str, *, local: bool = False, superuser: bool = True) -> None:
+        """SET [LOCAL] name TO text. Raises 42704, 22023, 42501, 55P02 with PostgreSQL's messages."""
+        setting = replace(self._checked(name, text, superuser=superuser), source="session")
+        self._put(name, setting, local=local)
+
+    def reset(self, name: str, *, local: bool = False, superuser: bool = True) -> None:
+        """RESET name, and SET [LOCAL] name TO DEFAULT."""
+        definition = self.setting(name).definition
+        _check_context(definition, superuser=superuser, starting=False)
+        if local:
+            self._put(name, self._reset_value(name, definition), local=True)
+            return
+        without = {key: value for key, value in self._state.session.items() if key != name.lower()}
+        local_without = {key: value for key, value in self._state.local.items() if key != name.lower()}
+        self._state = State(without, local_without)
+
+    def reset_all(self) -> None:
+        """RESET ALL: everything but what RESET ALL leaves alone (role, transaction characteristics)."""
+        keep = {key: value for key, value in self._state.session.items() if "NO_RESET_ALL" in value.definition.flags}
+        keep_local = {key: value for key, value in self._state.local.items() if "NO_RESET_ALL" in value.definition.flags}
+        self._state = State(keep, keep_local)
+
+    def _put(self, name: str, setting: Setting, *, local: bool) -> None:
+        session, inner = dict(self._state.session), dict(self._state.local)
+        if local:
+            inner[name.lower()] = setting
+        else:
+            session[name.lower()] = setting
+            inner.pop(name.lower(), None)
+        self._state = State(session, inner)
+
+    def _checked(self, name: str, text: str, *, superuser: bool, starting: bool = False) -> Setting:
+        definition = find(name)
+        if definition is None:
+            check.check_placeholder(name)
+            return Setting(placeholder_definition(name), text)
+        _check_context(definition, superuser=superuser, starting=starting)
+        return Setting(definition, check.canonical(definition, definition.read(text)))
+
+    def _reset_value(self, name: str, definition: Definition) -> Setting:
+        given = self._given.get(name.lower()) or self.node.all().get(name.lower())
+        return given if given is not None else Setting(definition, "")
+
+    # ---- transactions -------------------------------------------------------------------------------------
+
+    def remember(self) -> State:
+        """The state at the beginning of a transaction, or at a savepoint."""
+        return self._state
+
+    def restore(self, state: State, rolled_back: bool) -> None:
+        """Ends a transaction that began with `state`: rolled back, its SETs are undone; its SET LOCALs always."""
+        self._state = State(state.session, {}) if rolled_back else State(self._state.session, {})
+
+    def rollback_to(self, state: State) -> None:
+        """Goes back to the state at a savepoint."""
+        self._state = state
+
+    # ---- values -------------------------------------------------------------------------------------------
+
+    def setting(self, name: str) -> Setting:
+        """The setting in force; raises 42704."""
+        key = name.lower()
+        return self._state.local.get(key) or self._state.session.get(key) or self._given.get(key) or self.node.setting(name)
+
+    def value(self, name: str) -> Value:
+        """The typed value, a number in the setting's own unit."""
+        return self.setting(name).value
+
+    def text(self, name: str) -> str:
+        """The value as SHOW prints it."""
+        return self.setting(name).shown
+
+    def integer(self, name: str) -> int:
+        """An integer setting's value in its own unit."""
+        value = self.value(name)
+        assert isinstance(value, int), name
+        return value
+
+    def flag(self, name: str) -> bool:
+        """A Boolean setting's value."""
+        value = self.value(name)
+        assert isinstance(value, bool), name
+        return value
+
+    def milliseconds(self, name: str) -> int:
+        """A time setting's value in milliseconds."""
+        setting = self.setting(name)
+        per_second = {"us": 0.001, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+        return round(float(setting.value) * per_second[setting.definition.unit])
+
+    def words(self, name: str) -> list[str]:
+        """The parts of a setting that is a list, such as `search_path`."""
+        return check.split_list(name, str(self.value(name)))
+
+    def reported(self) -> list[tuple[str, str]]:
+        """(name, text) of the settings to tell the client that have changed since the last call; all at the first call."""
+        news = []
+        for setting in self.all().values():
+            name = setting.definition.name
+            if setting.definition.report and self._told.get(name) != setting.shown:
+                self._told[name] = setting.shown
+                news.append((name, setting.shown))
+        return news
+
+    def all(self) -> dict[str, Setting]:
+        """All settings in force by their name in lower case."""
+        return {**self.node.all(), **self._given, **self._state.session, **self._state.local}
+
+    def __getitem__(self, name: str) -> str:
+        if (setting := self.all().get(name.lower())) is not None:
+            return setting.shown
+        return self.node[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (setting.definition.name for setting in self.all().values())
+
+    def __len__(self) -> int:
+        return len(self.all())
+
+    # ---- SHOW ALL and pg_settings ---------------------------------------------------------------------------
+
+    def show_all(self) -> list[tuple[str, str, str]]:
+        """The rows of SHOW ALL: name, setting, description."""
+        shown = [setting for setting in self._listed() if "NO_SHOW_ALL" not in setting.definition.flags]
+        return [(setting.definition.name, setting.shown, setting.definition.description) for setting in shown]
+
+    def rows(self) -> list[dict[str, object]]:
+        """The rows of `pg_settings`, columns by PostgreSQL's names (manual, 54.24)."""
+        return [self._row(setting) for setting in self._listed() if "NO_SHOW_ALL" not in setting.definition.flags]
+
+    def _listed(self) -> list[Setting]:
+        return sorted(self.all().values(), key=lambda setting: setting.definition.name.lower())
+
+    def _row(self, setting: Setting) -> dict[str, object]:
+        definition = setting.definition
+        numeric = definition.minimum is not None
+        return {
+            "name": definition.name,
+            "setting": definition.plain(setting.value),
+            "unit": definition.unit or None,
+            "category": definition.category,
+            "short_desc": definition.description or None,
+            "extra_desc": definition.extra or None,
+            "context": definition.context.value,
+            "vartype": definition.kind.value,
+            "source": setting.source,
+            "min_val": definition.plain(definition.minimum) if numeric and definition.minimum is not None else None,
+            "max_val": definition.plain(definition.maximum) if numeric and definition.maximum is not None else None,
+            "enumvals": list(definition.choices) or None,
+            "boot_val": definition.plain(definition.default),
+            "reset_val": definition.plain(self._reset_value(definition.name, definition).value),
+            "sourcefile": setting.file,
+            "sourceline": setting.line,
+            "pending_restart": False,
+        }
+
+
+def _check_context(definition: Definition, *, superuser: bool, starting: bool) -> None:
+    """Whether a session may set it now (set_config_option); raises 55P02 or 42501."""
+    name = definition.name
+    match definition.context:
+        case Context.INTERNAL:
+            raise PostgresError("55P02", f'parameter "{name}" cannot be changed')
+        case Context.POSTMASTER:
+            raise PostgresError("55P02", f'parameter "{name}" cannot be changed without restarting the server')
+        case Context.SIGHUP:
+            raise PostgresError("55P02", f'parameter "{name}" cannot be changed now')
+        case Context.BACKEND | Context.SUPERUSER_BACKEND:
+            if not starting:
+                raise PostgresError("55P02", f'parameter "{name}" cannot be set after connection start')
+            if definition.context is Context.SUPERUSER_BACKEND and not superuser:
+                raise PostgresError("42501", f'permission denied to set parameter "{name}"')
+        case Context.SUPERUSER:
+            if not superuser:
+                raise PostgresError("42501", f'permission denied to set parameter "{name}"')
+        case Context.USER:
+            pass

@@ -1,0 +1,249 @@
+"""All settings that a node knows.
+
+Most are PostgreSQL 15's own (``postgresql.csv``, copied from pg_settings by ``tools/dump_settings.py``): with PostgreSQL's
+types, bounds, units and descriptions, because clients set and ask for them. `NODE_DEFAULTS` has the defaults that differ,
+`_OWN` the settings that only a node has. Settings whose name has a dot are not here: ``spark.…`` is passed to Spark, any
+other is a placeholder that applications may keep a value in.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+from collections.abc import Mapping
+from importlib import resources
+
+import headgate
+from headgate.settings.definition import Context, Definition, Kind, Value
+
+OWN_CATEGORY = "headgate"
+VERSION = "15.18"
+VERSION_NUMBER = 150018
+
+# Where a node's default is not PostgreSQL's (docs/compatibility.md gives the reasons).
+NODE_DEFAULTS: Mapping[str, str] = {
+    "client_encoding": "UTF8",
+    "data_checksums": "off",
+    "default_text_search_config": "pg_catalog.english",
+    "lc_collate": "C",
+    "lc_ctype": "C",
+    "lc_messages": "C",
+    "lc_monetary": "C",
+    "lc_numeric": "C",
+    "lc_time": "C",
+    "log_timezone": "UTC",
+    "max_logical_replication_workers": "8",
+    "max_stack_depth": "2048",
+    "server_encoding": "UTF8",
+    "server_version": f"{VERSION} (headgate {headgate.__version__})",
+    "server_version_num": str(VERSION_NUMBER),
+    "TimeZone": "UTC",
+    "timezone_abbreviations": "Default",
+    "unix_socket_directories": "",
+    "wal_level": "logical",
+}
+
+# Reported to clients by ParameterStatus when they change (manual, 55.2.7).
+_REPORTED = frozenset(
+    {
+        "application_name",
+        "client_encoding",
+        "DateStyle",
+        "default_transaction_read_only",
+        "in_hot_standby",
+        "integer_datetimes",
+        "IntervalStyle",
+        "is_superuser",
+        "server_encoding",
+        "server_version",
+        "session_authorization",
+        "standard_conforming_strings",
+        "TimeZone",
+    }
+)
+# SET x TO a, b gives one list; each element is quoted as an identifier where it has to be.
+_LISTS = frozenset(
+    {
+        "DateStyle",
+        "listen_addresses",
+        "local_preload_libraries",
+        "search_path",
+        "session_preload_libraries",
+        "shared_preload_libraries",
+        "synchronous_standby_names",
+        "temp_tablespaces",
+        "unix_socket_directories",
+    }
+)
+
+
+def _own(name: str, kind: Kind, default: Value, context: Context, description: str, **more: object) -> Definition:
+    return Definition(name, kind, default, context, OWN_CATEGORY, description, **more)  # type: ignore[arg-type]
+
+
+_OWN = (
+    # PostgreSQL has these two but hides them from pg_settings.
+    Definition(
+        "is_superuser",
+        Kind.BOOL,
+        False,
+        Context.INTERNAL,
+        "Reporting and Logging / What to Log",
+        "Shows whether the current user is a superuser.",
+        flags=frozenset({"NO_SHOW_ALL"}),
+        report=True,
+    ),
+    Definition(
+        "session_authorization",
+        Kind.STRING,
+        "",
+        Context.USER,
+        "Ungrouped",
+        "Sets the session user name.",
+        flags=frozenset({"NO_SHOW_ALL"}),
+        report=True,
+    ),
+    Definition(
+        "role", Kind.STRING, "none", Context.USER, "Ungrouped", "Sets the current role.", flags=frozenset({"NO_SHOW_ALL", "NO_RESET_ALL"})
+    ),
+    _own(
+        "spark_master",
+        Kind.STRING,
+        "local[*]",
+        Context.POSTMASTER,
+        "Sets the Spark cluster that does the data work.",
+        extra='Any master URL of Spark; "local[*]" runs Spark inside the node.',
+    ),
+    _own(
+        "spark_driver_memory",
+        Kind.INTEGER,
+        1024,
+        Context.POSTMASTER,
+        "Sets the heap of the node's Java virtual machine.",
+        unit="MB",
+        minimum=512,
+        maximum=1048576,
+    ),
+    _own(
+        "spark_concurrent_jobs",
+        Kind.INTEGER,
+        4,
+        Context.POSTMASTER,
+        "Sets how many Spark jobs the node runs at the same time.",
+        minimum=1,
+        maximum=1024,
+    ),
+    _own(
+        "data_location",
+        Kind.STRING,
+        "",
+        Context.POSTMASTER,
+        "Sets the folder or URL under which the tables are kept.",
+        extra="Empty means base/ in the data directory.",
+    ),
+    _own(
+        "apply_batch_rows",
+        Kind.INTEGER,
+        1_000_000,
+        Context.SIGHUP,
+        "Sets the number of changes that an apply worker writes in one batch at most.",
+        extra="A transaction is never cut: a larger one is a batch of its own.",
+        minimum=1,
+        maximum=2147483647,
+    ),
+    _own(
+        "apply_batch_size",
+        Kind.INTEGER,
+        262144,
+        Context.SIGHUP,
+        "Sets the size of the received messages that an apply worker writes in one batch at most.",
+        unit="kB",
+        minimum=64,
+        maximum=2147483647,
+    ),
+    _own(
+        "apply_batch_delay",
+        Kind.INTEGER,
+        0,
+        Context.SIGHUP,
+        "Sets how long an apply worker gathers transactions before it writes them.",
+        extra="0 writes what has arrived as soon as the batch before is done.",
+        unit="ms",
+        minimum=0,
+        maximum=3600000,
+    ),
+    _own(
+        "small_batch_rows",
+        Kind.INTEGER,
+        10_000,
+        Context.SIGHUP,
+        "Sets up to how many changes a batch is looked up and committed without a Spark job.",
+        extra="0 gives all batches to Spark.",
+        minimum=0,
+        maximum=2147483647,
+    ),
+    _own(
+        "segment_disk_limit",
+        Kind.INTEGER,
+        4096,
+        Context.SIGHUP,
+        "Sets the disk space that received changes not yet applied may take, for each subscription.",
+        extra="The receiver waits, and so the publisher keeps its log, while the limit is reached. -1 means no limit.",
+        unit="MB",
+        minimum=-1,
+        maximum=2147483647,
+    ),
+    _own(
+        "copy_workers_per_table",
+        Kind.INTEGER,
+        2,
+        Context.SIGHUP,
+        "Sets how many connections read one table during its initial copy.",
+        minimum=1,
+        maximum=64,
+    ),
+)
+
+
+def _read(row: Mapping[str, str]) -> Definition:
+    name, kind = row["name"], Kind(row["vartype"])
+    bare = Definition(
+        name=name,
+        kind=kind,
+        default="",
+        context=Context(row["context"]),
+        category=row["category"],
+        description=row["short_desc"],
+        extra=row["extra_desc"],
+        unit=row["unit"],
+        choices=tuple(row["enumvals"].split()),
+        flags=frozenset(row["flags"].split()),
+        report=name in _REPORTED,
+        is_list=name in _LISTS,
+    )
+    fields = {key: getattr(bare, key) for key in bare.__dataclass_fields__}
+    if kind in {Kind.INTEGER, Kind.REAL}:
+        number = int if kind is Kind.INTEGER else float
+        fields |= {"minimum": number(row["min_val"]), "maximum": number(row["max_val"])}
+    default = NODE_DEFAULTS.get(name, row["boot_val"])
+    if kind is Kind.BOOL:
+        fields["default"] = default == "on"
+    elif kind in {Kind.INTEGER, Kind.REAL}:
+        fields["default"] = number(default)
+    else:
+        fields["default"] = default
+    return Definition(**fields)
+
+
+@functools.cache
+def definitions() -> Mapping[str, Definition]:
+    """All settings by their name in lower case, in the order of `pg_settings` (by name without case)."""
+    with (resources.files("headgate.settings") / "postgresql.csv").open(encoding="utf-8") as rows:
+        found = [_read(row) for row in csv.DictReader(rows)]
+    found += _OWN
+    return {setting.name.lower(): setting for setting in sorted(found, key=lambda setting: setting.name.lower())}
+
+
+def find(name: str) -> Definition | None:
+    """The setting of that name, without regard to case; None when there is none."""
+    return definitions().get(name.lower())
