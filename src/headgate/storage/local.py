@@ -1,0 +1,14 @@
+"""Small Arrow tables as Spark frames: local relations, without a Spark job and without a Python worker."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+
+def local_frame(spark: SparkSession, table: pa.Table, schema: StructType | None = None) -> DataFrame:
+    """A frame that holds the rows of `table` in their order."""
+    if table.num_rows == 0 and schema is not None:
+        return spark.createDataFrame([], schema)
+    return spark.createDataFrame(table, schema)
