@@ -1,0 +1,71 @@
+"""What initdb writes into a new catalog: the tables, PostgreSQL's built-in rows, the first role and the first databases.
+
+Called by `Catalog.create` within one transaction.
+"""
+
+from __future__ import annotations
+
+from headgate.catalog import physical
+from headgate.catalog.physical import Cursor, insert, run
+
+FORMAT = 1
+"""Version of the layout of the file, in hg.counter; a node refuses a file of another version."""
+
+FIRST_NORMAL_OID = 16384
+
+PUBLIC_NAMESPACE = 2200
+DATABASE_OWNER = 6171  # the role pg_database_owner
+BOOTSTRAP_SUPERUSER = 10
+
+_NODE_TABLES = """
+CREATE TABLE hg.counter (name VARCHAR, value UBIGINT);
+CREATE TABLE hg.history (dbid UINTEGER, lsn UBIGINT, seq INTEGER, kind VARCHAR, oid UINTEGER, state VARCHAR);
+CREATE TABLE hg.replication_slot (slot_name VARCHAR, plugin VARCHAR, datoid UINTEGER, temporary BOOLEAN, restart_lsn UBIGINT,
+    confirmed_flush_lsn UBIGINT, two_phase BOOLEAN);
+CREATE TABLE hg.origin_progress (roident UINTEGER, remote_lsn UBIGINT, local_lsn UBIGINT);
+CREATE TABLE hg.partition_ancestor (dbid UINTEGER, relid UINTEGER, ancestor UINTEGER, depth INTEGER);
+CREATE TABLE hg.sequence_state (dbid UINTEGER, seqrelid UINTEGER, last_value BIGINT, is_called BOOLEAN);
+CREATE TABLE hg.subscription_stats (subid UINTEGER, apply_error_count BIGINT, sync_error_count BIGINT, stats_reset TIMESTAMP);
+CREATE TABLE hg.log_entry (commit_lsn UBIGINT, end_lsn UBIGINT, commit_time BIGINT, xid UINTEGER, dbid UINTEGER, origin VARCHAR,
+    origin_lsn UBIGINT);
+CREATE TABLE hg.log_write (commit_lsn UBIGINT, seq INTEGER, relation UINTEGER, kind VARCHAR, version BIGINT, options VARCHAR);
+CREATE TABLE hg.table_version (dbid UINTEGER, relation UINTEGER, version BIGINT);
+"""
+"""Tables of a node's own. hg.log_entry, hg.log_write and hg.table_version belong to floor `storage`."""
+
+
+def bootstrap(cursor: Cursor, superuser: str, password_verifier: str | None) -> None:
+    """Fills an empty DuckDB file."""
+    run(cursor, "CREATE SCHEMA hg")
+    for statement in _NODE_TABLES.split(";"):
+        if statement.strip():
+            run(cursor, statement)
+    for table in physical.tables().values():
+        _create(cursor, table)
+    run(cursor, "INSERT INTO hg.counter VALUES ('format', ?), ('oid', ?)", [FORMAT, FIRST_NORMAL_OID])
+    run(cursor, "UPDATE hg.pg_authid SET rolname = ?, rolpassword = ? WHERE oid = ?", [superuser, password_verifier, BOOTSTRAP_SUPERUSER])
+    run(cursor, "DELETE FROM hg.pg_namespace WHERE oid = ?", [PUBLIC_NAMESPACE])
+    for oid, name, template, connectable in ((1, "template1", True, True), (4, "template0", True, False), (5, "postgres", False, True)):
+        insert(
+            cursor, "pg_database", oid=oid, datname=name, datdba=BOOTSTRAP_SUPERUSER, encoding=6, datlocprovider="c",
+            datistemplate=template, datallowconn=connectable, datconnlimit=-1, datfrozenxid=700, datminmxid=1, dattablespace=1663,
+            datcollate="C", datctype="C", datacl=[f"=c/{superuser}", f"{superuser}=CTc/{superuser}"] if template else None,
+        )  # fmt: skip
+        insert(
+            cursor, "pg_namespace", dbid=oid, oid=PUBLIC_NAMESPACE, nspname="public", nspowner=DATABASE_OWNER,
+            nspacl=["pg_database_owner=UC/pg_database_owner", "=U/pg_database_owner"],
+        )  # fmt: skip
+
+
+def _create(cursor: Cursor, table: physical.PhysicalTable) -> None:
+    columns = [f'"{column.name}" {physical.duckdb_type(column.type_oid)}' for column in table.columns]
+    columns += [f"{name} {kind}" for name, kind in physical.EXTRA.get(table.name, ())]
+    if not table.shared:
+        columns.insert(0, "dbid UINTEGER")
+    run(cursor, f"CREATE TABLE hg.{table.name} ({', '.join(columns)})")
+    file = physical.DATA / f"{table.name}.parquet"
+    if file.exists():
+        names = ", ".join(f'"{column.name}"' for column in table.columns)
+        lead = ("", "") if table.shared else ("dbid, ", "0, ")
+        path = str(file).replace("'", "''")
+        run(cursor, f"INSERT INTO hg.{table.name} ({lead[0]}{names}) SELECT {lead[1]}{names} FROM read_parquet('{path}')")

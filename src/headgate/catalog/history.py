@@ -1,0 +1,134 @@
+"""What the catalog was at a place in the log: a stream judges a change by the relations and publications that held there.
+
+hg.history keeps one row per object and change: kind ('relation', 'publication', 'schema'), oid, the state as JSON (NULL: the
+object is gone), at (lsn, seq) = the commit LSN of the log entry and the place of the change in its transaction. `record` is called
+in the committing transaction and writes what differs from the last recorded state; `at` reads the last rows at or before a place.
+A transaction that creates a table (seq 0), inserts (seq 1) and publishes it (seq 2) at LSN 0/500 leaves a row for the relation at
+(0/500, 0) and one for the publication at (0/500, 2); the insert is judged by `at(…, 0/500, 1)`: not published.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate.catalog import publication as publications
+from headgate.catalog import relation as relations
+from headgate.catalog.physical import Cursor, rows, run
+from headgate.catalog.publication import Publication
+from headgate.catalog.relation import Relation
+
+_LATEST = (
+    "SELECT kind, oid, state FROM hg.history WHERE dbid = ? AND (lsn < ? OR (lsn = ? AND seq <= ?))"
+    " QUALIFY row_number() OVER (PARTITION BY kind, oid ORDER BY lsn DESC, seq DESC) = 1"
+)
+
+
+@dataclass(frozen=True)
+class PublishedState:
+    """Relations (by oid), publications (by name) and schemas (name by oid) of one database at one place of the log."""
+
+    relations: dict[int, Relation] = field(default_factory=dict)
+    publications: dict[str, Publication] = field(default_factory=dict)
+    schemas: dict[int, str] = field(default_factory=dict)
+
+    def ancestors(self, relation: int) -> list[int]:
+        """oids of the partitioned tables above a relation, nearest first."""
+        found: list[int] = []
+        at = self.relations.get(relation)
+        while at is not None and at.parent:
+            found.append(at.parent)
+            at = self.relations.get(at.parent)
+        return found
+
+    def to_json(self) -> str:
+        """The state as JSON text."""
+        return json.dumps(
+            {
+                "relations": [each.dump() for each in self.relations.values()],
+                "publications": [each.dump() for each in self.publications.values()],
+                "schemas": {str(oid): name for oid, name in self.schemas.items()},
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> PublishedState:
+        """The state that `to_json` wrote."""
+        value = json.loads(text)
+        return cls(
+            {each["oid"]: Relation.load(each) for each in value["relations"]},
+            {each["name"]: Publication.load(each) for each in value["publications"]},
+            {int(oid): name for oid, name in value["schemas"].items()},
+        )
+
+
+def current(cursor: Cursor, database: int) -> PublishedState:
+    """The state as the cursor's transaction sees it."""
+    names = rows(cursor, "SELECT oid, nspname FROM hg.pg_namespace WHERE dbid = ?", [database])
+    return PublishedState(
+        {each.oid: each for each in relations.all_tables(cursor, database)},
+        {each.name: each for each in publications.all_publications(cursor, database)},
+        dict(names),
+    )
+
+
+def record(cursor: Cursor, database: int, lsn: int, seq: int) -> None:
+    """Writes the objects of the database that changed since the last record, at the place (lsn, seq)."""
+    before = {(kind, oid): state for kind, oid, state in rows(cursor, _LATEST, [database, 2**64 - 1, 2**64 - 1, 2**31 - 1])}
+    now = dict(_objects(current(cursor, database)))
+    for key, state in now.items():
+        if before.get(key) != state:
+            run(cursor, "INSERT INTO hg.history VALUES (?, ?, ?, ?, ?, ?)", [database, lsn, seq, *key, state])
+    for key, known in before.items():
+        if known is not None and key not in now:
+            run(cursor, "INSERT INTO hg.history VALUES (?, ?, ?, ?, ?, NULL)", [database, lsn, seq, *key])
+
+
+def at(cursor: Cursor, database: int, lsn: int, seq: int) -> PublishedState:
+    """The state last recorded at or before (lsn, seq); an empty one if nothing was recorded by then."""
+    state = PublishedState()
+    for kind, oid, text in rows(cursor, _LATEST, [database, lsn, lsn, seq]):
+        if text is not None:
+            _add(state, kind, oid, json.loads(text))
+    return state
+
+
+def changes(cursor: Cursor, database: int, after: int, until: int) -> list[tuple[int, int]]:
+    """The places (lsn, seq) in (after, until] at which the state changed, in order."""
+    sql = "SELECT DISTINCT lsn, seq FROM hg.history WHERE dbid = ? AND lsn > ? AND lsn <= ? ORDER BY 1, 2"
+    return [(lsn, seq) for lsn, seq in rows(cursor, sql, [database, after, until])]
+
+
+def prune(cursor: Cursor, database: int, lsn: int) -> None:
+    """Removes what no reader at or after `lsn` needs: rows that a later one, itself before `lsn`, supersedes."""
+    run(
+        cursor,
+        "DELETE FROM hg.history h WHERE dbid = ? AND lsn < ? AND EXISTS (SELECT 1 FROM hg.history n WHERE n.dbid = h.dbid AND n.kind ="
+        " h.kind AND n.oid = h.oid AND n.lsn < ? AND (n.lsn > h.lsn OR (n.lsn = h.lsn AND n.seq > h.seq)))",
+        [database, lsn, lsn],
+    )
+
+
+def _objects(state: PublishedState) -> Iterable[tuple[tuple[str, int], str]]:
+    for relation in state.relations.values():
+        yield ("relation", relation.oid), _text(relation.dump())
+    for publication in state.publications.values():
+        yield ("publication", publication.oid), _text(publication.dump())
+    for oid, name in state.schemas.items():
+        yield ("schema", oid), _text(name)
+
+
+def _add(state: PublishedState, kind: str, oid: int, value: Any) -> None:
+    if kind == "relation":
+        state.relations[oid] = Relation.load(value)
+    elif kind == "publication":
+        state.publications[value["name"]] = Publication.load(value)
+    else:
+        state.schemas[oid] = value
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,95 @@
+"""Schemas (pg_namespace) and what a search_path means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headgate.catalog.physical import Cursor, insert, one, rows, run
+from headgate.errors import PostgresError
+
+PG_CATALOG = 11
+PUBLIC = 2200
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """A schema."""
+
+    oid: int
+    name: str
+    owner: int
+
+
+def lookup(cursor: Cursor, database: int, name: str) -> Namespace | None:
+    """The schema of this name, or None."""
+    found = one(cursor, "SELECT oid, nspname, nspowner FROM hg.pg_namespace WHERE dbid IN (0, ?) AND nspname = ?", [database, name])
+    return None if found is None else Namespace(*found)
+
+
+def find(cursor: Cursor, database: int, oid: int) -> Namespace | None:
+    """The schema with this oid, or None."""
+    found = one(cursor, "SELECT oid, nspname, nspowner FROM hg.pg_namespace WHERE dbid IN (0, ?) AND oid = ?", [database, oid])
+    return None if found is None else Namespace(*found)
+
+
+def get(cursor: Cursor, database: int, name: str) -> Namespace:
+    """The schema of this name; 3F000 if there is none."""
+    found = lookup(cursor, database, name)
+    if found is None:
+        raise PostgresError("3F000", f'schema "{name}" does not exist')
+    return found
+
+
+def names(cursor: Cursor, database: int) -> list[str]:
+    """The names of all schemas of a database."""
+    return [name for (name,) in rows(cursor, "SELECT nspname FROM hg.pg_namespace WHERE dbid IN (0, ?) ORDER BY nspname", [database])]
+
+
+def create(cursor: Cursor, oid: int, database: int, name: str, owner: int) -> Namespace:
+    """CREATE SCHEMA; 42939 for a reserved name, 42P06 for one in use."""
+    if name.startswith("pg_"):
+        raise PostgresError("42939", f'unacceptable schema name "{name}"', detail='The prefix "pg_" is reserved for system schemas.')
+    if lookup(cursor, database, name) is not None:
+        raise PostgresError("42P06", f'schema "{name}" already exists')
+    insert(cursor, "pg_namespace", dbid=database, oid=oid, nspname=name, nspowner=owner)
+    return Namespace(oid, name, owner)
+
+
+def drop(cursor: Cursor, database: int, oid: int) -> None:
+    """Removes the row of a schema and its membership in publications; what it holds is the caller's to drop first."""
+    run(cursor, "DELETE FROM hg.pg_namespace WHERE dbid = ? AND oid = ?", [database, oid])
+    run(cursor, "DELETE FROM hg.pg_publication_namespace WHERE dbid = ? AND pnnspid = ?", [database, oid])
+
+
+def rename(cursor: Cursor, database: int, oid: int, name: str) -> None:
+    """ALTER SCHEMA … RENAME TO; errors as `create`."""
+    if name.startswith("pg_"):
+        raise PostgresError("42939", f'unacceptable schema name "{name}"', detail='The prefix "pg_" is reserved for system schemas.')
+    if lookup(cursor, database, name) is not None:
+        raise PostgresError("42P06", f'schema "{name}" already exists')
+    run(cursor, "UPDATE hg.pg_namespace SET nspname = ? WHERE dbid = ? AND oid = ?", [name, database, oid])
+
+
+def set_owner(cursor: Cursor, database: int, oid: int, owner: int) -> None:
+    """ALTER SCHEMA … OWNER TO."""
+    run(cursor, "UPDATE hg.pg_namespace SET nspowner = ? WHERE dbid = ? AND oid = ?", [owner, database, oid])
+
+
+def effective(cursor: Cursor, database: int, user: str, search_path: Iterable[str]) -> list[str]:
+    """The schemas along a search_path that exist, `$user` replaced, without the implicit pg_catalog: current_schemas(false)."""
+    known = set(names(cursor, database))
+    found: list[str] = []
+    for entry in search_path:
+        name = user if entry == "$user" else entry
+        if name in known and name not in found:
+            found.append(name)
+    return found
+
+
+def creation(cursor: Cursor, database: int, user: str, search_path: Iterable[str]) -> Namespace:
+    """The schema in which an unqualified CREATE makes its object; 3F000 if none of the search_path exists."""
+    found = effective(cursor, database, user, search_path)
+    if not found:
+        raise PostgresError("3F000", "no schema has been selected to create in")
+    return get(cursor, database, found[0])

@@ -1,0 +1,75 @@
+"""Replication origins (pg_replication_origin) and how far each has been applied (hg.origin_progress).
+
+An apply worker's origin is named ``pg_<subscription>``, a table's sync worker's ``pg_<subscription>_<relation>``. Progress is
+written in the transaction that the log entry of the applied batch commits in; one worker writes one origin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.catalog.physical import Cursor, insert, one, rows, run
+from headgate.errors import PostgresError
+from headgate.lsn import Lsn
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`remote_lsn`: applied up to here in the publisher's log; `local_lsn`: end of the last such transaction in the node's."""
+
+    ident: int
+    name: str
+    remote_lsn: Lsn
+    local_lsn: Lsn
+
+
+def find(cursor: Cursor, name: str) -> int | None:
+    """The id of an origin (roident), or None."""
+    found = one(cursor, "SELECT roident FROM hg.pg_replication_origin WHERE roname = ?", [name])
+    return None if found is None else int(found[0])
+
+
+def create(cursor: Cursor, name: str) -> int:
+    """Makes an origin with the lowest free id; 42710 if the name is in use."""
+    if find(cursor, name) is not None:
+        raise PostgresError("42710", f'replication origin "{name}" already exists')
+    taken = {ident for (ident,) in rows(cursor, "SELECT roident FROM hg.pg_replication_origin")}
+    ident = next(each for each in range(1, 65535) if each not in taken)
+    insert(cursor, "pg_replication_origin", roident=ident, roname=name)
+    return ident
+
+
+def drop(cursor: Cursor, name: str, *, missing_ok: bool = False) -> None:
+    """Removes an origin with its progress; 42704 if there is none, unless `missing_ok`."""
+    ident = find(cursor, name)
+    if ident is None:
+        if missing_ok:
+            return
+        raise PostgresError("42704", f'replication origin "{name}" does not exist')
+    run(cursor, "DELETE FROM hg.origin_progress WHERE roident = ?", [ident])
+    run(cursor, "DELETE FROM hg.pg_replication_origin WHERE roident = ?", [ident])
+
+
+def progress(cursor: Cursor, name: str) -> Progress | None:
+    """How far an origin has been applied, None if nothing is recorded."""
+    return next((each for each in all_progress(cursor) if each.name == name), None)
+
+
+def advance(cursor: Cursor, name: str, remote_lsn: Lsn, local_lsn: Lsn = Lsn(0)) -> None:
+    """Records progress, forwards or backwards; 42704 if there is no such origin."""
+    ident = find(cursor, name)
+    if ident is None:
+        raise PostgresError("42704", f'replication origin "{name}" does not exist')
+    found = one(cursor, "UPDATE hg.origin_progress SET remote_lsn = ?, local_lsn = ? WHERE roident = ?", [remote_lsn, local_lsn, ident])
+    if found is None or not found[0]:
+        run(cursor, "INSERT INTO hg.origin_progress VALUES (?, ?, ?)", [ident, remote_lsn, local_lsn])
+
+
+def all_progress(cursor: Cursor) -> list[Progress]:
+    """The rows of pg_replication_origin_status."""
+    found = rows(
+        cursor,
+        "SELECT o.roident, o.roname, p.remote_lsn, p.local_lsn FROM hg.pg_replication_origin o JOIN hg.origin_progress p"
+        " ON p.roident = o.roident ORDER BY 1",
+    )
+    return [Progress(ident, name, Lsn(remote), Lsn(local)) for ident, name, remote, local in found]

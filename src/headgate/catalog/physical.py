@@ -1,0 +1,172 @@
+"""The catalogs as DuckDB tables: their columns, how PostgreSQL's types are stored, and writing one row.
+
+Used by the other modules of this floor. The definitions come from the rows of pg_class and pg_attribute that
+tools/dump_catalog.py took from a real server, so there is one list of names, types and order, PostgreSQL's own.
+
+Each catalog is ``hg.<its name>`` with PostgreSQL's columns in PostgreSQL's order, led by `dbid` where PostgreSQL has one such
+catalog per database: the oid of the database, 0 for built-in rows that all databases share. DuckDB knows no keys here
+(its indexes restrict updates): the code that writes checks for duplicates.
+
+Storage: oid, xid, regproc → UINTEGER; pg_lsn → UBIGINT; int2vector → SMALLINT[]; timestamptz → TIMESTAMP in UTC;
+name, "char", text and whatever else → VARCHAR; arrays → lists.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+
+from headgate.errors import PostgresError
+from headgate.types import registry
+
+Cursor = duckdb.DuckDBPyConnection
+"""A DuckDB cursor, as `Catalog.cursor` gives it."""
+
+DATA = Path(str(resources.files("headgate.catalog").joinpath("data")))
+
+_SCALARS = {
+    registry.BOOL: "BOOLEAN",
+    registry.INT2: "SMALLINT",
+    registry.INT4: "INTEGER",
+    registry.INT8: "BIGINT",
+    registry.FLOAT4: "FLOAT",
+    registry.FLOAT8: "DOUBLE",
+    registry.OID: "UINTEGER",
+    registry.XID: "UINTEGER",
+    registry.CID: "UINTEGER",
+    registry.REGPROC: "UINTEGER",
+    registry.REGCLASS: "UINTEGER",
+    registry.REGTYPE: "UINTEGER",
+    registry.REGROLE: "UINTEGER",
+    registry.REGNAMESPACE: "UINTEGER",
+    2202: "UINTEGER",  # regprocedure
+    2203: "UINTEGER",  # regoper
+    2204: "UINTEGER",  # regoperator
+    registry.XID8: "UBIGINT",
+    registry.PG_LSN: "UBIGINT",
+    registry.INT2VECTOR: "SMALLINT[]",
+    registry.OIDVECTOR: "UINTEGER[]",
+    registry.TIMESTAMP: "TIMESTAMP",
+    registry.TIMESTAMPTZ: "TIMESTAMP",
+    registry.DATE: "DATE",
+    registry.TIME: "TIME",
+    registry.INTERVAL: "INTERVAL",
+    registry.NUMERIC: "DECIMAL(38,10)",
+}
+
+EXTRA = {
+    "pg_publication_rel": (("prqualtree", "VARCHAR"),),
+    "pg_class": (("relpartconstraint", "VARCHAR"),),
+    "pg_index": (("indkeytext", "VARCHAR"),),
+    "pg_partitioned_table": (("partkeydef", "VARCHAR"),),
+}
+"""Columns that PostgreSQL has not, behind its own: the bound tree of a row filter, printed partition keys and bounds."""
+
+
+@dataclass(frozen=True)
+class PhysicalColumn:
+    """A column of a catalog: PostgreSQL's name, type and NOT NULL."""
+
+    name: str
+    type_oid: int
+    not_null: bool
+    attnum: int = 0
+
+
+@dataclass(frozen=True)
+class PhysicalTable:
+    """A catalog. `shared`: one for all databases, so without a `dbid`."""
+
+    oid: int
+    name: str
+    shared: bool
+    columns: tuple[PhysicalColumn, ...]
+
+
+def duckdb_type(type_oid: int) -> str:
+    """The DuckDB type in which values of a PostgreSQL type are stored and computed."""
+    plain = _SCALARS.get(type_oid)
+    if plain is not None:
+        return plain
+    known = registry.builtin().find(type_oid)
+    if known is not None and known.is_array:
+        return duckdb_type(known.element) + "[]"
+    if known is not None and known.kind == registry.Kind.DOMAIN:
+        return duckdb_type(known.base)
+    return "VARCHAR"
+
+
+@functools.cache
+def tables() -> Mapping[str, PhysicalTable]:
+    """All catalogs by name."""
+    classes = pq.read_table(DATA / "pg_class.parquet", columns=["oid", "relname", "relnamespace", "relkind", "relisshared"]).to_pylist()
+    wanted = {row["oid"]: row for row in classes if row["relkind"] == "r" and row["relnamespace"] == 11}
+    columns: dict[int, list[PhysicalColumn]] = {oid: [] for oid in wanted}
+    names = ["attrelid", "attname", "atttypid", "attnum", "attnotnull"]
+    attributes = pq.read_table(DATA / "pg_attribute.parquet", columns=names).to_pylist()
+    for row in sorted(attributes, key=lambda each: each["attnum"]):
+        if row["attrelid"] in wanted and row["attnum"] > 0:
+            columns[row["attrelid"]].append(PhysicalColumn(row["attname"], row["atttypid"], row["attnotnull"], row["attnum"]))
+    return {row["relname"]: PhysicalTable(oid, row["relname"], row["relisshared"], tuple(columns[oid])) for oid, row in wanted.items()}
+
+
+@functools.cache
+def _statement(catalog: str, given: tuple[str, ...]) -> tuple[str, dict[str, object]]:
+    """The INSERT for a set of columns, and the values of the columns that are not given."""
+    table = tables()[catalog]
+    missing: dict[str, object] = {}
+    for column in table.columns:
+        if column.name not in given and column.not_null:
+            missing[column.name] = _neutral(column.type_oid)
+    names = [*given, *missing]
+    marks = ", ".join("?" for _ in names)
+    return f"INSERT INTO hg.{catalog} ({', '.join(names)}) VALUES ({marks})", missing
+
+
+def _neutral(type_oid: int) -> object:
+    kind = duckdb_type(type_oid)
+    if kind.endswith("[]"):
+        return []
+    return {"BOOLEAN": False, "VARCHAR": ""}.get(kind, 0)
+
+
+def insert(cursor: Cursor, catalog: str, **values: object) -> None:
+    """Writes one row; columns that are not given are NULL, or 0, false, '' where PostgreSQL has them NOT NULL."""
+    sql, missing = _statement(catalog, tuple(values))
+    run(cursor, sql, [*values.values(), *missing.values()])
+
+
+def run(cursor: Cursor, sql: str, parameters: list[Any] | None = None) -> Cursor:
+    """Executes a statement on the catalog; a conflict with another transaction is 40001, whatever else DuckDB says is XX000."""
+    try:
+        return cursor.execute(sql, parameters) if parameters else cursor.execute(sql)
+    except duckdb.TransactionException as error:
+        raise PostgresError(
+            "40001",
+            "could not serialize access due to concurrent update",
+            detail="The row of the system catalog is being changed by another transaction.",
+        ) from error
+    except duckdb.Error as error:
+        raise PostgresError("XX000", f"catalog: {_first_line(error)}") from error
+
+
+def one(cursor: Cursor, sql: str, parameters: list[Any] | None = None) -> tuple[Any, ...] | None:
+    """The first row of a query, or None."""
+    found = run(cursor, sql, parameters).fetchone()
+    return found if found is None else tuple(found)
+
+
+def rows(cursor: Cursor, sql: str, parameters: list[Any] | None = None) -> list[tuple[Any, ...]]:
+    """All rows of a query on the catalog."""
+    return run(cursor, sql, parameters).fetchall()
+
+
+def _first_line(error: duckdb.Error) -> str:
+    return str(error).split("\n", 1)[0]

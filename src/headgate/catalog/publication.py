@@ -1,0 +1,192 @@
+"""Publications: pg_publication, pg_publication_rel, pg_publication_namespace.
+
+The row filter is stored twice: `prqual` is its text as pg_get_expr prints it, `prqualtree` the bound tree as JSON, which means
+nothing to this floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from headgate.catalog.definition import Oids
+from headgate.catalog.physical import Cursor, insert, rows, run
+from headgate.errors import PostgresError
+
+
+@dataclass(frozen=True)
+class Member:
+    """A table of a publication. `filter`: deparsed text, `tree`: the bound filter as JSON; `columns`: attnums of the column list."""
+
+    relation: int
+    filter: str | None = None
+    tree: str | None = None
+    columns: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A publication with its tables (by oid) and schemas (oids)."""
+
+    oid: int
+    name: str
+    owner: int = 10
+    all_tables: bool = False
+    insert: bool = True
+    update: bool = True
+    delete: bool = True
+    truncate: bool = True
+    via_root: bool = False
+    members: tuple[Member, ...] = ()
+    schemas: tuple[int, ...] = ()
+
+    def member(self, relation: int) -> Member | None:
+        """The membership of a table, or None."""
+        return next((member for member in self.members if member.relation == relation), None)
+
+    def dump(self) -> dict[str, Any]:
+        """A value for JSON that `load` reads back."""
+        return asdict(self)
+
+    @classmethod
+    def load(cls, value: dict[str, Any]) -> Publication:
+        """The publication that `dump` wrote."""
+        members = tuple(
+            Member(each["relation"], each["filter"], each["tree"], None if each["columns"] is None else tuple(each["columns"]))
+            for each in value["members"]
+        )
+        return cls(**{**value, "members": members, "schemas": tuple(value["schemas"])})
+
+
+_COLUMNS = "oid, pubname, pubowner, puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot"
+_OPTIONS = {"insert": "pubinsert", "update": "pubupdate", "delete": "pubdelete", "truncate": "pubtruncate", "via_root": "pubviaroot"}
+
+
+def lookup(cursor: Cursor, database: int, name: str) -> Publication | None:
+    """The publication of this name, or None."""
+    found = _read(cursor, database, "AND pubname = ?", [name])
+    return found[0] if found else None
+
+
+def find(cursor: Cursor, database: int, oid: int) -> Publication | None:
+    """The publication with this oid, or None."""
+    found = _read(cursor, database, "AND oid = ?", [oid])
+    return found[0] if found else None
+
+
+def get(cursor: Cursor, database: int, name: str) -> Publication:
+    """The publication of this name; 42704 if there is none."""
+    found = lookup(cursor, database, name)
+    if found is None:
+        raise PostgresError("42704", f'publication "{name}" does not exist')
+    return found
+
+
+def all_publications(cursor: Cursor, database: int) -> list[Publication]:
+    """All publications of a database, by name."""
+    return _read(cursor, database, "", [])
+
+
+def create(cursor: Cursor, oids: Oids, database: int, publication: Publication) -> Publication:
+    """CREATE PUBLICATION; its oid 0 is replaced by a new one. 42710 if the name is in use."""
+    if lookup(cursor, database, publication.name) is not None:
+        raise PostgresError("42710", f'publication "{publication.name}" already exists')
+    oid = publication.oid or oids()
+    insert(
+        cursor, "pg_publication", dbid=database, oid=oid, pubname=publication.name, pubowner=publication.owner,
+        puballtables=publication.all_tables, pubinsert=publication.insert, pubupdate=publication.update, pubdelete=publication.delete,
+        pubtruncate=publication.truncate, pubviaroot=publication.via_root,
+    )  # fmt: skip
+    for member in publication.members:
+        add_member(cursor, oids, database, oid, member)
+    for schema in publication.schemas:
+        add_schema(cursor, oids, database, oid, schema)
+    return get(cursor, database, publication.name)
+
+
+def drop(cursor: Cursor, database: int, oid: int) -> None:
+    """DROP PUBLICATION."""
+    run(cursor, "DELETE FROM hg.pg_publication_rel WHERE dbid = ? AND prpubid = ?", [database, oid])
+    run(cursor, "DELETE FROM hg.pg_publication_namespace WHERE dbid = ? AND pnpubid = ?", [database, oid])
+    run(cursor, "DELETE FROM hg.pg_publication WHERE dbid = ? AND oid = ?", [database, oid])
+
+
+def set_options(cursor: Cursor, database: int, oid: int, **options: bool) -> None:
+    """ALTER PUBLICATION … SET (…): any of insert, update, delete, truncate, via_root."""
+    for option, value in options.items():
+        run(cursor, f"UPDATE hg.pg_publication SET {_OPTIONS[option]} = ? WHERE dbid = ? AND oid = ?", [value, database, oid])
+
+
+def rename(cursor: Cursor, database: int, oid: int, name: str) -> None:
+    """ALTER PUBLICATION … RENAME TO; 42710 if the name is in use."""
+    if lookup(cursor, database, name) is not None:
+        raise PostgresError("42710", f'publication "{name}" already exists')
+    run(cursor, "UPDATE hg.pg_publication SET pubname = ? WHERE dbid = ? AND oid = ?", [name, database, oid])
+
+
+def set_owner(cursor: Cursor, database: int, oid: int, owner: int) -> None:
+    """ALTER PUBLICATION … OWNER TO."""
+    run(cursor, "UPDATE hg.pg_publication SET pubowner = ? WHERE dbid = ? AND oid = ?", [owner, database, oid])
+
+
+def add_member(cursor: Cursor, oids: Oids, database: int, oid: int, member: Member) -> None:
+    """Adds a table. That it is no member yet has been checked."""
+    insert(
+        cursor, "pg_publication_rel", dbid=database, oid=oids(), prpubid=oid, prrelid=member.relation, prqual=member.filter,
+        prattrs=None if member.columns is None else sorted(member.columns), prqualtree=member.tree,
+    )  # fmt: skip
+
+
+def drop_member(cursor: Cursor, database: int, oid: int, relation: int) -> None:
+    """Removes a table."""
+    run(cursor, "DELETE FROM hg.pg_publication_rel WHERE dbid = ? AND prpubid = ? AND prrelid = ?", [database, oid, relation])
+
+
+def set_members(cursor: Cursor, oids: Oids, database: int, oid: int, members: Sequence[Member], schemas: Sequence[int]) -> None:
+    """ALTER PUBLICATION … SET TABLE or TABLES IN SCHEMA: the list becomes this one; memberships that stay keep their oids."""
+    current = find(cursor, database, oid)
+    before = {member.relation: member for member in current.members} if current else {}
+    for relation, member in before.items():
+        if member not in members:
+            drop_member(cursor, database, oid, relation)
+    for member in members:
+        if before.get(member.relation) != member:
+            add_member(cursor, oids, database, oid, member)
+    kept = set(current.schemas) if current else set()
+    for schema in kept - set(schemas):
+        drop_schema(cursor, database, oid, schema)
+    for schema in schemas:
+        if schema not in kept:
+            add_schema(cursor, oids, database, oid, schema)
+
+
+def add_schema(cursor: Cursor, oids: Oids, database: int, oid: int, schema: int) -> None:
+    """Adds a schema."""
+    insert(cursor, "pg_publication_namespace", dbid=database, oid=oids(), pnpubid=oid, pnnspid=schema)
+
+
+def drop_schema(cursor: Cursor, database: int, oid: int, schema: int) -> None:
+    """Removes a schema."""
+    run(cursor, "DELETE FROM hg.pg_publication_namespace WHERE dbid = ? AND pnpubid = ? AND pnnspid = ?", [database, oid, schema])
+
+
+def of_relation(cursor: Cursor, database: int, relation: int) -> list[Publication]:
+    """The publications that list a table itself (not by schema or FOR ALL TABLES)."""
+    sql = "AND oid IN (SELECT prpubid FROM hg.pg_publication_rel WHERE dbid = ? AND prrelid = ?)"
+    return _read(cursor, database, sql, [database, relation])
+
+
+def _read(cursor: Cursor, database: int, condition: str, parameters: list[Any]) -> list[Publication]:
+    found = rows(cursor, f"SELECT {_COLUMNS} FROM hg.pg_publication WHERE dbid = ? {condition} ORDER BY pubname", [database, *parameters])
+    if not found:
+        return []
+    members: dict[int, list[Member]] = {}
+    sql = "SELECT prpubid, prrelid, prqual, prqualtree, prattrs FROM hg.pg_publication_rel WHERE dbid = ? ORDER BY prpubid, prrelid"
+    for publication, relation, text, tree, columns in rows(cursor, sql, [database]):
+        members.setdefault(publication, []).append(Member(relation, text, tree, None if columns is None else tuple(columns)))
+    schemas: dict[int, list[int]] = {}
+    sql = "SELECT pnpubid, pnnspid FROM hg.pg_publication_namespace WHERE dbid = ? ORDER BY pnpubid, pnnspid"
+    for publication, schema in rows(cursor, sql, [database]):
+        schemas.setdefault(publication, []).append(schema)
+    return [replace(Publication(*row), members=tuple(members.get(row[0], ())), schemas=tuple(schemas.get(row[0], ()))) for row in found]

@@ -1,0 +1,43 @@
+"""What a catalog query or command knows of the session that asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass
+class SessionContext:
+    """One session: the server makes it, keeps it all session long, and changes it as SET commands say.
+
+    `database` is an oid. `search_path` is the setting taken apart (``$user`` unresolved, pg_catalog only if listed).
+    `settings`: name → text of every setting as SHOW prints it, as far as the session has it.
+    """
+
+    database: int
+    database_name: str
+    user: str
+    session_user: str = ""
+    user_oid: int = 10
+    superuser: bool = True
+    pid: int = 0
+    search_path: list[str] = field(default_factory=lambda: ["$user", "public"])
+    settings: Mapping[str, str] = field(default_factory=dict)
+    application_name: str = ""
+    client_addr: str | None = None
+    client_port: int | None = None
+    server_addr: str | None = None
+    server_port: int | None = None
+    in_transaction: bool = False
+
+    def __post_init__(self) -> None:
+        self.session_user = self.session_user or self.user
+
+    def setting(self, name: str) -> str | None:
+        """The text of a setting, None if it is not known."""
+        return self.settings.get(name)
+
+    @property
+    def time_zone(self) -> str:
+        """The session's TimeZone."""
+        return self.settings.get("TimeZone") or self.settings.get("timezone") or "UTC"

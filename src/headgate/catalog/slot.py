@@ -1,0 +1,79 @@
+"""The durable part of replication slots (hg.replication_slot); who is active on one is the publisher's to know.
+
+A slot's row is written by the walsender that has acquired the slot and by nobody else. Temporary slots have no row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.catalog.physical import Cursor, one, rows, run
+from headgate.errors import PostgresError
+from headgate.lsn import Lsn
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A logical slot. `database`: oid; `restart_lsn`: log that the slot still needs; `confirmed_flush_lsn`: what the client has."""
+
+    name: str
+    plugin: str
+    database: int
+    restart_lsn: Lsn
+    confirmed_flush_lsn: Lsn
+    temporary: bool = False
+    two_phase: bool = False
+
+
+_COLUMNS = "slot_name, plugin, datoid, restart_lsn, confirmed_flush_lsn, temporary, two_phase"
+
+
+def lookup(cursor: Cursor, name: str) -> Slot | None:
+    """The slot of this name, or None."""
+    found = one(cursor, f"SELECT {_COLUMNS} FROM hg.replication_slot WHERE slot_name = ?", [name])
+    return None if found is None else _slot(*found)
+
+
+def get(cursor: Cursor, name: str) -> Slot:
+    """The slot of this name; 42704 if there is none."""
+    found = lookup(cursor, name)
+    if found is None:
+        raise PostgresError("42704", f'replication slot "{name}" does not exist')
+    return found
+
+
+def all_slots(cursor: Cursor) -> list[Slot]:
+    """All slots by name."""
+    return [_slot(*row) for row in rows(cursor, f"SELECT {_COLUMNS} FROM hg.replication_slot ORDER BY slot_name")]
+
+
+def create(cursor: Cursor, slot: Slot) -> Slot:
+    """Writes a new slot; 42710 if the name is in use."""
+    if lookup(cursor, slot.name) is not None:
+        raise PostgresError("42710", f'replication slot "{slot.name}" already exists')
+    run(
+        cursor,
+        f"INSERT INTO hg.replication_slot ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [slot.name, slot.plugin, slot.database, slot.restart_lsn, slot.confirmed_flush_lsn, slot.temporary, slot.two_phase],
+    )
+    return slot
+
+
+def advance(cursor: Cursor, name: str, restart_lsn: Lsn, confirmed_flush_lsn: Lsn) -> None:
+    """Writes the positions of a slot."""
+    sql = "UPDATE hg.replication_slot SET restart_lsn = ?, confirmed_flush_lsn = ? WHERE slot_name = ?"
+    run(cursor, sql, [restart_lsn, confirmed_flush_lsn, name])
+
+
+def set_two_phase(cursor: Cursor, name: str, two_phase: bool) -> None:
+    """Switches the decoding of prepared transactions."""
+    run(cursor, "UPDATE hg.replication_slot SET two_phase = ? WHERE slot_name = ?", [two_phase, name])
+
+
+def drop(cursor: Cursor, name: str) -> None:
+    """Removes a slot."""
+    run(cursor, "DELETE FROM hg.replication_slot WHERE slot_name = ?", [name])
+
+
+def _slot(name: str, plugin: str, database: int, restart: int, confirmed: int, temporary: bool, two_phase: bool) -> Slot:
+    return Slot(name, plugin, database, Lsn(restart or 0), Lsn(confirmed or 0), temporary, two_phase)

@@ -1,0 +1,116 @@
+"""Writes the built-in rows of PostgreSQL 15's system catalogs to Parquet: what `Catalog.create` loads.
+
+Run by a developer, on a fresh `initdb` of PostgreSQL 15 (nobody's tables in it):
+``python tools/dump_catalog.py "host=/tmp port=5432 user=postgres dbname=postgres"``. It writes one file per catalog that
+has rows into src/headgate/catalog/data. What is left out: TOAST tables, ICU and operating system collations, PL/pgSQL (a
+node has none of them). A view's `pg_rewrite.ev_action` holds the text of its query instead of PostgreSQL's parse tree.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+DATA = Path(__file__).parent.parent / "src/headgate/catalog/data"
+
+ARROW = {
+    "bool": pa.bool_(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "float4": pa.float32(),
+    "oid": pa.uint32(),
+    "xid": pa.uint32(),
+    "regproc": pa.uint32(),
+    "pg_lsn": pa.uint64(),
+    "timestamptz": pa.timestamp("us"),
+    "int2vector": pa.list_(pa.int16()),
+    "oidvector": pa.list_(pa.uint32()),
+    "_oid": pa.list_(pa.uint32()),
+    "_int2": pa.list_(pa.int16()),
+}
+"""Storage type by PostgreSQL type; arrays of others are lists of text, all else is text."""
+
+WRITTEN_AS = {
+    "regproc": "{}::oid",
+    "xid": "{}::text::bigint",
+    "int2vector": "{}::int2[]",
+    "oidvector": "{}::oid[]",
+    "pg_node_tree": "NULL::text",
+}
+
+NO_PLPGSQL = "NOT IN (SELECT oid FROM pg_language WHERE lanname = 'plpgsql')"
+TOAST = "(SELECT oid FROM pg_namespace WHERE nspname = 'pg_toast')"
+WITHOUT = {
+    "pg_class": f"relnamespace <> {TOAST}",
+    "pg_attribute": f"attrelid IN (SELECT oid FROM pg_class WHERE relnamespace <> {TOAST})",
+    "pg_index": f"indrelid IN (SELECT oid FROM pg_class WHERE relnamespace <> {TOAST})",
+    "pg_collation": "collprovider IN ('d', 'c') AND collname IN ('default', 'C', 'POSIX', 'ucs_basic')",
+    "pg_language": "lanname <> 'plpgsql'",
+    "pg_proc": f"prolang {NO_PLPGSQL} AND proname NOT LIKE 'plpgsql%'",
+    "pg_description": "NOT (classoid = 'pg_collation'::regclass OR description LIKE 'PL/pgSQL%')",
+}
+EMPTY = {"pg_depend", "pg_shdepend", "pg_statistic", "pg_extension", "pg_init_privs", "pg_statistic_ext_data", "pg_database", "pg_attrdef"}
+
+
+def expression(catalog: str, column: str, type_name: str) -> str:
+    """The SQL that reads a column as it is stored."""
+    if (catalog, column) == ("pg_rewrite", "ev_action"):
+        return "rtrim(pg_get_viewdef(ev_class), ';')"
+    if (catalog, column) == ("pg_class", "reltoastrelid"):
+        return "0::oid"
+    if type_name.startswith("_") and type_name not in ARROW:
+        return f"{column}::text[]"
+    if type_name == "char" or type_name not in ARROW:
+        return WRITTEN_AS.get(type_name, "{}::text").format(column)
+    return WRITTEN_AS.get(type_name, "{}").format(column)
+
+
+def arrow_type(type_name: str) -> pa.DataType:
+    """The storage type of a PostgreSQL type."""
+    if type_name in ARROW:
+        return ARROW[type_name]
+    return pa.list_(pa.string()) if type_name.startswith("_") else pa.string()
+
+
+def dump(connection: psycopg.Connection, catalog: str) -> int:
+    """Writes one catalog; returns the number of rows."""
+    columns = connection.execute(
+        "SELECT attname, typname FROM pg_attribute a JOIN pg_type t ON t.oid = atttypid WHERE attrelid = %s::regclass AND attnum > 0 ORDER BY attnum",
+        (f"pg_catalog.{catalog}",),
+    ).fetchall()
+    listed = ", ".join(f"{expression(catalog, name, kind)} AS {name}" for name, kind in columns)
+    rows = connection.execute(f"SELECT {listed} FROM pg_catalog.{catalog} WHERE {WITHOUT.get(catalog, 'true')} ORDER BY 1, 2").fetchall()
+    arrays = []
+    for position, (_, kind) in enumerate(columns):
+        arrays.append(pa.array([row[position] for row in rows], arrow_type(kind)))
+    if rows:
+        table = pa.table(arrays, names=[name for name, _ in columns])
+        pq.write_table(table, DATA / f"{catalog}.parquet", compression="zstd", compression_level=19)
+    return len(rows)
+
+
+def main() -> None:
+    """Dumps every catalog of the server named by the conninfo in the first argument."""
+    DATA.mkdir(exist_ok=True)
+    with psycopg.connect(sys.argv[1]) as connection:
+        connection.execute("SET search_path = ''")
+        connection.execute("SET timezone = 'UTC'")
+        names = connection.execute(
+            "SELECT relname FROM pg_catalog.pg_class WHERE relnamespace = 11 AND relkind = 'r' ORDER BY 1"
+        ).fetchall()
+        connection.execute("SET search_path = pg_catalog")
+        for (catalog,) in names:
+            if catalog not in EMPTY:
+                if catalog == "pg_rewrite":
+                    connection.execute("SET search_path = ''")
+                print(catalog, dump(connection, catalog))
+                connection.execute("SET search_path = pg_catalog")
+
+
+if __name__ == "__main__":
+    main()
