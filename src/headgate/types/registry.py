@@ -230,32 +230,30 @@ def enum_types(oid: int, array: int, schema: str, name: str, labels: tuple[str, 
     """The two rows that CREATE TYPE … AS ENUM makes: the type and its array type (named ``_name``)."""
     shown = name if name.isidentifier() and name.islower() else '"' + name.replace('"', '""') + '"'
     own = PgType(oid, name, schema, Kind.ENUM, "E", False, 4, True, ",", 0, array, 0, -1, 0, 0, False, shown, shown, labels)
-    over = PgType(
-        array, "_" + name, schema, Kind.BASE, "A", False, -1, False, ",", oid, 0, 0, -1, 0, 0, False, shown + "[]", shown + "[]"
-    )
+    over = PgType(array, "_" + name, schema, Kind.BASE, "A", False, -1, False, ",", oid, 0, 0, -1, 0, 0, False, shown + "[]", shown + "[]")
     return own, over
 
 
 def _read_rows() -> Iterable[PgType]:
-    with resources.files("headgate.types").joinpath("pg_type.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            yield PgType(
-                oid=int(row["oid"]),
-                name=row["typname"],
-                schema=row["nspname"],
-                kind=Kind(row["typtype"]),
-                category=row["typcategory"],
-                preferred=row["typispreferred"] == "t",
-                length=int(row["typlen"]),
-                by_value=row["typbyval"] == "t",
-                delimiter=row["typdelim"],
-                element=int(row["typelem"]),
-                array=int(row["typarray"]),
-                base=int(row["typbasetype"]),
-                base_typmod=int(row["typtypmod"]),
-                collation=int(row["typcollation"]),
-                relation=int(row["typrelid"]),
-                has_typmod=row["has_typmod"] == "t",
-                plain=row["plain"],
-                unmodified=row["unmodified"],
-            )
+    text = resources.files("headgate.types").joinpath("pg_type.csv").read_text(encoding="utf-8")
+    for row in csv.DictReader(text.splitlines()):
+        yield PgType(
+            oid=int(row["oid"]),
+            name=row["typname"],
+            schema=row["nspname"],
+            kind=Kind(row["typtype"]),
+            category=row["typcategory"],
+            preferred=row["typispreferred"] == "t",
+            length=int(row["typlen"]),
+            by_value=row["typbyval"] == "t",
+            delimiter=row["typdelim"],
+            element=int(row["typelem"]),
+            array=int(row["typarray"]),
+            base=int(row["typbasetype"]),
+            base_typmod=int(row["typtypmod"]),
+            collation=int(row["typcollation"]),
+            relation=int(row["typrelid"]),
+            has_typmod=row["has_typmod"] == "t",
+            plain=row["plain"],
+            unmodified=row["unmodified"],
+        )

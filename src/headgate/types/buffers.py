@@ -1,0 +1,71 @@
+"""NumPy's view of an Arrow string or binary column, and back: the bytes, where each value starts, which are NULL.
+
+Used by everything that works on bytes in bulk: `string` (bytea), `binary` (COPY BINARY), `copy`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Bytes = npt.NDArray[np.uint8]
+Positions = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+def view(array: pa.Array) -> tuple[Bytes, Positions]:
+    """(data, offsets) of a string or binary array: value i is ``data[offsets[i]:offsets[i + 1]]``; offsets start at 0.
+
+    NULLs may have bytes: use `packed` where that matters.
+    """
+    wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    buffers = array.buffers()
+    offsets = np.frombuffer(buffers[1], np.int64 if wide else np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    if len(array) == 0:
+        offsets = np.zeros(1, np.int64)
+    data = np.frombuffer(buffers[2], np.uint8) if buffers[2] is not None else np.zeros(0, np.uint8)
+    return data[offsets[0] : offsets[-1]], offsets - offsets[0]
+
+
+def packed(array: pa.Array) -> tuple[Bytes, Positions]:
+    """As `view`, with every NULL of length 0."""
+    if array.null_count:
+        filler = pa.scalar("" if pa.types.is_string(array.type) or pa.types.is_large_string(array.type) else b"", array.type)
+        array = pc.fill_null(array, filler)
+    return view(array)
+
+
+def valid(array: pa.Array) -> Mask | None:
+    """True where a value is not NULL, None if none is NULL."""
+    return None if array.null_count == 0 else np.asarray(pc.is_valid(array).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def validity(mask: Mask | None) -> pa.Buffer | None:
+    """The bitmap buffer for a mask of values that are not NULL."""
+    return None if mask is None or mask.all() else pa.py_buffer(np.packbits(mask, bitorder="little"))
+
+
+def offsets_of(lengths: Positions) -> Positions:
+    """Where values of these lengths start if they are laid end to end, and the end of the last."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def strings(data: Bytes, offsets: Positions, mask: Mask | None, kind: pa.DataType) -> pa.Array:
+    """A string or binary array over `data`; 64-bit offsets if `kind` is a large type. The data is not checked."""
+    wide = kind in (pa.large_string(), pa.large_binary())
+    places = np.ascontiguousarray(offsets, np.int64 if wide else np.int32)
+    return pa.Array.from_buffers(kind, len(offsets) - 1, [validity(mask), pa.py_buffer(places), pa.py_buffer(np.ascontiguousarray(data))])
+
+
+def gather(data: Bytes, starts: Positions, lengths: Positions) -> tuple[Bytes, Positions]:
+    """The bytes of the values that start at `starts`, laid end to end, and their offsets."""
+    offsets = offsets_of(lengths)
+    if len(starts) and len(starts) * int(lengths[0]) == offsets[-1] and (lengths == lengths[0]).all():
+        return data[(starts[:, None] + np.arange(int(lengths[0]))).ravel()], offsets
+    places = np.repeat(starts - offsets[:-1], lengths)
+    places += np.arange(int(offsets[-1]))
+    return data[places], offsets

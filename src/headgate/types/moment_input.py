@@ -1,0 +1,552 @@
+"""The input functions of date, timestamp and timestamptz for one value, in every form that PostgreSQL takes.
+
+Called by `moment` for what is not plain ISO, and by `clock` for times. A port of ParseDateTime and DecodeDateTime
+(PostgreSQL's datetime.c), with DateStyle ISO, MDY: `_split` cuts the text into typed fields, `_Decoder` gives each field its
+meaning from what is known already (the bits in `mask`), `_finish` checks the whole. Results are days and microseconds since 1970-01-01, in Python
+integers of any size until the range check.
+
+Refused with 0A000, because the stored type has no such value: infinity, and timestamps after 294247-01-10 (int64 microseconds since 1970;
+PostgreSQL, which counts from 2000, goes on to 294276).
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from headgate.errors import PostgresError
+from headgate.types import calendar, zone
+from headgate.types.column import Session
+
+Reader = Callable[[str], int]
+
+YEAR, MONTH, DAY, TIME, ZONE, WEEKDAY, MERIDIEM, ERA, YEARDAY = (1 << bit for bit in range(9))
+DATE = YEAR | MONTH | DAY
+
+_MIN_MICROS = -211813488000000000 + calendar.EPOCH_MICROS
+_END_MICROS = 9223371331200000000 + calendar.EPOCH_MICROS
+_STORED_MICROS = 1 << 63
+_MIN_DAYS = -calendar.JULIAN_EPOCH
+_END_DAYS = 2147483494 - calendar.JULIAN_EPOCH
+_MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december")
+_MONTH = {name[:3]: place + 1 for place, name in enumerate(_MONTHS)} | {name: place + 1 for place, name in enumerate(_MONTHS)} | {"sept": 9}
+_WEEKDAYS = {
+    "sun", "sunday", "mon", "monday", "tue", "tues", "tuesday", "wed", "weds", "wednesday", "thu", "thur", "thurs", "thursday",
+    "fri", "friday", "sat", "saturday",
+}  # fmt: skip
+_UNITS = {
+    "j": "julian",
+    "jd": "julian",
+    "julian": "julian",
+    "y": "year",
+    "mm": "month",
+    "d": "day",
+    "h": "hour",
+    "m": "month",
+    "s": "second",
+}
+_WORDS = {
+    *_MONTH, *_WEEKDAYS, *_UNITS, "am", "pm", "ad", "bc", "at", "on", "t", "now", "today", "tomorrow", "yesterday", "epoch",
+    "infinity", "-infinity", "allballs", "dst", "dow", "doy", "isodow", "isoyear",
+}  # fmt: skip
+
+
+class Flaw(enum.Enum):
+    """What is wrong with a date or time (DTERR_…)."""
+
+    FORMAT = enum.auto()
+    RANGE = enum.auto()
+    MONTH_DAY = enum.auto()
+    DISPLACEMENT = enum.auto()
+    ZONE_NAME = enum.auto()
+
+
+class Flawed(Exception):
+    """Raised inside the decoder; `error` makes it PostgreSQL's error."""
+
+    def __init__(self, flaw: Flaw, word: str = "") -> None:
+        super().__init__(flaw)
+        self.flaw = flaw
+        self.word = word
+
+    def error(self, type_name: str, text: str) -> PostgresError:
+        """DateTimeParseError."""
+        match self.flaw:
+            case Flaw.FORMAT:
+                return PostgresError("22007", f'invalid input syntax for type {type_name}: "{text}"')
+            case Flaw.RANGE:
+                return PostgresError("22008", f'date/time field value out of range: "{text}"')
+            case Flaw.MONTH_DAY:
+                hint = 'Perhaps you need a different "datestyle" setting.'
+                return PostgresError("22008", f'date/time field value out of range: "{text}"', hint=hint)
+            case Flaw.DISPLACEMENT:
+                return PostgresError("22009", f'time zone displacement out of range: "{text}"')
+            case Flaw.ZONE_NAME:
+                return PostgresError("22023", f'time zone "{self.word}" not recognized')
+
+
+class _Kind(enum.Enum):
+    NUMBER = enum.auto()
+    STRING = enum.auto()
+    DATE = enum.auto()
+    TIME = enum.auto()
+    ZONE = enum.auto()
+    SPECIAL = enum.auto()
+
+
+_FIELD = re.compile(
+    r"(?P<time>[0-9]+:[0-9:.]*)"
+    r"|(?P<date>[0-9]+(?P<delim>[-/.])(?:[0-9]+(?:(?P=delim)(?:[0-9]|(?P=delim))*)?|(?=[^0-9])(?:[A-Za-z0-9]|(?P=delim))*))"
+    r"|(?P<number>[0-9]+|\.[0-9]*)"
+    r"|(?P<word>[A-Za-z]+)"
+    r"|(?P<zone>[+-][ \t\n\v\f\r]*[0-9][0-9:.\-]*)"
+    r"|(?P<special>[+-][ \t\n\v\f\r]*[A-Za-z]+)"
+    r"|(?P<skip>[ \t\n\v\f\r]+|[!-*,/:-@\[-`{-~])"
+)
+_NAME = re.compile(r"[A-Za-z0-9+\-/_.:]*")
+
+
+def _split(text: str) -> list[tuple[_Kind, str]]:
+    """ParseDateTime: the text's fields in order, words in lower case."""
+    fields: list[tuple[_Kind, str]] = []
+    place = 0
+    while place < len(text):
+        found = _FIELD.match(text, place)
+        if not found or len(fields) >= 25:
+            raise Flawed(Flaw.FORMAT)
+        part, place = found[0], found.end()
+        match found.lastgroup if found["date"] is None else "date":
+            case "time":
+                fields.append((_Kind.TIME, part))
+            case "date":
+                plain = re.fullmatch(r"[0-9]+\.[0-9]*", part)
+                fields.append((_Kind.NUMBER if plain and part[-1] != "." else _Kind.DATE, part.lower()))
+            case "number":
+                fields.append((_Kind.NUMBER, part))
+            case "word":
+                rest = text[place : place + 1]
+                if rest in ("-", "/", ".") and rest or ((rest == "+" or rest.isdigit()) and part.lower() not in _WORDS):
+                    more = _NAME.match(text, place)
+                    part, place = part + (more[0] if more else ""), more.end() if more else place
+                    fields.append((_Kind.DATE, part.lower()))
+                else:
+                    fields.append((_Kind.STRING, part.lower()))
+            case "zone":
+                fields.append((_Kind.ZONE, part[0] + part[1:].lstrip()))
+            case "special":
+                fields.append((_Kind.SPECIAL, (part[0] + part[1:].lstrip()).lower()))
+            case _:
+                pass
+    return fields
+
+
+@dataclass
+class Parts:
+    """What the fields said. `offset` is in seconds east, `named` a zone whose offset depends on the time."""
+
+    mask: int = 0
+    year: int = 0
+    month: int = 0
+    day: int = 0
+    hour: int = 0
+    minute: int = 0
+    second: int = 0
+    micro: int = 0
+    yearday: int = 0
+    offset: int = 0
+    named: zone.Zone | None = None
+    special: str = ""
+    julian: bool = False
+
+    @property
+    def clock(self) -> int:
+        """The time of day in microseconds."""
+        return ((self.hour * 60 + self.minute) * 60 + self.second) * 1_000_000 + self.micro
+
+    @property
+    def days(self) -> int:
+        """The date as days since 1970-01-01."""
+        return calendar.days_of(self.year, self.month, self.day)
+
+
+class Decoder:
+    """DecodeDateTime: one instance reads one text."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.parts = Parts()
+        self.two_digits = False
+        self.text_month = False
+        self.before_christ = False
+        self.meridiem = ""
+        self.prefix = ""
+
+    def read(self, text: str, *, time_only: bool = False) -> Parts:
+        """Reads a whole text; Flawed."""
+        fields = _split(text)
+        if not fields:
+            raise Flawed(Flaw.FORMAT)
+        for place, (kind, field) in enumerate(fields):
+            following = fields[place + 1][0] if place + 1 < len(fields) else None
+            mask = self._field(kind, field, following, time_only=time_only)
+            if mask & self.parts.mask:
+                raise Flawed(Flaw.FORMAT)
+            self.parts.mask |= mask
+        if self.prefix:
+            raise Flawed(Flaw.FORMAT)
+        if not self.parts.special:
+            self._finish(time_only=time_only)
+        return self.parts
+
+    def _field(self, kind: _Kind, field: str, following: _Kind | None, *, time_only: bool) -> int:
+        match kind:
+            case _Kind.DATE:
+                return self._date_field(field, time_only=time_only)
+            case _Kind.TIME:
+                if self.prefix not in ("", "time"):
+                    raise Flawed(Flaw.FORMAT)
+                self.prefix = ""
+                return self._time(field)
+            case _Kind.ZONE:
+                self.parts.offset = displacement(field)
+                return ZONE
+            case _Kind.NUMBER:
+                return self._number_field(field)
+            case _Kind.STRING | _Kind.SPECIAL:
+                return self._word(field, following, time_only=time_only)
+
+    def _date_field(self, field: str, *, time_only: bool) -> int:
+        parts = self.parts
+        if self.prefix == "julian":
+            number, zone_part = re.fullmatch(r"([0-9]*)(.*)", field, re.DOTALL).groups()  # type: ignore[union-attr]
+            self.prefix = ""
+            mask = self._julian(number)
+            parts.offset = displacement(zone_part)
+            return mask | ZONE | TIME
+        if not self.prefix and parts.mask & (MONTH | DAY) != MONTH | DAY and not (time_only and not field[0].isdigit()):
+            return self._date(field)
+        if self.prefix or field[0].isdigit():
+            if self.prefix not in ("", "time") or parts.mask & TIME or "-" not in field:
+                raise Flawed(Flaw.FORMAT)
+            self.prefix = ""
+            number, _, zone_part = field.partition("-")
+            parts.offset = displacement("-" + zone_part)
+            return self._run_together(number, parts.mask | DATE if time_only else parts.mask) | ZONE
+        parts.named = zone.find_or_none(field)
+        if parts.named is None:
+            raise Flawed(Flaw.ZONE_NAME, field)
+        return ZONE
+
+    def _number_field(self, field: str) -> int:
+        if self.prefix:
+            prefix, self.prefix = self.prefix, ""
+            return self._prefixed(prefix, field)
+        whole, dot, _ = field.partition(".")
+        mask = self.parts.mask
+        if dot and not mask & DATE:
+            return self._date(field)
+        if (dot and len(whole) > 2) or (len(field) >= 6 and (not mask & DATE or not mask & TIME)):
+            return self._run_together(field, mask)
+        return self._number(field, mask)
+
+    def _prefixed(self, prefix: str, field: str) -> int:
+        whole, dot, fraction = field.partition(".")
+        if prefix == "time":
+            return self._run_together(field, self.parts.mask | DATE)
+        if prefix == "julian":
+            mask = self._julian(whole)
+            if dot:
+                micros = round(float("0." + (fraction or "0")) * calendar.DAY)
+                self._set_clock(micros)
+                mask |= TIME
+            return mask
+        if prefix in ("year", "month", "day") and not dot:
+            setattr(self.parts, prefix, small(whole))
+            return {"year": YEAR, "month": MONTH, "day": DAY}[prefix]
+        raise Flawed(Flaw.FORMAT)
+
+    def _julian(self, number: str) -> int:
+        self.parts.year, self.parts.month, self.parts.day = calendar.date_of(small(number) - calendar.JULIAN_EPOCH)
+        self.parts.julian = True
+        return DATE
+
+    def _set_clock(self, micros: int) -> None:
+        seconds, self.parts.micro = divmod(micros, 1_000_000)
+        self.parts.hour, self.parts.minute, self.parts.second = seconds // 3600, seconds // 60 % 60, seconds % 60
+
+    def _word(self, field: str, following: _Kind | None, *, time_only: bool) -> int:
+        parts = self.parts
+        if field in zone.abbreviations():
+            parts.offset = zone.abbreviations()[field]
+            return ZONE
+        if field in _MONTH:
+            mask = MONTH
+            if parts.mask & MONTH and not self.text_month and not parts.mask & DAY and 1 <= parts.month <= 31:
+                parts.day, mask = parts.month, DAY
+            self.text_month = True
+            parts.month = _MONTH[field]
+            return mask
+        if field in _WEEKDAYS:
+            return WEEKDAY
+        if field in ("am", "pm"):
+            self.meridiem = field
+            return MERIDIEM
+        if field in ("ad", "bc"):
+            self.before_christ = field == "bc"
+            return ERA
+        if field in ("at", "on"):
+            return 0
+        if field == "t":
+            if (not time_only and parts.mask & DATE != DATE) or following not in (_Kind.NUMBER, _Kind.TIME, _Kind.DATE):
+                raise Flawed(Flaw.FORMAT)
+            self.prefix = "time"
+            return 0
+        if field in _UNITS:
+            self.prefix = _UNITS[field]
+            return 0
+        return self._special(field)
+
+    def _special(self, field: str) -> int:
+        parts = self.parts
+        match field:
+            case "now" | "today" | "tomorrow" | "yesterday":
+                return self._current(field)
+            case "allballs":
+                self._set_clock(0)
+                return TIME | ZONE
+            case "epoch" | "infinity" | "-infinity":
+                parts.special = field
+                return DATE | TIME | ZONE
+            case _:
+                parts.named = zone.find_or_none(field)
+                if parts.named is None:
+                    raise Flawed(Flaw.FORMAT)
+                return ZONE
+
+    def _current(self, field: str) -> int:
+        micros = time.time_ns() // 1000
+        offset = int(zone.find(self.session.timezone).at(np.array([micros // 1_000_000]))[0])
+        days, rest = divmod(micros + offset * 1_000_000, calendar.DAY)
+        days += {"tomorrow": 1, "yesterday": -1}.get(field, 0)
+        self.parts.year, self.parts.month, self.parts.day = calendar.date_of(days)
+        if field != "now":
+            return DATE
+        self._set_clock(rest)
+        self.parts.offset = offset
+        return DATE | TIME | ZONE
+
+    def _date(self, field: str) -> int:
+        """DecodeDate: a date with delimiters."""
+        pieces = re.findall(r"[0-9]+|[A-Za-z]+", field)
+        if not field[-2:].strip("-/.+_:") or not 1 <= len(pieces) <= 25:
+            raise Flawed(Flaw.FORMAT)
+        known, got, text_month = self.parts.mask, 0, False
+        for piece in [each for each in pieces if each[0].isalpha()]:
+            if piece in ("at", "on"):
+                continue
+            if piece not in _MONTH or known & MONTH:
+                raise Flawed(Flaw.FORMAT)
+            self.parts.month, text_month = _MONTH[piece], True
+            known, got = known | MONTH, got | MONTH
+        self.text_month, outer = text_month, self.text_month
+        for piece in [each for each in pieces if each[0].isdigit()]:
+            mask = self._number(piece, known)
+            if mask & known:
+                raise Flawed(Flaw.FORMAT)
+            known, got = known | mask, got | mask
+        self.text_month = outer
+        if known & ~(YEARDAY | ZONE) != DATE:
+            raise Flawed(Flaw.FORMAT)
+        return got
+
+    def _number(self, field: str, known: int) -> int:
+        """DecodeNumber: year, month or day, by what is known and by the number of digits."""
+        parts = self.parts
+        whole, dot, fraction = field.partition(".")
+        if not whole:
+            raise Flawed(Flaw.FORMAT)
+        value = small(whole)
+        if dot:
+            if len(whole) > 2:
+                return self._run_together(field, known | DATE)
+            parts.micro = micros_of(fraction)
+        if len(field) == 3 and known & DATE == YEAR and 1 <= value <= 366:
+            parts.yearday = value
+            return YEARDAY | MONTH | DAY
+        match known & DATE:
+            case 0:
+                mask = YEAR if len(field) >= 3 else MONTH
+            case 1:  # YEAR
+                mask = MONTH
+            case 2:  # MONTH
+                mask = YEAR if self.text_month and len(field) >= 3 else DAY
+            case 3 if self.text_month and len(field) >= 3 and self.two_digits:
+                parts.day, parts.year, self.two_digits = parts.year, value, False
+                return DAY
+            case 3:  # YEAR | MONTH
+                mask = DAY
+            case 4:  # DAY
+                mask = MONTH
+            case 6:  # MONTH | DAY
+                mask = YEAR
+            case 7:
+                return self._run_together(field, known)
+            case _:
+                raise Flawed(Flaw.FORMAT)
+        setattr(parts, {YEAR: "year", MONTH: "month", DAY: "day"}[mask], value)
+        if mask == YEAR:
+            self.two_digits = len(field) <= 2
+        return mask
+
+    def _run_together(self, field: str, known: int) -> int:
+        """DecodeNumberField: 19990108, 990108, 040506.789, 0405."""
+        parts = self.parts
+        digits, dot, fraction = field.partition(".")
+        if dot:
+            parts.micro = micros_of(fraction)
+        elif known & DATE != DATE and len(digits) >= 6:
+            parts.year, parts.month, parts.day = small(digits[:-4]), small(digits[-4:-2]), small(digits[-2:])
+            self.two_digits = len(digits) == 6
+            return DATE
+        if not known & TIME and len(digits) in (4, 6) and digits.isdigit():
+            parts.hour, parts.minute, parts.second = int(digits[:2]), int(digits[2:4]), int(digits[4:] or 0)
+            return TIME
+        raise Flawed(Flaw.FORMAT)
+
+    def _time(self, field: str) -> int:
+        """DecodeTime: hh:mm, hh:mm:ss, hh:mm:ss.ffffff; mm:ss.ffffff too."""
+        parts = self.parts
+        found = re.fullmatch(r"([0-9]+):([0-9]*)(?::([0-9]*))?(?:\.([0-9]*))?", field)
+        if not found:
+            raise Flawed(Flaw.FORMAT)
+        hour, minute, second, micro = small(found[1]), small(found[2] or "0"), small(found[3] or "0"), micros_of(found[4] or "0")
+        if found[3] is None and found[4] is not None:
+            hour, minute, second = 0, hour, minute
+        if minute > 59 or second > 60:
+            raise Flawed(Flaw.RANGE)
+        parts.hour, parts.minute, parts.second, parts.micro = hour, minute, second, micro
+        if parts.hour > 24 or parts.clock > calendar.DAY:
+            raise Flawed(Flaw.RANGE)
+        return TIME
+
+    def _finish(self, *, time_only: bool) -> None:
+        """ValidateDate, AM and PM, and whether enough is known."""
+        parts = self.parts
+        if parts.mask & YEAR and not parts.julian:
+            if self.before_christ:
+                if parts.year <= 0:
+                    raise Flawed(Flaw.RANGE)
+                parts.year = 1 - parts.year
+            elif self.two_digits:
+                parts.year += 2000 if parts.year < 70 else 1900 if parts.year < 100 else 0
+            elif parts.year <= 0:
+                raise Flawed(Flaw.RANGE)
+        if parts.mask & YEARDAY:
+            day = calendar.days_of(parts.year, 1, 1) + parts.yearday - 1
+            parts.year, parts.month, parts.day = calendar.date_of(day)
+        if (parts.mask & MONTH and not 1 <= parts.month <= 12) or (parts.mask & DAY and not 1 <= parts.day <= 31):
+            raise Flawed(Flaw.MONTH_DAY)
+        if parts.mask & DATE == DATE and parts.day > calendar.days_in_month(parts.year, parts.month):
+            raise Flawed(Flaw.RANGE)
+        if self.meridiem and parts.hour > 12:
+            raise Flawed(Flaw.RANGE)
+        if self.meridiem == "am" and parts.hour == 12:
+            parts.hour = 0
+        elif self.meridiem == "pm" and parts.hour != 12:
+            parts.hour += 12
+        if parts.hour > 24 or parts.minute > 59 or parts.second > 60 or parts.clock > calendar.DAY:
+            raise Flawed(Flaw.RANGE)
+        if not parts.mask & TIME if time_only else parts.mask & DATE != DATE:
+            raise Flawed(Flaw.FORMAT)
+
+
+def small(digits: str) -> int:
+    """A field's number; one beyond 32 bits is out of range."""
+    if not digits:
+        raise Flawed(Flaw.FORMAT)
+    if len(digits.lstrip("0")) > 10 or int(digits) > 0x7FFFFFFF:
+        raise Flawed(Flaw.RANGE)
+    return int(digits)
+
+
+def micros_of(fraction: str) -> int:
+    """Microseconds of the digits behind the point, rounded as PostgreSQL rounds them: in binary floating point."""
+    return round(float("0." + (fraction or "0")) * 1e6)
+
+
+def displacement(field: str) -> int:
+    """DecodeTimezone: ``+2``, ``-03``, ``+0530``, ``+05:30``, ``+05:30:15`` in seconds east."""
+    found = re.fullmatch(r"([+-])([0-9]+)(?::([0-9]*)(?::([0-9]*))?)?", field)
+    if not found:
+        raise Flawed(Flaw.FORMAT)
+    hours, minutes, seconds = small(found[2]), int(found[3] or 0), int(found[4] or 0)
+    if found[3] is None and len(field) > 3:
+        hours, minutes = divmod(hours, 100)
+    if hours > 15 or minutes > 59 or seconds > 59:
+        raise Flawed(Flaw.DISPLACEMENT)
+    value = (hours * 60 + minutes) * 60 + seconds
+    return -value if found[1] == "-" else value
+
+
+def date_of(text: str, session: Session) -> int:
+    """date_in: days since 1970-01-01."""
+    parts = _read(text, "date", session)
+    if parts.special:
+        return _special(parts.special, "date")
+    if not _MIN_DAYS <= parts.days < _END_DAYS or parts.year > 5874897:
+        raise PostgresError("22008", f'date out of range: "{text}"')
+    return parts.days
+
+
+def timestamp_of(text: str, session: Session) -> int:
+    """timestamp_in: microseconds since 1970-01-01 without zone."""
+    parts = _read(text, "timestamp", session)
+    if parts.special:
+        return _special(parts.special, "timestamp")
+    return _stored(parts.days * calendar.DAY + parts.clock, text)
+
+
+def timestamptz_of(text: str, session: Session) -> int:
+    """timestamptz_in: microseconds since 1970-01-01 in UTC."""
+    parts = _read(text, "timestamp with time zone", session)
+    if parts.special:
+        return _special(parts.special, "timestamp with time zone")
+    local = parts.days * calendar.DAY + parts.clock
+    offset = parts.offset
+    if parts.named or not parts.mask & ZONE:
+        own = parts.named or zone.find(session.timezone)
+        offset = int(own.of_local(np.array([min(max(local, _MIN_MICROS), _END_MICROS) // 1_000_000], np.int64))[0])
+    return _stored(local - offset * 1_000_000, text)
+
+
+def _read(text: str, type_name: str, session: Session) -> Parts:
+    try:
+        return Decoder(session).read(text)
+    except Flawed as flawed:
+        raise flawed.error(type_name, text) from None
+
+
+def _stored(micros: int, text: str) -> int:
+    if not _MIN_MICROS <= micros < _END_MICROS:
+        raise PostgresError("22008", f'timestamp out of range: "{text}"')
+    if micros >= _STORED_MICROS:
+        raise not_storable(text)
+    return micros
+
+
+def not_storable(text: str) -> PostgresError:
+    """0A000 for the last 29 years of PostgreSQL's calendar."""
+    detail = "The last timestamp of a stored column is 294247-01-10 04:00:54.775807."
+    return PostgresError("0A000", f'cannot store timestamp "{text}"', detail=detail)
+
+
+def _special(word: str, type_name: str) -> int:
+    if word == "epoch":
+        return 0
+    detail = "Other engines that read the table would take a stand-in for infinity for a real date."
+    raise PostgresError("0A000", f'cannot store "{word}" in a column of type {type_name}', detail=detail)
