@@ -1,0 +1,246 @@
+"""Logical replication slots: positions in the node's log that outlive their client (manual, 49.2.2).
+
+`Slots` is one object per node. A slot's durable part is its row in the catalog (`catalog.slot`); who is active on it, and
+temporary slots, live here. What must hold: a slot is acquired by one backend at a time (55006); `confirmed_flush_lsn` never
+goes back; the log from `restart_lsn` on is kept (`oldest`). A node's transactions are in the log only when they have
+committed, so nothing before `confirmed_flush_lsn` is ever needed again: `restart_lsn` is the same position.
+
+The confirmed position is written to the catalog at most every `PERSIST_SECONDS`, and when the slot is released: after a crash a
+slot may send transactions again that its client has confirmed, never fewer, as in PostgreSQL. A subscriber names
+its own position when it starts to stream.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headgate.catalog import slot as stored
+from headgate.catalog.slot import Slot
+from headgate.errors import PostgresError
+from headgate.lsn import Lsn
+from headgate.publisher.snapshot import Snapshots
+
+if TYPE_CHECKING:
+    from headgate.catalog.catalog import Catalog
+    from headgate.storage.log import TransactionLog
+
+PERSIST_SECONDS = 0.5
+PLUGIN = "pgoutput"
+_NAME = re.compile(r"[a-z0-9_]+\Z")
+NAME_LENGTH = 63
+
+
+@dataclass
+class Live:
+    """A slot as it is now: `slot` with its newest positions, `active` the pid of its backend, `owner` that of a temporary one."""
+
+    slot: Slot
+    active: int | None = None
+    owner: int | None = None
+    persisted: Lsn = Lsn(0)
+    persisted_at: float = 0.0
+    transactions: int = 0
+    bytes: int = 0
+
+
+def check_name(name: str) -> None:
+    """42602 (or 42622) for a name that no slot can have."""
+    if not name:
+        raise PostgresError("42602", f'replication slot name "{name}" is too short')
+    if len(name) > NAME_LENGTH:
+        raise PostgresError("42622", f'replication slot name "{name}" is too long')
+    if not _NAME.match(name):
+        raise PostgresError(
+            "42602",
+            f'replication slot name "{name}" contains invalid character',
+            hint="Replication slot names may only contain lower case letters, numbers, and the underscore character.",
+        )
+
+
+class Slots:
+    """All slots of the node; any thread may call anything."""
+
+    def __init__(self, catalog: Catalog, log: TransactionLog, limit: Callable[[], int], wal_level: Callable[[], str]) -> None:
+        """`limit` gives max_replication_slots."""
+        self._catalog = catalog
+        self._log = log
+        self._limit = limit
+        self._wal_level = wal_level
+        self._changed = threading.Condition()
+        self.snapshots = Snapshots()
+        cursor = catalog.cursor()
+        self._live = {slot.name: Live(slot, persisted=slot.confirmed_flush_lsn) for slot in stored.all_slots(cursor)}
+        cursor.close()
+
+    # ---- making and dropping ----------------------------------------------------------------------------
+    def create(self, name: str, plugin: str, database: int, *, pid: int, temporary: bool = False, two_phase: bool = False) -> Slot:
+        """Makes a slot at the end of the log. 42602, 42710, 53400, 55000, 58P01 as PostgreSQL says them."""
+        if self._wal_level() != "logical":
+            raise PostgresError("55000", "logical decoding requires wal_level >= logical")
+        check_name(name)
+        with self._changed:
+            if name in self._live:
+                raise PostgresError("42710", f'replication slot "{name}" already exists')
+            if len(self._live) >= self._limit():
+                raise PostgresError("53400", "all replication slots are in use", hint="Free one or increase max_replication_slots.")
+            if plugin != PLUGIN:
+                raise PostgresError("58P01", f'could not access file "{plugin}": No such file or directory')
+            position = self._log.end
+            slot = Slot(name, plugin, database, position, position, temporary, two_phase)
+            self._live[name] = Live(slot, owner=pid if temporary else None, persisted=position)
+        if not temporary:
+            try:
+                self._catalog.change(lambda cursor: stored.create(cursor, slot))
+            except BaseException:
+                with self._changed:
+                    self._live.pop(name, None)
+                raise
+        return slot
+
+    def drop(self, name: str, pid: int, *, wait: bool = False, check: Callable[[], None] | None = None) -> None:
+        """Drops a slot; one that is active is waited for, or 55006. `check` may end the wait by raising."""
+        check_name(name)
+        with self._changed:
+            live = self._find(name)
+            if live.owner is not None and live.owner != pid:
+                raise PostgresError("55006", f'replication slot "{name}" is active for PID {live.owner}')
+            while live.active is not None:
+                if not wait:
+                    raise PostgresError("55006", f'replication slot "{name}" is active for PID {live.active}')
+                self._changed.wait(0.1)
+                if check is not None:
+                    check()
+                live = self._find(name)
+            del self._live[name]
+            self._changed.notify_all()
+        if not live.slot.temporary:
+            self._catalog.change(lambda cursor: stored.drop(cursor, name))
+
+    def drop_database(self, database: int) -> None:
+        """Forgets a database's slots, none of which is active."""
+        for live in self.all():
+            if live.slot.database == database:
+                self.drop(live.slot.name, live.owner or 0)
+
+    # ---- use --------------------------------------------------------------------------------------------
+    def _find(self, name: str) -> Live:
+        live = self._live.get(name)
+        if live is None:
+            raise PostgresError("42704", f'replication slot "{name}" does not exist')
+        return live
+
+    def get(self, name: str) -> Slot:
+        """The slot with its newest positions; 42704."""
+        with self._changed:
+            return self._find(name).slot
+
+    def find(self, name: str) -> Slot | None:
+        """The slot, or None."""
+        with self._changed:
+            live = self._live.get(name)
+            return None if live is None else live.slot
+
+    def all(self) -> list[Live]:
+        """All slots as they are now, by name."""
+        with self._changed:
+            return [replace(self._live[name]) for name in sorted(self._live)]
+
+    def acquire(self, name: str, pid: int) -> Slot:
+        """Makes the backend the only one that uses the slot; 42704, 55006."""
+        with self._changed:
+            live = self._find(name)
+            holder = live.active or (live.owner if live.owner != pid else None)
+            if holder is not None:
+                raise PostgresError("55006", f'replication slot "{name}" is active for PID {holder}')
+            live.active = pid
+            return live.slot
+
+    def release(self, name: str, pid: int) -> None:
+        """Gives the slot back; its position is made durable."""
+        with self._changed:
+            live = self._live.get(name)
+            if live is None or live.active != pid:
+                return
+        self.persist(name)
+        with self._changed:
+            live.active = None
+            self._changed.notify_all()
+
+    def confirm(self, name: str, position: Lsn) -> None:
+        """The client has everything up to `position`; an earlier one than the last changes nothing, a later one than the log's end counts as it."""
+        with self._changed:
+            live = self._find(name)
+            target = min(position, self._log.end)
+            if target <= live.slot.confirmed_flush_lsn:
+                return
+            live.slot = replace(live.slot, confirmed_flush_lsn=target, restart_lsn=target)
+            due = time.monotonic() - live.persisted_at >= PERSIST_SECONDS
+        if due:
+            self.persist(name)
+
+    def persist(self, name: str) -> None:
+        """Writes the position that the catalog does not have yet."""
+        with self._changed:
+            live = self._live.get(name)
+            if live is None or live.slot.temporary or live.persisted >= live.slot.confirmed_flush_lsn:
+                return
+            slot = live.slot
+            live.persisted, live.persisted_at = slot.confirmed_flush_lsn, time.monotonic()
+        self._catalog.change(lambda cursor: stored.advance(cursor, name, slot.restart_lsn, slot.confirmed_flush_lsn))
+
+    def persist_all(self) -> None:
+        """Writes all positions; at shutdown."""
+        for live in self.all():
+            self.persist(live.slot.name)
+
+    def advance(self, name: str, target: Lsn, pid: int) -> Lsn:
+        """pg_replication_slot_advance: moves the slot forward to `target` or the log's end; returns where it stands."""
+        slot = self.acquire(name, pid)
+        try:
+            target = min(target, self._log.end)
+            if target < slot.confirmed_flush_lsn:
+                raise PostgresError(
+                    "22023", f"cannot advance replication slot to {target}, minimum is {slot.confirmed_flush_lsn}"
+                )
+            self.confirm(name, target)
+            return self.get(name).confirmed_flush_lsn
+        finally:
+            self.release(name, pid)
+
+    def count(self, name: str, transactions: int, size: int) -> None:
+        """Adds to what pg_stat_replication_slots tells of the slot."""
+        with self._changed:
+            live = self._live.get(name)
+            if live is not None:
+                live.transactions += transactions
+                live.bytes += size
+
+    # ---- sessions ---------------------------------------------------------------------------------------
+    def release_session(self, pid: int) -> None:
+        """A backend has ended: its slots are released, its temporary ones dropped."""
+        for live in self.all():
+            if live.active == pid:
+                self.release(live.slot.name, pid)
+        self._drop_temporary(pid)
+        self.snapshots.forget(pid)
+
+    def error_in_session(self, pid: int) -> None:
+        """An error drops the session's temporary slots, as PostgreSQL's error handling does (ReplicationSlotCleanup)."""
+        self._drop_temporary(pid)
+
+    def _drop_temporary(self, pid: int) -> None:
+        with self._changed:
+            for name in [name for name, live in self._live.items() if live.owner == pid]:
+                del self._live[name]
+            self._changed.notify_all()
+
+    def oldest(self) -> Lsn:
+        """The position from which on the log and the tables' files are still needed."""
+        with self._changed:
+            positions = [min(live.slot.restart_lsn, live.persisted or live.slot.restart_lsn) for live in self._live.values()]
+        return min([*positions, *self.snapshots.positions(), self._log.end])

@@ -1,0 +1,182 @@
+"""One client's socket: frames in, buffered bytes out.
+
+A connection belongs to one thread (decision 0001); only `interrupt` and `close` may be called from others. Used by the
+listener (start-up packets), the session (messages) and, through `walsender.channel.Channel`, by the walsender.
+What must hold: a frame that breaks the framing rules ends the connection (ConnectionBroken), as in PostgreSQL; nothing
+is sent before `flush`, unless more than a block is waiting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import time
+from dataclasses import dataclass
+
+from headgate.errors import PostgresError, Severity
+from headgate.server.protocol import LARGE, SMALL, length_allowed
+
+BLOCK = 1 << 16
+"""Bytes that are read at once, and that are kept back before they are sent."""
+
+
+class ConnectionBroken(Exception):
+    """The client is gone, or it has sent something that is no frame: nothing can be answered any more."""
+
+
+@dataclass(frozen=True)
+class FrontendMessage:
+    """A message from a client: its type and its body without the length word."""
+
+    kind: str
+    body: bytes
+
+
+class Connection:
+    """Frames on one socket; `poll` waits with a limit, `receive` without one."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self._in = bytearray()
+        self._out: list[bytes | memoryview] = []
+        self._out_size = 0
+        self._waker, self._wakened = socket.socketpair()
+        self._waker.setblocking(False)
+        self._wakened.setblocking(False)
+        self.interrupted = False
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    @property
+    def peer(self) -> tuple[str | None, int]:
+        """Address and port of the client; (None, -1) on a Unix socket."""
+        if self.socket.family not in (socket.AF_INET, socket.AF_INET6):
+            return None, -1
+        try:
+            host, port = self.socket.getpeername()[:2]
+        except OSError:
+            return None, -1
+        return str(host).removeprefix("::ffff:"), int(port)
+
+    # ---- in ---------------------------------------------------------------------------------------------
+    def exactly(self, length: int, deadline: float | None = None) -> bytes:
+        """The next `length` bytes, for start-up packets; TimeoutError after the deadline (time.monotonic)."""
+        while len(self._in) < length:
+            self._wait(deadline)
+            self._read()
+        data = bytes(self._in[:length])
+        del self._in[:length]
+        return data
+
+    def receive(self) -> FrontendMessage | None:
+        """The next message; None when `interrupt` was called meanwhile."""
+        return self.poll(None)
+
+    def poll(self, timeout: float | None) -> FrontendMessage | None:
+        """The next message, or None after `timeout` seconds or an interrupt."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            found = self._buffered()
+            if found is not None:
+                return found
+            try:
+                if not self._wait(deadline):
+                    return None
+            except TimeoutError:
+                return None
+            self._read()
+
+    def _buffered(self) -> FrontendMessage | None:
+        if len(self._in) < 5:
+            return None
+        kind, length = chr(self._in[0]), int.from_bytes(self._in[1:5], "big", signed=True)
+        if kind not in LARGE and kind not in SMALL:
+            raise PostgresError("08P01", f"invalid frontend message type {self._in[0]}", severity=Severity.FATAL)
+        if not length_allowed(kind, length):
+            raise ConnectionBroken(f"invalid message length {length} of type {kind!r}")
+        if len(self._in) < 1 + length:
+            return None
+        body = bytes(self._in[5 : 1 + length])
+        del self._in[: 1 + length]
+        return FrontendMessage(kind, body)
+
+    def _wait(self, deadline: float | None) -> bool:
+        """Waits for bytes; False when interrupted, TimeoutError at the deadline."""
+        timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+        try:
+            readable, _, _ = select_poll([self.socket, self._wakened], timeout)
+        except (OSError, ValueError) as error:
+            raise ConnectionBroken("the socket is closed") from error
+        if self._wakened in readable:
+            with contextlib.suppress(OSError):
+                while self._wakened.recv(BLOCK):
+                    pass
+            self.interrupted = True
+            return False
+        if not readable:
+            raise TimeoutError
+        return True
+
+    def _read(self) -> None:
+        try:
+            data = self.socket.recv(BLOCK)
+        except OSError as error:
+            raise ConnectionBroken(str(error)) from error
+        if not data:
+            raise ConnectionBroken("the client has closed the connection")
+        self._in += data
+
+    def client_gone(self) -> bool:
+        """Whether the client has closed its side; reads nothing away."""
+        try:
+            readable, _, _ = select_poll([self.socket], 0)
+            return bool(readable) and not self.socket.recv(1, socket.MSG_PEEK)
+        except (OSError, ValueError):
+            return True
+
+    # ---- out --------------------------------------------------------------------------------------------
+    def write(self, data: bytes | memoryview) -> None:
+        """Puts frames behind what waits to be sent."""
+        self._out.append(data)
+        self._out_size += len(data)
+        if self._out_size >= BLOCK:
+            self.flush()
+
+    def flush(self) -> None:
+        """Sends everything that waits."""
+        parts, self._out, self._out_size = self._out, [], 0
+        if not parts:
+            return
+        try:
+            if len(parts) == 1:
+                self.socket.sendall(parts[0])
+            else:
+                self.socket.sendall(b"".join(parts))
+        except (OSError, ValueError) as error:
+            raise ConnectionBroken(str(error)) from error
+
+    # ---- other threads ----------------------------------------------------------------------------------
+    def interrupt(self) -> None:
+        """Makes the thread that waits in `receive` or `poll` look up (it gets None); from any thread."""
+        with contextlib.suppress(OSError):
+            self._waker.send(b"\0")
+
+    def close(self) -> None:
+        """Ends the connection; from any thread."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        for sock in (self.socket, self._waker, self._wakened):
+            with contextlib.suppress(OSError):
+                sock.close()
+
+
+def select_poll(sockets: list[socket.socket], timeout: float | None) -> tuple[list[socket.socket], list[socket.socket], list[socket.socket]]:
+    """select() without its limit of 1024 descriptors: the sockets that can be read or have an error."""
+    poller = select.poll()
+    by_number = {sock.fileno(): sock for sock in sockets}
+    for number in by_number:
+        poller.register(number, select.POLLIN)
+    found = poller.poll(None if timeout is None else timeout * 1000)
+    return [by_number[number] for number, _ in found], [], []

@@ -1,0 +1,119 @@
+"""Cancelling a running statement and ending a session, from other threads.
+
+One `Interrupts` belongs to each session. Other threads call `cancel` (CancelRequest, pg_cancel_backend, statement_timeout)
+and `terminate` (pg_terminate_backend, shutdown); the session's own thread asks with `check` and, where it would block
+inside Spark or DuckDB, says with `cancelling` how to stop that. A cancel outside a statement has no effect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+from headgate.errors import PostgresError, Severity
+
+BY_USER = ("57014", "canceling statement due to user request")
+BY_TIMEOUT = ("57014", "canceling statement due to statement timeout")
+BY_ADMINISTRATOR = ("57P01", "terminating connection due to administrator command")
+
+
+class Interrupts:
+    """What has been asked of a session by other threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._running = False
+        self._cause: tuple[str, str] | None = None
+        self._end: tuple[str, str] | None = None
+        self._stops: list[Callable[[], None]] = []
+        self._timer: threading.Timer | None = None
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the session has been told to end."""
+        return self._end is not None
+
+    # ---- from other threads -----------------------------------------------------------------------------
+    def cancel(self, cause: tuple[str, str] = BY_USER) -> None:
+        """Cancels the running statement, if one runs."""
+        with self._lock:
+            if not self._running or self._cause is not None:
+                return
+            self._cause = cause
+            stops = list(self._stops)
+        self._stop(stops)
+
+    def terminate(self, cause: tuple[str, str] = BY_ADMINISTRATOR) -> None:
+        """Ends the session at its next look."""
+        with self._lock:
+            if self._end is not None:
+                return
+            self._end = cause
+            stops = list(self._stops)
+        self._stop(stops)
+
+    def _stop(self, stops: list[Callable[[], None]]) -> None:
+        self._wake.set()
+        for stop in stops:
+            with contextlib.suppress(Exception):
+                stop()
+
+    # ---- from the session's thread ----------------------------------------------------------------------
+    @contextlib.contextmanager
+    def statement(self, timeout_ms: int) -> Iterator[None]:
+        """A statement runs inside; `timeout_ms` = statement_timeout, 0 = none."""
+        with self._lock:
+            outer, self._running = self._running, True
+            if not outer:
+                self._cause = None
+                if self._end is None:
+                    self._wake.clear()
+        timer = None
+        if timeout_ms > 0 and not outer:
+            timer = threading.Timer(timeout_ms / 1000, self.cancel, [BY_TIMEOUT])
+            timer.daemon = True
+            timer.start()
+        try:
+            yield
+        finally:
+            if timer is not None:
+                timer.cancel()
+            with self._lock:
+                self._running = outer
+                if not outer:
+                    self._cause = None
+
+    def check(self) -> None:
+        """57014 when the statement was cancelled, FATAL 57P01 when the session shall end."""
+        if self._end is not None:
+            raise PostgresError(*self._end, severity=Severity.FATAL)
+        if self._cause is not None:
+            raise PostgresError(*self._cause)
+
+    def pending(self) -> PostgresError | None:
+        """The error that `check` would raise."""
+        try:
+            self.check()
+        except PostgresError as error:
+            return error
+        return None
+
+    @contextlib.contextmanager
+    def cancelling(self, stop: Callable[[], None]) -> Iterator[None]:
+        """Inside, a cancel also calls `stop`, from the thread that cancels."""
+        self.check()
+        with self._lock:
+            self._stops.append(stop)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._stops.remove(stop)
+
+    def sleep(self, seconds: float) -> None:
+        """pg_sleep: waits, and raises what `check` raises as soon as it is asked to."""
+        self.check()
+        self._wake.wait(min(max(seconds, 0.0), threading.TIMEOUT_MAX))
+        self.check()

@@ -1,0 +1,139 @@
+"""The sockets that a node listens on, and a thread for each connection (decision 0001).
+
+`Listener.open` binds all addresses of listen_addresses (and the Unix socket in unix_socket_directories); `close` ends accepting.
+Called by the node. What must hold: a port in use is a clear error before anything else has started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from headgate.errors import PostgresError, Severity
+from headgate.server.connection import Connection
+
+_log = logging.getLogger("headgate.server")
+
+
+class Listener:
+    """Accepts connections and gives each to `serve` in a thread of its own."""
+
+    def __init__(self, addresses: list[str], port: int, directories: list[str], serve: Callable[[Connection], None], backlog: int = 128) -> None:
+        self.addresses = addresses
+        self.port = port
+        self.directories = directories
+        self.backlog = backlog
+        self._serve = serve
+        self._sockets: list[socket.socket] = []
+        self._paths: list[Path] = []
+        self._stop_reader, self._stop_writer = socket.socketpair()
+        self._thread: threading.Thread | None = None
+
+    def open(self) -> None:
+        """Binds the sockets; FATAL 55006/58030 when none of the addresses can be had."""
+        failure: OSError | None = None
+        for address in self.addresses:
+            for family, place in _places(address, self.port):
+                try:
+                    self._bind(family, place)
+                except OSError as error:
+                    failure = error
+                    _log.info('could not bind %s address "%s": %s', _name(family), place[0], error.strerror, extra={"hint": self._hint(error)})
+        if self.addresses and not self._sockets:
+            self.close()
+            raise PostgresError(
+                "58030", "could not create any TCP/IP sockets", severity=Severity.FATAL, detail=None if failure is None else failure.strerror
+            )
+        for directory in self.directories:
+            self._bind_unix(Path(directory))
+
+    def _hint(self, error: OSError) -> str | None:
+        if error.errno == 98:
+            return f"Is another server already running on port {self.port}? If not, wait a few seconds and retry."
+        return None
+
+    def _bind(self, family: socket.AddressFamily, place: tuple[str, int]) -> None:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind(place)
+            sock.listen(self.backlog)
+        except OSError:
+            sock.close()
+            raise
+        self.port = sock.getsockname()[1]
+        self._sockets.append(sock)
+        _log.info('listening on %s address "%s", port %d', _name(family), place[0], self.port)
+
+    def _bind_unix(self, directory: Path) -> None:
+        path = directory / f".s.PGSQL.{self.port}"
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+            sock.bind(str(path))
+            os.chmod(path, 0o777)
+            sock.listen(self.backlog)
+        except OSError as error:
+            sock.close()
+            raise PostgresError("58030", f'could not create Unix-domain socket in directory "{directory}"', severity=Severity.FATAL) from error
+        self._sockets.append(sock)
+        self._paths.append(path)
+        _log.info('listening on Unix socket "%s"', path)
+
+    def start(self) -> None:
+        """Begins to accept."""
+        self._thread = threading.Thread(target=self._accept, name="listener", daemon=True)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        poller = select.poll()
+        by_number = {sock.fileno(): sock for sock in self._sockets}
+        for number in (*by_number, self._stop_reader.fileno()):
+            poller.register(number, select.POLLIN)
+        while True:
+            for number, _ in poller.poll():
+                sock = by_number.get(number)
+                if sock is None:
+                    return
+                try:
+                    client, _ = sock.accept()
+                except OSError:
+                    continue
+                threading.Thread(target=self._serve, args=(Connection(client),), name="session", daemon=True).start()
+
+    def close(self) -> None:
+        """Ends accepting; open connections stay."""
+        with contextlib.suppress(OSError):
+            self._stop_writer.send(b"\0")
+        if self._thread is not None:
+            self._thread.join(5)
+        for sock in (*self._sockets, self._stop_reader, self._stop_writer):
+            sock.close()
+        self._sockets.clear()
+        for path in self._paths:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _places(address: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
+    if address == "*":
+        return [(socket.AF_INET, ("0.0.0.0", port)), (socket.AF_INET6, ("::", port))]
+    try:
+        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        _log.info('could not translate host name "%s", service "%d" to address: %s', address, port, error)
+        return []
+    return [(family, (str(place[0]), port)) for family, _, _, _, place in found if family in (socket.AF_INET, socket.AF_INET6)]
+
+
+def _name(family: socket.AddressFamily) -> str:
+    return "IPv6" if family == socket.AF_INET6 else "IPv4"

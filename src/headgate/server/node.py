@@ -1,0 +1,244 @@
+"""A node: its catalog, its storage, its workers and its sessions in one process.
+
+`Node(data_dir, settings, on_ready)` is made by the command line (``headgate run``), `run` blocks until the node has stopped; tests
+use `start` and `stop`. States: starting (sockets bound, Spark and catalog come up side by side), ready (accepting), stopping:
+
+    SIGTERM  smart      no new connections; ends when the last client has left
+    SIGINT   fast       sessions are terminated, their transactions rolled back
+    SIGQUIT  immediate  the process ends at once; the next start recovers
+    SIGHUP              headgate.conf and pg_hba.conf are read again
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from headgate.catalog.catalog import Catalog
+from headgate.errors import PostgresError, Severity
+from headgate.publisher.slots import Slots
+from headgate.server import log
+from headgate.server.activity import Activity, Backend
+from headgate.server.connection import Connection
+from headgate.server.hba import HbaFile
+from headgate.server.listener import Listener
+from headgate.server.startup import new_secret, serve
+from headgate.settings import Settings
+
+if TYPE_CHECKING:
+    from headgate.server.session import Session
+
+_log = logging.getLogger("headgate.server")
+
+Mode = Literal["smart", "fast", "immediate"]
+STOP_SECONDS = 30.0
+"""How long sessions have to end in a fast shutdown."""
+
+
+class Node:
+    """One running node; what commands see of it is `commands.session.NodeParts`."""
+
+    def __init__(self, data_dir: Path, settings: Settings, on_ready: Callable[[], None] | None = None, *, spark: Any = None) -> None:
+        """`on_ready` is called once connections are accepted; `spark` an existing Spark session (tests)."""
+        self.data_dir = Path(data_dir)
+        self.settings = settings
+        self.activity = Activity()
+        self.secret = new_secret()
+        self.started_at = time.time()
+        self.reloaded_at = self.started_at
+        self.on_stopping: Callable[[], None] = lambda: None
+        self._on_ready = on_ready
+        self._given_spark = spark
+        self._mode: Mode | None = None
+        self._asked = threading.Event()
+        self._accepting = False
+
+    # ---- start ------------------------------------------------------------------------------------------
+    def start(self) -> None:
+        """Brings everything up; on an error nothing is left behind."""
+        log.start(self.settings)
+        self.hba = HbaFile.read(Path(self.settings.text("hba_file")))
+        self.listener = Listener(
+            self.settings.words("listen_addresses"),
+            self.settings.integer("port"),
+            self.settings.words("unix_socket_directories"),
+            self._serve,
+        )
+        _log.info("starting headgate %s", self.settings.text("server_version"))
+        self.listener.open()
+        self.port = self.listener.port
+        try:
+            self._open_parts()
+        except BaseException:
+            self.listener.close()
+            raise
+        self._accepting = True
+        self.listener.start()
+        _log.info("database system is ready to accept connections")
+        if self._on_ready is not None:
+            self._on_ready()
+
+    def _open_parts(self) -> None:
+        from headgate.storage import spark
+        from headgate.storage.engine import Engine
+
+        with ThreadPoolExecutor(1, "start") as pool:
+            scratch = self.data_dir / "pgsql_tmp" / "spark"
+            starting = None if self._given_spark is not None else pool.submit(spark.start, self.settings, scratch=scratch)
+            self.catalog = Catalog.open(self.data_dir / "catalog.duckdb")
+            try:
+                session = starting.result() if starting is not None else self._given_spark
+                self.engine = Engine(self.settings, self.catalog, self.data_dir, session=session)
+            except BaseException:
+                self.catalog.close()
+                raise
+        for line in self.engine.recover():
+            _log.info("%s", line)
+        self.slots = Slots(
+            self.catalog,
+            self.engine.log,
+            lambda: self.settings.integer("max_replication_slots"),
+            lambda: self.settings.text("wal_level"),
+        )
+        self.engine.oldest_needed = self.slots.oldest
+        self.launcher = self._launcher()
+
+    def _launcher(self) -> Any:
+        try:
+            from headgate.subscriber.launcher import Launcher
+        except ImportError:
+            _log.info("no subscriber in this build")
+            return None
+        launcher = Launcher(self)
+        launcher.start()
+        return launcher
+
+    # ---- run --------------------------------------------------------------------------------------------
+    def run(self) -> None:
+        """Starts, serves until a signal says otherwise, stops. Call in the main thread."""
+        signal.signal(signal.SIGTERM, lambda *_: self.ask("smart"))
+        signal.signal(signal.SIGINT, lambda *_: self.ask("fast"))
+        signal.signal(signal.SIGQUIT, lambda *_: self.ask("immediate"))
+        signal.signal(signal.SIGHUP, lambda *_: self.reload_soon())
+        self.start()
+        while not self._asked.wait(3600):
+            pass
+        self.stop()
+
+    def ask(self, mode: Mode) -> None:
+        """Asks the node to stop; a stronger mode overrides a weaker one. Works from signal handlers and other threads."""
+        if mode == "immediate":
+            os._exit(2)
+        order: list[Mode] = ["smart", "fast"]
+        if self._mode is None or order.index(mode) > order.index(self._mode):
+            self._mode = mode
+        self._asked.set()
+
+    def reload_soon(self) -> None:
+        """SIGHUP: reads the files again, outside of the signal handler."""
+        threading.Thread(target=self.reload, name="reload", daemon=True).start()
+
+    def reload(self) -> None:
+        """Reads headgate.conf and pg_hba.conf again; what is wrong is logged and the old values stay."""
+        _log.info("received SIGHUP, reloading configuration files")
+        for said in self.settings.reload().said:
+            log.said(said, "", self.settings)
+        try:
+            self.hba = HbaFile.read(Path(self.settings.text("hba_file")))
+        except PostgresError as error:
+            _log.info("%s", error.message, extra={"context": error.context})
+            _log.info("%s was not reloaded", self.settings.text("hba_file"))
+        log.start(self.settings)
+        self.reloaded_at = time.time()
+        if self.launcher is not None:
+            self.launcher.wake()
+
+    # ---- stop -------------------------------------------------------------------------------------------
+    def stop(self, mode: Mode | None = None) -> None:
+        """Ends the node; `mode` smart waits for the clients, fast terminates them."""
+        mode = mode or self._mode or "fast"
+        _log.info("received %s shutdown request", mode)
+        self.on_stopping()
+        self._accepting = False
+        self.listener.close()
+        if mode == "smart":
+            self._wait_for_clients()
+        self._stop_workers()
+        for backend in self.activity.all():
+            backend.terminate()
+        if not self.activity.wait_gone(self._clients(), STOP_SECONDS):
+            _log.info("some sessions did not end in time")
+        self.slots.persist_all()
+        _log.info("shutting down")
+        with contextlib.suppress(Exception):
+            self.engine.stop()
+            if self._given_spark is None:
+                self.engine.spark.stop()
+        self.catalog.close()
+        _log.info("database system is shut down")
+
+    def _clients(self) -> list[Backend]:
+        return [one for one in self.activity.all() if one.kind in ("client backend", "walsender")]
+
+    def _wait_for_clients(self) -> None:
+        """Walsenders do not count: they are ended once the others have left."""
+        while self._mode in (None, "smart"):
+            if self.activity.wait_gone([one for one in self._clients() if one.kind == "client backend"], 0.2):
+                return
+
+    def _stop_workers(self) -> None:
+        if self.launcher is not None:
+            _log.info("stopping logical replication workers")
+            with contextlib.suppress(Exception):
+                self.launcher.stop()
+
+    # ---- connections ------------------------------------------------------------------------------------
+    def _serve(self, connection: Connection) -> None:
+        serve(self, connection)
+
+    def admit(self, walsender: bool) -> Backend:
+        """A place for a connection; FATAL 57P03, 53300."""
+        if not self._accepting:
+            raise PostgresError("57P03", "the database system is shutting down", severity=Severity.FATAL)
+        if walsender:
+            limit = self.settings.integer("max_wal_senders")
+            if sum(one.kind == "walsender" for one in self.activity.all()) >= limit:
+                raise PostgresError(
+                    "53300",
+                    f"number of requested standby connections exceeds max_wal_senders (currently {limit})",
+                    severity=Severity.FATAL,
+                )
+            return self.activity.enter("walsender")
+        return self.activity.enter("client backend", self.settings.integer("max_connections"))
+
+    def sessions_of(self, database_oid: int) -> int:
+        """How many sessions are in a database."""
+        return len(self.activity.of_database(database_oid))
+
+    def terminate_database(self, database_oid: int, besides: int | None = None) -> None:
+        """Ends the sessions of a database and waits for it."""
+        backends = self.activity.of_database(database_oid, besides)
+        for backend in backends:
+            backend.terminate()
+        self.activity.wait_gone(backends, 5.0)
+
+    # ---- catalog ----------------------------------------------------------------------------------------
+    def dynamic_relations(self, session: Session) -> Mapping[str, Any]:
+        """The relations that are computed when they are asked for."""
+        from headgate.server.views import providers
+
+        return providers(self, session)
+
+    def functions(self, session: Session) -> Mapping[str, Callable[..., Any]]:
+        """The functions that act on the node."""
+        from headgate.server.functions import functions
+
+        return functions(self, session)

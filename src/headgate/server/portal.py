@@ -1,0 +1,149 @@
+"""Portals: a result that is being sent, whole or in parts (manual, 55.2.3).
+
+A `Portal` holds what `commands.execute` gave and sends it in pieces of at most so many rows. The session keeps named portals
+(Bind, DECLARE CURSOR) until their transaction ends. What must hold: a portal's rows are sent once, in order; text is
+turned into the binary form only for the columns whose format asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headgate.errors import PostgresError
+from headgate.server import datarow
+from headgate.types.resultset import ResultColumn, ResultSet
+
+if TYPE_CHECKING:
+    from headgate.server.connection import Connection
+    from headgate.sql.parser import Statement
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A bound parameter: its type and its text form (None = NULL)."""
+
+    type_oid: int
+    text: str | None
+
+
+@dataclass(eq=False)
+class Prepared:
+    """A prepared statement: `statement` is None for an empty query string."""
+
+    name: str
+    text: str
+    statement: Statement | None
+    parameters: tuple[int, ...]
+    columns: tuple[ResultColumn, ...] | None
+    from_sql: bool = False
+    declared: tuple[int, ...] = ()
+
+
+@dataclass(eq=False)
+class Portal:
+    """A statement that is bound to its parameters; `started` once it runs."""
+
+    name: str
+    prepared: Prepared
+    parameters: tuple[Parameter, ...]
+    formats: tuple[int, ...] = ()
+    rows: RowSource | None = None
+    started: bool = False
+    done: bool = False
+    tag: str = ""
+    hold: bool = False
+    scroll: bool | None = None
+    buffered: Any = field(default=None)
+
+    def close(self) -> None:
+        """Lets go of what is behind the rows."""
+        if self.rows is not None:
+            self.rows.close()
+
+
+def column_formats(formats: Sequence[int], columns: int) -> tuple[int, ...]:
+    """One format code for each column out of Bind's list of none, one or all."""
+    if not formats:
+        return (0,) * columns
+    if len(formats) == 1:
+        return (formats[0],) * columns
+    if len(formats) != columns:
+        raise PostgresError("08P01", f"bind message has {len(formats)} result formats but query has {columns} columns")
+    return tuple(formats)
+
+
+class RowSource:
+    """The rows of a ResultSet, to be taken in pieces."""
+
+    def __init__(self, result: ResultSet) -> None:
+        self.result = result
+        self.columns = result.columns
+        self.sent = 0
+        self._batches: Iterator[pa.RecordBatch] = iter(result)
+        self._rest: pa.RecordBatch | None = None
+
+    def take(self, limit: int) -> Iterator[pa.RecordBatch]:
+        """Batches of together at most `limit` rows; 0 = all."""
+        left = limit
+        while True:
+            batch = self._next()
+            if batch is None:
+                return
+            if limit and batch.num_rows > left:
+                self._rest = batch.slice(left)
+                batch = batch.slice(0, left)
+            if limit:
+                left -= batch.num_rows
+            self.sent += batch.num_rows
+            yield batch
+            if limit and not left:
+                return
+
+    def _next(self) -> pa.RecordBatch | None:
+        while True:
+            if self._rest is not None:
+                batch, self._rest = self._rest, None
+            else:
+                found = next(self._batches, None)
+                if found is None:
+                    return None
+                batch = found
+            if batch.num_rows:
+                return batch
+
+    def exhausted(self) -> bool:
+        """Whether no row is left (may compute the next batch to know)."""
+        self._rest = self._next()
+        return self._rest is None
+
+    def close(self) -> None:
+        """Stops whatever computes the rows."""
+        close = getattr(self.result.batches, "close", None)
+        if close is not None:
+            close()
+
+
+def send(connection: Connection, source: RowSource, limit: int, formats: Sequence[int]) -> int:
+    """Sends at most `limit` rows (0 = all) as DataRow; returns how many."""
+    count = 0
+    for batch in source.take(limit):
+        columns: list[pa.Array] = list(batch.columns)
+        for place, code in enumerate(formats):
+            if code:
+                columns[place] = binary_column(columns[place], source.columns[place])
+        for frames in datarow.data_rows(columns, batch.num_rows):
+            connection.write(frames)
+        count += batch.num_rows
+    return count
+
+
+def binary_column(column: pa.Array, described: ResultColumn) -> pa.Array:
+    """A column of text forms in the type's binary (send) form."""
+    from headgate.types import binary, text
+
+    values = text.read_text(column, described.type_oid, described.typmod)
+    return binary.write_binary(values, described.type_oid)

@@ -1,0 +1,282 @@
+"""Frames and messages of the frontend/backend protocol 3.0, without any I/O (manual, 55.7 Message Formats).
+
+`FrontendReader` reads the body of one message from a client; the functions below it build messages for a client, each
+a whole frame: type byte, length, body. Called by the connection (bytes in and out), the session, COPY and the walsender's
+channel. What must hold: a malformed body raises PostgresError 08P01 with PostgreSQL's text, never struct.error.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from headgate.errors import Notice, PostgresError, Severity
+from headgate.types.resultset import ResultColumn
+
+PROTOCOL_3: Final = 3
+CANCEL_REQUEST: Final = (1234 << 16) | 5678
+SSL_REQUEST: Final = (1234 << 16) | 5679
+GSSENC_REQUEST: Final = (1234 << 16) | 5680
+MAX_STARTUP_LENGTH: Final = 10000
+"""Longest start-up packet that PostgreSQL takes (MAX_STARTUP_PACKET_LENGTH)."""
+MAX_SMALL_MESSAGE: Final = 10000
+"""Longest message of the types that carry no data (PQ_SMALL_MESSAGE_LIMIT)."""
+MAX_LARGE_MESSAGE: Final = 0x3FFFFFFF
+"""Longest message that carries data (PQ_LARGE_MESSAGE_LIMIT)."""
+
+LARGE: Final = frozenset("QPBFd")
+SMALL: Final = frozenset("CDEHScfXp")
+
+_HEAD = struct.Struct("!ci")
+
+
+class FrontendReader:
+    """Reads one message body from its beginning; every read is checked (pqformat.c's pq_getmsg*)."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.at = 0
+
+    @property
+    def rest(self) -> int:
+        """Bytes not read yet."""
+        return len(self.body) - self.at
+
+    def take(self, length: int) -> bytes:
+        """The next `length` bytes."""
+        if length < 0 or length > self.rest:
+            raise PostgresError("08P01", "insufficient data left in message")
+        self.at += length
+        return self.body[self.at - length : self.at]
+
+    def byte(self) -> int:
+        """The next byte."""
+        if not self.rest:
+            raise PostgresError("08P01", "no data left in message")
+        return self.take(1)[0]
+
+    def int16(self) -> int:
+        """A signed integer of 2 bytes."""
+        return int.from_bytes(self.take(2), "big", signed=True)
+
+    def int32(self) -> int:
+        """A signed integer of 4 bytes."""
+        return int.from_bytes(self.take(4), "big", signed=True)
+
+    def int64(self) -> int:
+        """A signed integer of 8 bytes."""
+        return int.from_bytes(self.take(8), "big", signed=True)
+
+    def raw_string(self) -> bytes:
+        """A string up to its zero byte, undecoded."""
+        end = self.body.find(b"\0", self.at)
+        if end < 0:
+            raise PostgresError("08P01", "invalid string in message")
+        text = self.body[self.at : end]
+        self.at = end + 1
+        return text
+
+    def string(self) -> str:
+        """A string up to its zero byte, in UTF-8."""
+        return decode_text(self.raw_string())
+
+    def end(self) -> None:
+        """Nothing may be left."""
+        if self.rest:
+            raise PostgresError("08P01", "invalid message format")
+
+
+def decode_text(data: bytes) -> str:
+    """Decodes UTF-8 from a client; 22021 as PostgreSQL says it."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        start = error.start
+        wanted = 1 if data[start] < 0xC0 else 2 if data[start] < 0xE0 else 3 if data[start] < 0xF0 else 4 if data[start] < 0xF8 else 1
+        shown = " ".join(f"0x{byte:02x}" for byte in data[start : start + wanted])
+        raise PostgresError("22021", f'invalid byte sequence for encoding "UTF8": {shown}') from error
+
+
+def length_allowed(kind: str, length: int) -> bool:
+    """Whether a message of that type may have that length (the length word, which counts itself)."""
+    limit = MAX_LARGE_MESSAGE if kind in LARGE else MAX_SMALL_MESSAGE
+    return 4 <= length <= limit
+
+
+def message(kind: bytes, body: bytes = b"") -> bytes:
+    """One frame."""
+    return _HEAD.pack(kind, len(body) + 4) + body
+
+
+def _text(value: str) -> bytes:
+    return value.encode("utf-8", "replace") + b"\0"
+
+
+def authentication_ok() -> bytes:
+    """AuthenticationOk."""
+    return message(b"R", struct.pack("!i", 0))
+
+
+def authentication_cleartext() -> bytes:
+    """AuthenticationCleartextPassword."""
+    return message(b"R", struct.pack("!i", 3))
+
+
+def authentication_md5(salt: bytes) -> bytes:
+    """AuthenticationMD5Password; the salt has 4 bytes."""
+    return message(b"R", struct.pack("!i", 5) + salt)
+
+
+def authentication_sasl(mechanisms: Sequence[str]) -> bytes:
+    """AuthenticationSASL."""
+    return message(b"R", struct.pack("!i", 10) + b"".join(_text(name) for name in mechanisms) + b"\0")
+
+
+def authentication_sasl_continue(data: bytes) -> bytes:
+    """AuthenticationSASLContinue."""
+    return message(b"R", struct.pack("!i", 11) + data)
+
+
+def authentication_sasl_final(data: bytes) -> bytes:
+    """AuthenticationSASLFinal."""
+    return message(b"R", struct.pack("!i", 12) + data)
+
+
+def negotiate_protocol_version(minor: int, unknown: Sequence[str]) -> bytes:
+    """NegotiateProtocolVersion: the newest minor version spoken here and the options not known here.
+
+    PostgreSQL 15 writes the minor version alone although the manual calls it the protocol version.
+    """
+    return message(b"v", struct.pack("!ii", minor, len(unknown)) + b"".join(_text(name) for name in unknown))
+
+
+def parameter_status(name: str, value: str) -> bytes:
+    """ParameterStatus."""
+    return message(b"S", _text(name) + _text(value))
+
+
+def backend_key_data(pid: int, secret: int) -> bytes:
+    """BackendKeyData."""
+    return message(b"K", struct.pack("!iI", pid, secret))
+
+
+def ready_for_query(status: str) -> bytes:
+    """ReadyForQuery; status I, T or E."""
+    return message(b"Z", status.encode())
+
+
+def command_complete(tag: str) -> bytes:
+    """CommandComplete."""
+    return message(b"C", _text(tag))
+
+
+EMPTY_QUERY: Final = message(b"I")
+PARSE_COMPLETE: Final = message(b"1")
+BIND_COMPLETE: Final = message(b"2")
+CLOSE_COMPLETE: Final = message(b"3")
+NO_DATA: Final = message(b"n")
+PORTAL_SUSPENDED: Final = message(b"s")
+COPY_DONE: Final = message(b"c")
+
+
+def row_description(columns: Sequence[ResultColumn], formats: Sequence[int], lengths: Sequence[int]) -> bytes:
+    """RowDescription; `lengths` are pg_type.typlen of the columns' types."""
+    parts = [struct.pack("!h", len(columns))]
+    for column, code, length in zip(columns, formats, lengths, strict=True):
+        parts.append(_text(column.name))
+        parts.append(struct.pack("!IhIhih", column.relation, column.attnum, column.type_oid, length, column.typmod, code))
+    return message(b"T", b"".join(parts))
+
+
+def parameter_description(types: Sequence[int]) -> bytes:
+    """ParameterDescription."""
+    return message(b"t", struct.pack(f"!h{len(types)}I", len(types), *types))
+
+
+def copy_response(kind: bytes, columns: int, *, binary: bool) -> bytes:
+    """CopyInResponse (G), CopyOutResponse (H) or CopyBothResponse (W)."""
+    code = int(binary)
+    return message(kind, struct.pack(f"!bh{columns}h", code, columns, *([code] * columns)))
+
+
+def copy_data(data: bytes) -> bytes:
+    """CopyData."""
+    return message(b"d", data)
+
+
+def notification(pid: int, channel: str, payload: str) -> bytes:
+    """NotificationResponse."""
+    return message(b"A", struct.pack("!i", pid) + _text(channel) + _text(payload))
+
+
+def error_response(error: PostgresError, *, severity: Severity | None = None) -> bytes:
+    """ErrorResponse with every field that the error has (manual, 55.8)."""
+    shown = str(severity or error.severity)
+    fields: dict[str, str | None] = {
+        "S": shown,
+        "V": shown,
+        "C": error.sqlstate,
+        "M": error.message,
+        "D": error.detail,
+        "H": error.hint,
+        "P": None if error.position is None else str(error.position),
+        "W": error.context,
+        "s": error.schema,
+        "t": error.table,
+        "c": error.column,
+        "d": error.datatype,
+        "n": error.constraint,
+        **_place(error),
+    }
+    return message(b"E", _fields(fields))
+
+
+def _place(error: PostgresError) -> dict[str, str | None]:
+    """Where in headgate's source the error was raised: file, line, routine."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    if at is None:
+        return {}
+    code = at.tb_frame.f_code
+    return {"F": code.co_filename.rpartition("/")[2], "L": str(at.tb_lineno), "R": code.co_name}
+
+
+def notice_response(notice: Notice) -> bytes:
+    """NoticeResponse."""
+    shown = str(notice.severity)
+    found = {"S": shown, "V": shown, "C": notice.sqlstate, "M": notice.message, "D": notice.detail, "H": notice.hint}
+    return message(b"N", _fields(found))
+
+
+def _fields(fields: Mapping[str, str | None]) -> bytes:
+    return b"".join(code.encode() + _text(value) for code, value in fields.items() if value is not None) + b"\0"
+
+
+def old_error(text: str) -> bytes:
+    """The error message of protocols before 3.0, which has no frame."""
+    return b"E" + _text(text)
+
+
+def startup_parameters(body: bytes) -> dict[str, str]:
+    """The parameters behind the version word of a StartupMessage; 08P01 when the layout is wrong."""
+    parameters: dict[str, str] = {}
+    reader = FrontendReader(body)
+    bad = PostgresError("08P01", "invalid startup packet layout: expected terminator as last byte", severity=Severity.FATAL)
+    try:
+        while True:
+            name = reader.string()
+            if not name:
+                break
+            parameters[name] = reader.string()
+    except PostgresError as error:
+        raise bad from error
+    if reader.rest:
+        raise bad
+    return parameters
+
+
+def join(frames: Iterable[bytes]) -> bytes:
+    """Several frames in one buffer."""
+    return b"".join(frames)

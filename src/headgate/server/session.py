@@ -1,0 +1,367 @@
+"""A session: one client from the end of its start-up to its last message (manual, 55.2 Message Flow).
+
+The thread of the connection runs `Session.run`: it takes messages, hands them to the simple or the extended query, turns what
+they raise into ErrorResponse, and says ReadyForQuery. `Session` is also what the commands see (`commands.session.Session`):
+the transaction, the settings, the node's parts, notices, interrupts.
+
+Errors: inside a simple query the rest of the string is skipped; inside the extended protocol everything up to Sync
+(`skipping`). FATAL errors and a broken connection end the session; its transaction is rolled back, its temporary slots
+go, its place among the backends is given back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from headgate.errors import Notice, Notices, PostgresError, Severity
+from headgate.lsn import Lsn
+from headgate.server import protocol
+from headgate.server.block import State, TransactionBlock
+from headgate.server.connection import Connection, ConnectionBroken, FrontendMessage
+from headgate.server.extended import ExtendedQuery
+from headgate.server.failure import as_postgres_error
+from headgate.server.interrupts import Interrupts
+from headgate.server.log import said
+from headgate.server.portal import Parameter, Portal, Prepared
+from headgate.server.simple import SimpleQuery
+
+if TYPE_CHECKING:
+    from headgate.catalog.session import SessionContext
+    from headgate.server.activity import Backend
+    from headgate.server.node import Node
+    from headgate.settings import SessionSettings
+    from headgate.storage.transaction import Transaction
+
+_log = logging.getLogger("headgate.server")
+
+SEVERITIES = ["DEBUG5", "DEBUG4", "DEBUG3", "DEBUG2", "DEBUG1", "LOG", "NOTICE", "WARNING", "ERROR"]
+"""client_min_messages, from the most to the fewest."""
+
+
+class SessionEnd(Exception):
+    """The session is over; everything has been said."""
+
+
+class Session:
+    """One client's session; made by the listener's start-up, used by its thread alone (but for `interrupts`)."""
+
+    def __init__(self, node: Node, connection: Connection, backend: Backend, context: SessionContext, settings: SessionSettings) -> None:
+        self.node = node
+        self.connection = connection
+        self.backend = backend
+        self.context = context
+        self.settings = settings
+        self.interrupts: Interrupts = backend.interrupts
+        self.notices = Notices()
+        self.parameters: tuple[Parameter, ...] = ()
+        self.block = TransactionBlock(self._begin_storage, settings)
+        self.prepared: dict[str, Prepared] = {}
+        self.portals: dict[str, Portal] = {}
+        self.job_group = f"session-{backend.pid}"
+        self.statement_text = ""
+        self.skipping = False
+        self.walsender: Any = None
+        """The walsender of a replication connection (headgate.walsender.commands.Walsender)."""
+        self._simple = SimpleQuery(self)
+        self.extended = ExtendedQuery(self)
+
+    # ---- what commands see ------------------------------------------------------------------------------
+    @property
+    def transaction(self) -> Transaction | None:
+        """The storage transaction that is open."""
+        return self.block.storage
+
+    @property
+    def in_block(self) -> bool:
+        """Whether BEGIN has opened a block."""
+        return self.block.state is not State.IDLE
+
+    @property
+    def snapshot(self) -> Lsn | None:
+        """The LSN under which this transaction reads; None = the newest."""
+        return self.block.imported or self.block.snapshot
+
+    @property
+    def dynamic(self) -> Mapping[str, Any]:
+        """The dynamic relations."""
+        return self.node.dynamic_relations(self)
+
+    @property
+    def functions(self) -> Mapping[str, Callable[..., Any]]:
+        """The functions that act."""
+        return self.node.functions(self)
+
+    def begin_statement(self) -> Transaction:
+        """The transaction in which the statement reads and writes."""
+        self.interrupts.check()
+        transaction = self.block.statement()
+        transaction.cancelled = self.interrupts.check
+        transaction.statement()
+        self.block.statements += 1
+        if self.block.snapshot is None and self.block.isolation in ("repeatable read", "serializable"):
+            self.block.snapshot = self.node.engine.log.end
+        return transaction
+
+    def _begin_storage(self) -> Transaction:
+        return self.node.engine.begin(self.context.database)
+
+    def prevent_in_block(self, command: str) -> None:
+        """25001 inside a transaction block."""
+        self.block.prevent(command)
+
+    def require_block(self, command: str) -> None:
+        """25P01 outside a transaction block."""
+        self.block.require(command)
+
+    def check_cancel(self) -> None:
+        """57014 when the statement was cancelled."""
+        self.interrupts.check()
+
+    def cancelling(self, stop: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+        """Inside, a cancel calls `stop`."""
+        return self.interrupts.cancelling(stop)
+
+    def after_commit(self, action: Callable[[], None]) -> None:
+        """Runs `action` once the transaction has committed."""
+        self.block.touch()
+        self.block.after_commit(action)
+
+    def after_rollback(self, action: Callable[[], None]) -> None:
+        """Runs `action` if the transaction rolls back."""
+        self.block.touch()
+        self.block.after_rollback(action)
+
+    # ---- life -------------------------------------------------------------------------------------------
+    def run(self) -> None:
+        """Serves the client until it leaves."""
+        try:
+            self.greet()
+            ready = True
+            while True:
+                if ready:
+                    self.ready()
+                message = self._receive()
+                if message is not None:
+                    ready = self._handle(message)
+                else:
+                    ready = False
+        except (ConnectionBroken, SessionEnd):
+            pass
+        except PostgresError as error:
+            self._last_words(error)
+        except Exception as error:
+            self._last_words(as_postgres_error(error))
+        finally:
+            self._leave()
+
+    def _last_words(self, error: PostgresError) -> None:
+        said(error, self.statement_text, self.settings)
+        with contextlib.suppress(ConnectionBroken):
+            self.connection.write(protocol.error_response(error, severity=Severity.FATAL))
+            self.connection.flush()
+
+    def _leave(self) -> None:
+        for portal in self.portals.values():
+            with contextlib.suppress(Exception):
+                portal.close()
+        with contextlib.suppress(Exception):
+            self.block.rollback()
+        with contextlib.suppress(Exception):
+            self.node.slots.release_session(self.backend.pid)
+        self.connection.close()
+        self.node.activity.leave(self.backend)
+
+    def greet(self) -> None:
+        """AuthenticationOk has been sent: the settings' report and the key for cancelling."""
+        self._report()
+        self.connection.write(protocol.backend_key_data(self.backend.pid, self.backend.secret))
+
+    def _report(self) -> None:
+        for name, value in self.settings.reported():
+            self.connection.write(protocol.parameter_status(name, value))
+
+    def ready(self) -> None:
+        """ReadyForQuery, after the reports of changed settings."""
+        self.settings_restored()
+        self._report()
+        self.send_notices()
+        self.statement_text = ""
+        self.backend.rest({State.IDLE: "idle", State.BLOCK: "idle in transaction", State.FAILED: "idle in transaction (aborted)"}[self.block.state])
+        self.connection.write(protocol.ready_for_query(self.block.letter))
+        self.connection.flush()
+
+    def _receive(self) -> FrontendMessage | None:
+        if self.interrupts.terminated:
+            self.interrupts.check()
+        limit, error = self._idle_limit()
+        self.connection.interrupted = False
+        message = self.connection.poll(limit)
+        if message is None and not self.connection.interrupted and error is not None:
+            raise error
+        if message is None and self.interrupts.terminated:
+            self.interrupts.check()
+        return message
+
+    def _idle_limit(self) -> tuple[float | None, PostgresError | None]:
+        if self.block.state is State.IDLE:
+            wait = self.settings.milliseconds("idle_session_timeout")
+            error = PostgresError("57P05", "terminating connection due to idle-session timeout", severity=Severity.FATAL)
+        else:
+            wait = self.settings.milliseconds("idle_in_transaction_session_timeout")
+            error = PostgresError("25P03", "terminating connection due to idle-in-transaction timeout", severity=Severity.FATAL)
+        return (wait / 1000, error) if wait else (None, None)
+
+    def _handle(self, message: FrontendMessage) -> bool:
+        """Works on one message; whether ReadyForQuery comes next."""
+        kind = message.kind
+        if kind == "X":
+            raise SessionEnd
+        if kind in "dcf":
+            return False  # of a COPY that has ended already
+        if kind == "Q":
+            self.skipping = False
+            self._guard(lambda: self._simple.run(message.body))
+            return True
+        if kind == "F":
+            self._guard(self._function_call)
+            return True
+        if kind == "S":
+            self.skipping = False
+            self._guard(self.extended.sync)
+            return True
+        if kind == "p":
+            raise PostgresError("08P01", f"invalid frontend message type {ord(kind)}", severity=Severity.FATAL)
+        if not self.skipping and not self._guard(lambda: self.extended.message(kind, message.body)):
+            self.skipping = True
+            self.connection.flush()
+        return False
+
+    def _function_call(self) -> None:
+        raise PostgresError("0A000", "function calls by the fast path are not supported")
+
+    def _guard(self, work: Callable[[], None]) -> bool:
+        """Runs `work`; an error is sent to the client and the transaction fails. Whether it went well."""
+        try:
+            with self.interrupts.statement(self.settings.milliseconds("statement_timeout")):
+                work()
+            return True
+        except (ConnectionBroken, SessionEnd):
+            raise
+        except Exception as error:
+            self.fail(error)
+            return False
+
+    def fail(self, error: Exception) -> None:
+        """Tells the client and the log of an error and lets the transaction fail; a FATAL one ends the session."""
+        found = self.interrupts.pending() if not isinstance(error, PostgresError) else None
+        known = found or as_postgres_error(error)
+        try:
+            self._drop_portals(everything=False)
+            self.block.fail()
+        except Exception as second:
+            _log.warning("rollback failed", exc_info=second)
+        self.node.slots.error_in_session(self.backend.pid)
+        self.parameters = ()
+        self.send_notices()
+        said(known, self.statement_text, self.settings)
+        if known.severity in (Severity.FATAL, Severity.PANIC):
+            self.connection.write(protocol.error_response(known))
+            self.connection.flush()
+            raise SessionEnd
+        self.connection.write(protocol.error_response(known, severity=Severity.ERROR))
+
+    # ---- for simple and extended query ------------------------------------------------------------------
+    def send_notices(self) -> None:
+        """Sends what the commands have said, as far as client_min_messages lets it through."""
+        notices, self.notices.said = self.notices.said, []
+        for notice in notices:
+            if self._wanted(notice):
+                self.connection.write(protocol.notice_response(notice))
+
+    def _wanted(self, notice: Notice) -> bool:
+        level = self.settings.text("client_min_messages").upper()
+        if notice.severity is Severity.INFO:
+            return True
+        place = {Severity.DEBUG: 0, Severity.LOG: 5, Severity.NOTICE: 6, Severity.WARNING: 7}.get(notice.severity, 8)
+        return place >= (SEVERITIES.index(level) if level in SEVERITIES else 6)
+
+    def close_portal(self, name: str) -> None:
+        """Forgets a portal; not an error if there is none."""
+        portal = self.portals.pop(name, None)
+        if portal is not None:
+            portal.close()
+
+    def end_of_transaction(self) -> None:
+        """Portals do not outlive their transaction, cursors WITH HOLD do."""
+        self._drop_portals(everything=False)
+
+    def _drop_portals(self, *, everything: bool) -> None:
+        for name in [name for name, portal in self.portals.items() if everything or not portal.hold]:
+            self.close_portal(name)
+
+    def discard_all(self) -> None:
+        """DISCARD ALL."""
+        self._drop_portals(everything=True)
+        self.prepared.clear()
+        self.settings.reset_all()
+
+    @property
+    def is_superuser(self) -> bool:
+        """Whether the current user is a superuser."""
+        return self.context.superuser
+
+    def setting_changed(self, name: str) -> None:
+        """A setting was SET: what the context keeps of it follows."""
+        lowered = name.lower()
+        if lowered == "search_path":
+            self.context.search_path = self.settings.words("search_path")
+        elif lowered == "application_name":
+            self.context.application_name = self.backend.application_name = self.settings.text("application_name")
+
+    def settings_restored(self) -> None:
+        """Settings may have gone back at the end of a transaction."""
+        self.setting_changed("search_path")
+        self.setting_changed("application_name")
+
+    def set_role(self, name: str, *, local: bool) -> None:
+        """SET ROLE name | NONE."""
+        from headgate.catalog import role as roles
+
+        cursor = self.node.catalog.cursor()
+        try:
+            wanted = self.context.session_user if name == "none" else name
+            role = roles.lookup(cursor, wanted)
+            if role is None:
+                raise PostgresError("22023", f'role "{wanted}" does not exist')
+            asking = roles.get(cursor, self.context.session_user)
+            if not asking.superuser and role.oid not in roles.memberships(cursor, asking.oid):
+                raise PostgresError("42501", f'permission denied to set role "{wanted}"')
+        finally:
+            cursor.close()
+        self.settings.set("role", name, local=local)
+        self._become(role.name, role.oid, superuser=role.superuser)
+
+    def set_session_authorization(self, name: str | None, *, local: bool) -> None:
+        """SET SESSION AUTHORIZATION name | DEFAULT."""
+        from headgate.catalog import role as roles
+
+        cursor = self.node.catalog.cursor()
+        try:
+            authenticated = roles.get(cursor, self.backend.role_name or self.context.session_user)
+            wanted = authenticated if name is None else roles.lookup(cursor, name)
+        finally:
+            cursor.close()
+        if wanted is None:
+            raise PostgresError("22023", f'role "{name}" does not exist')
+        if wanted.oid != authenticated.oid and not authenticated.superuser:
+            raise PostgresError("42501", f'permission denied to set session authorization "{name}"')
+        self.settings.set("session_authorization", wanted.name, local=local)
+        self.context.session_user = wanted.name
+        self._become(wanted.name, wanted.oid, superuser=wanted.superuser)
+
+    def _become(self, name: str, oid: int, *, superuser: bool) -> None:
+        self.context.user, self.context.user_oid, self.context.superuser = name, oid, superuser
+        self.settings.override("is_superuser", "on" if superuser else "off")

@@ -1,0 +1,58 @@
+"""The simple query: one string of statements, one transaction, one ReadyForQuery (manual, 55.2.2).
+
+`SimpleQuery.run` is called for each Query message. On a replication connection the string is a replication command when it
+starts with one of their keywords, and SQL otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.server import protocol
+from headgate.server.block import State
+from headgate.server.outcome import Sender
+from headgate.sql import parser
+
+if TYPE_CHECKING:
+    from headgate.server.session import Session
+
+
+class SimpleQuery:
+    """Runs the query strings of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.sender = Sender(session)
+
+    def run(self, body: bytes) -> None:
+        """Runs the statements of one Query message; the first error ends it."""
+        session = self.session
+        reader = protocol.FrontendReader(body)
+        raw = reader.raw_string()
+        reader.end()
+        text = protocol.decode_text(raw)
+        session.statement_text = text
+        session.backend.start(text)
+        session.close_portal("")
+        session.prepared.pop("", None)
+        if session.walsender is not None and session.walsender.run(text):
+            return
+        statements = parser.parse(text)
+        if not statements:
+            session.connection.write(protocol.EMPTY_QUERY)
+            return
+        session.block.several = len(statements) > 1
+        for place, statement in enumerate(statements):
+            session.interrupts.check()
+            session.parameters = ()
+            tag = self.sender.run_simple(statement)
+            if place == len(statements) - 1:
+                self._finish()
+            session.send_notices()
+            session.connection.write(protocol.command_complete(tag))
+
+    def _finish(self) -> None:
+        session = self.session
+        if session.block.state is State.IDLE:
+            session.end_of_transaction()
+        session.block.finish()

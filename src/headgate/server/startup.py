@@ -1,0 +1,285 @@
+"""The first packets of a connection: TLS requests, CancelRequest, the StartupMessage, authentication (manual, 55.2.1).
+
+`serve` runs in the connection's own thread from accept to the end. What must hold: whatever bytes come, at most this one
+connection ends; the number of connections is checked before anything expensive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import logging
+import os
+import struct
+import time
+from typing import TYPE_CHECKING
+
+from headgate.catalog import database as databases
+from headgate.catalog import role as roles
+from headgate.catalog.role import Role
+from headgate.catalog.session import SessionContext
+from headgate.errors import PostgresError, Severity
+from headgate.server import log, protocol
+from headgate.server.activity import Backend
+from headgate.server.authentication import StoredRole, authenticate, fatal
+from headgate.server.connection import Connection, ConnectionBroken
+from headgate.server.failure import as_postgres_error
+from headgate.server.hba import Asked
+from headgate.server.session import Session
+from headgate.settings import SessionSettings
+from headgate.settings.definition import read_bool
+
+if TYPE_CHECKING:
+    from headgate.catalog.database import Database
+    from headgate.server.node import Node
+
+_log = logging.getLogger("headgate.server")
+_OWN = {"user", "database", "replication", "options"}
+
+
+def serve(node: Node, connection: Connection) -> None:
+    """Serves one connection to its end."""
+    backend: Backend | None = None
+    try:
+        deadline = time.monotonic() + node.settings.seconds("authentication_timeout")
+        parameters = _startup_packet(node, connection, deadline)
+        if parameters is None:
+            return
+        backend = node.admit(parameters.get("replication", "") not in ("", "false", "off", "0", "no"))
+        backend.wake = connection.interrupt
+        session = _open(node, connection, backend, parameters, deadline)
+    except (ConnectionBroken, TimeoutError):
+        _give_up(node, connection, backend)
+        return
+    except Exception as error:
+        _refuse(node, connection, as_postgres_error(error))
+        _give_up(node, connection, backend)
+        return
+    session.run()
+
+
+def _give_up(node: Node, connection: Connection, backend: Backend | None) -> None:
+    connection.close()
+    if backend is not None:
+        node.activity.leave(backend)
+
+
+def _refuse(node: Node, connection: Connection, error: PostgresError) -> None:
+    log.said(error, "", node.settings)
+    with contextlib.suppress(ConnectionBroken):
+        connection.write(protocol.error_response(error, severity=Severity.FATAL))
+        connection.flush()
+
+
+# ---- the packets ----------------------------------------------------------------------------------------
+def _startup_packet(node: Node, connection: Connection, deadline: float) -> dict[str, str] | None:
+    """The parameters of the StartupMessage; None when the connection wanted something else and is done."""
+    asked = set()
+    while True:
+        length = struct.unpack("!i", connection.exactly(4, deadline))[0]
+        if not 8 <= length <= protocol.MAX_STARTUP_LENGTH:
+            _log.info("invalid length of startup packet")
+            connection.close()
+            return None
+        body = connection.exactly(length - 4, deadline)
+        version = struct.unpack("!i", body[:4])[0]
+        if version == protocol.CANCEL_REQUEST:
+            if len(body) == 12:
+                pid, secret = struct.unpack("!iI", body[4:])
+                node.activity.cancel(pid, secret)
+            connection.close()
+            return None
+        if version in (protocol.SSL_REQUEST, protocol.GSSENC_REQUEST) and version not in asked:
+            asked.add(version)
+            connection.write(b"N")
+            connection.flush()
+            continue
+        return _parameters(connection, version, body[4:])
+
+
+def _parameters(connection: Connection, version: int, body: bytes) -> dict[str, str] | None:
+    major, minor = version >> 16 & 0xFFFF, version & 0xFFFF
+    if major != protocol.PROTOCOL_3:
+        text = f"unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0"
+        if major < protocol.PROTOCOL_3:
+            connection.write(protocol.old_error(f"FATAL:  {text}\n"))
+            connection.flush()
+            connection.close()
+            return None
+        raise fatal("0A000", text)
+    parameters = protocol.startup_parameters(body)
+    unknown = [name for name in parameters if name.startswith("_pq_.")]
+    if minor or unknown:
+        connection.write(protocol.negotiate_protocol_version(0, unknown))
+    return {name: value for name, value in parameters.items() if not name.startswith("_pq_.")}
+
+
+# ---- the session ----------------------------------------------------------------------------------------
+def _open(node: Node, connection: Connection, backend: Backend, parameters: dict[str, str], deadline: float) -> Session:
+    user = parameters.get("user", "")
+    if not user:
+        raise fatal("28000", "no PostgreSQL user name specified in startup packet")
+    physical, logical = _replication(parameters.get("replication", ""))
+    name = parameters.get("database") or user
+    address, port = connection.peer
+    asked = Asked(address, user, name, physical, _groups(node, user))
+    authenticate(connection, node.hba, asked, lambda role: _stored(node, role), node.secret, deadline)
+    cursor = node.catalog.cursor()
+    try:
+        role = roles.lookup(cursor, user)
+        if role is None:
+            raise fatal("28000", f'role "{user}" does not exist')
+        database = _database(node, backend, role, "postgres" if physical else name)
+    finally:
+        cursor.close()
+    if (physical or logical) and not (role.superuser or role.replication):
+        raise fatal("42501", "must be superuser or replication role to start walsender")
+    backend.database, backend.database_name = (None, None) if physical else (database.oid, database.name)
+    backend.role, backend.role_name = role.oid, role.name
+    backend.client_addr, backend.client_port = address, port
+    session = _session(node, connection, backend, parameters, role, database)
+    log.set_session(u=user, d=name, a=backend.application_name, h=address or "[local]", r=f"{address or '[local]'}({port})", p=str(backend.pid))
+    if physical or logical:
+        from headgate.walsender.commands import Walsender
+
+        session.walsender = Walsender(session, physical=physical)
+    connection.write(protocol.authentication_ok())
+    return session
+
+
+def _replication(text: str) -> tuple[bool, bool]:
+    """(physical, logical) of the parameter `replication`."""
+    if text == "database":
+        return False, True
+    if not text:
+        return False, False
+    value = read_bool(text)
+    if value is None:
+        raise fatal("22023", f'invalid value for parameter "replication": "{text}"', hint='Valid values are: "false", 0, "true", 1, "database".')
+    return value, False
+
+
+def _groups(node: Node, user: str) -> frozenset[str]:
+    cursor = node.catalog.cursor()
+    try:
+        role = roles.lookup(cursor, user)
+        if role is None:
+            return frozenset()
+        found = (roles.find(cursor, oid) for oid in roles.memberships(cursor, role.oid))
+        return frozenset(each.name for each in found if each is not None)
+    finally:
+        cursor.close()
+
+
+def _stored(node: Node, name: str) -> StoredRole | None:
+    cursor = node.catalog.cursor()
+    try:
+        role = roles.lookup(cursor, name)
+    finally:
+        cursor.close()
+    if role is None:
+        return None
+    until = None if role.valid_until is None else role.valid_until.timestamp()
+    return StoredRole(role.name, role.verifier, until)
+
+
+def _database(node: Node, backend: Backend, role: Role, name: str) -> Database:
+    cursor = node.catalog.cursor()
+    try:
+        if not role.can_login:
+            raise fatal("28000", f'role "{role.name}" is not permitted to log in')
+        database = databases.lookup(cursor, name)
+    finally:
+        cursor.close()
+    if database is None:
+        raise fatal("3D000", f'database "{name}" does not exist')
+    if not database.allow_connections:
+        raise fatal("55000", f'database "{name}" is not currently accepting connections')
+    if not role.superuser:
+        others = [one for one in node.activity.all() if one.pid != backend.pid]
+        if role.connection_limit >= 0 and sum(one.role == role.oid for one in others) >= role.connection_limit:
+            raise fatal("53300", f'too many connections for role "{role.name}"')
+        if database.connection_limit >= 0 and sum(one.database == database.oid for one in others) >= database.connection_limit:
+            raise fatal("53300", f'too many connections for database "{name}"')
+    return database
+
+
+def _session(node: Node, connection: Connection, backend: Backend, parameters: dict[str, str], role: Role, database: Database) -> Session:
+    settings = SessionSettings(node.settings)
+    settings.override("is_superuser", "on" if role.superuser else "off")
+    settings.override("session_authorization", role.name)
+    for name, value in _given(parameters):
+        settings.give(name, value, "client", superuser=role.superuser)
+    backend.application_name = settings.text("application_name")
+    local = connection.socket.getsockname() if connection.peer[0] is not None else (None, None)
+    context = SessionContext(
+        database=database.oid,
+        database_name=database.name,
+        user=role.name,
+        session_user=role.name,
+        user_oid=role.oid,
+        superuser=role.superuser,
+        pid=backend.pid,
+        search_path=settings.words("search_path"),
+        settings=settings,
+        application_name=backend.application_name,
+        client_addr=backend.client_addr,
+        client_port=backend.client_port,
+        server_addr=local[0],
+        server_port=local[1],
+    )
+    return Session(node, connection, backend, context, settings)
+
+
+def _given(parameters: dict[str, str]) -> list[tuple[str, str]]:
+    """The settings in the packet: those of `options` first, then its own parameters."""
+    found: list[tuple[str, str]] = []
+    words = _split_options(parameters.get("options", ""))
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word == "-c" and at + 1 < len(words):
+            at += 1
+            word = words[at]
+        elif word.startswith("-c"):
+            word = word[2:]
+        elif word.startswith("--"):
+            word = word[2:].replace("-", "_") if "=" not in word else word[2:].partition("=")[0].replace("-", "_") + "=" + word.partition("=")[2]
+        else:
+            raise fatal("42601", f"invalid command-line argument for server process: {word}", hint='Try "postgres --help" for more information.')
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise fatal("42601", f"-c {name} requires a value")
+        found.append((name, value))
+        at += 1
+    return found + [(name, value) for name, value in parameters.items() if name not in _OWN]
+
+
+def _split_options(text: str) -> list[str]:
+    """pg_split_opts: words parted by white space, a backslash takes the next character as it is."""
+    words: list[str] = []
+    word: list[str] = []
+    inside = False
+    at = 0
+    while at < len(text):
+        char = text[at]
+        if char.isspace():
+            if inside:
+                words.append("".join(word))
+            word, inside = [], False
+        else:
+            if char == "\\" and at + 1 < len(text):
+                at += 1
+                char = text[at]
+            word.append(char)
+            inside = True
+        at += 1
+    return [*words, "".join(word)] if inside else words
+
+
+def new_secret() -> bytes:
+    """A secret of the node for made-up salts."""
+    return hmac.digest(os.urandom(32), b"mock authentication nonce", "sha256")
+
+
+

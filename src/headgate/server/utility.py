@@ -1,0 +1,223 @@
+"""Statements that concern the session itself, and that no table or catalog is needed for.
+
+BEGIN … ROLLBACK TO, SET, SHOW, RESET, DISCARD, PREPARE, EXECUTE, DEALLOCATE, DECLARE, FETCH, MOVE, CLOSE, LISTEN, NOTIFY, UNLISTEN,
+LOCK, CHECKPOINT. Called by the outcome's `Sender` for each statement that `handles` claims; a handler returns a tag or
+a ResultSet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headgate.errors import PostgresError
+from headgate.server import cursor, prepare, variable
+from headgate.server.block import State
+from headgate.types import registry
+from headgate.types.resultset import ResultColumn, ResultSet
+
+if TYPE_CHECKING:
+    from headgate.server.session import Session
+    from headgate.sql.parser import Statement
+
+Handler = Callable[["Session", Any, str], "str | ResultSet"]
+
+_ENDS = {"TRANS_STMT_COMMIT", "TRANS_STMT_ROLLBACK", "TRANS_STMT_ROLLBACK_TO"}
+
+
+def handles(statement: Statement) -> bool:
+    """Whether the session itself runs this statement."""
+    return statement.kind in _HANDLERS
+
+
+def allowed_when_failed(statement: Statement) -> bool:
+    """Whether a failed transaction block lets the statement through."""
+    return statement.kind == "TransactionStmt" and transaction_kind(statement.node) in _ENDS
+
+
+def run(session: Session, statement: Statement) -> str | ResultSet:
+    """Runs the statement."""
+    return _HANDLERS[statement.kind](session, statement.node, statement.text)
+
+
+def columns(session: Session, statement: Statement) -> tuple[ResultColumn, ...] | None:
+    """The columns that the statement will give, for Describe."""
+    if statement.kind == "VariableShowStmt":
+        return variable.show_columns(session, statement.node.name)
+    if statement.kind == "ExecuteStmt":
+        return prepare.find(session, statement.node.name).columns
+    if statement.kind == "FetchStmt" and not statement.node.ismove:
+        portal = session.portals.get(statement.node.portalname)
+        return None if portal is None or portal.rows is None else portal.rows.columns
+    return None
+
+
+def transaction_kind(node: Any) -> str:
+    """The name of TransactionStmt.kind."""
+    return str(node.DESCRIPTOR.fields_by_name["kind"].enum_type.values_by_number[node.kind].name)
+
+
+# ---- transactions ---------------------------------------------------------------------------------------
+def _transaction(session: Session, node: Any, text: str) -> str:
+    kind = transaction_kind(node)
+    return _TRANSACTION[kind](session, node)
+
+
+def _begin(session: Session, node: Any) -> str:
+    if not session.block.begin():
+        session.notices.warning("there is already a transaction in progress", sqlstate="25001")
+    variable.transaction_modes(session, node.options)
+    return "BEGIN"
+
+
+def _start(session: Session, node: Any) -> str:
+    _begin(session, node)
+    return "START TRANSACTION"
+
+
+def _commit(session: Session, node: Any) -> str:
+    idle = session.block.state is State.IDLE
+    if idle:
+        if node.chain:
+            raise PostgresError("25P01", "COMMIT AND CHAIN can only be used in transaction blocks")
+        session.notices.warning("there is no transaction in progress", sqlstate="25P01")
+    isolation, read_only = session.block.isolation, session.block.read_only
+    session.end_of_transaction()
+    done = session.block.commit()
+    if node.chain:
+        _chain(session, isolation, read_only)
+    return "COMMIT" if done else "ROLLBACK"
+
+
+def _rollback(session: Session, node: Any) -> str:
+    if session.block.state is State.IDLE:
+        if node.chain:
+            raise PostgresError("25P01", "ROLLBACK AND CHAIN can only be used in transaction blocks")
+        session.notices.warning("there is no transaction in progress", sqlstate="25P01")
+    isolation, read_only = session.block.isolation, session.block.read_only
+    session.end_of_transaction()
+    session.block.rollback()
+    if node.chain:
+        _chain(session, isolation, read_only)
+    return "ROLLBACK"
+
+
+def _chain(session: Session, isolation: str | None, read_only: bool | None) -> None:
+    session.block.begin()
+    session.block.isolation, session.block.read_only = isolation, read_only
+
+
+def _savepoint(session: Session, node: Any) -> str:
+    session.block.savepoint(node.savepoint_name)
+    return "SAVEPOINT"
+
+
+def _release(session: Session, node: Any) -> str:
+    session.block.release(node.savepoint_name)
+    return "RELEASE"
+
+
+def _rollback_to(session: Session, node: Any) -> str:
+    session.block.rollback_to(node.savepoint_name)
+    return "ROLLBACK"
+
+
+def _two_phase(session: Session, node: Any) -> str:
+    raise PostgresError(
+        "55000",
+        "prepared transactions are disabled",
+        hint="Set max_prepared_transactions to a nonzero value.",
+    )
+
+
+_TRANSACTION: dict[str, Callable[[Session, Any], str]] = {
+    "TRANS_STMT_BEGIN": _begin,
+    "TRANS_STMT_START": _start,
+    "TRANS_STMT_COMMIT": _commit,
+    "TRANS_STMT_ROLLBACK": _rollback,
+    "TRANS_STMT_SAVEPOINT": _savepoint,
+    "TRANS_STMT_RELEASE": _release,
+    "TRANS_STMT_ROLLBACK_TO": _rollback_to,
+    "TRANS_STMT_PREPARE": _two_phase,
+    "TRANS_STMT_COMMIT_PREPARED": _two_phase,
+    "TRANS_STMT_ROLLBACK_PREPARED": _two_phase,
+}
+
+
+# ---- the rest -------------------------------------------------------------------------------------------
+def _discard(session: Session, node: Any, text: str) -> str:
+    target = str(node.DESCRIPTOR.fields_by_name["target"].enum_type.values_by_number[node.target].name)
+    if target == "DISCARD_ALL":
+        session.prevent_in_block("DISCARD ALL")
+        session.discard_all()
+    return {"DISCARD_ALL": "DISCARD ALL", "DISCARD_PLANS": "DISCARD PLANS", "DISCARD_SEQUENCES": "DISCARD SEQUENCES"}.get(target, "DISCARD TEMP")
+
+
+def _lock(session: Session, node: Any, text: str) -> str:
+    """A table is locked by writing to it; here only the block and the names are checked."""
+    session.require_block("LOCK TABLE")
+    return "LOCK TABLE"
+
+
+def _listen(session: Session, node: Any, text: str) -> str:
+    return {"ListenStmt": "LISTEN", "NotifyStmt": "NOTIFY", "UnlistenStmt": "UNLISTEN"}[str(node.DESCRIPTOR.name)]
+
+
+def _checkpoint(session: Session, node: Any, text: str) -> str:
+    if not session.is_superuser:
+        raise PostgresError("42501", "must be superuser or have privileges of pg_checkpoint to do CHECKPOINT")
+    return "CHECKPOINT"
+
+
+def _constraints(session: Session, node: Any, text: str) -> str:
+    return "SET CONSTRAINTS"
+
+
+_HANDLERS: dict[str, Handler] = {
+    "TransactionStmt": _transaction,
+    "VariableSetStmt": variable.set_statement,
+    "VariableShowStmt": variable.show_statement,
+    "DiscardStmt": _discard,
+    "PrepareStmt": prepare.prepare,
+    "ExecuteStmt": prepare.execute,
+    "DeallocateStmt": prepare.deallocate,
+    "DeclareCursorStmt": cursor.declare,
+    "FetchStmt": cursor.fetch,
+    "ClosePortalStmt": cursor.close,
+    "ListenStmt": _listen,
+    "NotifyStmt": _listen,
+    "UnlistenStmt": _listen,
+    "LockStmt": _lock,
+    "CheckPointStmt": _checkpoint,
+    "ConstraintsSetStmt": _constraints,
+}
+
+
+# ---- parameters -----------------------------------------------------------------------------------------
+_UNCHECKED = frozenset({0, registry.UNKNOWN, registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.NAME, registry.CSTRING})
+
+
+def check_input(text: str, type_oid: int, session: Session) -> None:
+    """Raises what the type's input function would raise for a parameter's text."""
+    if type_oid in _UNCHECKED:
+        return
+    from headgate.types import text as forms
+
+    forms.read_scalar(text, type_oid, -1)
+
+
+def text_of_binary(value: bytes, type_oid: int, session: Session) -> str:
+    """A parameter in the binary form, in text form."""
+    if type_oid in _UNCHECKED:
+        from headgate.server.protocol import decode_text
+
+        return decode_text(value)
+    from headgate.types import binary
+    from headgate.types import text as forms
+
+    typed = binary.read_binary(pa.array([value], pa.binary()), type_oid, -1)
+    return str(forms.write_text(typed, type_oid, -1)[0].as_py())
+
+

@@ -1,0 +1,170 @@
+"""SET, RESET and SHOW, and the modes of a transaction (manual, part VI: SET, SHOW, SET TRANSACTION).
+
+Called by `utility`. The values live in the session's settings; what happens in a transaction that rolls back is undone there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from headgate.errors import PostgresError
+from headgate.settings import find
+from headgate.sql import parser
+from headgate.sql.names import quote_ident
+from headgate.types import registry
+from headgate.types.resultset import ResultColumn, ResultSet, of_rows
+
+if TYPE_CHECKING:
+    from headgate.server.session import Session
+
+_MODES = ("transaction_isolation", "transaction_read_only", "transaction_deferrable")
+
+
+def set_statement(session: Session, node: Any, text: str) -> str:
+    """SET … and RESET …; the tag."""
+    kind = str(node.DESCRIPTOR.fields_by_name["kind"].enum_type.values_by_number[node.kind].name)
+    local = bool(node.is_local)
+    if local and not session.in_block:
+        session.notices.warning("SET LOCAL can only be used in transaction blocks", sqlstate="25P01")
+    session.block.touch()
+    if kind == "VAR_SET_MULTI":
+        _set_multi(session, node)
+    elif kind == "VAR_SET_VALUE":
+        if node.name in _MODES:
+            _mode(session, node.name, _values(node.args)[0])
+        elif node.name == "role":
+            session.set_role(_values(node.args)[0], local=local)
+        elif node.name == "session_authorization":
+            session.set_session_authorization(_values(node.args)[0], local=local)
+        else:
+            set_value(session, node.name, _values(node.args), local=local)
+    elif kind == "VAR_RESET_ALL":
+        session.settings.reset_all()
+        return "RESET"
+    elif kind in ("VAR_SET_DEFAULT", "VAR_RESET"):
+        if node.name == "role":
+            session.set_role("none", local=local)
+        elif node.name == "session_authorization":
+            session.set_session_authorization(None, local=local)
+        else:
+            session.settings.reset(node.name, local=local, superuser=session.is_superuser)
+        return "RESET" if kind == "VAR_RESET" else "SET"
+    return "SET"
+
+
+def set_value(session: Session, name: str, values: list[str], *, local: bool) -> None:
+    """Sets one setting; several values make a list, whose elements are quoted where they have to be."""
+    definition = find(name)
+    if definition is not None and definition.is_list:
+        text = ", ".join(quote_ident(value) for value in values) if len(values) != 1 or name == "search_path" else values[0]
+    elif len(values) > 1:
+        raise PostgresError("22023", f"SET {name} takes only one argument")
+    else:
+        text = values[0]
+    session.settings.set(name, text, local=local, superuser=session.is_superuser)
+    session.setting_changed(name)
+
+
+def _values(args: Iterable[Any]) -> list[str]:
+    """The values of SET x TO a, b as text."""
+    return [constant(parser.unwrap(arg)) for arg in args]
+
+
+def constant(node: Any) -> str:
+    """The text of a constant of the grammar."""
+    kind = str(node.DESCRIPTOR.name)
+    if kind == "TypeCast":  # SET TIME ZONE INTERVAL '3' HOUR
+        return constant(parser.unwrap(node.arg))
+    if kind == "A_Const":
+        which = node.WhichOneof("val")
+        value = getattr(node, which)
+        if which == "ival":
+            return str(value.ival)
+        if which == "boolval":
+            return "true" if value.boolval else "false"
+        return str(getattr(value, which))
+    raise PostgresError("42601", "syntax error")
+
+
+def _set_multi(session: Session, node: Any) -> None:
+    if node.name == "TRANSACTION":
+        if not session.in_block:
+            session.notices.warning("SET TRANSACTION can only be used in transaction blocks", sqlstate="25P01")
+            return
+        transaction_modes(session, node.args)
+    elif node.name == "SESSION CHARACTERISTICS":
+        for option in node.args:
+            element = parser.unwrap(option)
+            set_value(session, "default_" + element.defname, [_mode_text(element)], local=False)
+    elif node.name == "TRANSACTION SNAPSHOT":
+        _import_snapshot(session, _values(node.args)[0])
+
+
+def _mode_text(element: Any) -> str:
+    value = constant(parser.unwrap(element.arg))
+    if element.defname in ("transaction_read_only", "transaction_deferrable"):
+        return "on" if value in ("1", "on", "true", "t", "yes") else "off"
+    return value
+
+
+def transaction_modes(session: Session, options: Iterable[Any]) -> None:
+    """BEGIN … and SET TRANSACTION …: isolation level, READ ONLY, DEFERRABLE."""
+    for option in options:
+        element = parser.unwrap(option)
+        _mode(session, element.defname, _mode_text(element))
+
+
+def _mode(session: Session, name: str, value: str) -> None:
+    block = session.block
+    if name == "transaction_isolation":
+        level = value.lower()
+        if level not in ("read uncommitted", "read committed", "repeatable read", "serializable"):
+            raise PostgresError(
+                "22023",
+                f'invalid value for parameter "transaction_isolation": "{value}"',
+                hint="Available values: serializable, repeatable read, read committed, read uncommitted.",
+            )
+        if block.statements and level != (block.isolation or "read committed"):
+            raise PostgresError("25001", "SET TRANSACTION ISOLATION LEVEL must be called before any query")
+        block.isolation = level
+    elif name == "transaction_read_only":
+        read_only = value in ("1", "on", "true", "t", "yes")
+        if not read_only and block.read_only and block.statements:
+            raise PostgresError("25001", "transaction read-write mode must be set before any query")
+        block.read_only = read_only
+
+
+def _import_snapshot(session: Session, name: str) -> None:
+    if not session.in_block or session.block.isolation not in ("repeatable read", "serializable"):
+        raise PostgresError("0A000", "a snapshot-importing transaction must have isolation level SERIALIZABLE or REPEATABLE READ")
+    if session.block.statements:
+        raise PostgresError("25001", "SET TRANSACTION SNAPSHOT must be called before any query")
+    session.block.imported = session.node.slots.snapshots.find(name, session.context.database)
+
+
+# ---- SHOW -----------------------------------------------------------------------------------------------
+def show_columns(session: Session, name: str) -> tuple[ResultColumn, ...]:
+    """The columns of SHOW name."""
+    if name.lower() == "all":
+        return tuple(ResultColumn(each, registry.TEXT) for each in ("name", "setting", "description"))
+    return (ResultColumn(session.settings.setting(name).definition.name, registry.TEXT),)
+
+
+def show_statement(session: Session, node: Any, text: str) -> ResultSet:
+    """SHOW name, SHOW ALL."""
+    columns = show_columns(session, node.name)
+    if node.name.lower() == "all":
+        return of_rows(columns, session.settings.show_all(), "SHOW")
+    return of_rows(columns, [(show(session, node.name),)], "SHOW")
+
+
+def show(session: Session, name: str) -> str:
+    """A setting's value as SHOW prints it, those of the transaction included."""
+    block = session.block
+    lowered = name.lower()
+    if lowered == "transaction_isolation":
+        return block.isolation or session.settings.text("default_transaction_isolation")
+    if lowered == "transaction_read_only":
+        return ("on" if block.read_only else "off") if block.read_only is not None else session.settings.text("default_transaction_read_only")
+    return session.settings.text(name)
