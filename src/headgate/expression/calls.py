@@ -1,0 +1,178 @@
+"""Calls in a parse tree: functions, aggregates, set-returning functions, casts written as calls (PostgreSQL's parse_func.c).
+
+Called by `binder` for FuncCall. Whether an aggregate or a set-returning function may stand there, the context says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.errors import PostgresError, not_supported
+from headgate.expression.builtin import Function
+from headgate.expression.coerce import Reach, coerce, coerce_type, to_boolean
+from headgate.expression.context import BindContext
+from headgate.expression.node import Aggregate, ArrayExpr, Expression, Form, FuncExpr, TypeRef, walk
+from headgate.expression.resolve import Candidate, find_function, real_types
+from headgate.expression.scope import Scope
+from headgate.sql import names
+from headgate.sql.parser import unwrap
+from headgate.types import registry
+
+Binder = Callable[[Any, Scope, BindContext], Expression]
+_CLAUSES = {"PUBLICATION WHERE": "WHERE"}
+
+
+def clause(context: BindContext) -> str:
+    """The clause as it stands behind "are not allowed in"; a publication's WHERE is WHERE there."""
+    return _CLAUSES.get(context.construct, context.construct)
+
+
+def bind(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+    """The typed expression of a FuncCall."""
+    if any(unwrap(each).DESCRIPTOR.name == "NamedArgExpr" for each in node.args):
+        raise not_supported("named arguments are not supported", position=context.position(node.location))
+    args = [binder(each, scope, context) for each in node.args]
+    parts = names.strings(node.funcname)
+    schema, name = (parts[-2] if len(parts) > 1 else None), parts[-1]
+    if node.agg_within_group:
+        raise not_supported("WITHIN GROUP is not supported", position=context.position(node.location))
+    candidate = find_function(
+        schema, name, [each.type.oid for each in args], context, node.location, variadic=node.func_variadic
+    )
+    if candidate is None:
+        return _as_cast(schema, name, args[0], context, node.location)
+    assert candidate.function is not None
+    function = candidate.function
+    _check_marks(node, function, parts, args, context)
+    done, result = _arguments(candidate, args, node, context)
+    kind = TypeRef(result, -1, context.inherited_collation(result, done))
+    if function.kind == "a" and not node.HasField("over"):
+        return _aggregate(node, function, done, kind, scope, context, binder)
+    if function.kind == "w" or node.HasField("over"):
+        return _window(node, function, name, context)
+    if function.retset and not context.sets:
+        raise PostgresError(
+            "0A000",
+            f"set-returning functions are not allowed in {clause(context)}",
+            position=context.position(node.location),
+        )
+    form = Form.SQL if node.funcformat == pb.COERCE_SQL_SYNTAX else Form.CALL
+    return FuncExpr(
+        type=kind,
+        function=function.oid,
+        args=done,
+        form=form,
+        variadic=bool(node.func_variadic) and function.variadic != 0,
+        location=node.location,
+    )
+
+
+def _as_cast(schema: str | None, name: str, arg: Expression, context: BindContext, location: int) -> Expression:
+    target = context.types.by_name(name, schema or "pg_catalog").oid
+    kind = TypeRef(target, -1, context.collation_of_type(target))
+    result = coerce(arg, kind, Reach.EXPLICIT, context, form=Form.EXPLICIT, location=location)
+    assert result is not None
+    return result
+
+
+def _check_marks(node: Any, function: Function, parts: list[str], args: list[Expression], context: BindContext) -> None:
+    """What only aggregates may have: *, DISTINCT, ORDER BY, FILTER, OVER."""
+    if function.kind in "aw" or (function.kind == "f" and not _marked(node)):
+        if function.kind == "a" and not args and not node.agg_star:
+            raise PostgresError(
+                "42809",
+                f"{parts[-1]}(*) must be used to call a parameterless aggregate function",
+                position=context.position(node.location),
+            )
+        return
+    name = ".".join(parts)
+    if node.agg_star:
+        message = f"{name}(*) specified, but {name} is not an aggregate function"
+    elif node.agg_distinct:
+        message = f"DISTINCT specified, but {name} is not an aggregate function"
+    elif node.agg_order:
+        message = f"ORDER BY specified, but {name} is not an aggregate function"
+    elif node.HasField("agg_filter"):
+        message = f"FILTER specified, but {name} is not an aggregate function"
+    else:
+        message = f"OVER specified, but {name} is not a window function nor an aggregate function"
+    raise PostgresError("42809", message, position=context.position(node.location))
+
+
+def _marked(node: Any) -> bool:
+    return bool(node.agg_star or node.agg_distinct or node.agg_order or node.HasField("agg_filter") or node.HasField("over"))
+
+
+def _arguments(
+    candidate: Candidate, args: list[Expression], node: Any, context: BindContext
+) -> tuple[tuple[Expression, ...], int]:
+    assert candidate.function is not None
+    actual = [each.type.oid for each in args]
+    real, result = real_types(actual, candidate.arguments, candidate.function.result, context, node.location)
+    done = []
+    for each, oid in zip(args, real, strict=True):
+        if oid == registry.ANY and each.type.oid == registry.UNKNOWN and candidate.function.variadic == registry.ANY:
+            oid = registry.TEXT
+        done.append(coerce_type(each, oid, Reach.IMPLICIT, context))
+    if candidate.spread and candidate.function.variadic != registry.ANY:
+        done = _gather(candidate, done, context)
+    return tuple(done), result
+
+
+def _gather(candidate: Candidate, args: list[Expression], context: BindContext) -> list[Expression]:
+    """The spread arguments of a variadic function become one array."""
+    fixed, rest = args[: -candidate.spread], args[-candidate.spread :]
+    over = context.types.by_oid(rest[0].type.oid).array
+    array = ArrayExpr(type=TypeRef(over, -1, context.inherited_collation(over, rest)), elements=tuple(rest), location=-1)
+    return [*fixed, array]
+
+
+def _aggregate(
+    node: Any,
+    function: Function,
+    args: tuple[Expression, ...],
+    kind: TypeRef,
+    scope: Scope,
+    context: BindContext,
+    binder: Binder,
+) -> Expression:
+    where = context.position(node.location)
+    if not context.aggregates:
+        raise PostgresError("42803", f"aggregate functions are not allowed in {clause(context)}", position=where)
+    if any(isinstance(each, Aggregate) for arg in args for each in walk(arg)):
+        raise PostgresError("42803", "aggregate function calls cannot be nested", position=where)
+    condition = None
+    if node.HasField("agg_filter"):
+        inner = context.within(construct="FILTER", aggregates=False)
+        condition = to_boolean(binder(node.agg_filter, scope, inner), "FILTER", inner)
+    order = []
+    for each in node.agg_order:
+        sort = unwrap(each)
+        bound = binder(sort.node, scope, context)
+        if bound.type.oid == registry.UNKNOWN:
+            bound = coerce_type(bound, registry.TEXT, Reach.IMPLICIT, context)
+        descending = sort.sortby_dir == pb.SORTBY_DESC
+        first = sort.sortby_nulls == pb.SORTBY_NULLS_FIRST or (sort.sortby_nulls != pb.SORTBY_NULLS_LAST and descending)
+        order.append((bound, descending, first))
+    return Aggregate(
+        type=kind,
+        function=function.oid,
+        args=args,
+        star=bool(node.agg_star),
+        distinct=bool(node.agg_distinct),
+        filter=condition,
+        order=tuple(order),
+        location=node.location,
+    )
+
+
+def _window(node: Any, function: Function, name: str, context: BindContext) -> Expression:
+    where = context.position(node.location)
+    if not node.HasField("over"):
+        raise PostgresError("42P20", f"window function {name} requires an OVER clause", position=where)
+    if context.construct not in ("SELECT", "ORDER BY"):
+        raise PostgresError("42P20", f"window functions are not allowed in {clause(context)}", position=where)
+    raise not_supported("window functions are not supported", position=where)

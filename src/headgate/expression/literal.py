@@ -1,0 +1,112 @@
+"""Literals: the text of a constant, read by its type's input function and printed by its output function, when it is bound.
+
+Called by `coerce` alone. ``a = '05'`` becomes the constant 5, ``c = 'today'`` today's date, ``d > '2020-01-01'`` an instant by
+the session's TimeZone, exactly once. The types' own floor reads and prints; a type it cannot read is refused here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from headgate.errors import PostgresError, not_supported
+from headgate.types import registry, text
+
+if TYPE_CHECKING:
+    from headgate.expression.context import BindContext
+
+_JSONPATH = 4072
+_PASS = frozenset({registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.UNKNOWN, registry.CSTRING})
+
+_UNREADABLE = frozenset({registry.XML, _JSONPATH})
+
+
+def read(value: str, oid: int, modifier: int, context: BindContext) -> str:
+    """The constant's normal text form; raises what the type's input function raises (22P02, 22003, 22007, 22008, …)."""
+    if oid in _PASS:
+        return value
+    if oid == registry.NAME:
+        return value.encode()[:63].decode(errors="ignore")
+    if oid == registry.JSON:
+        return _json(value)
+    if oid in _UNREADABLE:
+        raise not_supported(f"constants of type {context.show_type(oid)} are not supported")
+    kind = context.types.by_oid(oid)
+    if kind.kind is registry.Kind.ENUM:
+        if value not in kind.labels:
+            raise PostgresError("22P02", f'invalid input value for enum {context.show_type(oid)}: "{value}"')
+        return value
+    if kind.is_array:
+        return _array(value, kind, modifier, context)
+    if kind.kind is registry.Kind.PSEUDO:
+        raise PostgresError("0A000", f"cannot accept a value of type {kind.name}")
+    if oid in (registry.DATE, registry.TIMESTAMP, registry.TIMESTAMPTZ) and value.strip(_SPACE).lower() in _INFINITE:
+        return _INFINITE[value.strip(_SPACE).lower()]
+    return text.normal_form(value, oid, modifier, timezone=context.timezone, registry=context.types)
+
+
+_SPACE = " \t\n\v\f\r"
+_INFINITE = {"infinity": "infinity", "+infinity": "infinity", "-infinity": "-infinity", "inf": "infinity", "-inf": "-infinity"}
+_ELEMENT = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^{}",\\]*(?:\\.[^{}",\\]*)*))\s*', re.DOTALL)
+
+
+def _json(value: str) -> str:
+    try:
+        json.loads(value)
+    except ValueError as error:
+        raise PostgresError("22P02", "invalid input syntax for type json") from error
+    return value
+
+
+def _array(value: str, kind: registry.PgType, modifier: int, context: BindContext) -> str:
+    """array_in and array_out for one dimension; other shapes are refused."""
+    items = split_array(value)
+    printed = [None if item is None else read(item, kind.element, modifier, context) for item in items]
+    return print_array(printed)
+
+
+def split_array(value: str) -> list[str | None]:
+    """The elements' texts of a one-dimensional array literal; 22P02 if malformed, 0A000 for more dimensions or bounds."""
+    body = value.strip(_SPACE)
+    if body.startswith("[") or body.startswith("{{"):
+        raise not_supported(f"array literals with bounds or several dimensions are not supported: {value}")
+    if not (body.startswith("{") and body.endswith("}")):
+        raise PostgresError(
+            "22P02", f'malformed array literal: "{value}"', detail='Array value must start with "{" or dimension information.'
+        )
+    body = body[1:-1]
+    items: list[str | None] = []
+    if not body.strip(_SPACE):
+        return items
+    place = 0
+    while True:
+        found = _ELEMENT.match(body, place)
+        if found is None:
+            raise PostgresError("22P02", f'malformed array literal: "{value}"')
+        place = found.end()
+        if found[1] is not None:
+            items.append(re.sub(r"\\(.)", r"\1", found[1], flags=re.DOTALL))
+        else:
+            bare = found[2].rstrip(_SPACE)
+            if not bare:
+                raise PostgresError("22P02", f'malformed array literal: "{value}"', detail='Unexpected "," character.')
+            items.append(None if bare.upper() == "NULL" else re.sub(r"\\(.)", r"\1", bare, flags=re.DOTALL))
+        if place == len(body):
+            return items
+        if body[place] != ",":
+            raise PostgresError("22P02", f'malformed array literal: "{value}"', detail="Unexpected array element.")
+        place += 1
+
+
+def print_array(items: list[str | None]) -> str:
+    """array_out of one dimension."""
+    return "{" + ",".join(_print_element(item) for item in items) + "}"
+
+
+def _print_element(item: str | None) -> str:
+    if item is None:
+        return "NULL"
+    if item == "" or item.upper() == "NULL" or re.search(r'[{}",\\\s]', item):
+        return '"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return item

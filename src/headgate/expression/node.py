@@ -1,0 +1,369 @@
+"""The typed expression: what a parse tree becomes once names, operators and types are resolved.
+
+Made by `binder`, read by `deparse`, `serial`, `compile` and the row filter's checks. The nodes are PostgreSQL's (primnodes.h)
+without what only its executor needs. Every node is frozen and compares by value. `location` is the byte offset of the token
+in the source text, -1 if unknown; `position_of` gives PostgreSQL's exprLocation.
+
+What must hold: `type` is the node's exact result type; operands already have the types the operator or function takes (all
+coercions stand in the tree), so nothing above the binder ever decides on types.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from headgate.types import registry
+
+FIRST_NORMAL_OID = 16384
+DEFAULT_COLLATION = 100
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRef:
+    """A type with its modifier and collation (0: the type has none; 100: default)."""
+
+    oid: int
+    typmod: int = -1
+    collation: int = 0
+
+
+BOOLEAN = TypeRef(registry.BOOL)
+INTEGER = TypeRef(registry.INT4)
+TEXT = TypeRef(registry.TEXT, -1, DEFAULT_COLLATION)
+
+
+class Form(enum.StrEnum):
+    """How a call was written, so how it is printed (CoercionForm)."""
+
+    CALL = "call"
+    EXPLICIT = "explicit"
+    IMPLICIT = "implicit"
+    SQL = "sql"
+
+
+class BoolKind(enum.StrEnum):
+    """The connective of a BoolExpr."""
+
+    AND = "AND"
+    OR = "OR"
+    NOT = "NOT"
+
+
+class TestKind(enum.StrEnum):
+    """What a BooleanTest asks."""
+
+    TRUE = "IS TRUE"
+    NOT_TRUE = "IS NOT TRUE"
+    FALSE = "IS FALSE"
+    NOT_FALSE = "IS NOT FALSE"
+    UNKNOWN = "IS UNKNOWN"
+    NOT_UNKNOWN = "IS NOT UNKNOWN"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expression:
+    """Base of all nodes."""
+
+    type: TypeRef
+    location: int = field(default=-1, compare=False)
+
+    def children(self) -> Iterator[Expression]:
+        """The operands, in the order PostgreSQL walks them."""
+        for each in fields(self):
+            yield from _expressions(getattr(self, each.name))
+
+
+def _expressions(value: Any) -> Iterator[Expression]:
+    if isinstance(value, Expression):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _expressions(item)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnRef(Expression):
+    """A column of a table in scope.
+
+    `key` is what the scope's owner gave the column: the compiler looks the Spark Column up by it. `attnum` is its number in
+    the relation (negative: a system column; 0: the whole row). `levels_up` counts enclosing queries. `qualifier` is the
+    table's alias, printed when `qualified`.
+    """
+
+    name: str
+    attnum: int
+    key: str
+    qualifier: str = ""
+    qualified: bool = False
+    levels_up: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Const(Expression):
+    """A constant; `value` is PostgreSQL's text form as its output function prints it, None for NULL."""
+
+    value: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Param(Expression):
+    """The parameter ``$number`` of an extended query."""
+
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FuncExpr(Expression):
+    """A call of a function, or a cast through one (`form`)."""
+
+    function: int
+    args: tuple[Expression, ...]
+    form: Form = Form.CALL
+    variadic: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpExpr(Expression):
+    """An operator with one (prefix) or two operands."""
+
+    operator: int
+    args: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distinct(Expression):
+    """``args[0] IS DISTINCT FROM args[1]`` by the equality `operator`."""
+
+    operator: int
+    args: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NullIf(Expression):
+    """``NULLIF(args[0], args[1])`` by the equality `operator`."""
+
+    operator: int
+    args: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalarArrayOp(Expression):
+    """``args[0] operator ANY/ALL (args[1])``; `any` says which."""
+
+    operator: int
+    any: bool
+    args: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoolExpr(Expression):
+    """AND, OR over two and more operands, NOT over one."""
+
+    kind: BoolKind
+    args: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relabel(Expression):
+    """A cast that leaves the value's representation alone."""
+
+    arg: Expression
+    form: Form
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoerceViaIO(Expression):
+    """A cast through the text form."""
+
+    arg: Expression
+    form: Form
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrayCoerce(Expression):
+    """A cast of an array, element by element; `function` is the oid of the element's cast function (0: none, -1: by text)."""
+
+    arg: Expression
+    function: int
+    form: Form
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowCoerce(Expression):
+    """A cast of a row to a composite type, or to record."""
+
+    arg: Expression
+    form: Form
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collate(Expression):
+    """``arg COLLATE name``; the collation's oid is in `type`."""
+
+    arg: Expression
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(Expression):
+    """CASE; with `arg`, the conditions compare a `CaseTest` with the WHEN values."""
+
+    arg: Expression | None
+    conditions: tuple[Expression, ...]
+    results: tuple[Expression, ...]
+    default: Expression
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseTest(Expression):
+    """Stands for the value of the enclosing Case's `arg`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrayExpr(Expression):
+    """``ARRAY[…]``; `nested` when the elements are arrays themselves."""
+
+    elements: tuple[Expression, ...]
+    nested: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowExpr(Expression):
+    """``ROW(…)``."""
+
+    args: tuple[Expression, ...]
+    form: Form = Form.CALL
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowCompare(Expression):
+    """``ROW(left) < ROW(right)`` and the like; `strategy` is the btree strategy (1 <, 2 <=, 4 >=, 5 >)."""
+
+    strategy: int
+    operators: tuple[int, ...]
+    left: tuple[Expression, ...]
+    right: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coalesce(Expression):
+    """COALESCE."""
+
+    args: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinMax(Expression):
+    """GREATEST or LEAST."""
+
+    greatest: bool
+    args: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NullTest(Expression):
+    """``arg IS [NOT] NULL``; `row` when the argument is a row constructor."""
+
+    arg: Expression
+    is_null: bool
+    row: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class BooleanTest(Expression):
+    """``arg IS [NOT] TRUE / FALSE / UNKNOWN``."""
+
+    arg: Expression
+    kind: TestKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlValue(Expression):
+    """CURRENT_DATE, CURRENT_TIMESTAMP(3), CURRENT_USER, …; `name` is the keyword, the precision is in `type`."""
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetToDefault(Expression):
+    """The keyword DEFAULT, where the context lets it stand."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subscript(Expression):
+    """``arg[index]`` or ``arg[lower:upper]`` (indexes are None where left out)."""
+
+    arg: Expression
+    lower: tuple[Expression | None, ...]
+    upper: tuple[Expression | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldSelect(Expression):
+    """``(arg).name`` of a composite value."""
+
+    arg: Expression
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedArg(Expression):
+    """``name => arg`` in a call."""
+
+    arg: Expression
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregate(Expression):
+    """A call of an aggregate. `star`: count(*). `order`: (expression, descending, nulls first) of an ORDER BY inside the call."""
+
+    function: int
+    args: tuple[Expression, ...]
+    star: bool = False
+    distinct: bool = False
+    filter: Expression | None = None
+    order: tuple[tuple[Expression, bool, bool], ...] = ()
+    variadic: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubLink(Expression):
+    """A subquery in an expression; `query` is what the caller's callback made of it (opaque here).
+
+    `kind` is EXISTS, EXPR (scalar), ANY, ALL or ARRAY; for ANY and ALL `test` compares the outer value with a `CaseTest`.
+    """
+
+    kind: str
+    query: Any = field(compare=False)
+    test: Expression | None = None
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """The node and all below it, parents first."""
+    yield expression
+    for child in expression.children():
+        yield from walk(child)
+
+
+def location_of(expression: Expression) -> int:
+    """PostgreSQL's exprLocation: the leftmost token of the expression, as a byte offset; -1 if unknown."""
+    match expression:
+        case FuncExpr(args=args) | OpExpr(args=args) | Distinct(args=args) | NullIf(args=args) | ScalarArrayOp(args=args):
+            return _leftmost(expression.location, *(location_of(each) for each in args))
+        case BoolExpr(args=args):
+            return _leftmost(expression.location, *(location_of(each) for each in args[:1]))
+        case RowCompare(left=left):
+            return location_of(left[0]) if left else -1
+        case Relabel(arg=arg) | CoerceViaIO(arg=arg) | ArrayCoerce(arg=arg) | NullTest(arg=arg) | BooleanTest(arg=arg) | RowCoerce(arg=arg):
+            return _leftmost(expression.location, location_of(arg))
+        case Collate(arg=arg) | FieldSelect(arg=arg) | Subscript(arg=arg):
+            return location_of(arg)
+        case _:
+            return expression.location
+
+
+def _leftmost(*locations: int) -> int:
+    return min((each for each in locations if each >= 0), default=-1)

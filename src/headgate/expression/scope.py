@@ -1,0 +1,200 @@
+"""Names in scope, and how a column name finds its column (PostgreSQL's parse_relation.c).
+
+A `Scope` is made by whoever owns the tables of an expression: the row filter (one table), the query planner (FROM), CHECK
+and DEFAULT (the table, or nothing). `resolve` gives the ColumnRef or PostgreSQL's error, its hint included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from headgate.errors import PostgresError
+from headgate.expression.node import ColumnRef, TypeRef
+from headgate.types import registry
+
+SYSTEM_COLUMNS = {
+    "ctid": (-1, registry.TID),
+    "xmin": (-2, registry.XID),
+    "cmin": (-3, registry.CID),
+    "xmax": (-4, registry.XID),
+    "cmax": (-5, registry.CID),
+    "tableoid": (-6, registry.OID),
+}
+
+
+@dataclass(frozen=True)
+class ScopeColumn:
+    """One column: `key` is what the compiler finds the Spark Column by."""
+
+    name: str
+    attnum: int
+    type: TypeRef
+    key: str
+
+
+@dataclass(frozen=True)
+class ScopeTable:
+    """One entry of FROM. `name` is its alias or its name, `schema` the schema if it has no alias (so ``s.t.c`` can name it).
+
+    `row_type` is the oid of the table's composite type, for whole-row references. `system`: whether it has system columns.
+    """
+
+    name: str
+    columns: tuple[ScopeColumn, ...]
+    schema: str | None = None
+    relation: int = 0
+    row_type: int = registry.RECORD
+    system: bool = True
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The tables whose names an expression may use.
+
+    `merged` are the columns that JOIN … USING made one of; they hide the tables' columns of that name from unqualified
+    references. `outer` is the scope of the enclosing query. `qualify` makes references print with their table's name.
+    """
+
+    tables: tuple[ScopeTable, ...] = ()
+    outer: Scope | None = None
+    merged: tuple[ScopeColumn, ...] = ()
+    qualify: bool = False
+
+
+EMPTY = Scope()
+
+
+def relation_scope(name: str, schema: str | None, columns: Iterable[ScopeColumn], relation: int = 0, row_type: int = registry.RECORD) -> Scope:
+    """The scope of an expression over one table: a row filter, a CHECK, an UPDATE without FROM."""
+    return Scope((ScopeTable(name, tuple(columns), schema, relation, row_type),))
+
+
+def resolve(parts: Sequence[str], scope: Scope, location: int) -> ColumnRef:
+    """The column that ``c``, ``t.c``, ``s.t.c`` or ``db.s.t.c`` names. Errors 42703, 42702, 42P01 with position and hint."""
+    if len(parts) == 1:
+        return _unqualified(parts[0], scope, location)
+    if len(parts) > 4:
+        raise PostgresError(
+            "42601", f"improper qualified name (too many dotted names): {'.'.join(parts)}", position=_position(location)
+        )
+    schema = parts[-3] if len(parts) > 2 else None
+    table, levels = find_table(parts[-2], schema, scope, location)
+    found = _in_table(table, parts[-1], location, levels, qualified=scope.qualify)
+    if found is None:
+        raise PostgresError(
+            "42703",
+            f"column {'.'.join(parts[-2:])} does not exist",
+            hint=_hint(parts[-1], Scope((table,))),
+            position=_position(location),
+        )
+    return found
+
+
+def find_table(name: str, schema: str | None, scope: Scope, location: int) -> tuple[ScopeTable, int]:
+    """The entry of FROM with this name and how many queries up it is; 42P01 if there is none, 42P09 if several."""
+    level: Scope | None = scope
+    levels = 0
+    while level is not None:
+        found = [each for each in level.tables if each.name == name and (schema is None or each.schema == schema)]
+        if len(found) > 1:
+            raise PostgresError("42P09", f'table reference "{name}" is ambiguous', position=_position(location))
+        if found:
+            return found[0], levels
+        level, levels = level.outer, levels + 1
+    shown = name if schema is None else f"{schema}.{name}"
+    raise PostgresError("42P01", f'missing FROM-clause entry for table "{shown}"', position=_position(location))
+
+
+def has_table(name: str, scope: Scope) -> bool:
+    """Whether a name is that of a table in scope (for ``t`` as a whole row)."""
+    level: Scope | None = scope
+    while level is not None:
+        if any(each.name == name for each in level.tables):
+            return True
+        level = level.outer
+    return False
+
+
+def _unqualified(name: str, scope: Scope, location: int) -> ColumnRef:
+    level: Scope | None = scope
+    levels = 0
+    while level is not None:
+        merged = [each for each in level.merged if each.name == name]
+        if merged:
+            return _reference(merged[0], "", location, levels, qualified=False)
+        found = [ref for table in level.tables if (ref := _in_table(table, name, location, levels, qualified=level.qualify)) is not None]
+        if len([ref for ref in found if ref.attnum >= 0]) > 1 or (len(found) > 1 and all(ref.attnum < 0 for ref in found)):
+            raise PostgresError("42702", f'column reference "{name}" is ambiguous', position=_position(location))
+        if found:
+            return found[0]
+        level, levels = level.outer, levels + 1
+    if has_table(name, scope):
+        table, levels = find_table(name, None, scope, location)
+        return ColumnRef(
+            type=TypeRef(table.row_type), name=name, attnum=0, key=f"{name}.*", qualifier=name, levels_up=levels, location=location
+        )
+    raise PostgresError("42703", f'column "{name}" does not exist', hint=_hint(name, scope), position=_position(location))
+
+
+def _in_table(table: ScopeTable, name: str, location: int, levels: int, *, qualified: bool) -> ColumnRef | None:
+    found = [each for each in table.columns if each.name == name]
+    if len(found) > 1:
+        raise PostgresError("42702", f'column reference "{name}" is ambiguous', position=_position(location))
+    if found:
+        return _reference(found[0], table.name, location, levels, qualified=qualified)
+    if table.system and name in SYSTEM_COLUMNS:
+        attnum, oid = SYSTEM_COLUMNS[name]
+        return ColumnRef(
+            type=TypeRef(oid), name=name, attnum=attnum, key=f"{table.name}.{name}", qualifier=table.name, levels_up=levels, location=location
+        )
+    return None
+
+
+def _reference(column: ScopeColumn, table: str, location: int, levels: int, *, qualified: bool) -> ColumnRef:
+    return ColumnRef(
+        type=column.type,
+        name=column.name,
+        attnum=column.attnum,
+        key=column.key,
+        qualifier=table,
+        qualified=qualified,
+        levels_up=levels,
+        location=location,
+    )
+
+
+def _position(location: int) -> int | None:
+    return location + 1 if location >= 0 else None
+
+
+def _hint(name: str, scope: Scope) -> str | None:
+    """searchRangeTableForCol: the near names; PostgreSQL accepts at most three edits and at most half of the name's length."""
+    best: list[tuple[int, str]] = []
+    level: Scope | None = scope
+    while level is not None:
+        for table in level.tables:
+            for column in table.columns:
+                distance = levenshtein(name, column.name)
+                if distance <= 3 and distance <= len(name.encode()) // 2:
+                    best.append((distance, f"{table.name}.{column.name}"))
+        level = level.outer
+    if not best:
+        return None
+    nearest = min(distance for distance, _ in best)
+    names = [shown for distance, shown in best if distance == nearest]
+    if len(names) == 1:
+        return f'Perhaps you meant to reference the column "{names[0]}".'
+    if len(names) == 2:
+        return f'Perhaps you meant to reference the column "{names[0]}" or the column "{names[1]}".'
+    return None
+
+
+def levenshtein(left: str, right: str) -> int:
+    """The number of single-character edits between two names."""
+    row = list(range(len(right) + 1))
+    for i, character in enumerate(left, 1):
+        previous, row[0] = row[0], i
+        for j, other in enumerate(right, 1):
+            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (character != other))
+    return row[-1]

@@ -1,0 +1,76 @@
+"""What may stand in a row filter (check_simple_rowfilter_expr of publicationcmds.c; manual, 31.3.2).
+
+Called by `filter` on the bound expression. The first node that is not allowed, parents before children, gives 0A000 ``invalid
+publication WHERE expression`` with the DETAIL that says why and the position of the node.
+"""
+
+from __future__ import annotations
+
+from headgate.errors import PostgresError
+from headgate.expression import builtin
+from headgate.expression import node as n
+from headgate.expression.context import BindContext
+
+SYSTEM_COLUMN = "System columns are not allowed."
+OPERATOR = "User-defined operators are not allowed."
+TYPE = "User-defined types are not allowed."
+FUNCTION = "User-defined or built-in mutable functions are not allowed."
+COLLATION = "User-defined collations are not allowed."
+NODE = (
+    "Only columns, constants, built-in operators, built-in data types, built-in collations, "
+    "and immutable built-in functions are allowed."
+)
+_SIMPLE = (
+    n.ColumnRef, n.Const, n.FuncExpr, n.BoolExpr, n.Relabel, n.Collate, n.Case, n.CaseTest, n.ArrayExpr, n.RowExpr, n.Coalesce,
+    n.MinMax, n.NullTest, n.BooleanTest, n.OpExpr, n.Distinct, n.NullIf, n.ScalarArrayOp, n.RowCompare,
+)  # fmt: skip
+
+
+def check(expression: n.Expression, context: BindContext) -> None:
+    """Refuses what PostgreSQL refuses in a publication's WHERE."""
+    for each in n.walk(expression):
+        detail = refusal(each)
+        if detail is not None:
+            raise PostgresError(
+                "0A000",
+                "invalid publication WHERE expression",
+                detail=detail,
+                position=context.position(n.location_of(each)),
+            )
+
+
+def refusal(node: n.Expression) -> str | None:
+    """The DETAIL for one node, None if it may stand in a filter."""
+    if not isinstance(node, _SIMPLE):
+        return NODE
+    if isinstance(node, n.ColumnRef) and node.attnum < 0:
+        return SYSTEM_COLUMN
+    if any(operator >= n.FIRST_NORMAL_OID for operator in _operators(node)):
+        return OPERATOR
+    if node.type.oid >= n.FIRST_NORMAL_OID or _whole_row(node):
+        return TYPE
+    if any(_mutable(function) for function in _functions(node)):
+        return FUNCTION
+    if node.type.collation >= n.FIRST_NORMAL_OID:
+        return COLLATION
+    return None
+
+
+def _whole_row(node: n.Expression) -> bool:
+    return isinstance(node, n.ColumnRef) and node.attnum == 0
+
+
+def _operators(node: n.Expression) -> tuple[int, ...]:
+    if isinstance(node, (n.OpExpr, n.Distinct, n.NullIf, n.ScalarArrayOp)):
+        return (node.operator,)
+    return node.operators if isinstance(node, n.RowCompare) else ()
+
+
+def _functions(node: n.Expression) -> tuple[int, ...]:
+    if isinstance(node, n.FuncExpr):
+        return (node.function,)
+    return tuple(builtin.operator(operator).function for operator in _operators(node))
+
+
+def _mutable(oid: int) -> bool:
+    return oid >= n.FIRST_NORMAL_OID or builtin.function(oid).volatility != "i"
