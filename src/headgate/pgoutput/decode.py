@@ -1,0 +1,430 @@
+"""Many pgoutput messages at once: from bytes to one set of Arrow columns per relation, without a loop over changes.
+
+Called by the apply worker (small batches on the driver, large ones in Spark tasks) with a run of XLogData frames and what is
+known of the relations so far. The few messages that are not changes (B, C, O, R, Y, T, M) are read one by one by `read`;
+I, U and D are decoded column by column with NumPy. The run may begin and end inside a transaction. Frames of streamed
+transactions do not come here: the receiver writes them as ordinary ones (`headgate.walreceiver.reassembly`).
+
+Truncated or malformed bytes raise PostgresError 08P01, bytes that are not UTF-8 raise 22021; nothing is read outside of a frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.errors import PostgresError
+from headgate.pgoutput import message as m
+from headgate.pgoutput.read import read, violation
+from headgate.types import buffers
+
+Bytes = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+XLOG_HEADER = 25
+"""Bytes of XLogData before the message: w, start, end, send time."""
+
+
+@dataclass
+class Transaction:
+    """One transaction of the run. `frames` is the range [first, last) of its frames; `complete` if its Commit was seen."""
+
+    xid: int
+    commit_lsn: int
+    commit_time: int
+    first: int
+    last: int
+    end_lsn: int = 0
+    origin: m.Origin | None = None
+    complete: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the changes of a relation: string or binary values; True in `unchanged` where TOAST was not sent."""
+
+    values: pa.Array
+    unchanged: Mask | None = None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The I, U and D of one relation (as one Relation message described it), in log order.
+
+    `txn` is the index into `Decoded.transactions`, -1 before the first Begin of the run. `seq` counts frames over the whole
+    run (from `first_seq`). `new` and `old` have one Column per published column: NULL throughout where a row has no such
+    tuple; `old_kind` is 0, ``K`` or ``O``. `old` is None if no row has an old tuple.
+    """
+
+    relation: m.Relation
+    txn: Numbers
+    lsn: Numbers
+    seq: Numbers
+    op: Bytes
+    old_kind: Bytes
+    new: tuple[Column, ...]
+    old: tuple[Column, ...] | None
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    def table(self) -> pa.Table:
+        """The changes as a table.
+
+        Columns: txn int64, lsn int64, seq int64, op string, old_kind string (NULL: none), then per column `new_<i>`,
+        `unchanged_<i>` bool and `old_<i>`: all of them always, so that the schema depends on the relation alone.
+        """
+        columns: dict[str, pa.Array] = {
+            "txn": pa.array(self.txn),
+            "lsn": pa.array(self.lsn),
+            "seq": pa.array(self.seq),
+            "op": _letters(self.op),
+            "old_kind": _letters(self.old_kind),
+        }
+        rows = len(self)
+        for place, column in enumerate(self.new):
+            columns[f"new_{place}"] = column.values
+            flags = np.zeros(rows, np.bool_) if column.unchanged is None else column.unchanged
+            columns[f"unchanged_{place}"] = pa.array(flags)
+            columns[f"old_{place}"] = pa.nulls(rows, column.values.type) if self.old is None else self.old[place].values
+        return pa.table(columns)
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """A TRUNCATE at its place in the log, with the relations as they were described."""
+
+    txn: int
+    lsn: int
+    seq: int
+    message: m.Truncate
+    relations: tuple[m.Relation, ...]
+
+
+@dataclass
+class Decoded:
+    """What a run of frames holds."""
+
+    transactions: list[Transaction] = field(default_factory=list)
+    relations: dict[int, m.Relation] = field(default_factory=dict)
+    """The newest description of every relation, those known before included."""
+    types: dict[int, m.Type] = field(default_factory=dict)
+    described: list[tuple[int, m.Relation]] = field(default_factory=list)
+    """(seq, relation) of each Relation message."""
+    changes: list[Changes] = field(default_factory=list)
+    truncations: list[Truncation] = field(default_factory=list)
+
+
+def starts_of(lengths: npt.NDArray[np.uint32], base: int = 0) -> Numbers:
+    """Where frames laid end to end start."""
+    return buffers.offsets_of(lengths.astype(np.int64))[:-1] + base
+
+
+def decode(
+    data: Bytes,
+    starts: Numbers,
+    lengths: Numbers,
+    *,
+    relations: Mapping[int, m.Relation] | None = None,
+    first_seq: int = 0,
+) -> Decoded:
+    """Decodes the XLogData frames ``data[starts[i]:starts[i] + lengths[i]]`` (each begins with ``w``).
+
+    Args:
+        data: the bytes.
+        starts: of each frame.
+        lengths: of each frame.
+        relations: Relation messages seen earlier on the connection, by OID.
+        first_seq: the seq of the first frame.
+    """
+    result = Decoded(relations=dict(relations or {}))
+    ends = starts + lengths
+    if len(starts) == 0:
+        return result
+    if (lengths <= XLOG_HEADER).any() or starts.min() < 0 or int(ends.max()) > len(data):
+        raise violation("insufficient data left in message")
+    if (data[starts] != ord("w")).any():
+        raise violation("invalid standby message type in a run of XLogData")
+    bodies = starts + XLOG_HEADER
+    tags = data[bodies]
+    is_change = (tags == ord("I")) | (tags == ord("U")) | (tags == ord("D"))
+    run = _Run(data, bodies, ends, _int64(data, starts + 1, ends), result, first_seq)
+    for frame in np.flatnonzero(~is_change).tolist():
+        run.single(frame)
+    run.close(len(starts))
+    run.changes(tags, np.flatnonzero(is_change))
+    return result
+
+
+class _Run:
+    """The state of one call of `decode`."""
+
+    def __init__(self, data: Bytes, bodies: Numbers, ends: Numbers, lsn: Numbers, result: Decoded, first_seq: int) -> None:
+        self.data, self.bodies, self.ends, self.lsn = data, bodies, ends, lsn
+        self.result, self.first_seq = result, first_seq
+        self.began = [0]
+        """Frames at which another transaction begins, the fragment before the first Begin included."""
+        self.versions: dict[int, list[tuple[int, m.Relation]]] = {oid: [(0, r)] for oid, r in result.relations.items()}
+
+    def single(self, frame: int) -> None:
+        """Reads a message that is not a change."""
+        body = self.data[self.bodies[frame] : self.ends[frame]].tobytes()
+        match read(body):
+            case m.Begin(final_lsn, commit_time, xid):
+                self.close(frame)
+                self.began.append(frame)
+                self.result.transactions.append(Transaction(xid, final_lsn, commit_time, frame, frame))
+            case m.Commit(commit_lsn, end_lsn, commit_time):
+                self._commit(frame, commit_lsn, end_lsn, commit_time)
+            case m.Origin() as origin:
+                if self.result.transactions:
+                    self.result.transactions[-1].origin = origin
+            case m.Relation() as relation:
+                self._describe(frame, relation)
+            case m.Type() as found:
+                self.result.types[found.oid] = found
+            case m.Truncate() as truncate:
+                self._truncate(frame, truncate)
+            case m.LogicalMessage():
+                pass
+            case other:
+                raise PostgresError("08P01", f"unexpected message {type(other).__name__} in a run of whole transactions")
+
+    def close(self, frame: int) -> None:
+        """Ends the range of the last transaction before `frame`, if its Commit did not."""
+        if self.result.transactions and not self.result.transactions[-1].complete:
+            self.result.transactions[-1].last = frame
+
+    def _commit(self, frame: int, commit_lsn: int, end_lsn: int, commit_time: int) -> None:
+        if not self.result.transactions:
+            return  # of the fragment at the run's beginning
+        last = self.result.transactions[-1]
+        if last.commit_lsn != commit_lsn:
+            text = f"incorrect commit LSN {_lsn_text(commit_lsn)} in commit message (expected {_lsn_text(last.commit_lsn)})"
+            raise violation(text)
+        last.end_lsn, last.commit_time, last.last, last.complete = end_lsn, commit_time, frame + 1, True
+
+    def _describe(self, frame: int, relation: m.Relation) -> None:
+        self.result.described.append((self.first_seq + frame, relation))
+        self.result.relations[relation.relation] = relation
+        known = self.versions.setdefault(relation.relation, [])
+        if not known or known[-1][1] != relation:
+            known.append((frame, relation))
+
+    def _truncate(self, frame: int, message: m.Truncate) -> None:
+        found = tuple(self.relation(oid) for oid in message.relations)
+        txn = len(self.result.transactions) - 1
+        self.result.truncations.append(Truncation(txn, int(self.lsn[frame]), self.first_seq + frame, message, found))
+
+    def relation(self, oid: int) -> m.Relation:
+        """The newest description of a relation."""
+        try:
+            return self.result.relations[oid]
+        except KeyError:
+            raise violation(f"no relation map entry for remote relation ID {oid}") from None
+
+    def changes(self, tags: Bytes, frames: Numbers) -> None:
+        """Decodes the frames with I, U and D."""
+        if not len(frames):
+            return
+        places = self.bodies[frames]
+        if (self.ends[frames] - places < 8).any():
+            raise violation("insufficient data left in message")
+        oids = _uint32(self.data, places + 1)
+        for oid in np.unique(oids).tolist():
+            versions = self.versions.get(oid)
+            if versions is None:
+                self.relation(oid)
+                continue
+            of_relation = frames[oids == oid]
+            firsts = np.array([first for first, _ in versions])
+            if versions[0][0] > of_relation[0]:
+                raise violation(f"no relation map entry for remote relation ID {oid}")
+            which = np.searchsorted(firsts, of_relation, side="right") - 1
+            for version, (_, relation) in enumerate(versions):
+                chosen = of_relation[which == version]
+                if len(chosen):
+                    self.result.changes.append(self._relation_changes(relation, tags, chosen))
+
+    def _relation_changes(self, relation: m.Relation, tags: Bytes, frames: Numbers) -> Changes:
+        places, ends, op = self.bodies[frames], self.ends[frames], tags[frames]
+        first_tag = self.data[places + 5]
+        _check_tags(op, first_tag)
+        cursor = places + 6
+        with_old = first_tag != ord("N")
+        with_new = op != ord("D")
+        count = len(relation.columns)
+        old: tuple[Column, ...] | None = None
+        if with_old.any():
+            some = np.flatnonzero(with_old)
+            old, after = _tuples(self.data, cursor[some], ends[some], count, some, len(frames))
+            cursor[some] = after
+            both = np.flatnonzero(with_old & with_new)
+            if len(both):
+                if (cursor[both] >= ends[both]).any():
+                    raise violation("insufficient data left in message")
+                if (self.data[cursor[both]] != ord("N")).any():
+                    raise violation("expected new tuple in an update")
+                cursor[both] += 1
+        some = np.flatnonzero(with_new)
+        new, after = _tuples(self.data, cursor[some], ends[some], count, some, len(frames))
+        cursor[some] = after
+        if (cursor != ends).any():
+            raise violation("invalid message format")
+        return Changes(
+            relation,
+            np.searchsorted(np.array(self.began), frames, side="right") - 2,
+            self.lsn[frames],
+            self.first_seq + frames,
+            op,
+            np.where(with_old, first_tag, 0).astype(np.uint8),
+            new,
+            old,
+        )
+
+
+def _check_tags(op: Bytes, tag: Bytes) -> None:
+    is_old = (tag == ord("K")) | (tag == ord("O"))
+    is_new = tag == ord("N")
+    right = np.where(op == ord("I"), is_new, np.where(op == ord("D"), is_old, is_new | is_old))
+    if not right.all():
+        wrong = int(np.flatnonzero(~right)[0])
+        raise violation(f"unexpected tuple tag '{chr(tag[wrong])}' in a message '{chr(op[wrong])}'")
+
+
+def _tuples(data: Bytes, cursor: Numbers, ends: Numbers, count: int, rows: Numbers, total: int) -> tuple[tuple[Column, ...], Numbers]:
+    """Decodes one tuple at each `cursor`; the values of the other rows of `total` are NULL. Gives columns and new cursors."""
+    if (cursor + 2 > ends).any():
+        raise violation("insufficient data left in message")
+    if len(cursor):
+        counts = (data[cursor].astype(np.int64) << 8) | data[cursor + 1]
+        if (counts != count).any():
+            wrong = int(counts[counts != count][0])
+            raise violation(f"logical replication message has {wrong} columns, its relation has {count}")
+    cursor = cursor + 2
+    columns = []
+    for _ in range(count):
+        if (cursor >= ends).any():
+            raise violation("insufficient data left in message")
+        kind = data[cursor]
+        column, cursor = _column(data, cursor, ends, kind, rows, total)
+        columns.append(column)
+    return tuple(columns), cursor
+
+
+def _column(data: Bytes, cursor: Numbers, ends: Numbers, kind: Bytes, rows: Numbers, total: int) -> tuple[Column, Numbers]:
+    text, binary = kind == m.ValueKind.TEXT, kind == m.ValueKind.BINARY
+    sent = text | binary
+    unchanged = kind == m.ValueKind.UNCHANGED
+    if not (sent | unchanged | (kind == m.ValueKind.NULL)).all():
+        wrong = int(kind[~(sent | unchanged | (kind == m.ValueKind.NULL))][0])
+        raise violation(f"unrecognized data representation type '{chr(wrong)}'")
+    if binary.any() and text.any():
+        raise violation("a column is sent both as text and as binary")
+    everything = bool(sent.all())
+    which = slice(None) if everything else np.flatnonzero(sent)
+    heads, limits = cursor[which] + 1, ends[which]
+    if (heads + 4 > limits).any():
+        raise violation("insufficient data left in message")
+    sizes = _uint32(data, heads)
+    if (heads + 4 + sizes > limits).any():
+        raise violation("insufficient data left in message")
+    after = cursor + 1
+    after[which] = heads + 4 + sizes
+    values = _values(data, heads + 4, sizes, rows[which], total, binary=bool(binary.any()))
+    mask: Mask | None = None
+    if unchanged.any():
+        mask = np.zeros(total, np.bool_)
+        mask[rows[unchanged]] = True
+    return Column(values, mask), after
+
+
+def _values(data: Bytes, starts: Numbers, sizes: Numbers, rows: Numbers, total: int, *, binary: bool) -> pa.Array:
+    """An array of `total` values of which those at `rows` are given and the others are NULL."""
+    content, _ = _gather(data, starts, sizes)
+    if len(rows) == total:
+        lengths, mask = sizes, None
+    else:
+        lengths, mask = np.zeros(total, np.int64), np.zeros(total, np.bool_)
+        lengths[rows], mask[rows] = sizes, True
+    wide = len(content) > np.iinfo(np.int32).max
+    if binary:
+        return buffers.strings(content, buffers.offsets_of(lengths), mask, pa.large_binary() if wide else pa.binary())
+    array = buffers.strings(content, buffers.offsets_of(lengths), mask, pa.large_string() if wide else pa.string())
+    if len(content) and int(content.max()) >= 0x80:
+        _check_utf8(array)
+    return array
+
+
+def _check_utf8(array: pa.Array) -> None:
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        raise _utf8_error(array) from None
+
+
+def _utf8_error(array: pa.Array) -> PostgresError:
+    wide = pa.types.is_large_string(array.type)
+    for value in array.cast(pa.large_binary() if wide else pa.binary()):
+        content = value.as_py()
+        if content is None:
+            continue
+        try:
+            content.decode()
+        except UnicodeDecodeError as error:
+            shown = " ".join(f"0x{byte:02x}" for byte in content[error.start : max(error.end, error.start + 1)])
+            return PostgresError("22021", f'invalid byte sequence for encoding "UTF8": {shown}')
+    return PostgresError("22021", 'invalid byte sequence for encoding "UTF8"')
+
+
+def _gather(data: Bytes, starts: Numbers, sizes: Numbers) -> tuple[Bytes, Numbers]:
+    if len(sizes) and int(sizes[0]) > 0 and (sizes == sizes[0]).all():
+        width = int(sizes[0])
+        windows = np.lib.stride_tricks.as_strided(data, (len(data) - width + 1, width), (1, 1), writeable=False)
+        return windows[starts].reshape(-1), buffers.offsets_of(sizes)
+    return buffers.gather(data, starts, sizes)
+
+
+def _uint32(data: Bytes, places: Numbers) -> Numbers:
+    return _words(data, places, 4).view(">u4").reshape(-1).astype(np.int64)
+
+
+def _int64(data: Bytes, places: Numbers, ends: Numbers) -> Numbers:
+    if (places + 8 > ends).any():
+        raise violation("insufficient data left in message")
+    return _words(data, places, 8).view(">i8").reshape(-1).astype(np.int64)
+
+
+def _words(data: Bytes, places: Numbers, width: int) -> Bytes:
+    if not len(places):
+        return np.zeros((0, width), np.uint8)
+    windows = np.lib.stride_tricks.as_strided(data, (len(data) - width + 1, width), (1, 1), writeable=False)
+    return np.ascontiguousarray(windows[places])
+
+
+def _letters(codes: Bytes) -> pa.Array:
+    """One-letter strings of codes, NULL for 0."""
+    mask = codes != 0
+    lengths = mask.astype(np.int64)
+    return buffers.strings(codes[mask], buffers.offsets_of(lengths), None if mask.all() else mask, pa.string())
+
+
+def _lsn_text(value: int) -> str:
+    return f"{value >> 32:X}/{value & 0xFFFFFFFF:X}"
+
+
+def frames_of(contents: Sequence[bytes]) -> tuple[Bytes, Numbers, Numbers]:
+    """(data, starts, lengths) of frames that are separate bytes objects."""
+    lengths = np.array([len(content) for content in contents], np.int64)
+    data = np.frombuffer(b"".join(contents), np.uint8)
+    return data, buffers.offsets_of(lengths)[:-1], lengths
+
+
+def batches(changes: Changes, rows: int) -> Iterator[pa.RecordBatch]:
+    """The table of `changes` in record batches of at most `rows` rows."""
+    yield from changes.table().to_batches(max_chunksize=rows)

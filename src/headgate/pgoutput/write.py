@@ -1,0 +1,127 @@
+"""Writes one message as bytes: the strict counterpart of `read`.
+
+`write` gives a pgoutput message, `write_frame` the content of a CopyData from a publisher, `write_reply` the one from a
+subscriber, `copy_data` the whole wire message around such a content. Many changes at once: `encode`.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from headgate.pgoutput import message as m
+
+
+def _string(text: str) -> bytes:
+    return text.encode() + b"\0"
+
+
+def _xid(xid: int | None) -> bytes:
+    return b"" if xid is None else struct.pack(">I", xid)
+
+
+def _tuple(values: m.Tuple) -> bytes:
+    parts = [struct.pack(">h", len(values))]
+    for value in values:
+        if value.data is None:
+            parts.append(bytes([value.kind]))
+        else:
+            parts.append(struct.pack(">BI", value.kind, len(value.data)) + value.data)
+    return b"".join(parts)
+
+
+def copy_data(content: bytes) -> bytes:
+    """A CopyData message of the wire protocol."""
+    return struct.pack(">cI", b"d", len(content) + 4) + content
+
+
+def write_frame(frame: m.Frame) -> bytes:
+    """The content of a CopyData from a publisher."""
+    match frame:
+        case m.XLogData(start, end, send_time, payload):
+            return struct.pack(">cQQq", b"w", start, end, send_time) + payload
+        case m.Keepalive(end, send_time, reply_requested):
+            return struct.pack(">cQq?", b"k", end, send_time, reply_requested)
+
+
+def write_reply(reply: m.Reply) -> bytes:
+    """The content of a CopyData from a subscriber."""
+    match reply:
+        case m.StatusUpdate(written, flushed, applied, send_time, reply_requested):
+            return struct.pack(">cQQQq?", b"r", written, flushed, applied, send_time, reply_requested)
+        case m.HotStandbyFeedback(send_time, xmin, xmin_epoch, catalog_xmin, catalog_xmin_epoch):
+            return struct.pack(">cqIIII", b"h", send_time, xmin, xmin_epoch, catalog_xmin, catalog_xmin_epoch)
+
+
+def write(message: m.Message) -> bytes:
+    """A pgoutput message."""
+    match message:
+        case m.Insert() | m.Update() | m.Delete() | m.Truncate():
+            return _change(message)
+        case m.Relation() | m.Type() | m.LogicalMessage():
+            return _definition(message)
+        case m.Begin() | m.Commit() | m.Origin() | m.StreamStart() | m.StreamStop() | m.StreamCommit() | m.StreamAbort():
+            return _transaction(message)
+        case m.BeginPrepare() | m.Prepare() | m.CommitPrepared() | m.RollbackPrepared() | m.StreamPrepare():
+            return _prepared(message)
+
+
+def _change(message: m.Insert | m.Update | m.Delete | m.Truncate) -> bytes:
+    match message:
+        case m.Insert(relation, new, xid):
+            return b"I" + _xid(xid) + struct.pack(">I", relation) + b"N" + _tuple(new)
+        case m.Update(relation, old_kind, old, new, xid):
+            before = b"" if old_kind is None or old is None else bytes([old_kind]) + _tuple(old)
+            return b"U" + _xid(xid) + struct.pack(">I", relation) + before + b"N" + _tuple(new)
+        case m.Delete(relation, old_kind, old, xid):
+            return b"D" + _xid(xid) + struct.pack(">IB", relation, old_kind) + _tuple(old)
+        case m.Truncate(relations, cascade, restart_identity, xid):
+            flags = cascade | restart_identity << 1
+            return b"T" + _xid(xid) + struct.pack(f">IB{len(relations)}I", len(relations), flags, *relations)
+
+
+def _definition(message: m.Relation | m.Type | m.LogicalMessage) -> bytes:
+    match message:
+        case m.Relation(relation, schema, name, identity, columns, xid):
+            head = b"R" + _xid(xid) + struct.pack(">I", relation) + _string(schema) + _string(name)
+            body = [bytes([c.key]) + _string(c.name) + struct.pack(">Ii", c.type_oid, c.typmod) for c in columns]
+            return head + identity.encode() + struct.pack(">h", len(columns)) + b"".join(body)
+        case m.Type(oid, schema, name, xid):
+            return b"Y" + _xid(xid) + struct.pack(">I", oid) + _string(schema) + _string(name)
+        case m.LogicalMessage(transactional, lsn, prefix, content, xid):
+            head = b"M" + _xid(xid) + struct.pack(">?Q", transactional, lsn)
+            return head + _string(prefix) + struct.pack(">I", len(content)) + content
+
+
+def _transaction(
+    message: m.Begin | m.Commit | m.Origin | m.StreamStart | m.StreamStop | m.StreamCommit | m.StreamAbort,
+) -> bytes:
+    match message:
+        case m.Begin(final_lsn, commit_time, xid):
+            return struct.pack(">cQqI", b"B", final_lsn, commit_time, xid)
+        case m.Commit(commit_lsn, end_lsn, commit_time, flags):
+            return struct.pack(">cBQQq", b"C", flags, commit_lsn, end_lsn, commit_time)
+        case m.Origin(lsn, name):
+            return struct.pack(">cQ", b"O", lsn) + _string(name)
+        case m.StreamStart(xid, first_segment):
+            return struct.pack(">cI?", b"S", xid, first_segment)
+        case m.StreamStop():
+            return b"E"
+        case m.StreamCommit(xid, commit_lsn, end_lsn, commit_time, flags):
+            return struct.pack(">cIBQQq", b"c", xid, flags, commit_lsn, end_lsn, commit_time)
+        case m.StreamAbort(xid, subxid):
+            return struct.pack(">cII", b"A", xid, subxid)
+
+
+def _prepared(message: m.BeginPrepare | m.Prepare | m.CommitPrepared | m.RollbackPrepared | m.StreamPrepare) -> bytes:
+    match message:
+        case m.BeginPrepare(prepare_lsn, end_lsn, time, xid, gid):
+            return struct.pack(">cQQqI", b"b", prepare_lsn, end_lsn, time, xid) + _string(gid)
+        case m.Prepare(prepare_lsn, end_lsn, time, xid, gid, flags):
+            return struct.pack(">cBQQqI", b"P", flags, prepare_lsn, end_lsn, time, xid) + _string(gid)
+        case m.CommitPrepared(commit_lsn, end_lsn, time, xid, gid, flags):
+            return struct.pack(">cBQQqI", b"K", flags, commit_lsn, end_lsn, time, xid) + _string(gid)
+        case m.RollbackPrepared(prepare_end_lsn, rollback_end_lsn, prepare_time, rollback_time, xid, gid, flags):
+            head = struct.pack(">cBQQ", b"r", flags, prepare_end_lsn, rollback_end_lsn)
+            return head + struct.pack(">qqI", prepare_time, rollback_time, xid) + _string(gid)
+        case m.StreamPrepare(prepare_lsn, end_lsn, time, xid, gid, flags):
+            return struct.pack(">cBQQqI", b"p", flags, prepare_lsn, end_lsn, time, xid) + _string(gid)
