@@ -10,7 +10,7 @@ Use by a transaction: `remember` when it begins, `restore` with that state when 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headgate.errors import PostgresError
@@ -60,15 +60,35 @@ class SessionSettings(Mapping[str, str]):
 
     # ---- SET and RESET ------------------------------------------------------------------------------------
 
-    def set(self, name: str, text: str, *, local: bool = False, superuser: bool = True) -> None:
-        """SET [LOCAL] name TO text. Raises 42704, 22023, 42501, 55P02 with PostgreSQL's messages."""
-        setting = replace(self._checked(name, text, superuser=superuser), source="session")
+    def set(self, name: str, text: str, *, local: bool = False, superuser: bool | None = None) -> None:
+        """SET [LOCAL] name TO text; `superuser` is `is_superuser` unless given.
+
+        Raises 42704, 22023, 42501, 55P02 with PostgreSQL's messages.
+        """
+        setting = replace(self._checked(name, text, superuser=self._superuser(superuser)), source="session")
         self._put(name, setting, local=local)
 
-    def reset(self, name: str, *, local: bool = False, superuser: bool = True) -> None:
+    def set_values(self, name: str, values: Sequence[str], *, local: bool = False) -> None:
+        """SET [LOCAL] name TO value, …: several make a list where the setting is one, each quoted where it has to be."""
+        definition = find(name)
+        if definition is not None and definition.is_list:
+            self.set(name, check.join_list(list(values)), local=local)
+            return
+        if len(values) != 1:
+            raise PostgresError("22023", f"SET {name} takes only one argument")
+        self.set(name, values[0], local=local)
+
+    def _superuser(self, given: bool | None) -> bool:
+        return self.flag("is_superuser") if given is None else given
+
+    def canonical(self, name: str) -> str:
+        """The setting's name in its own spelling; raises 42704."""
+        return self.setting(name).definition.name
+
+    def reset(self, name: str, *, local: bool = False, superuser: bool | None = None) -> None:
         """RESET name, and SET [LOCAL] name TO DEFAULT."""
         definition = self.setting(name).definition
-        _check_context(definition, superuser=superuser, starting=False)
+        _check_context(definition, superuser=self._superuser(superuser), starting=False)
         if local:
             self._put(name, self._reset_value(name, definition), local=True)
             return
@@ -157,31 +177,31 @@ class SessionSettings(Mapping[str, str]):
     def reported(self) -> list[tuple[str, str]]:
         """(name, text) of the settings to tell the client that have changed since the last call; all at the first call."""
         news = []
-        for setting in self.all().values():
+        for setting in self.in_force().values():
             name = setting.definition.name
             if setting.definition.report and self._told.get(name) != setting.shown:
                 self._told[name] = setting.shown
                 news.append((name, setting.shown))
         return news
 
-    def all(self) -> dict[str, Setting]:
+    def in_force(self) -> dict[str, Setting]:
         """All settings in force by their name in lower case."""
         return {**self.node.all(), **self._given, **self._state.session, **self._state.local}
 
     def __getitem__(self, name: str) -> str:
-        if (setting := self.all().get(name.lower())) is not None:
+        if (setting := self.in_force().get(name.lower())) is not None:
             return setting.shown
         return self.node[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (setting.definition.name for setting in self.all().values())
+        return (setting.definition.name for setting in self.in_force().values())
 
     def __len__(self) -> int:
-        return len(self.all())
+        return len(self.in_force())
 
     # ---- SHOW ALL and pg_settings ---------------------------------------------------------------------------
 
-    def show_all(self) -> list[tuple[str, str, str]]:
+    def all(self) -> list[tuple[str, str, str]]:
         """The rows of SHOW ALL: name, setting, description."""
         shown = [setting for setting in self._listed() if "NO_SHOW_ALL" not in setting.definition.flags]
         return [(setting.definition.name, setting.shown, setting.definition.description) for setting in shown]
@@ -191,7 +211,7 @@ class SessionSettings(Mapping[str, str]):
         return [self._row(setting) for setting in self._listed() if "NO_SHOW_ALL" not in setting.definition.flags]
 
     def _listed(self) -> list[Setting]:
-        return sorted(self.all().values(), key=lambda setting: setting.definition.name.lower())
+        return sorted(self.in_force().values(), key=lambda setting: setting.definition.name.lower())
 
     def _row(self, setting: Setting) -> dict[str, object]:
         definition = setting.definition

@@ -1,0 +1,214 @@
+"""``headgate start | stop | restart | reload | status``: what pg_ctl does, with pg_ctl's texts and exit codes.
+
+Called by `main`. The node itself is another process, ``headgate run``; the two meet in the pid file (`pidfile`). Exit codes: 0
+done, 1 failed, and for status 3 not running, 4 no data directory.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.cli import initdb, pidfile
+from headgate.cli.message import err, fail, out
+from headgate.errors import PostgresError
+from headgate.storage import jars
+
+OPTIONS_FILE = "headgate.opts"
+MODES = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+_POLL = 0.05
+
+
+@dataclass(frozen=True)
+class Start:
+    """What start was called with; `options` are words for ``headgate run``."""
+
+    data_dir: Path
+    log_file: Path | None = None
+    options: tuple[str, ...] = ()
+    wait: bool = True
+    seconds: float = 60
+
+
+def check_directory(data_dir: Path, *, code: int = 1) -> None:
+    """Ends the command when there is no node in the directory."""
+    if not data_dir.is_dir():
+        fail(f'directory "{data_dir}" does not exist', code=code)
+    if not (data_dir / initdb.VERSION_FILE).exists():
+        fail(f'directory "{data_dir}" is not a node\'s data directory', code=code)
+
+
+class _Dots:
+    """``waiting for …`` with a dot a second."""
+
+    def __init__(self, what: str) -> None:
+        out(f"waiting for {what}...", end="")
+        self._next = time.monotonic()
+
+    def pause(self) -> None:
+        if time.monotonic() >= self._next:
+            out(".", end="")
+            self._next += 1
+        time.sleep(_POLL)
+
+
+def start(call: Start) -> None:
+    """Starts the node and waits until it accepts connections."""
+    check_directory(call.data_dir)
+    if pidfile.alive(call.data_dir):
+        err("headgate: another node might be running; trying to start node anyway")
+    _fetch_jars()
+    command = [sys.executable, "-m", "headgate.cli.main", "run", "-D", str(call.data_dir), *call.options]
+    (call.data_dir / OPTIONS_FILE).write_text(shlex.join(command) + "\n")
+    child, said_before = _spawn(call, command)
+    if not call.wait:
+        out("node starting")
+        return
+    dots = _Dots("node to start")
+    until = time.monotonic() + call.seconds
+    while True:
+        running = pidfile.read(call.data_dir)
+        if running and running.pid == child.pid and running.ready:
+            break
+        if child.poll() is not None:
+            out(" stopped waiting")
+            if call.log_file is not None:
+                _repeat(call.log_file, said_before)
+            fail("could not start node", "Examine the log output.")
+        if time.monotonic() > until:
+            out(" stopped waiting")
+            fail("node did not start in time", "Examine the log output.")
+        dots.pause()
+    out(" done\nnode started")
+
+
+def _fetch_jars() -> None:
+    """Before the first start of a node that was installed by pip, the jars are fetched; that is not the start's time."""
+    try:
+        jars.find_jars()
+    except PostgresError:
+        out("fetching the Delta jars ... ", end="")
+        try:
+            jars.resolve()
+        except PostgresError as error:
+            out("failed")
+            fail(error.message, *([f"HINT: {error.hint}"] if error.hint else []))
+        out("ok")
+
+
+def _spawn(call: Start, command: list[str]) -> tuple[subprocess.Popen[bytes], int]:
+    """Starts the node's process in a session of its own; gives it and how long the log was before."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    if call.log_file is None:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, env=environment), 0
+    try:
+        handle = os.open(call.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        fail(f'could not open log file "{call.log_file}": {error.strerror}')
+    with open(handle, "ab") as log:
+        size = os.fstat(handle).st_size
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment)
+    return child, size
+
+
+def _repeat(log_file: Path, since: int) -> None:
+    """Says in the foreground what the node wrote to its log before it ended."""
+    with log_file.open("rb") as log:
+        log.seek(since)
+        for line in log.read().decode(errors="replace").splitlines()[-40:]:
+            err(line)
+
+
+def stop(data_dir: Path, mode: str, seconds: float, *, wait: bool = True) -> None:
+    """Stops the node."""
+    check_directory(data_dir)
+    if mode not in MODES:
+        fail(f'unrecognized shutdown mode "{mode}"', 'Try "headgate --help" for more information.')
+    pid = _pid(data_dir)
+    _signal(pid, MODES[mode], "stop")
+    if not wait:
+        out("node shutting down")
+        return
+    dots = _Dots("node to shut down")
+    until = time.monotonic() + seconds
+    while pidfile.exists(pid) and (pidfile.alive(data_dir) or _holds(data_dir, pid)):
+        if time.monotonic() > until:
+            out(" failed")
+            hint = (
+                'HINT: The "-m fast" option immediately disconnects sessions rather than',
+                "waiting for session-initiated disconnection.",
+            )
+            fail("node does not shut down", *(hint if mode == "smart" else ()))
+        dots.pause()
+    while pidfile.exists(pid) and time.monotonic() < until:  # the file is gone a little before the process
+        time.sleep(_POLL)
+    if not pidfile.alive(data_dir):
+        (data_dir / pidfile.NAME).unlink(missing_ok=True)
+    out(" done\nnode stopped")
+
+
+def _holds(data_dir: Path, pid: int) -> bool:
+    running = pidfile.read(data_dir)
+    return running is not None and running.pid == pid
+
+
+def restart(call: Start, mode: str, *, keep_options: bool) -> None:
+    """Stops the node if it runs and starts it again, with the options of the last start unless others are given."""
+    check_directory(call.data_dir)
+    if pidfile.alive(call.data_dir):
+        stop(call.data_dir, mode, call.seconds)
+    else:
+        err(f'headgate: PID file "{call.data_dir / pidfile.NAME}" does not exist')
+        err("Is node running?\ntrying to start node anyway")
+    if keep_options:
+        call = Start(call.data_dir, call.log_file, _last_options(call.data_dir), call.wait, call.seconds)
+    start(call)
+
+
+def _last_options(data_dir: Path) -> tuple[str, ...]:
+    try:
+        words = shlex.split((data_dir / OPTIONS_FILE).read_text())
+    except FileNotFoundError:
+        return ()
+    return tuple(words[words.index("-D") + 2 :]) if "-D" in words else ()
+
+
+def reload(data_dir: Path) -> None:
+    """Makes the node read its files again."""
+    check_directory(data_dir)
+    _signal(_pid(data_dir), signal.SIGHUP, "reload")
+    out("node signaled")
+
+
+def status(data_dir: Path) -> None:
+    """Says whether a node runs in the directory."""
+    check_directory(data_dir, code=4)
+    running = pidfile.read(data_dir)
+    if running is None or not pidfile.alive(data_dir):
+        out("headgate: no node running")
+        sys.exit(3)
+    out(f"headgate: node is running (PID: {running.pid})")
+    if (data_dir / OPTIONS_FILE).exists():
+        out((data_dir / OPTIONS_FILE).read_text(), end="")
+
+
+def _pid(data_dir: Path) -> int:
+    running = pidfile.read(data_dir)
+    if running is None:
+        fail(f'PID file "{data_dir / pidfile.NAME}" does not exist', "Is node running?")
+    return running.pid
+
+
+def _signal(pid: int, number: signal.Signals, what: str) -> None:
+    if not pidfile.exists(pid):
+        fail(f"could not send {what} signal (PID: {pid}): No such process")
+    try:
+        os.kill(pid, number)
+    except OSError as error:
+        fail(f"could not send {what} signal (PID: {pid}): {error.strerror}")

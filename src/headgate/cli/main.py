@@ -1,0 +1,233 @@
+"""The commands and their options (Typer). Entry point `main` of the script ``headgate``; also ``python -m headgate.cli.main``.
+
+Options are those of initdb and pg_ctl. The environment variable HEADGATE_DATA stands for -D.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+
+import headgate
+from headgate.cli import message
+from headgate.cli.message import Failed, err, fail, out
+
+app = typer.Typer(
+    name="headgate",
+    help="PostgreSQL logical replication for the lakehouse.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_TRY = 'Try "headgate --help" for more information.'
+DataDir = Annotated[str | None, typer.Option("-D", "--pgdata", metavar="DIR", help="The data directory; HEADGATE_DATA stands for it.")]
+Seconds = Annotated[float, typer.Option("-t", "--timeout", metavar="SECONDS", help="How long to wait.")]
+Mode = Annotated[str, typer.Option("-m", "--mode", metavar="MODE", help="smart, fast or immediate.")]
+LogFile = Annotated[Path | None, typer.Option("-l", "--log", metavar="FILE", help="Append the server log to this file.")]
+Port = Annotated[str | None, typer.Option("-p", "--port", metavar="PORT", help="The port to listen on.")]
+Options = Annotated[
+    list[str] | None, typer.Option("-o", "--options", metavar="OPTIONS", help='Options of "headgate run", such as "-c name=value".')
+]
+Wait = Annotated[bool, typer.Option("-w/-W", "--wait/--no-wait", help="Wait until it is done.")]
+
+
+def _data_dir(given: str | None) -> Path:
+    directory = given or os.environ.get("HEADGATE_DATA")
+    if not directory:
+        fail("no data directory specified and environment variable HEADGATE_DATA unset", _TRY)
+    return Path(directory).absolute()
+
+
+def _run_words(options: list[str] | None, port: str | None) -> tuple[str, ...]:
+    words = [word for text in options or [] for word in shlex.split(text)]
+    return (*words, *(("-p", port) if port else ()))
+
+
+@app.command(help="Make a data directory.")
+def initdb(
+    directory: Annotated[str | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
+    data_dir: DataDir = None,
+    username: Annotated[str | None, typer.Option("-U", "--username", metavar="NAME", help="The superuser's name.")] = None,
+    auth: Annotated[str | None, typer.Option("-A", "--auth", metavar="METHOD", help="How local connections authenticate.")] = None,
+    auth_local: Annotated[str | None, typer.Option(metavar="METHOD", help="The same for Unix domain sockets only.")] = None,
+    auth_host: Annotated[str | None, typer.Option(metavar="METHOD", help="The same for TCP/IP only.")] = None,
+    pwfile: Annotated[Path | None, typer.Option(metavar="FILE", help="A file whose first line is the superuser's password.")] = None,
+    pwprompt: Annotated[bool, typer.Option("-W", "--pwprompt", help="Ask for the superuser's password.")] = False,
+    encoding: Annotated[str, typer.Option("-E", "--encoding", metavar="ENCODING", help="Always UTF8.")] = "UTF8",
+    locale: Annotated[str, typer.Option(metavar="LOCALE", help="Always C.")] = "C",
+    no_locale: Annotated[bool, typer.Option("--no-locale", help="The same as --locale=C.")] = False,
+    no_sync: Annotated[bool, typer.Option("-N", "--no-sync", help="Accepted for initdb's sake.")] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("-c", "--set", metavar="NAME=VALUE", help="Write a setting to headgate.conf.")
+    ] = None,
+) -> None:
+    """Options of initdb; `locale`, `no_locale` and `no_sync` change nothing."""
+    from headgate.cli import initdb as making
+
+    given = data_dir or directory or os.environ.get("HEADGATE_DATA")
+    if not given:
+        raise Failed(
+            "initdb: error: no data directory specified",
+            "initdb: hint: You must identify the directory where the data for this node will reside.  Do this with either the "
+            "invocation option -D or the environment variable HEADGATE_DATA.",
+        )
+    if encoding.upper().replace("-", "") not in {"UTF8", "UNICODE"}:
+        raise Failed(f'initdb: error: encoding "{encoding}" is not supported: a node keeps text in UTF8')
+    if locale not in {"C", "POSIX", "C.UTF-8", "C.utf8"}:
+        raise Failed(f'initdb: error: locale "{locale}" is not supported: a node sorts text as locale C does')
+    pairs = tuple(_pair(text, "-c") for text in settings or [])
+    making.initdb(making.Options(Path(given).absolute(), username, auth, auth_local, auth_host, pwfile, pwprompt, pairs))
+
+
+@app.command(help="Start a node in the background.")
+def start(
+    data_dir: DataDir = None,
+    log: LogFile = None,
+    port: Port = None,
+    options: Options = None,
+    seconds: Seconds = 60,
+    wait: Wait = True,
+) -> None:
+    """Options of pg_ctl start, and -p."""
+    from headgate.cli import control
+
+    control.start(control.Start(_data_dir(data_dir), log, _run_words(options, port), wait, seconds))
+
+
+@app.command(help="Stop a node.")
+def stop(data_dir: DataDir = None, mode: Mode = "fast", seconds: Seconds = 60, wait: Wait = True) -> None:
+    """Options of pg_ctl stop."""
+    from headgate.cli import control
+
+    control.stop(_data_dir(data_dir), mode, seconds, wait=wait)
+
+
+@app.command(help="Stop and start a node.")
+def restart(
+    data_dir: DataDir = None,
+    mode: Mode = "fast",
+    log: LogFile = None,
+    port: Port = None,
+    options: Options = None,
+    seconds: Seconds = 60,
+    wait: Wait = True,
+) -> None:
+    """Options of pg_ctl restart; without -o and -p those of the last start are taken."""
+    from headgate.cli import control
+
+    words = _run_words(options, port)
+    control.restart(control.Start(_data_dir(data_dir), log, words, wait, seconds), mode, keep_options=not words)
+
+
+@app.command(help="Make a node read its configuration files again.")
+def reload(data_dir: DataDir = None) -> None:
+    """Sends SIGHUP."""
+    from headgate.cli import control
+
+    control.reload(_data_dir(data_dir))
+
+
+@app.command(help="Say whether a node runs in a data directory (exit code 3: no; 4: no data directory).")
+def status(data_dir: DataDir = None) -> None:
+    """As pg_ctl status."""
+    from headgate.cli import control
+
+    control.status(_data_dir(data_dir))
+
+
+@app.command(
+    help="Run a node in the foreground; --NAME=VALUE sets any setting.",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+def run(
+    context: typer.Context,
+    data_dir: DataDir = None,
+    port: Port = None,
+    address: Annotated[str | None, typer.Option("--host", metavar="ADDRESS", help="The addresses to listen on.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("-c", metavar="NAME=VALUE", help="Set a setting.")] = None,
+) -> None:
+    """Options of postgres."""
+    from headgate.cli import run as running
+    from headgate.errors import PostgresError, Severity
+
+    directory = _data_dir(data_dir)
+    try:
+        values = dict(_pair(text, "-c") for text in settings or [])
+        values |= dict(_pair(word.removeprefix("--"), "--") for word in context.args if word.startswith("--"))
+    except PostgresError as error:
+        message.log(error, Severity.FATAL)
+        raise typer.Exit(1) from None
+    for word in context.args:
+        if not word.startswith("--"):
+            what = f"invalid option -- '{word[1:2]}'" if word.startswith("-") else f'invalid argument: "{word}"'
+            fail(what, _TRY)
+    values |= {name: value for name, value in (("port", port), ("listen_addresses", address)) if value is not None}
+    raise typer.Exit(running.run(directory, values))
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    """Splits name=value; dashes in the name stand for underscores, as postgres has it."""
+    from headgate.errors import PostgresError
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise PostgresError("42601", f"{option}{' ' if option == '-c' else ''}{text} requires a value")
+    return name.replace("-", "_"), value
+
+
+@app.command(help="Show the main job: one filtered table PostgreSQL → node → node → PostgreSQL.")
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the servers running.")] = False,
+    rows: Annotated[int, typer.Option(help="Rows of the table at the beginning.")] = 200_000,
+    seconds: Annotated[float, typer.Option(help="How long the live workload runs.")] = 20,
+) -> None:
+    """Starts all servers in a temporary directory; exit code 0 only if all contents agreed."""
+    from headgate.cli.demo.course import demo as show
+    from headgate.errors import PostgresError
+
+    try:
+        code = show(keep=keep, rows=rows, seconds=seconds)
+    except PostgresError as error:
+        fail(error.message, *(line for line in (error.detail, error.hint) if line))
+    raise typer.Exit(code)
+
+
+@app.callback(invoke_without_command=True)
+def _top(context: typer.Context, version: Annotated[bool, typer.Option("-V", "--version", help="Print the version.")] = False) -> None:
+    if version:
+        out(f"headgate {headgate.__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        fail("no operation specified", _TRY)
+
+
+def main() -> None:
+    """Runs the command line and ends the process."""
+    sys.exit(_main(sys.argv[1:]))
+
+
+def _main(words: list[str]) -> int:
+    try:
+        code = typer.main.get_command(app).main(words, prog_name="headgate", standalone_mode=False)
+    except Failed as failure:
+        for line in failure.lines:
+            err(line)
+        return failure.code
+    except click.exceptions.Abort:
+        return 130
+    except click.ClickException as error:
+        err(f"headgate: {error.format_message()}")
+        err(_TRY)
+        return 1
+    return int(code or 0)
+
+
+if __name__ == "__main__":
+    main()

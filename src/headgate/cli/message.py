@@ -1,0 +1,49 @@
+"""What the command line says: lines of a server log before there is one, and the short lines of pg_ctl.
+
+Used by all modules of `cli`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+from typing import NoReturn
+
+from headgate.errors import PostgresError, Severity
+
+
+class Failed(Exception):  # noqa: N818 - it says how the command ended
+    """A command that ends with `code` after saying `lines` to stderr."""
+
+    def __init__(self, *lines: str, code: int = 1) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+        self.code = code
+
+
+def fail(message: str, *more: str, code: int = 1) -> NoReturn:
+    """Ends the command with ``headgate: message`` and further lines, as pg_ctl does."""
+    raise Failed(f"headgate: {message}", *more, code=code)
+
+
+def out(text: str = "", *, end: str = "\n") -> None:
+    """Writes to stdout at once."""
+    sys.stdout.write(text + end)
+    sys.stdout.flush()
+
+
+def err(text: str) -> None:
+    """Writes a line to stderr."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def log(error: PostgresError, severity: Severity | None = None) -> None:
+    """Writes an error as a server log has it, with PostgreSQL's default prefix (time, process id)."""
+    now = datetime.datetime.now(datetime.UTC)
+    prefix = f"{now:%Y-%m-%d %H:%M:%S}.{now.microsecond // 1000:03d} UTC [{os.getpid()}] "
+    err(f"{prefix}{severity or error.severity}:  {error.message}")
+    for name, text in (("DETAIL", error.detail), ("HINT", error.hint)):
+        if text:
+            err(f"{prefix}{name}:  " + text.replace("\n", "\n\t"))

@@ -1,0 +1,128 @@
+"""headgate.pid: which process runs in a data directory, and how far it is.
+
+The lines are those of postmaster.pid: process id, data directory, start time (seconds since 1970), port, socket directory,
+listen address, an empty line, status. `run` creates it and sets the status, `control` reads it.
+
+What must hold: the process keeps a lock (flock) on the file for as long as it lives. So a file without a lock is stale, whoever has
+its process id now, and the next node takes it over; kill -9 needs no cleaning up.
+"""
+
+from __future__ import annotations
+
+import enum
+import fcntl
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.errors import PostgresError, Severity
+
+NAME = "headgate.pid"
+_TRIES = 20
+
+
+class Status(enum.StrEnum):
+    """The last line, padded as PostgreSQL pads it (miscadmin.h, PM_STATUS_…)."""
+
+    STARTING = "starting"
+    READY = "ready   "
+    STOPPING = "stopping"
+
+
+@dataclass(frozen=True)
+class Running:
+    """What the file says of a living process."""
+
+    pid: int
+    started: int
+    port: int
+    status: str
+
+    @property
+    def ready(self) -> bool:
+        """Whether the node accepts connections."""
+        return self.status == Status.READY
+
+
+def read(data_dir: Path) -> Running | None:
+    """What the file says, whether or not the process lives; None when there is none or it is just being written."""
+    try:
+        lines = (data_dir / NAME).read_text().split("\n")
+        return Running(int(lines[0]), int(lines[2]), int(lines[3]), lines[7])
+    except (FileNotFoundError, ValueError, IndexError):
+        return None
+
+
+def alive(data_dir: Path) -> bool:
+    """Whether a living process holds the file."""
+    try:
+        handle = os.open(data_dir / NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def exists(pid: int) -> bool:
+    """Whether a process of that id exists and has not ended (a zombie has)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rsplit(")", 1)[1].split()[0] not in {"Z", "X"}
+
+
+class PidFile:
+    """The file of this process; made by `create`, gone after `remove`."""
+
+    def __init__(self, data_dir: Path, handle: int, port: int, address: str) -> None:
+        self._path = data_dir / NAME
+        self._handle = handle
+        self._lines = [str(os.getpid()), str(data_dir), str(int(time.time())), str(port), "", address, ""]
+        self.status(Status.STARTING)
+
+    @classmethod
+    def create(cls, data_dir: Path, port: int, address: str) -> PidFile:
+        """Makes the file, or takes over a stale one; raises F0001 when another process holds it."""
+        path = data_dir / NAME
+        for _ in range(_TRIES):
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if path.exists() and os.fstat(handle).st_ino == path.stat().st_ino:
+                    return cls(data_dir, handle, port, address)
+            except (BlockingIOError, FileNotFoundError):
+                pass  # held by a node, or for an instant by someone who asks, or just removed
+            os.close(handle)
+            time.sleep(0.02)
+        holder = read(data_dir)
+        raise PostgresError(
+            "F0001",
+            f'lock file "{NAME}" already exists',
+            hint=f'Is another node (PID {holder.pid if holder else 0}) running in data directory "{data_dir}"?',
+            severity=Severity.FATAL,
+        )
+
+    def status(self, status: Status) -> None:
+        """Writes the file with that status."""
+        text = "\n".join([*self._lines, status, ""]).encode()
+        os.pwrite(self._handle, text, 0)
+        os.ftruncate(self._handle, len(text))
+
+    def ready(self) -> None:
+        """The node accepts connections."""
+        self.status(Status.READY)
+
+    def stopping(self) -> None:
+        """The node has been told to stop."""
+        self.status(Status.STOPPING)
+
+    def remove(self) -> None:
+        """Removes the file; the lock goes with the process."""
+        self._path.unlink(missing_ok=True)

@@ -1,0 +1,177 @@
+"""``headgate run``: the node in the foreground; ``headgate start`` runs this in the background.
+
+Everything that can be checked cheaply is checked before Spark starts, in this order: the data directory, the settings, Java,
+the jars, the lock file, the port. What is wrong is said as a line of the server log and ends the process with exit code 1; the
+pid file is removed in any case. Then `Node.run` takes over the signals and blocks until the node has stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from headgate.cli import initdb, message
+from headgate.cli.pidfile import PidFile
+from headgate.errors import PostgresError, Severity
+from headgate.settings import Settings
+from headgate.storage import jars
+
+JAVA = 17
+
+
+def run(data_dir: Path, command_line: Mapping[str, str]) -> int:
+    """Runs a node until it is stopped; the exit code."""
+    try:
+        _serve(data_dir, command_line)
+    except PostgresError as error:
+        message.log(error, Severity.FATAL)
+        return 1
+    return 0
+
+
+def _serve(data_dir: Path, command_line: Mapping[str, str]) -> None:
+    check_directory(data_dir)
+    settings = read_settings(data_dir, command_line)
+    check_java()
+    jars.ensure()
+    with _signals(), _pid_file(data_dir, settings) as pid_file:
+        check_port(settings)
+        from headgate.server.node import Node
+
+        Node(data_dir, settings).run(ready=pid_file.ready, stopping=pid_file.stopping)
+
+
+@contextmanager
+def _pid_file(data_dir: Path, settings: Settings) -> Iterator[PidFile]:
+    pid_file = PidFile.create(data_dir, settings.integer("port"), settings.text("listen_addresses").split(",")[0].strip())
+    try:
+        yield pid_file
+    finally:
+        pid_file.remove()
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Until the node handles them itself, a signal to stop ends the process in order, and a reload has nothing to do yet."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(1)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, end)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    yield
+
+
+def check_directory(data_dir: Path) -> None:
+    """Raises F0000 when there is no node in the directory, or one of another version."""
+    try:
+        found = (data_dir / initdb.VERSION_FILE).read_text().strip()
+    except OSError as error:
+        raise PostgresError(
+            "58P01",
+            f'"{data_dir}" is not a valid data directory',
+            detail=f'File "{data_dir / initdb.VERSION_FILE}" is missing.',
+            hint="You might need to initdb.",
+        ) from error
+    if found != initdb.FORMAT:
+        raise PostgresError(
+            "F0000",
+            "database files are incompatible with headgate",
+            detail=f"The data directory was initialized by headgate format version {found}, which is not compatible with this version "
+            f"{initdb.FORMAT}.",
+        )
+
+
+def read_settings(data_dir: Path, command_line: Mapping[str, str]) -> Settings:
+    """Reads the settings; what is wrong in the files is logged line by line before F0000 is raised."""
+    settings = Settings(data_dir, command_line)
+    try:
+        return settings.load()
+    finally:
+        for complaint in settings.complaints:
+            message.log(complaint)
+
+
+def check_java() -> Path:
+    """The Java that Spark will start; raises 58P01 when there is none or it is too old."""
+    hint = f"Install a Java {JAVA} runtime (on Debian: apt-get install openjdk-{JAVA}-jre-headless), or set JAVA_HOME to one."
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which(str(Path(home) / "bin" / "java")) if home else shutil.which("java")
+    if found is None:
+        where = f'in JAVA_HOME, "{home}"' if home else "in PATH"
+        raise PostgresError("58P01", f"could not find a Java runtime {where}", hint=hint)
+    java = Path(found).resolve()
+    version = _java_version(java)
+    if version is None:
+        raise PostgresError("58P01", f'could not run "{found}"', hint=hint)
+    if version < JAVA:
+        raise PostgresError("58P01", f'"{found}" is Java {version}, but Java {JAVA} is needed', hint=hint)
+    return java
+
+
+def _java_version(java: Path) -> int | None:
+    """The major version, from the runtime's ``release`` file where there is one: asking java itself takes 0.1 s and more."""
+    try:
+        text = (java.parent.parent / "release").read_text()
+    except OSError:
+        try:
+            text = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+        except (OSError, subprocess.SubprocessError):
+            return None
+    found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
+    return int(found[1]) if found else None
+
+
+def check_port(settings: Settings) -> None:
+    """Tries the addresses before Spark is started; says why one cannot be had, raises 58000 when none can."""
+    port = settings.integer("port")
+    addresses = [word.strip() for word in settings.text("listen_addresses").split(",") if word.strip()]
+    could = 0
+    for address in addresses:
+        bound = _try(address, port)
+        if not bound:
+            message.log(PostgresError("58000", f'could not create listen socket for "{address}"', severity=Severity.WARNING))
+        could += bound
+    if addresses and not could:
+        raise PostgresError("58000", "could not create any TCP/IP sockets")
+
+
+def _try(address: str, port: int) -> bool:
+    host = None if address == "*" else address
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        text = f'could not translate host name "{address}", service "{port}" to address: {error.strerror}'
+        message.log(PostgresError("58000", text, severity=Severity.LOG))
+        return False
+    could = False
+    for family, kind, protocol, _, target in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(target)
+                probe.listen(1)
+                could = True
+        except OSError as error:
+            name = "IPv6" if family == socket.AF_INET6 else "IPv4"
+            in_use = f"Is another node already running on port {port}? If not, wait a few seconds and retry."
+            message.log(
+                PostgresError(
+                    "58000",
+                    f'could not bind {name} address "{target[0]}": {error.strerror}',
+                    hint=in_use if error.errno in {98, 48} else None,
+                    severity=Severity.LOG,
+                )
+            )
+    return could
