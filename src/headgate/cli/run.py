@@ -46,7 +46,9 @@ def _serve(data_dir: Path, command_line: Mapping[str, str]) -> None:
         check_port(settings)
         from headgate.server.node import Node
 
-        Node(data_dir, settings).run(ready=pid_file.ready, stopping=pid_file.stopping)
+        node = Node(data_dir, settings, on_ready=pid_file.ready)
+        node.on_stopping = pid_file.stopping
+        node.run()
 
 
 @contextmanager

@@ -21,26 +21,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headgate.errors import PostgresError
-
-_JARS = (
-    "io/delta/delta-spark_4.1_2.13/4.4.0/delta-spark_4.1_2.13-4.4.0.jar",
-    "io/delta/delta-storage/4.4.0/delta-storage-4.4.0.jar",
-    "io/delta/delta-kernel-api/4.4.0/delta-kernel-api-4.4.0.jar",
-    "io/delta/delta-kernel-defaults/4.4.0/delta-kernel-defaults-4.4.0.jar",
-    "io/delta/delta-kernel-unitycatalog/4.4.0/delta-kernel-unitycatalog-4.4.0.jar",
-    "io/unitycatalog/unitycatalog-client/0.6.0/unitycatalog-client-0.6.0.jar",
-    "com/globalmentor/hadoop-bare-naked-local-fs/0.1.0/hadoop-bare-naked-local-fs-0.1.0.jar",
-)
-
-
-def _jars() -> list[str]:
-    """Paths of the jars, from Maven's local repository."""
-    root = Path(os.environ.get("HEADGATE_JARS", Path.home() / ".m2" / "repository"))
-    found = [root / jar for jar in _JARS]
-    missing = [str(jar) for jar in found if not jar.exists()]
-    if missing:
-        raise PostgresError("58P01", f'could not open file "{missing[0]}": No such file or directory', hint="Run \"make setup\".")
-    return [str(jar) for jar in found]
+from headgate.storage.jars import find_jars
 
 
 def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
@@ -87,7 +68,7 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     scratch = scratch or Path(os.environ.get("TMPDIR", "/tmp")) / f"headgate-spark-{os.getpid()}"
     scratch.mkdir(parents=True, exist_ok=True)
-    jars = _jars()
+    jars = [str(jar) for jar in find_jars()]
     configured = _defaults(jars, scratch)
     given = {name: str(value) for name, value in (settings or {}).items() if name.startswith("spark.")}
     if extra := given.pop("spark.driver.extraJavaOptions", None):
