@@ -19,7 +19,7 @@ from headgate.types import typmod as modifiers
 _PLAIN = re.compile(r"[a-z_][a-z0-9_$]*\Z")
 
 # pg_get_keywords() of PostgreSQL 15 where catcode <> 'U': quote_identifier quotes these
-_KEYWORDS = frozenset(
+KEYWORDS = frozenset(
     """
 all analyse analyze and any array as asc asymmetric authorization between bigint binary bit boolean both case cast char character
 check coalesce collate collation column concurrently constraint create cross current_catalog current_date current_role
@@ -36,7 +36,7 @@ window with xmlattributes xmlconcat xmlelement xmlexists xmlforest xmlnamespaces
 
 def quote_ident(name: str) -> str:
     """The name as it must stand in SQL: in quotes only if it needs them."""
-    if _PLAIN.match(name) and name not in _KEYWORDS:
+    if _PLAIN.match(name) and name not in KEYWORDS:
         return name
     return '"' + name.replace('"', '""') + '"'
 

@@ -159,6 +159,10 @@ class TypeRegistry:
         """A registry that also knows `types`: how a catalog registers its enums and their arrays."""
         return TypeRegistry([*self._by_oid.values(), *types])
 
+    def all_types(self) -> tuple[PgType, ...]:
+        """All types that are known."""
+        return tuple(self._by_oid.values())
+
     def find(self, oid: int) -> PgType | None:
         """The type with this oid, or None."""
         return self._by_oid.get(oid)
