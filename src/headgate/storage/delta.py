@@ -241,7 +241,8 @@ class DeltaTable:
         """The actions that delete rows (columns `_file`, `_row`) by deletion vectors: one Spark job."""
         d = self.delta
         transaction = self._start(state)
-        adds = {name: state.files[name] for name in state.files}
+        names = [self.name(uri) for uri in positions.select(FILE).distinct().toArrow()[FILE].to_pylist()]
+        adds = {name: state.files[name] for name in names}
         objects = {name: d.action({"add": add}) for name, add in adds.items()}
         marked = any("deletionVector" in add for add in adds.values())
         found = d.list(
@@ -322,6 +323,20 @@ def removal(add: Action, *, data_change: bool) -> Action:
     if add.get("deletionVector"):
         removed["deletionVector"] = add["deletionVector"]
     return {"remove": removed}
+
+
+def marked(add: Action, deletion_vector: Action) -> Action:
+    """The `add` action of a file some of whose rows are deleted; its statistics are bounds no more."""
+    stats = add["stats"].replace('"tightBounds":true', '"tightBounds":false')
+    return {
+        "add": {
+            **{k: v for k, v in add.items() if k != "deletionVector"},
+            "modificationTime": int(time.time() * 1000),
+            "dataChange": True,
+            "stats": stats,
+            "deletionVector": deletion_vector,
+        }
+    }
 
 
 def _vector(add: Action) -> tuple[Any, ...] | None:

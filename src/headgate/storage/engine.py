@@ -24,6 +24,7 @@ from headgate.storage import delta, spark
 from headgate.storage.delta import Delta, DeltaTable, TableState
 from headgate.storage.lock import Key, TableLocks
 from headgate.storage.log import TransactionLog
+from headgate.storage.write import columns
 
 if TYPE_CHECKING:
     from headgate.storage.transaction import Transaction
@@ -116,8 +117,6 @@ class Engine:
 
     def frame_at(self, relation: Any, lsn: Lsn) -> DataFrame:
         """The rows of a relation as of an LSN, live columns in order."""
-        from headgate.storage.transaction import columns
-
         key = (relation.database, relation.oid)
         state = self.state_at(key, lsn)
         if state is None:

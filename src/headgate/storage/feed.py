@@ -34,7 +34,7 @@ from headgate.storage import delta
 from headgate.storage.engine import Engine
 from headgate.storage.local import local_frame
 from headgate.storage.log import TableWrite
-from headgate.storage.transaction import CHANGE, columns
+from headgate.storage.write import CHANGE, columns
 from headgate.types.storage import arrow_type
 
 SMALL_BYTES = 8 << 20

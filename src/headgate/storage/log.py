@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS hg.table_version(dbid BIGINT, relid BIGINT, lsn BIGIN
 
 
 def create_tables(cursor: Any) -> None:
-    """Makes the log's tables in the catalog's file; part of initdb, does nothing where they exist."""
+    """Makes the log's tables in the catalog's file; at a node's first start, does nothing where they exist."""
     cursor.execute(_TABLES)
 
 

@@ -20,31 +20,21 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, StructField, StructType
 
+from headgate.catalog import history
+from headgate.catalog import origin as origins
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.storage import delta
-from headgate.storage.delta import FILE, PLACEHOLDER, ROW, Action, TableState
+from headgate.storage import delta, write
+from headgate.storage.delta import FILE, ROW, Action, TableState
 from headgate.storage.engine import MARK, Engine, Visible, undo_mark
 from headgate.storage.lock import Key
 from headgate.storage.log import OriginProgress, TableVersion, TableWrite
-from headgate.types.storage import spark_type
+from headgate.storage.write import quoted, stored
 
 CASCADE, RESTART_IDENTITY = 1, 2
-CHANGE = "_change_type"
-
-
-def columns(relation: Any) -> StructType:
-    """The Spark schema of a relation's live columns."""
-    return StructType([StructField(c.name, spark_type(c.type_oid, c.typmod)) for c in relation.columns])
-
-
-def stored(relation: Any) -> StructType:
-    """The schema of the relation's Delta table: its columns, or the placeholder where it has none."""
-    return columns(relation) if relation.columns else StructType([StructField(PLACEHOLDER, BooleanType())])
 
 
 @dataclass
@@ -78,7 +68,8 @@ class Transaction:
         self._open = _Open()
         self._view: Any = None
         self._savepoints: list[_Savepoint] = []
-        self._history: list[int] = []
+        self._history_due = False
+        self._history_recorded = False
         self._ended = False
 
     @functools.cached_property
@@ -118,13 +109,13 @@ class Transaction:
     def frame(self, relation: Any) -> DataFrame:
         """The rows of a relation: live columns in order, storage types; committed at statement start, and own writes."""
         frame = self._table(relation).frame(self.state(relation))
-        return frame.select(*[F.col(_quoted(c.name)) for c in relation.columns])
+        return frame.select(*[F.col(quoted(c.name)) for c in relation.columns])
 
     def positions(self, relation: Any) -> DataFrame:
         """As `frame`, and where each row is: `_file` string (URI), `_row` bigint. For `rewrite`; takes the table's write lock."""
         self._lock(relation)
         frame = self._table(relation).frame(self.state(relation), positions=True)
-        return frame.select(*[F.col(_quoted(c.name)) for c in relation.columns], FILE, ROW)
+        return frame.select(*[F.col(quoted(c.name)) for c in relation.columns], FILE, ROW)
 
     def frame_at(self, relation: Any, lsn: Lsn) -> DataFrame:
         """The rows as of an LSN of the node's log."""
@@ -149,38 +140,18 @@ class Transaction:
     def append(self, relation: Any, rows: DataFrame | pa.Table) -> int:
         """Adds rows (the relation's columns, in storage types); the number of rows."""
         key = self._lock(relation)
-        frame = rows if isinstance(rows, DataFrame) else self.engine.spark.createDataFrame(rows)
-        if relation.columns:
-            frame = frame.select(*[F.col(_quoted(c.name)) for c in relation.columns])
-        else:
-            frame = frame.select(F.lit(True).alias(PLACEHOLDER))
-        state = self._base(key)
-        actions = self.engine.table(key).write(state, frame)
-        count = sum(delta.records(a["add"]) for a in actions if "add" in a)
-        if count:
-            self._commit(key, actions, count)
-        return count
+        written = write.append(self.engine.table(key), relation, self._base(key), rows)
+        return self._commit_written(key, written)
 
-    def rewrite(self, relation: Any, changed: DataFrame) -> int:
+    def rewrite(self, relation: Any, changed: DataFrame | pa.Table) -> int:
         """Updates, deletes and inserts rows in one commit; the number of changes.
 
         `changed`: `old` struct (NULL: insert), `new` struct (NULL: delete), `file` string and `row` bigint: the position of the old row
         as `positions` gave it, each at most once. Order of the changes: the order of the frame.
         """
         key = self._lock(relation)
-        state = self._base(key)
-        table = self.engine.table(key)
-        held = changed.persist()
-        try:
-            actions = table.write(state, _change_rows(relation, held))
-            if not actions:
-                return 0
-            actions += table.deletions(state, held.where("file IS NOT NULL").select(F.col("file").alias(FILE), F.col("row").alias(ROW)))
-            count = held.count()
-        finally:
-            held.unpersist()
-        self._commit(key, actions, count)
-        return count
+        written = write.rewrite(self.engine.table(key), relation, self._base(key), changed)
+        return self._commit_written(key, written)
 
     def truncate(self, relations: Sequence[Any], restart_identity: bool = False, cascade: bool = False) -> None:
         """Empties tables; one statement in the log."""
@@ -203,7 +174,8 @@ class Transaction:
 
     def _commit_all(self, origin: OriginProgress | None) -> Lsn | None:
         opened = self._open
-        if not (opened.writes or opened.created or opened.dropped or self._history or origin):
+        self._record_history()
+        if not (opened.writes or opened.created or opened.dropped or self._history_recorded or origin):
             if self._catalog is not None:
                 _commit_catalog(self._catalog)
             self._end()
@@ -216,6 +188,12 @@ class Transaction:
             kept_drops = opened.dropped - opened.created
             versions |= {key[1]: TableVersion(0, dropped=True) for key in kept_drops}
             engine.log.insert(self.cursor, entry, versions)
+            if origin:
+                origins.advance(self.cursor, origin.origin, origin.lsn, entry.end_lsn)
+            if self._history_recorded:
+                self.cursor.execute(
+                    "UPDATE hg.history SET lsn = ? WHERE dbid = ? AND lsn = ?", [int(entry.commit_lsn), self.database, self._provisional]
+                )
             _commit_catalog(self._catalog)
             engine.publish(opened.states, opened.dropped)
             engine.log.append(entry)
@@ -280,8 +258,18 @@ class Transaction:
         raise PostgresError("3B001", f'savepoint "{name}" does not exist')
 
     def catalog_changed(self) -> None:
-        """The catalog changed in a way that streams must know: its state is recorded at this place of the transaction."""
-        self._history.append(len(self._open.writes))
+        """The catalog changed in a way that streams must know: its state is recorded at this place, before the next write."""
+        self._history_due = True
+
+    def _record_history(self) -> None:
+        """Records the catalog's state under a provisional LSN above all others; `commit` puts the entry's in its place."""
+        if self._history_due:
+            history.record(self.cursor, self.database, self._provisional, len(self._open.writes))
+            self._history_due, self._history_recorded = False, True
+
+    @property
+    def _provisional(self) -> int:
+        return (1 << 63) + self.xid
 
     # inside
 
@@ -297,9 +285,15 @@ class Transaction:
         """The newest state, on which a write goes: the lock is held, so it is ours or the visible one."""
         return self._open.states.get(key) or self.engine.visible[key].state
 
+    def _commit_written(self, key: Key, written: write.Written) -> int:
+        if written.changes:
+            self._commit(key, written.actions, written.changes)
+        return written.changes
+
     def _commit(
         self, key: Key, actions: list[Action], changes: int, *, kind: Any = "write", statement: int | None = None, options: int = 0
     ) -> None:
+        self._record_history()
         table = self.engine.table(key)
         state = table.commit(self._base(key), actions, f"{MARK} {self.xid}")
         self._open.states[key] = state
@@ -320,30 +314,8 @@ class Transaction:
         self.engine.ended(self)
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _commit_catalog(catalog: Any) -> None:
     try:
         catalog.commit()
     except duckdb.TransactionException as error:
         raise PostgresError("40001", "could not serialize access due to concurrent update") from error
-
-
-def _change_rows(relation: Any, changed: DataFrame) -> DataFrame:
-    """Rows for `DeltaTable.write`: of each change its change rows (preimage directly before postimage), then the new row as data."""
-    names = [c.name for c in relation.columns]
-    columns_of = names or [PLACEHOLDER]
-
-    def row(side: str, change: str | None) -> Column:
-        values = [F.col(f"{side}.{_quoted(n)}").alias(n) for n in names] or [F.lit(True).alias(PLACEHOLDER)]
-        return F.struct(*values, F.lit(change).cast("string").alias(CHANGE))
-
-    rows = (
-        F.when(F.col("old").isNull(), F.array(row("new", "insert"), row("new", None)))
-        .when(F.col("new").isNull(), F.array(row("old", "delete")))
-        .otherwise(F.array(row("old", "update_preimage"), row("new", "update_postimage"), row("new", None)))
-    )
-    exploded = changed.select(F.explode(rows).alias("e"))
-    return exploded.select(*[F.col("e." + _quoted(n)).alias(n) for n in columns_of], F.col(f"e.{CHANGE}").alias(CHANGE))

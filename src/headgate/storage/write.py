@@ -1,0 +1,196 @@
+"""The files of one write: appended rows, or changed rows with their change files and deletion vectors.
+
+Two ways, equal in result (tests/storage/test_write.py): small writes are made by the driver (pyarrow, no Spark job beyond the
+one that computes the rows), others by one Spark job. Called by `transaction` under the table's lock; nothing here is committed yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, StructField, StructType
+
+from headgate.storage import delta, parquet, vector
+from headgate.storage.delta import FILE, PLACEHOLDER, ROW, Action, DeltaTable, TableState
+from headgate.storage.local import local_frame
+from headgate.types.storage import arrow_type, spark_type
+
+CHANGE = "_change_type"
+SMALL_ROWS = 10_000
+"""Writes of at most this many rows are made by the driver; setting `headgate.small_write_rows` of tests and benchmarks."""
+SMALL_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Written:
+    """Actions to commit and the number of changes that they hold."""
+
+    actions: list[Action]
+    changes: int
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark reads it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def columns(relation: Any) -> StructType:
+    """The Spark schema of a relation's live columns."""
+    return StructType([StructField(c.name, spark_type(c.type_oid, c.typmod)) for c in relation.columns])
+
+
+def stored(relation: Any) -> StructType:
+    """The schema of the relation's Delta table: its columns, or the placeholder where it has none."""
+    return columns(relation) if relation.columns else StructType([StructField(PLACEHOLDER, BooleanType())])
+
+
+def arrow_row(relation: Any) -> pa.Schema:
+    """The Arrow schema of a relation's live columns."""
+    return pa.schema([(c.name, arrow_type(c.type_oid, c.typmod)) for c in relation.columns])
+
+
+def append(table: DeltaTable, relation: Any, state: TableState, rows: DataFrame | pa.Table) -> Written:
+    """Writes new rows."""
+    if isinstance(rows, DataFrame):
+        known = _most_rows(rows)
+        if known is not None and known <= SMALL_ROWS:
+            rows = rows.toArrow()
+    if isinstance(rows, pa.Table):
+        if rows.num_rows <= SMALL_ROWS or rows.nbytes <= SMALL_BYTES:
+            return _append_small(table, relation, state, rows)
+        rows = local_frame(table.delta.spark, rows)
+    if relation.columns:
+        frame = rows.select(*[F.col(quoted(c.name)) for c in relation.columns])
+    else:
+        frame = rows.select(F.lit(True).alias(PLACEHOLDER))
+    actions = table.write(state, frame)
+    return Written(actions, sum(delta.records(a["add"]) for a in actions if "add" in a))
+
+
+def _append_small(table: DeltaTable, relation: Any, state: TableState, rows: pa.Table) -> Written:
+    if not rows.num_rows:
+        return Written([], 0)
+    return Written([parquet.write(table.path, _stored(relation, rows), state.physical)], rows.num_rows)
+
+
+def _stored(relation: Any, rows: pa.Table) -> pa.Table:
+    """The rows as the Parquet file holds them: the relation's columns in order, or the placeholder."""
+    if not relation.columns:
+        return pa.table({PLACEHOLDER: pa.array(np.ones(rows.num_rows, bool))})
+    schema = arrow_row(relation)
+    return rows.select(schema.names).cast(schema)
+
+
+def _most_rows(frame: DataFrame) -> int | None:
+    """How many rows a frame can have at most, if its plan says so."""
+    most = frame._jdf.queryExecution().optimizedPlan().maxRows()
+    return int(most.get()) if most.isDefined() else None
+
+
+def rewrite(table: DeltaTable, relation: Any, state: TableState, changed: DataFrame | pa.Table) -> Written:
+    """Writes changed rows: `old`, `new`, `file`, `row` (see `Transaction.rewrite`)."""
+    if isinstance(changed, pa.Table):
+        return _rewrite_small(table, relation, state, changed)
+    row = columns(relation)  # all nullable: Arrow takes no struct that is NULL with fields that are not
+    held = changed.select(F.col("old").cast(row), F.col("new").cast(row), "file", "row").persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        count = held.count()
+        if not count:
+            return Written([], 0)
+        if count <= _small_enough(state):
+            return _rewrite_small(table, relation, state, held.toArrow())
+        actions = table.write(state, _change_rows(relation, held))
+        places = held.where("file IS NOT NULL").select(F.col("file").alias(FILE), F.col("row").alias(ROW))
+        return Written(actions + table.deletions(state, places), count)
+    finally:
+        held.unpersist()
+
+
+def _small_enough(state: TableState) -> int:
+    """How many changed rows the driver may hold: fewer where rows are wide."""
+    size, rows = sum(a["size"] for a in state.files.values()), max(state.rows, 1)
+    return min(SMALL_ROWS, SMALL_BYTES * max(rows, 1) // max(size, 1) // 2 + 1)
+
+
+def _change_rows(relation: Any, changed: DataFrame) -> DataFrame:
+    """Rows for `DeltaTable.write`: of each change its change rows (preimage directly before postimage), then the new row as data."""
+    names = [c.name for c in relation.columns]
+
+    def row(side: str, change: str | None) -> Column:
+        values = [F.col(f"{side}.{quoted(n)}").alias(n) for n in names] or [F.lit(True).alias(PLACEHOLDER)]
+        return F.struct(*values, F.lit(change).cast("string").alias(CHANGE))
+
+    rows = (
+        F.when(F.col("old").isNull(), F.array(row("new", "insert"), row("new", None)))
+        .when(F.col("new").isNull(), F.array(row("old", "delete")))
+        .otherwise(F.array(row("old", "update_preimage"), row("new", "update_postimage"), row("new", None)))
+    )
+    exploded = changed.select(F.explode(rows).alias("e"))
+    kept = [F.col("e." + quoted(n)).alias(n) for n in names or [PLACEHOLDER]]
+    return exploded.select(*kept, F.col(f"e.{CHANGE}").alias(CHANGE))
+
+
+def _rewrite_small(table: DeltaTable, relation: Any, state: TableState, changed: pa.Table) -> Written:
+    if not changed.num_rows:
+        return Written([], 0)
+    changed = changed.combine_chunks()
+    old, new = _structs(changed, "old"), _structs(changed, "new")
+    has_old, has_new = np.asarray(old.is_valid()), np.asarray(new.is_valid())
+    actions: list[Action] = [parquet.write_changes(table.path, _change_table(relation, old, new, has_old, has_new), state.physical)]
+    if has_new.any():
+        added = new.filter(pa.array(has_new))
+        actions.insert(0, parquet.write(table.path, _flat(relation, added), state.physical))
+    if has_old.any():
+        places = changed.filter(pa.array(has_old))
+        actions += mark_deleted(table, state, places["file"], places["row"])
+    return Written(actions, changed.num_rows)
+
+
+def _structs(changed: pa.Table, name: str) -> pa.StructArray:
+    column = changed[name].combine_chunks()
+    return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+
+
+def _flat(relation: Any, rows: pa.StructArray) -> pa.Table:
+    if not relation.columns:
+        return pa.table({PLACEHOLDER: pa.array(np.ones(len(rows), bool))})
+    return _stored(relation, pa.table(rows.flatten(), names=[f.name for f in rows.type]))
+
+
+def _change_table(relation: Any, old: pa.StructArray, new: pa.StructArray, has_old: Any, has_new: Any) -> pa.Table:
+    """The rows of the change file: preimage and postimage of a change one after the other."""
+    count = len(old)
+    both = has_old & has_new
+    at = np.arange(count)
+    index = np.concatenate([at[has_old], at[has_new] + count])
+    order = np.concatenate([2 * at[has_old], 2 * at[has_new] + 1])
+    kind_old = np.where(both, "update_preimage", "delete")[has_old]
+    kind_new = np.where(both, "update_postimage", "insert")[has_new]
+    sort = np.argsort(order, kind="stable")
+    rows = _flat(relation, _joined(old, new).take(pa.array(index[sort])))
+    return rows.append_column(CHANGE, pa.array(np.concatenate([kind_old, kind_new])[sort], pa.string()))
+
+
+def _joined(old: pa.StructArray, new: pa.StructArray) -> pa.StructArray:
+    return pa.concat_arrays([old, new.cast(old.type)])
+
+
+def mark_deleted(table: DeltaTable, state: TableState, files: pa.ChunkedArray, rows: pa.ChunkedArray) -> list[Action]:
+    """The actions that delete rows by position, without Spark: `remove` of each file, `add` with its new vector unless no row is left."""
+    grouped = pa.table({"file": files, "row": rows}).group_by("file").aggregate([("row", "list")])
+    vectors: dict[str, vector.Rows] = {}
+    actions: list[Action] = []
+    for uri, found in zip(grouped["file"].to_pylist(), grouped["row_list"].combine_chunks(), strict=True):
+        path = table.name(uri)
+        deleted = np.union1d(vector.read(table.path, state.files[path].get("deletionVector")), np.asarray(found.values, np.int64))
+        actions.append(delta.removal(state.files[path], data_change=True))
+        if len(deleted) < delta.records(state.files[path]):
+            vectors[path] = deleted
+    described = vector.write(table.path, vectors) if vectors else {}
+    return actions + [delta.marked(state.files[path], described[path]) for path in vectors]
