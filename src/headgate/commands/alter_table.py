@@ -1,0 +1,387 @@
+"""ALTER TABLE: the subcommands a node has, each with PostgreSQL's checks.
+
+Called by `execute` for AlterTableStmt, and for RENAME, OWNER TO and SET SCHEMA of tables. Subcommands run one after the other,
+each on the relation as the one before left it; a change of the stored columns goes to the storage with the old and the new relation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import definition
+from headgate.catalog import relation as relations
+from headgate.catalog.physical import rows
+from headgate.catalog.relation import Column, Relation
+from headgate.commands import binding, lookup, membership, privilege, rewrite_table, sequence, table_definition, uniqueness
+from headgate.commands.result import CommandResult
+from headgate.commands.session import Session
+from headgate.commands.table import nextval, oids
+from headgate.errors import PostgresError, not_supported
+from headgate.sql import names
+from headgate.sql.parser import unwrap
+from headgate.storage.transaction import Transaction
+
+CASCADE_HINT = "Use DROP ... CASCADE to drop the dependent objects too."
+
+
+class Alteration:
+    """One ALTER TABLE statement on one relation."""
+
+    def __init__(self, session: Session, transaction: Transaction, relation: Relation) -> None:
+        self.session = session
+        self.transaction = transaction
+        self.relation = relation
+
+    @property
+    def cursor(self) -> Any:
+        """The catalog cursor of the transaction."""
+        return self.transaction.cursor
+
+    def refresh(self) -> None:
+        """Reads the relation anew after a change of the catalog."""
+        self.relation = relations.get(self.cursor, self.relation.database, self.relation.oid)
+
+    def column(self, name: str) -> Column:
+        """The live column of this name; 42703."""
+        found = self.relation.column(name)
+        if found is None:
+            if name in table_definition.SYSTEM_COLUMNS:
+                raise PostgresError("0A000", f'cannot alter system column "{name}"')
+            raise PostgresError("42703", f'column "{name}" of relation "{self.relation.name}" does not exist')
+        return found
+
+    def stored_columns_changed(self, old: Relation) -> None:
+        """Tells the storage of added, dropped or renamed columns."""
+        if self.relation.kind == "r":
+            self.transaction.alter_table(old, self.relation)
+
+
+def alter(node: Any, session: Session) -> CommandResult:
+    """ALTER TABLE …"""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    relation = lookup.find(cursor, context, node.relation)
+    if relation is None:
+        if not node.missing_ok:
+            lookup.target(cursor, context, node.relation)
+        session.notices.notice(f'relation "{node.relation.relname}" does not exist, skipping')
+        return CommandResult("ALTER TABLE")
+    commands = [unwrap(each) for each in node.cmds]
+    for command in commands:
+        _check_kind(command, relation)
+    privilege.check_owner(cursor, context.user, relation.owner, "table" if relation.kind in "rp" else lookup.KINDS[relation.kind], relation.name)
+    alteration = Alteration(session, transaction, relation)
+    for command in commands:
+        action = ACTIONS.get(command.subtype)
+        if action is None:
+            raise not_supported(f"ALTER TABLE ... {_spelled(command)} is not supported")
+        action(alteration, command)
+        alteration.refresh()
+    transaction.catalog_changed()
+    return CommandResult("ALTER TABLE")
+
+
+def _spelled(command: Any) -> str:
+    name = pb.AlterTableType.Name(command.subtype).removeprefix("AT_")
+    return "".join(f" {letter}" if letter.isupper() and place else letter for place, letter in enumerate(name)).upper()
+
+
+def _check_kind(command: Any, relation: Relation) -> None:
+    if relation.kind in "rp" or (relation.kind in "SvmiI" and command.subtype == pb.AT_ChangeOwner):
+        return
+    if relation.kind == "m" and command.subtype == pb.AT_ReplicaIdentity:
+        return
+    word = {pb.AT_ReplicaIdentity: "REPLICA IDENTITY", pb.AT_AddColumn: "ADD COLUMN", pb.AT_DropColumn: "DROP COLUMN"}.get(
+        command.subtype, _spelled(command)
+    )
+    raise PostgresError(
+        "42809",
+        f'ALTER action {word} cannot be performed on relation "{relation.name}"',
+        detail=f"This operation is not supported for {lookup.PLURALS[relation.kind]}.",
+    )
+
+
+def replica_identity(alteration: Alteration, command: Any) -> None:
+    """REPLICA IDENTITY { DEFAULT | FULL | NOTHING | USING INDEX i }."""
+    relation = alteration.relation
+    wanted = unwrap(getattr(command, "def"))
+    if wanted.identity_type != "i":
+        definition.set_replica_identity(alteration.cursor, relation, wanted.identity_type)
+        return
+    oid = relations.find_oid(alteration.cursor, relation.database, relation.schema, wanted.name)
+    if oid is None:
+        raise PostgresError("42704", f'index "{wanted.name}" for table "{relation.name}" does not exist')
+    index = next((each for each in relation.indexes if each.oid == oid), None)
+    if index is None:
+        raise PostgresError("42809", f'"{wanted.name}" is not an index for table "{relation.name}"')
+    if not index.unique:
+        raise PostgresError("42809", f'cannot use non-unique index "{wanted.name}" as replica identity')
+    if not index.immediate:
+        raise PostgresError("0A000", f'cannot use non-immediate index "{wanted.name}" as replica identity')
+    for attnum in index.attnums:
+        column = relation.numbered(attnum)
+        if column is not None and not column.not_null:
+            message = f'index "{wanted.name}" cannot be used as replica identity because column "{column.name}" is nullable'
+            raise PostgresError("42809", message)
+    definition.set_replica_identity(alteration.cursor, relation, "i", index.oid)
+
+
+def add_column(alteration: Alteration, command: Any) -> None:
+    """ADD COLUMN [IF NOT EXISTS]."""
+    relation, cursor = alteration.relation, alteration.cursor
+    element = unwrap(getattr(command, "def"))
+    if relation.column(element.colname) is not None:
+        message = f'column "{element.colname}" of relation "{relation.name}" already exists'
+        if not command.missing_ok:
+            raise PostgresError("42701", message)
+        alteration.session.notices.notice(message + ", skipping", sqlstate="42701")
+        return
+    column, elements = table_definition.column(element, relation.name, relation.all_columns, cursor, relation.database)
+    next_oid = oids(alteration.transaction)
+    sequences: dict[str, int] = {}
+    for need in elements.sequences:
+        name = sequence.owned_name(cursor, relation.database, relation.namespace_oid, relation.name, need.column)
+        sequences[need.column] = sequence.create(
+            cursor, next_oid, relation.database, relation.namespace_oid, name, relation.owner, need.type_oid, need.options
+        )
+        if not need.identity:
+            column = replace(column, default=nextval(relation.schema, name, alteration.session.context.search_path))
+    attnum = definition.add_column(cursor, next_oid, relation, column)
+    for oid in sequences.values():
+        sequence.own(cursor, relation.database, oid, relation.oid, attnum, identity=bool(column.identity))
+    alteration.refresh()
+    alteration.stored_columns_changed(relation)
+    rewrite_table.fill_added_column(alteration.session, alteration.transaction, alteration.relation, replace(column, attnum=attnum))
+    for key in elements.keys:
+        _add_key(alteration, key)
+    for check in elements.checks:
+        _add_check(alteration, check)
+
+
+def drop_column(alteration: Alteration, command: Any) -> None:
+    """DROP COLUMN [IF EXISTS] [CASCADE]."""
+    relation, cursor = alteration.relation, alteration.cursor
+    column = relation.column(command.name)
+    if column is None:
+        if command.missing_ok:
+            alteration.session.notices.notice(f'column "{command.name}" of relation "{relation.name}" does not exist, skipping')
+            return
+        column = alteration.column(command.name)
+    dependants = [f"column {each.name} of table {relation.name}" for each in relation.columns if column.name in _used(each.generated, relation)]
+    generated = [each for each in relation.columns if column.name in _used(each.generated, relation)]
+    members = membership.depending(cursor, relation, column.attnum)
+    dependants += [f"publication of table {relation.name} in publication {member.publication}" for member in members]
+    if dependants and command.behavior != pb.DROP_CASCADE:
+        raise PostgresError(
+            "2BP01",
+            f"cannot drop column {column.name} of table {relation.name} because other objects depend on it",
+            detail="\n".join(f"{each} depends on column {column.name} of table {relation.name}" for each in dependants),
+            hint=CASCADE_HINT,
+        )
+    if len(dependants) == 1:
+        alteration.session.notices.notice(f"drop cascades to {dependants[0]}")
+    elif dependants:
+        detail = "\n".join(f"drop cascades to {each}" for each in dependants)
+        alteration.session.notices.notice(f"drop cascades to {len(dependants)} other objects", detail=detail)
+    membership.remove(cursor, members)
+    for gone in [*generated, column]:
+        owned = sequence.of_column(cursor, relation.database, relation.oid, gone.attnum)
+        if owned is not None:
+            definition.drop(cursor, relation.database, owned)
+        definition.drop_column(cursor, alteration.relation, gone.attnum)
+        alteration.refresh()
+    alteration.stored_columns_changed(relation)
+
+
+def _used(expression: str | None, relation: Relation) -> set[str]:
+    return set() if expression is None else binding.columns_of(expression, relation)
+
+
+def set_default(alteration: Alteration, command: Any) -> None:
+    """ALTER COLUMN … SET or DROP DEFAULT."""
+    column = alteration.column(command.name)
+    relation = alteration.relation
+    if column.identity:
+        hint = "Use ALTER TABLE ... ALTER COLUMN ... DROP IDENTITY instead." if not command.HasField("def") else None
+        raise PostgresError("42601", f'column "{column.name}" of relation "{relation.name}" is an identity column', hint=hint)
+    if column.generated is not None:
+        hint = "Use ALTER TABLE ... ALTER COLUMN ... DROP EXPRESSION instead." if not command.HasField("def") else None
+        raise PostgresError("42601", f'column "{column.name}" of relation "{relation.name}" is a generated column', hint=hint)
+    default = binding.default(getattr(command, "def"), column) if command.HasField("def") else None
+    definition.set_default(alteration.cursor, oids(alteration.transaction), relation, column.attnum, default)
+
+
+def set_not_null(alteration: Alteration, command: Any) -> None:
+    """ALTER COLUMN … SET NOT NULL; 23502 if the table has NULLs there."""
+    column = alteration.column(command.name)
+    if not column.not_null:
+        rewrite_table.check_no_nulls(alteration.transaction, alteration.relation, column)
+        definition.set_not_null(alteration.cursor, alteration.relation, column.attnum, not_null=True)
+
+
+def drop_not_null(alteration: Alteration, command: Any) -> None:
+    """ALTER COLUMN … DROP NOT NULL."""
+    column = alteration.column(command.name)
+    relation = alteration.relation
+    if column.attnum in relation.primary_key:
+        raise PostgresError("42P16", f'column "{column.name}" is in a primary key')
+    if column.identity:
+        raise PostgresError("42601", f'column "{column.name}" of relation "{relation.name}" is an identity column')
+    if relation.replica_identity == "i" and column.attnum in (relation.identity_index or ()):
+        raise PostgresError("42P16", f'column "{column.name}" is in index used as replica identity')
+    definition.set_not_null(alteration.cursor, relation, column.attnum, not_null=False)
+
+
+def alter_type(alteration: Alteration, command: Any) -> None:
+    """ALTER COLUMN … TYPE … [USING …]."""
+    element = unwrap(getattr(command, "def"))
+    column = alteration.column(command.name)
+    relation = alteration.relation
+    oid, typmod = names.type_name(element.type_name)
+    for member in membership.depending(alteration.cursor, relation, column.attnum):
+        raise PostgresError(
+            "0A000",
+            "cannot alter type of a column used by a publication WHERE clause",
+            detail=f'publication of table {relation.name} in publication {member.publication} depends on column "{column.name}"',
+        )
+    rewrite_table.alter_type(alteration, column, oid, typmod, element.raw_default if element.HasField("raw_default") else None)
+
+
+def add_constraint(alteration: Alteration, command: Any) -> None:
+    """ADD [CONSTRAINT …] PRIMARY KEY, UNIQUE or CHECK."""
+    node = unwrap(getattr(command, "def"))
+    relation = alteration.relation
+    if node.contype == pb.CONSTR_CHECK:
+        check = table_definition.check(node, relation.columns, relation.name)
+        _add_check(alteration, check)
+        return
+    if node.indexname:
+        raise not_supported("ADD CONSTRAINT ... USING INDEX is not supported")
+    _add_key(alteration, table_definition.key(node, relation.columns, relation.name))
+
+
+def _add_key(alteration: Alteration, key: definition.Key) -> None:
+    relation = alteration.relation
+    if key.primary and relation.primary_key:
+        raise PostgresError("42P16", f'multiple primary keys for table "{relation.name}" are not allowed')
+    label = "pkey" if key.primary else "key"
+    named = None if key.primary else "_".join(each.name for number in key.attnums if (each := relation.numbered(number)))
+    name = key.name or definition.choose_name(alteration.cursor, relation.database, relation.namespace_oid, relation.name, named, label)
+    if key.primary:
+        for number in key.attnums:
+            column = relation.numbered(number)
+            if column is not None and not column.not_null:
+                rewrite_table.check_no_nulls(alteration.transaction, relation, column)
+    uniqueness.check_table(alteration.transaction, relation, key.attnums, name)
+    definition.add_key(alteration.cursor, oids(alteration.transaction), relation, replace(key, name=name))
+    alteration.refresh()
+
+
+def _add_check(alteration: Alteration, check: definition.NewCheck) -> None:
+    oid = definition.add_check(alteration.cursor, oids(alteration.transaction), alteration.relation, check)
+    alteration.refresh()
+    made = next(each for each in alteration.relation.checks if each.oid == oid)
+    rewrite_table.check_rows(alteration.transaction, alteration.relation, made)
+
+
+def drop_constraint(alteration: Alteration, command: Any) -> None:
+    """DROP CONSTRAINT [IF EXISTS]."""
+    done = definition.drop_constraint(alteration.cursor, alteration.relation, command.name, missing_ok=command.missing_ok)
+    if not done:
+        name = alteration.relation.name
+        alteration.session.notices.notice(f'constraint "{command.name}" of relation "{name}" does not exist, skipping')
+
+
+def change_owner(alteration: Alteration, command: Any) -> None:
+    """OWNER TO."""
+    context, cursor = alteration.session.context, alteration.cursor
+    new_owner = names.role_name(command.newowner, context.user, context.session_user)
+    oid = privilege.role_oid(cursor, new_owner)
+    if not privilege.is_superuser(cursor, context.user):
+        if not privilege.is_member(cursor, context.user, new_owner):
+            raise PostgresError("42501", f'must be member of role "{new_owner}"')
+        privilege.check_create_in_schema(cursor, new_owner, context.database, alteration.relation.namespace_oid)
+    definition.set_owner(cursor, alteration.relation, oid)
+
+
+def accept(alteration: Alteration, command: Any) -> None:
+    """A subcommand about PostgreSQL's storage or planner, which has no counterpart here: only the column is checked."""
+    if command.name and command.subtype in (pb.AT_SetStorage, pb.AT_SetCompression, pb.AT_SetStatistics):
+        alteration.column(command.name)
+
+
+ACTIONS: dict[int, Callable[[Alteration, Any], None]] = {
+    pb.AT_ReplicaIdentity: replica_identity,
+    pb.AT_AddColumn: add_column,
+    pb.AT_DropColumn: drop_column,
+    pb.AT_ColumnDefault: set_default,
+    pb.AT_SetNotNull: set_not_null,
+    pb.AT_DropNotNull: drop_not_null,
+    pb.AT_AlterColumnType: alter_type,
+    pb.AT_AddConstraint: add_constraint,
+    pb.AT_DropConstraint: drop_constraint,
+    pb.AT_ChangeOwner: change_owner,
+    pb.AT_SetStorage: accept,
+    pb.AT_SetCompression: accept,
+    pb.AT_SetStatistics: accept,
+    pb.AT_SetRelOptions: accept,
+    pb.AT_ResetRelOptions: accept,
+    pb.AT_ClusterOn: accept,
+    pb.AT_DropCluster: accept,
+}
+
+
+def rename(node: Any, session: Session) -> CommandResult:
+    """ALTER TABLE … RENAME [COLUMN | CONSTRAINT], ALTER INDEX … RENAME."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    word = "INDEX" if node.rename_type == pb.OBJECT_INDEX else "TABLE"
+    relation = lookup.find(cursor, context, node.relation)
+    if relation is None:
+        if not node.missing_ok:
+            lookup.target(cursor, context, node.relation)
+        session.notices.notice(f'relation "{node.relation.relname}" does not exist, skipping')
+        return CommandResult(f"ALTER {word}")
+    privilege.check_owner(cursor, context.user, relation.owner, lookup.KINDS[relation.kind], relation.name)
+    if node.rename_type == pb.OBJECT_COLUMN:
+        column = relation.column(node.subname)
+        if column is None:
+            raise PostgresError("42703", f'column "{node.subname}" does not exist')
+        definition.rename_column(cursor, relation, column.attnum, node.newname)
+        changed = relations.get(cursor, relation.database, relation.oid)
+        binding.rename_in_expressions(cursor, oids(transaction), relation, changed)
+        membership.renamed(cursor, relation, changed)
+        if relation.kind == "r":
+            transaction.alter_table(relation, changed)
+    elif node.rename_type == pb.OBJECT_TABCONSTRAINT:
+        definition.rename_constraint(cursor, relation, node.subname, node.newname)
+    else:
+        definition.rename(cursor, relation, node.newname)
+    transaction.catalog_changed()
+    return CommandResult(f"ALTER {word}")
+
+
+def set_schema(node: Any, session: Session) -> CommandResult:
+    """ALTER TABLE … SET SCHEMA."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    relation = lookup.find(cursor, context, node.relation)
+    if relation is None:
+        if not node.missing_ok:
+            lookup.target(cursor, context, node.relation)
+        session.notices.notice(f'relation "{node.relation.relname}" does not exist, skipping')
+        return CommandResult("ALTER TABLE")
+    privilege.check_owner(cursor, context.user, relation.owner, lookup.KINDS[relation.kind], relation.name)
+    namespace = lookup.namespace(cursor, context.database, node.newschema)
+    if namespace == relation.namespace_oid:
+        return CommandResult("ALTER TABLE")
+    taken = rows(cursor, "SELECT 1 FROM hg.pg_class WHERE dbid = ? AND relnamespace = ? AND relname = ?", [context.database, namespace, relation.name])
+    if taken:
+        raise PostgresError("42P07", f'relation "{relation.name}" already exists in schema "{node.newschema}"')
+    definition.set_schema(cursor, relation, namespace)
+    transaction.catalog_changed()
+    return CommandResult("ALTER TABLE")

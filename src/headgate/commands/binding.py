@@ -1,0 +1,131 @@
+"""The stored expressions of tables: DEFAULT, CHECK and GENERATED are bound here and kept as pg_get_expr's text.
+
+Called by CREATE and ALTER TABLE, which store the text, and by INSERT and UPDATE, which bind the text again to evaluate it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from headgate.catalog import definition
+from headgate.catalog.physical import Cursor, run
+from headgate.catalog.relation import Column, Relation
+from headgate.commands import tree
+from headgate.errors import PostgresError
+from headgate.expression import binder, builtin
+from headgate.expression.context import BindContext
+from headgate.expression.deparse import deparse
+from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, SqlValue, TypeRef, walk
+from headgate.expression.scope import EMPTY, Scope, ScopeColumn, relation_scope
+from headgate.sql.parser import parse_expression, position
+
+CONTEXT = BindContext(refuse_subquery="cannot use subquery in this context")
+
+
+def type_of(column: Column) -> TypeRef:
+    """The type of a table's column."""
+    return TypeRef(column.type_oid, column.typmod, column.collation)
+
+
+def scope_of(columns: Iterable[Column], table: str = "", schema: str | None = None, relation: int = 0, prefix: str = "") -> Scope:
+    """The scope of an expression over one table; the key of a column is its name behind `prefix`."""
+    live = [ScopeColumn(each.name, each.attnum, type_of(each), prefix + each.name) for each in columns if not each.dropped]
+    return relation_scope(table, schema, live, relation)
+
+
+def default(node: Any, column: Column) -> str | None:
+    """The text of a DEFAULT, coerced to the column's type; None for DEFAULT NULL, which is no default."""
+    context = CONTEXT.within(refuse_subquery="cannot use subquery in DEFAULT expression")
+    bound = binder.bind_default(node, type_of(column), column.name, context=context)
+    for each in walk(bound):
+        if isinstance(each, ColumnRef):
+            raise PostgresError("0A000", "cannot use column reference in DEFAULT expression", position=position(each.location))
+    if isinstance(bound, Const) and bound.value is None:
+        return None
+    return deparse(bound)
+
+
+def check(node: Any, columns: Iterable[Column], table: str) -> tuple[str, tuple[int, ...]]:
+    """(text, attnums it uses) of a CHECK."""
+    context = CONTEXT.within(refuse_subquery="cannot use subquery in check constraint")
+    bound = binder.bind_condition(node, scope_of(columns, table), "CHECK", context=context)
+    for each in walk(bound):
+        if isinstance(each, ColumnRef) and each.attnum < 0 and each.name != "tableoid":
+            raise PostgresError("42P10", f'system column "{each.name}" reference in check constraint is invalid', position=position(each.location))
+    return deparse(bound), tuple(sorted({each.attnum for each in walk(bound) if isinstance(each, ColumnRef) and each.attnum > 0}))
+
+
+def generated(node: Any, columns: Iterable[Column], column: Column, generated_names: set[str]) -> str:
+    """The text of GENERATED ALWAYS AS (…) STORED, coerced to the column's type."""
+    context = CONTEXT.within(refuse_subquery="cannot use subquery in column generation expression", construct="column generation expressions")
+    bound = binder.bind_raw(node, scope_of(columns), context)
+    result = binder.coerce(bound, type_of(column), binder.Reach.ASSIGNMENT, context)
+    if result is None:
+        raise PostgresError(
+            "42804",
+            f'column "{column.name}" is of type {context.show_type(column.type_oid)} but generation expression is of type '
+            f"{context.show_type(bound.type.oid)}",
+            hint="You will need to rewrite or cast the expression.",
+        )
+    for each in walk(result):
+        if isinstance(each, ColumnRef) and each.name in generated_names:
+            raise PostgresError(
+                "42P17",
+                f'cannot use generated column "{each.name}" in column generation expression',
+                detail="A generated column cannot reference another generated column.",
+                position=position(each.location),
+            )
+    if not immutable(result):
+        raise PostgresError("42P17", "generation expression is not immutable")
+    return deparse(result)
+
+
+def immutable(expression: Expression) -> bool:
+    """Whether all functions in it, those of operators included, are immutable."""
+    known = builtin.builtins()
+    for each in walk(expression):
+        if isinstance(each, SqlValue):
+            return False
+        if isinstance(each, FuncExpr):
+            function = known.functions.get(each.function)
+            if function is not None and function.volatility != "i":
+                return False
+    return True
+
+
+def stored(text: str, relation: Relation, column: Column | None = None, prefix: str = "") -> Expression:
+    """A stored text bound to the relation again; with `column` coerced to its type (DEFAULT, GENERATED), else boolean (CHECK)."""
+    scope = scope_of(relation.columns, relation.name, prefix=prefix) if relation.columns else EMPTY
+    node = parse_expression(text)
+    if column is None:
+        return binder.bind_condition(node, scope, "CHECK", context=CONTEXT)
+    bound = binder.bind_raw(node, scope, CONTEXT)
+    return binder.assign(bound, type_of(column), column.name, CONTEXT)
+
+
+def columns_of(text: str, relation: Relation) -> set[str]:
+    """The names of the columns that a stored expression uses."""
+    scope = scope_of(relation.columns, relation.name)
+    return {each.name for each in walk(binder.bind_raw(parse_expression(text), scope, CONTEXT)) if isinstance(each, ColumnRef)}
+
+
+def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation, new: Relation) -> None:
+    """Writes the CHECK and GENERATED texts of a relation anew after a column was renamed."""
+    names = {each.attnum: each.name for each in new.columns}
+    scope = scope_of(old.columns, old.name)
+
+    def renamed(text: str) -> str:
+        bound = binder.bind_raw(parse_expression(text), scope, CONTEXT)
+        return deparse(
+            tree.rewrite(bound, lambda each: replace(each, name=names[each.attnum]) if isinstance(each, ColumnRef) and each.attnum > 0 else None)
+        )
+
+    for each in old.checks:
+        text = renamed(each.expression)
+        if text != each.expression:
+            run(cursor, "UPDATE hg.pg_constraint SET conbin = ? WHERE dbid = ? AND oid = ?", [text, old.database, each.oid])
+    for column in old.columns:
+        if column.generated is not None and renamed(column.generated) != column.generated:
+            definition.set_default(cursor, oids, new, column.attnum, renamed(column.generated))

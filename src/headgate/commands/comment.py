@@ -1,0 +1,92 @@
+"""COMMENT ON: pg_description and pg_shdescription."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import publication as publications
+from headgate.catalog import relation as relations
+from headgate.catalog import subscription as subscriptions
+from headgate.catalog.physical import Cursor, insert, one, run
+from headgate.commands import lookup, privilege
+from headgate.commands.result import CommandResult
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.sql import names
+from headgate.sql.parser import unwrap
+
+_RELATION, _NAMESPACE, _DATABASE, _ROLE, _PUBLICATION, _SUBSCRIPTION, _CONSTRAINT = 1259, 2615, 1262, 1260, 6104, 6100, 2606
+
+
+def comment(node: Any, session: Session) -> CommandResult:
+    """COMMENT ON … IS 'text' | NULL."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    catalog, oid, sub, shared = _object(node, session, cursor)
+    scope = "objoid = ? AND classoid = ?"
+    if shared:
+        run(cursor, f"DELETE FROM hg.pg_shdescription WHERE {scope}", [oid, catalog])
+        if node.comment:
+            insert(cursor, "pg_shdescription", objoid=oid, classoid=catalog, description=node.comment)
+    else:
+        run(cursor, f"DELETE FROM hg.pg_description WHERE dbid = ? AND {scope} AND objsubid = ?", [context.database, oid, catalog, sub])
+        if node.comment:
+            insert(cursor, "pg_description", dbid=context.database, objoid=oid, classoid=catalog, objsubid=sub, description=node.comment)
+    return CommandResult("COMMENT")
+
+
+def _object(node: Any, session: Session, cursor: Cursor) -> tuple[int, int, int, bool]:
+    """(catalog, oid, attnum, whether the comment is shared by all databases) of what is commented on."""
+    context, target = session.context, unwrap(node.object)
+    database = context.database
+    match node.objtype:
+        case pb.OBJECT_TABLE | pb.OBJECT_INDEX | pb.OBJECT_SEQUENCE | pb.OBJECT_VIEW:
+            relation = _relation(target.items, session, cursor)
+            return _RELATION, relation.oid, 0, False
+        case pb.OBJECT_COLUMN:
+            relation = _relation(list(target.items)[:-1], session, cursor)
+            name = unwrap(list(target.items)[-1]).sval
+            column = relation.column(name)
+            if column is None:
+                raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
+            return _RELATION, relation.oid, column.attnum, False
+        case pb.OBJECT_TABCONSTRAINT:
+            relation = _relation(list(target.items)[:-1], session, cursor)
+            name = unwrap(list(target.items)[-1]).sval
+            found = one(cursor, "SELECT oid FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND conname = ?", [database, relation.oid, name])
+            if found is None:
+                raise PostgresError("42704", f'constraint "{name}" for table "{relation.name}" does not exist')
+            return _CONSTRAINT, int(found[0]), 0, False
+        case pb.OBJECT_SCHEMA:
+            return _NAMESPACE, lookup.namespace(cursor, database, target.sval), 0, False
+        case pb.OBJECT_PUBLICATION:
+            publication = publications.get(cursor, database, target.sval)
+            privilege.check_owner(cursor, context.user, publication.owner, "publication", publication.name)
+            return _PUBLICATION, publication.oid, 0, False
+        case pb.OBJECT_SUBSCRIPTION:
+            subscription = subscriptions.get(cursor, database, target.sval)
+            privilege.check_owner(cursor, context.user, subscription.owner, "subscription", subscription.name)
+            return _SUBSCRIPTION, subscription.oid, 0, False  # pg_description, although pg_subscription is shared
+        case pb.OBJECT_DATABASE:
+            found = one(cursor, "SELECT oid FROM hg.pg_database WHERE datname = ?", [target.sval])
+            if found is None:
+                raise PostgresError("3D000", f'database "{target.sval}" does not exist')
+            return _DATABASE, int(found[0]), 0, True
+        case pb.OBJECT_ROLE:
+            return _ROLE, privilege.role_oid(cursor, target.sval), 0, True
+    raise not_supported("COMMENT ON objects of this kind is not supported")
+
+
+def _relation(items: Any, session: Session, cursor: Cursor) -> relations.Relation:
+    context = session.context
+    schema, name = names.split_name(items, context.database_name)
+    found = relations.lookup(cursor, context.database, schema, name, lookup.search_path(cursor, context))
+    if found is None:
+        if schema is not None:
+            lookup.namespace(cursor, context.database, schema)
+        shown = name if schema is None else f"{schema}.{name}"
+        raise PostgresError("42P01", f'relation "{shown}" does not exist')
+    privilege.check_owner(cursor, context.user, found.owner, lookup.KINDS[found.kind], found.name)
+    return found

@@ -1,0 +1,139 @@
+"""CREATE, ALTER and DROP DATABASE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.catalog import database as databases
+from headgate.catalog import relation as relations
+from headgate.catalog import subscription as subscriptions
+from headgate.catalog.physical import one, rows
+from headgate.commands import privilege
+from headgate.commands.result import CommandResult
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.sql import names
+from headgate.sql.options import unique
+from headgate.sql.parser import position, unwrap
+
+_ACCEPTED = {"encoding", "lc_collate", "lc_ctype", "locale", "tablespace", "allow_connections", "connection_limit", "is_template", "owner", "template",
+             "locale_provider", "icu_locale", "strategy", "oid", "collation_version"}  # fmt: skip
+_UTF8 = ("utf8", "utf-8", "unicode", "6")
+
+
+def create(node: Any, session: Session) -> CommandResult:
+    """CREATE DATABASE. A node's databases have the encoding UTF8 and the locale C."""
+    session.prevent_in_block("CREATE DATABASE")
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    given = unique(node.options)
+    for name, option in given.items():
+        if name not in _ACCEPTED:
+            raise PostgresError("42601", f'option "{name}" not recognized', position=position(option.location))
+    if "encoding" in given and given["encoding"].node is not None and given["encoding"].text().lower() not in _UTF8:
+        raise not_supported(f'encoding "{given["encoding"].text()}" is not supported', hint="A node stores text as UTF8.")
+    for name in ("lc_collate", "lc_ctype", "locale"):
+        if name in given and given[name].value is not None and given[name].text() not in ("C", "POSIX"):
+            raise not_supported(f'locale "{given[name].text()}" is not supported', hint="A node compares text as the locale C does.")
+    if not privilege.is_superuser(cursor, context.user):
+        found = one(cursor, "SELECT rolcreatedb FROM hg.pg_authid WHERE rolname = ?", [context.user])
+        if not (found and found[0]):
+            raise PostgresError("42501", "permission denied to create database")
+    owner = given["owner"].text() if "owner" in given and given["owner"].value else context.user
+    owner_oid = privilege.role_oid(cursor, owner)
+    template = given["template"].text() if "template" in given and given["template"].value else "template1"
+    if databases.lookup(cursor, node.dbname) is not None:
+        raise PostgresError("42P04", f'database "{node.dbname}" already exists')
+    source = databases.lookup(cursor, template)
+    if source is None:
+        raise PostgresError("3D000", f'template database "{template}" does not exist')
+    if relations.all_tables(cursor, source.oid, "r"):
+        raise not_supported(f'database "{template}" cannot be a template because it has tables')
+    databases.create(cursor, transaction.engine.catalog.next_oid(), node.dbname, owner_oid, template)
+    return CommandResult("CREATE DATABASE")
+
+
+def drop(node: Any, session: Session) -> CommandResult:
+    """DROP DATABASE [IF EXISTS] d [WITH (FORCE)]."""
+    session.prevent_in_block("DROP DATABASE")
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    given = unique(node.options)
+    for name, option in given.items():
+        if name != "force":
+            raise PostgresError("42601", f'unrecognized DROP DATABASE option "{name}"', position=position(option.location))
+    found = databases.lookup(cursor, node.dbname)
+    if found is None:
+        if not node.missing_ok:
+            raise PostgresError("3D000", f'database "{node.dbname}" does not exist')
+        session.notices.notice(f'database "{node.dbname}" does not exist, skipping')
+        return CommandResult("DROP DATABASE")
+    privilege.check_owner(cursor, context.user, found.owner, "database", found.name)
+    if found.is_template:
+        raise PostgresError("42809", "cannot drop a template database")
+    if found.oid == context.database:
+        raise PostgresError("55006", "cannot drop the currently open database")
+    _refuse_slots(session, found)
+    count = len(subscriptions.all_subscriptions(cursor, found.oid))
+    if count:
+        detail = "There is 1 subscription." if count == 1 else f"There are {count} subscriptions."
+        raise PostgresError("55006", f'database "{found.name}" is being used by logical replication subscription', detail=detail)
+    if "force" in given:
+        session.node.terminate_database(found.oid)
+    others = session.node.sessions_of(found.oid)
+    if others:
+        detail = "There is 1 other session using the database." if others == 1 else f"There are {others} other sessions using the database."
+        raise PostgresError("55006", f'database "{found.name}" is being accessed by other users', detail=detail)
+    for relation in relations.all_tables(cursor, found.oid, "r"):
+        transaction.drop_table(relation)
+    databases.drop(cursor, found.oid)
+    return CommandResult("DROP DATABASE")
+
+
+def _refuse_slots(session: Session, found: databases.Database) -> None:
+    cursor = session.begin_statement().cursor
+    count = len(rows(cursor, "SELECT 1 FROM hg.replication_slot WHERE datoid = ?", [found.oid]))
+    active = [slot for slot in _active(session) if slot == found.oid]
+    if active:
+        number = len(active)
+        detail = "There is 1 active slot." if number == 1 else f"There are {number} active slots."
+        raise PostgresError("55006", f'database "{found.name}" is used by an active logical replication slot', detail=detail)
+    if count:
+        for (name,) in rows(cursor, "SELECT slot_name FROM hg.replication_slot WHERE datoid = ?", [found.oid]):
+            session.after_commit(lambda name=name: session.node.slots.drop(name))  # type: ignore[misc]
+
+
+def _active(session: Session) -> list[int]:
+    """The databases (oids) of the slots that a walsender has acquired."""
+    active = getattr(session.node.slots, "active_databases", None)
+    return list(active()) if active is not None else []
+
+
+def rename(node: Any, session: Session) -> CommandResult:
+    """ALTER DATABASE … RENAME TO."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    found = databases.get(cursor, node.subname)
+    privilege.check_owner(cursor, context.user, found.owner, "database", found.name)
+    if databases.lookup(cursor, node.newname) is not None:
+        raise PostgresError("42P04", f'database "{node.newname}" already exists')
+    if found.oid == context.database:
+        raise PostgresError("0A000", "current database cannot be renamed")
+    if session.node.sessions_of(found.oid):
+        raise PostgresError("55006", f'database "{found.name}" is being accessed by other users')
+    databases.rename(cursor, found.oid, node.newname)
+    return CommandResult("ALTER DATABASE")
+
+
+def change_owner(node: Any, session: Session) -> CommandResult:
+    """ALTER DATABASE … OWNER TO."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    found = databases.get(cursor, unwrap(node.object).sval)
+    privilege.check_owner(cursor, context.user, found.owner, "database", found.name)
+    new_owner = names.role_name(node.newowner, context.user, context.session_user)
+    oid = privilege.role_oid(cursor, new_owner)
+    if not privilege.is_member(cursor, context.user, new_owner):
+        raise PostgresError("42501", f'must be member of role "{new_owner}"')
+    databases.set_owner(cursor, found.oid, oid)
+    return CommandResult("ALTER DATABASE")

@@ -1,0 +1,149 @@
+"""From a statement's node to the function that does it.
+
+The server calls `execute` with every statement that is not the session's own (BEGIN, SET, PREPARE, …). What has no function
+here is refused with 0A000 and the command's name: a node never pretends to have done something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.commands import (
+    alter_table,
+    comment,
+    copy,
+    database,
+    delete,
+    explain,
+    index,
+    insert,
+    maintenance,
+    publication,
+    role,
+    schema,
+    sequence,
+    subscription,
+    table,
+    update,
+)
+from headgate.commands.query import select
+from headgate.commands.result import CommandResult, CopyIn, CopyOut
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.types.resultset import ResultSet
+
+Result = ResultSet | CommandResult | CopyIn | CopyOut
+Action = Callable[[Any, Session], Result]
+
+
+def execute(node: Any, text: str, session: Session) -> Result:
+    """Runs one statement (the message inside RawStmt; `text` is the whole query string)."""
+    kind = node.DESCRIPTOR.name
+    by_object = _BY_OBJECT.get(kind)
+    if by_object is not None:
+        field, actions = by_object
+        action = actions.get(getattr(node, field))
+        if action is None:
+            raise not_supported(f"{command_name(node)} is not supported")
+        return action(node, session)
+    found = _ACTIONS.get(kind)
+    if found is None:
+        raise not_supported(f"{command_name(node)} is not supported")
+    try:
+        return found(node, session)
+    except RecursionError as error:
+        raise PostgresError("54001", "stack depth limit exceeded") from error
+
+
+def command_name(node: Any) -> str:
+    """The command of a node for messages: "CREATE VIEW", "DROP TYPE"."""
+    kind = node.DESCRIPTOR.name
+    for field in ("remove_type", "rename_type", "object_type", "objtype"):
+        if field in node.DESCRIPTOR.fields_by_name and kind in _VERBS:
+            word = pb.ObjectType.Name(getattr(node, field)).removeprefix("OBJECT_").replace("_", " ")
+            return f"{_VERBS[kind]} {word}"
+    return _NAMES.get(kind) or _spelled(kind)
+
+
+_VERBS = {"DropStmt": "DROP", "RenameStmt": "ALTER", "AlterOwnerStmt": "ALTER", "AlterObjectSchemaStmt": "ALTER"}
+_NAMES = {"ViewStmt": "CREATE VIEW", "IndexStmt": "CREATE INDEX", "RuleStmt": "CREATE RULE", "CreateTrigStmt": "CREATE TRIGGER",
+          "CreateTableAsStmt": "CREATE TABLE AS", "CreateEnumStmt": "CREATE TYPE", "CompositeTypeStmt": "CREATE TYPE", "DefineStmt": "CREATE TYPE",
+          "CreateFunctionStmt": "CREATE FUNCTION", "DoStmt": "DO", "CallStmt": "CALL", "CreatedbStmt": "CREATE DATABASE"}  # fmt: skip
+
+
+def _spelled(kind: str) -> str:
+    words = kind.removesuffix("Stmt")
+    return "".join(f" {letter}" if letter.isupper() and place else letter for place, letter in enumerate(words)).upper()
+
+
+_ACTIONS: dict[str, Action] = {
+    "SelectStmt": select.run,
+    "InsertStmt": insert.insert,
+    "UpdateStmt": update.update,
+    "DeleteStmt": delete.delete,
+    "CopyStmt": copy.copy,
+    "CreateStmt": table.create,
+    "TruncateStmt": table.truncate,
+    "IndexStmt": index.create,
+    "CreateSeqStmt": sequence.create_sequence,
+    "CreateSchemaStmt": schema.create,
+    "CreatedbStmt": database.create,
+    "DropdbStmt": database.drop,
+    "CreatePublicationStmt": publication.create,
+    "AlterPublicationStmt": publication.alter,
+    "CreateSubscriptionStmt": subscription.create,
+    "AlterSubscriptionStmt": subscription.alter,
+    "DropSubscriptionStmt": subscription.drop,
+    "CreateRoleStmt": role.create,
+    "AlterRoleStmt": role.alter,
+    "DropRoleStmt": role.drop,
+    "GrantRoleStmt": role.grant_role,
+    "GrantStmt": role.grant,
+    "CommentStmt": comment.comment,
+    "VacuumStmt": maintenance.vacuum,
+    "CheckPointStmt": maintenance.checkpoint,
+    "ReindexStmt": maintenance.reindex,
+    "ExplainStmt": explain.explain,
+}
+
+_BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
+    "DropStmt": (
+        "remove_type",
+        {
+            pb.OBJECT_TABLE: table.drop,
+            pb.OBJECT_INDEX: index.drop,
+            pb.OBJECT_SCHEMA: schema.drop,
+            pb.OBJECT_PUBLICATION: publication.drop,
+            pb.OBJECT_SEQUENCE: sequence.drop_sequence,
+        },
+    ),
+    "RenameStmt": (
+        "rename_type",
+        {
+            pb.OBJECT_TABLE: alter_table.rename,
+            pb.OBJECT_INDEX: alter_table.rename,
+            pb.OBJECT_SEQUENCE: alter_table.rename,
+            pb.OBJECT_COLUMN: alter_table.rename,
+            pb.OBJECT_TABCONSTRAINT: alter_table.rename,
+            pb.OBJECT_SCHEMA: schema.rename,
+            pb.OBJECT_DATABASE: database.rename,
+            pb.OBJECT_ROLE: role.rename,
+            pb.OBJECT_PUBLICATION: publication.rename,
+            pb.OBJECT_SUBSCRIPTION: subscription.rename,
+        },
+    ),
+    "AlterOwnerStmt": (
+        "object_type",
+        {
+            pb.OBJECT_SCHEMA: schema.change_owner,
+            pb.OBJECT_DATABASE: database.change_owner,
+            pb.OBJECT_PUBLICATION: publication.change_owner,
+            pb.OBJECT_SUBSCRIPTION: subscription.change_owner,
+        },
+    ),
+    "AlterObjectSchemaStmt": ("object_type", {pb.OBJECT_TABLE: alter_table.set_schema}),
+    "AlterTableStmt": ("objtype", {pb.OBJECT_TABLE: alter_table.alter, pb.OBJECT_SEQUENCE: alter_table.alter, pb.OBJECT_INDEX: alter_table.alter}),
+}

@@ -1,0 +1,83 @@
+"""The duty of a replica identity: what UPDATE and DELETE of a published table ask (postgresql-behaviour §1.7, §2.4, §3.2).
+
+Called at the start of UPDATE, DELETE and INSERT … ON CONFLICT DO UPDATE, before any row is looked at, once per table that the
+command changes (a leaf, where the table is partitioned). All publications of the database count, whoever subscribes:
+
+    filter with a column outside the identity              42P10, first
+    column list that does not cover the identity           42P10, second (with FULL every list)
+    no identity at all                                     55000
+"""
+
+from __future__ import annotations
+
+from headgate.catalog import publication as publications
+from headgate.catalog import relation as relations
+from headgate.catalog.physical import Cursor
+from headgate.catalog.publication import Publication
+from headgate.catalog.relation import Relation
+from headgate.errors import PostgresError
+from headgate.expression import serial
+from headgate.expression.node import ColumnRef, walk
+
+_WORDS = {"update": ("update", "updates", "updating"), "delete": ("delete from", "deletes", "deleting")}
+
+
+def check(cursor: Cursor, relation: Relation, action: str) -> None:
+    """Raises unless `action` ('update' or 'delete') may be published of this table."""
+    if relation.persistence != "p" or relation.oid < 16384 or relation.kind != "r":
+        return
+    publishing = [
+        (publication, root)
+        for publication in publications.all_publications(cursor, relation.database)
+        if getattr(publication, action) and (root := published_as(cursor, publication, relation)) is not None
+    ]
+    if not publishing:
+        return
+    key = relation.identity_key()
+    full = relation.replica_identity == "f"
+    word, plural, doing = _WORDS[action]
+    message = f'cannot {word} table "{relation.name}"'
+    if not full and any(_filter_outside(publication, root, relation, key or ()) for publication, root in publishing):
+        raise PostgresError("42P10", message, detail="Column used in the publication WHERE expression is not part of the replica identity.")
+    if any(_list_lacks(publication, root, relation, key or (), full) for publication, root in publishing):
+        raise PostgresError("42P10", message, detail="Column list used by the publication does not cover the replica identity.")
+    if not full and key is None:
+        raise PostgresError(
+            "55000",
+            f'cannot {word} table "{relation.name}" because it does not have a replica identity and publishes {plural}',
+            hint=f"To enable {doing} the table, set REPLICA IDENTITY using ALTER TABLE.",
+        )
+
+
+def published_as(cursor: Cursor, publication: Publication, relation: Relation) -> Relation | None:
+    """The relation as which a publication publishes a table: itself, with via_root its topmost published ancestor; None: not at all."""
+    above = relations.load_many(cursor, relation.database, relations.ancestors(cursor, relation.database, relation.oid))
+    if publication.all_tables:
+        return above[-1] if above and publication.via_root else relation
+
+    def listed(each: Relation) -> bool:
+        return publication.member(each.oid) is not None or each.namespace_oid in publication.schemas
+
+    published = [each for each in above if listed(each)]
+    if published and publication.via_root:
+        return published[-1]
+    return relation if published or listed(relation) else None
+
+
+def _filter_outside(publication: Publication, root: Relation, relation: Relation, key: tuple[int, ...]) -> bool:
+    member = publication.member(root.oid)
+    if member is None or member.tree is None:
+        return False
+    used = {each.name for each in walk(serial.load(member.tree)) if isinstance(each, ColumnRef) and each.attnum > 0}
+    return not used <= _names(relation, key)
+
+
+def _list_lacks(publication: Publication, root: Relation, relation: Relation, key: tuple[int, ...], full: bool) -> bool:
+    member = publication.member(root.oid)
+    if member is None or member.columns is None:
+        return False
+    return full or not _names(relation, key) <= _names(root, member.columns)
+
+
+def _names(relation: Relation, attnums: tuple[int, ...]) -> set[str]:
+    return {column.name for column in relation.columns if column.attnum in attnums}

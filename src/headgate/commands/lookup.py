@@ -1,0 +1,101 @@
+"""From the names in a statement to relations, schemas and roles, with PostgreSQL's errors where nothing bears the name.
+
+Called by all commands. DDL and DML differ in what they say about a missing schema: DDL names the schema (3F000), a query
+names the relation (42P01) and points at it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.catalog import relation as relations
+from headgate.catalog.physical import Cursor, one
+from headgate.catalog.relation import Relation
+from headgate.catalog.session import SessionContext
+from headgate.errors import PostgresError
+from headgate.sql.parser import position
+
+KINDS = {"r": "table", "p": "table", "i": "index", "I": "index", "S": "sequence", "v": "view", "m": "materialized view", "f": "foreign table",
+         "c": "type", "t": "table"}  # fmt: skip
+"""pg_class.relkind as messages name it."""
+
+PLURALS = {"i": "indexes", "I": "partitioned indexes", "S": "sequences", "v": "views", "m": "materialized views", "f": "foreign tables",
+           "c": "composite types", "p": "partitioned tables", "r": "tables", "t": "TOAST tables"}  # fmt: skip
+"""The same in DETAIL `This operation is not supported for views.`"""
+
+
+def shown(node: Any) -> str:
+    """A RangeVar as messages show it: schema.table."""
+    return f"{node.schemaname}.{node.relname}" if node.schemaname else str(node.relname)
+
+
+def namespace(cursor: Cursor, database: int, name: str) -> int:
+    """The oid of a schema; 3F000 `schema "s" does not exist`."""
+    found = one(cursor, "SELECT oid FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [name, database])
+    if found is None:
+        raise PostgresError("3F000", f'schema "{name}" does not exist')
+    return int(found[0])
+
+
+def namespace_name(cursor: Cursor, database: int, oid: int) -> str:
+    """The name of a schema."""
+    found = one(cursor, "SELECT nspname FROM hg.pg_namespace WHERE oid = ? AND dbid IN (0, ?)", [oid, database])
+    return "" if found is None else str(found[0])
+
+
+def search_path(cursor: Cursor, context: SessionContext) -> list[str]:
+    """The schemas of the search path that exist, "$user" resolved, without pg_catalog."""
+    names = []
+    for name in context.search_path:
+        real = context.user if name == "$user" else name
+        if real not in names and one(cursor, "SELECT 1 FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [real, context.database]):
+            names.append(real)
+    return names
+
+
+def creation_schema(cursor: Cursor, context: SessionContext, schema: str) -> tuple[int, str]:
+    """(oid, name) of the schema in which a new object is made; 3F000 when there is none."""
+    if schema:
+        return namespace(cursor, context.database, schema), schema
+    path = [name for name in search_path(cursor, context) if name != "pg_catalog"]
+    if not path:
+        raise PostgresError("3F000", "no schema has been selected to create in")
+    return namespace(cursor, context.database, path[0]), path[0]
+
+
+def _check_database(node: Any, context: SessionContext) -> None:
+    if node.catalogname and node.catalogname != context.database_name:
+        full = f"{node.catalogname}.{node.schemaname}.{node.relname}"
+        raise PostgresError("0A000", f'cross-database references are not implemented: "{full}"')
+
+
+def find(cursor: Cursor, context: SessionContext, node: Any) -> Relation | None:
+    """The relation that a RangeVar names, or None."""
+    _check_database(node, context)
+    return relations.lookup(cursor, context.database, node.schemaname or None, node.relname, search_path(cursor, context))
+
+
+def target(cursor: Cursor, context: SessionContext, node: Any) -> Relation:
+    """The relation that a DDL command names; 3F000 for a missing schema, 42P01 for a missing relation, both without position."""
+    found = find(cursor, context, node)
+    if found is None:
+        if node.schemaname:
+            namespace(cursor, context.database, node.schemaname)
+        raise PostgresError("42P01", f'relation "{shown(node)}" does not exist')
+    return found
+
+
+def source(cursor: Cursor, context: SessionContext, node: Any) -> Relation:
+    """The relation that a query names; 42P01 with the position."""
+    found = find(cursor, context, node)
+    if found is None:
+        raise PostgresError("42P01", f'relation "{shown(node)}" does not exist', position=position(node.location))
+    return found
+
+
+def table(cursor: Cursor, context: SessionContext, node: Any) -> Relation:
+    """As `target`, and it must be a table (plain or partitioned): 42809 `"x" is not a table`."""
+    found = target(cursor, context, node)
+    if found.kind not in "rp":
+        raise PostgresError("42809", f'"{found.name}" is not a table')
+    return found

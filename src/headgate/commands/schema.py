@@ -1,0 +1,122 @@
+"""CREATE, ALTER and DROP SCHEMA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import definition, namespace
+from headgate.catalog import relation as relations
+from headgate.catalog.physical import run
+from headgate.catalog.relation import Relation
+from headgate.commands import lookup, privilege, subscription_state, table
+from headgate.commands.result import CommandResult
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.sql import names
+from headgate.sql.parser import unwrap
+
+CASCADE_HINT = "Use DROP ... CASCADE to drop the dependent objects too."
+
+
+def create(node: Any, session: Session) -> CommandResult:
+    """CREATE SCHEMA [IF NOT EXISTS] s [AUTHORIZATION r]."""
+    if node.schema_elts:
+        raise not_supported("CREATE SCHEMA with schema elements is not supported")
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    owner = names.role_name(node.authrole, context.user, context.session_user) if node.HasField("authrole") else context.user
+    name = node.schemaname or owner
+    owner_oid = privilege.role_oid(cursor, owner)
+    privilege.check_create_on_database(cursor, context.user, context.database)
+    if not privilege.is_member(cursor, context.user, owner):
+        raise PostgresError("42501", f'must be member of role "{owner}"')
+    if node.if_not_exists and namespace.lookup(cursor, context.database, name) is not None:
+        session.notices.notice(f'schema "{name}" already exists, skipping', sqlstate="42P06")
+        return CommandResult("CREATE SCHEMA")
+    namespace.create(cursor, transaction.engine.catalog.next_oid(), context.database, name, owner_oid)
+    transaction.catalog_changed()
+    return CommandResult("CREATE SCHEMA")
+
+
+def drop(node: Any, session: Session) -> CommandResult:
+    """DROP SCHEMA [IF EXISTS] a, b [CASCADE]."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    found: list[namespace.Namespace] = []
+    for item in node.objects:
+        name = unwrap(item).sval
+        schema = namespace.lookup(cursor, context.database, name)
+        if schema is None:
+            if not node.missing_ok:
+                raise PostgresError("3F000", f'schema "{name}" does not exist')
+            session.notices.notice(f'schema "{name}" does not exist, skipping')
+            continue
+        if schema.oid < 16384 and name != "public":
+            raise PostgresError("2BP01", f"cannot drop schema {name} because it is required by the database system")
+        privilege.check_owner(cursor, context.user, schema.owner, "schema", name)
+        found.append(schema)
+    held = [(schema, each) for schema in found for each in _contents(session, schema)]
+    if held and node.behavior != pb.DROP_CASCADE:
+        subject = f"schema {found[0].name}" if len(found) == 1 else "desired object(s)"
+        raise PostgresError(
+            "2BP01",
+            f"cannot drop {subject} because other objects depend on {'it' if len(found) == 1 else 'them'}",
+            detail="\n".join(f"{_shown(each)} depends on schema {schema.name}" for schema, each in held),
+            hint=CASCADE_HINT,
+        )
+    lines = [f"drop cascades to {_shown(each)}" for _, each in held]
+    if len(lines) == 1:
+        session.notices.notice(lines[0])
+    elif lines:
+        session.notices.notice(f"drop cascades to {len(lines)} other objects", detail="\n".join(lines))
+    tables = [each for _, each in held if each.kind in "rp"]
+    for each in tables:
+        subscription_state.refuse_unfinished_sync(cursor, each)
+    table.drop_all(transaction, [each for each in tables if not each.parent or all(each.parent != other.oid for other in tables)])
+    for _, each in held:
+        if each.kind not in "rp" and relations.find(cursor, context.database, each.oid) is not None:
+            definition.drop(cursor, context.database, each.oid)
+    for schema in found:
+        namespace.drop(cursor, context.database, schema.oid)
+    transaction.catalog_changed()
+    return CommandResult("DROP SCHEMA")
+
+
+def _contents(session: Session, schema: namespace.Namespace) -> list[Relation]:
+    cursor, database = session.begin_statement().cursor, session.context.database
+    held = sorted(relations.in_schema(cursor, database, schema.oid, "rpvmS"), key=lambda each: each.oid)
+    owned = {
+        oid for (oid,) in run(cursor, "SELECT objid FROM hg.pg_depend WHERE dbid = ? AND classid = 1259 AND deptype IN ('a', 'i') AND refobjsubid > 0", [database]).fetchall()
+    }
+    return [each for each in held if each.oid not in owned]
+
+
+def _shown(relation: Relation) -> str:
+    return f"{lookup.KINDS[relation.kind]} {names.qualified(relation.schema, relation.name)}"
+
+
+def rename(node: Any, session: Session) -> CommandResult:
+    """ALTER SCHEMA … RENAME TO."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    schema = namespace.get(cursor, context.database, node.subname)
+    privilege.check_owner(cursor, context.user, schema.owner, "schema", schema.name)
+    namespace.rename(cursor, context.database, schema.oid, node.newname)
+    transaction.catalog_changed()
+    return CommandResult("ALTER SCHEMA")
+
+
+def change_owner(node: Any, session: Session) -> CommandResult:
+    """ALTER SCHEMA … OWNER TO."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    schema = namespace.get(cursor, context.database, unwrap(node.object).sval)
+    privilege.check_owner(cursor, context.user, schema.owner, "schema", schema.name)
+    new_owner = names.role_name(node.newowner, context.user, context.session_user)
+    oid = privilege.role_oid(cursor, new_owner)
+    if not privilege.is_member(cursor, context.user, new_owner):
+        raise PostgresError("42501", f'must be member of role "{new_owner}"')
+    namespace.set_owner(cursor, context.database, schema.oid, oid)
+    return CommandResult("ALTER SCHEMA")

@@ -1,0 +1,186 @@
+"""Sequences: the rows of pg_class, pg_sequence and hg.sequence_state; serial and identity columns; CREATE and DROP SEQUENCE.
+
+Called by the table commands and by INSERT, which takes a range of values at once (`take`). As in PostgreSQL a value once taken
+is not given back: `take` works in a catalog transaction of its own when the sequence is committed, in the caller's otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.catalog import definition
+from headgate.catalog import relation as relations
+from headgate.catalog.definition import choose_name
+from headgate.catalog.physical import Cursor, insert, one, run
+from headgate.commands import lookup, privilege
+from headgate.commands.result import CommandResult
+from headgate.commands.session import Session
+from headgate.errors import PostgresError
+from headgate.sql import names
+from headgate.sql.options import unique
+from headgate.sql.parser import unwrap
+from headgate.types import registry
+
+_MAXIMA = {registry.INT2: 2**15 - 1, registry.INT4: 2**31 - 1, registry.INT8: 2**63 - 1}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The numbers of a sequence."""
+
+    start: int
+    increment: int
+    minimum: int
+    maximum: int
+    cycle: bool
+
+
+def bounds(nodes: Sequence[Any], type_oid: int) -> Bounds:
+    """The options of CREATE SEQUENCE or of an identity column."""
+    given = unique(nodes)
+    increment = given["increment"].integer() if "increment" in given else 1
+    if increment == 0:
+        raise PostgresError("22023", "INCREMENT must not be zero")
+    largest = _MAXIMA[type_oid]
+
+    def bound(name: str, default: int) -> int:
+        return given[name].integer() if name in given and given[name].node is not None else default
+
+    maximum = bound("maxvalue", largest if increment > 0 else -1)
+    minimum = bound("minvalue", 1 if increment > 0 else -largest - 1)
+    if minimum >= maximum:
+        raise PostgresError("22023", f"MINVALUE ({minimum}) must be less than MAXVALUE ({maximum})")
+    start = given["start"].integer() if "start" in given else (minimum if increment > 0 else maximum)
+    if start < minimum:
+        raise PostgresError("22023", f"START value ({start}) cannot be less than MINVALUE ({minimum})")
+    if start > maximum:
+        raise PostgresError("22023", f"START value ({start}) cannot be greater than MAXVALUE ({maximum})")
+    return Bounds(start, increment, minimum, maximum, "cycle" in given and given["cycle"].boolean())
+
+
+def create(
+    cursor: Cursor, oids: Callable[[], int], database: int, namespace: int, name: str, owner: int, type_oid: int, options: Sequence[Any] = ()
+) -> int:
+    """Makes a sequence; 42P07 if the name is in use. Returns its oid."""
+    if one(cursor, "SELECT 1 FROM hg.pg_class WHERE dbid IN (0, ?) AND relnamespace = ? AND relname = ?", [database, namespace, name]):
+        raise PostgresError("42P07", f'relation "{name}" already exists')
+    numbers = bounds(options, type_oid)
+    oid = oids()
+    insert(
+        cursor, "pg_class", dbid=database, oid=oid, relname=name, relnamespace=namespace, relowner=owner, relfilenode=oid, relpersistence="p",
+        relkind="S", relnatts=3, relispopulated=True, relreplident="n", relpages=1, reltuples=1.0,
+    )  # fmt: skip
+    insert(
+        cursor, "pg_sequence", dbid=database, seqrelid=oid, seqtypid=type_oid, seqstart=numbers.start, seqincrement=numbers.increment,
+        seqmax=numbers.maximum, seqmin=numbers.minimum, seqcache=1, seqcycle=numbers.cycle,
+    )  # fmt: skip
+    run(cursor, "INSERT INTO hg.sequence_state (dbid, seqrelid, last_value, is_called) VALUES (?, ?, ?, false)", [database, oid, numbers.start])
+    return oid
+
+
+def owned_name(cursor: Cursor, database: int, namespace: int, table: str, column: str) -> str:
+    """PostgreSQL's name for the sequence of a serial or identity column."""
+    return choose_name(cursor, database, namespace, table, column, "seq")
+
+
+def own(cursor: Cursor, database: int, sequence: int, table: int, attnum: int, *, identity: bool) -> None:
+    """Ties a sequence to a column: dropping the table drops it."""
+    insert(
+        cursor, "pg_depend", dbid=database, classid=1259, objid=sequence, refclassid=1259, refobjid=table, refobjsubid=attnum,
+        deptype="i" if identity else "a",
+    )  # fmt: skip
+
+
+def of_column(cursor: Cursor, database: int, table: int, attnum: int) -> int | None:
+    """The sequence that a column owns, or None."""
+    found = one(
+        cursor,
+        "SELECT d.objid FROM hg.pg_depend d JOIN hg.pg_class c ON c.oid = d.objid AND c.dbid = d.dbid AND c.relkind = 'S' WHERE d.dbid = ?"
+        " AND d.refobjid = ? AND d.refobjsubid = ? AND d.classid = 1259 AND d.deptype IN ('a', 'i')",
+        [database, table, attnum],
+    )
+    return None if found is None else int(found[0])
+
+
+def restart(cursor: Cursor, database: int, sequence: int) -> None:
+    """RESTART: the next value is the start value."""
+    run(
+        cursor,
+        "UPDATE hg.sequence_state SET is_called = false, last_value = (SELECT seqstart FROM hg.pg_sequence s WHERE s.dbid = ? AND s.seqrelid = ?)"
+        " WHERE dbid = ? AND seqrelid = ?",
+        [database, sequence, database, sequence],
+    )
+
+
+def take(catalog: Any, cursor: Cursor, database: int, sequence: int, count: int) -> tuple[int, int]:
+    """(first value, increment) of `count` values; 2200H when the sequence has no more."""
+
+    def advance(writer: Cursor) -> tuple[int, int] | None:
+        found = one(
+            writer,
+            "SELECT t.last_value, t.is_called, s.seqincrement, s.seqmax, s.seqmin, s.seqstart, c.relname FROM hg.sequence_state t"
+            " JOIN hg.pg_sequence s ON s.dbid = t.dbid AND s.seqrelid = t.seqrelid JOIN hg.pg_class c ON c.dbid = t.dbid AND c.oid = t.seqrelid"
+            " WHERE t.dbid = ? AND t.seqrelid = ?",
+            [database, sequence],
+        )
+        if found is None:
+            return None
+        last, called, increment, maximum, minimum, _, name = found
+        first = last + increment if called else last
+        final = first + increment * (count - 1)
+        if final > maximum:
+            raise PostgresError("2200H", f'nextval: reached maximum value of sequence "{name}" ({maximum})')
+        if final < minimum:
+            raise PostgresError("2200H", f'nextval: reached minimum value of sequence "{name}" ({minimum})')
+        run(
+            writer,
+            "UPDATE hg.sequence_state SET last_value = ?, is_called = true WHERE dbid = ? AND seqrelid = ?",
+            [final, database, sequence],
+        )
+        return int(first), int(increment)
+
+    taken = catalog.change(advance) or advance(cursor)
+    if taken is None:
+        raise PostgresError("XX000", f"could not open relation with OID {sequence}")
+    return taken
+
+
+def create_sequence(node: Any, session: Session) -> CommandResult:
+    """CREATE SEQUENCE."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    namespace, schema = lookup.creation_schema(cursor, context, node.sequence.schemaname)
+    privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
+    name = node.sequence.relname
+    if node.if_not_exists and relations.find_oid(cursor, context.database, schema, name) is not None:
+        session.notices.notice(f'relation "{name}" already exists, skipping', sqlstate="42P07")
+        return CommandResult("CREATE SEQUENCE")
+    options = [each for each in node.options if each.def_elem.defname not in ("as", "owned_by")]
+    typed = [each.def_elem for each in node.options if each.def_elem.defname == "as"]
+    type_oid = names.type_name(typed[0].arg.type_name)[0] if typed else registry.INT8
+    if type_oid not in _MAXIMA:
+        raise PostgresError("22023", "sequence type must be smallint, integer, or bigint")
+    owner = privilege.role_oid(cursor, context.user)
+    create(cursor, transaction.engine.catalog.next_oid, context.database, namespace, name, owner, type_oid, options)
+    return CommandResult("CREATE SEQUENCE")
+
+
+def drop_sequence(node: Any, session: Session) -> CommandResult:
+    """DROP SEQUENCE [IF EXISTS]."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    for item in node.objects:
+        schema, name = names.split_name(unwrap(item).items, context.database_name)
+        found = relations.lookup(cursor, context.database, schema, name, lookup.search_path(cursor, context))
+        if found is None:
+            if not node.missing_ok:
+                raise PostgresError("42P01", f'sequence "{name}" does not exist')
+            session.notices.notice(f'sequence "{name}" does not exist, skipping')
+            continue
+        if found.kind != "S":
+            raise PostgresError("42809", f'"{name}" is not a sequence')
+        privilege.check_owner(cursor, context.user, found.owner, "sequence", name)
+        definition.drop(cursor, context.database, found.oid)
+    return CommandResult("DROP SEQUENCE")

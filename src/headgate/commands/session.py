@@ -1,0 +1,106 @@
+"""What a command may ask of the session that runs it, and of the node behind it. The server implements both Protocols.
+
+What must hold: commands never commit or roll back; `begin_statement` gives the transaction, and an error raised out of a
+command undoes the statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+from headgate.catalog.session import SessionContext
+from headgate.errors import Notices
+from headgate.lsn import Lsn
+from headgate.storage.engine import Engine
+from headgate.storage.transaction import Transaction
+
+
+class Parameter(Protocol):
+    """A value of the extended protocol, in PostgreSQL's text form."""
+
+    @property
+    def type_oid(self) -> int:
+        """The parameter's type."""
+        ...
+
+    @property
+    def text(self) -> str | None:
+        """Its text form; None is NULL."""
+        ...
+
+
+class SettingsView(Protocol):
+    """The session's settings."""
+
+    def value(self, name: str) -> Any:
+        """The typed value."""
+        ...
+
+    def text(self, name: str) -> str:
+        """The value as SHOW prints it."""
+        ...
+
+
+class NodeParts(Protocol):
+    """The node."""
+
+    catalog: Any
+    engine: Engine
+    settings: Any
+    data_dir: Path
+    slots: Any
+    launcher: Any
+
+    def sessions_of(self, database_oid: int) -> int:
+        """How many other sessions are connected to the database."""
+        ...
+
+    def terminate_database(self, database_oid: int) -> None:
+        """Ends the other sessions of a database."""
+        ...
+
+
+class Session(Protocol):
+    """The session that runs a command."""
+
+    node: Any
+    context: SessionContext
+    notices: Notices
+    settings: Any
+    parameters: tuple[Any, ...]
+    dynamic: Mapping[str, Any]
+    functions: Mapping[str, Callable[..., Any]]
+    in_block: bool
+    job_group: str
+
+    @property
+    def snapshot(self) -> Lsn | None:
+        """The LSN under which the session must read, None for the newest."""
+        ...
+
+    def begin_statement(self) -> Transaction:
+        """The open transaction, or a new one that the server ends after the statement."""
+        ...
+
+    def prevent_in_block(self, command: str) -> None:
+        """25001 when inside a transaction block."""
+        ...
+
+    def check_cancel(self) -> None:
+        """57014 when the client asked to cancel."""
+        ...
+
+    def cancelling(self, stop: Callable[[], None]) -> AbstractContextManager[None]:
+        """While inside, a cancel request calls `stop`."""
+        ...
+
+    def after_commit(self, action: Callable[[], None]) -> None:
+        """Runs `action` once the transaction has committed."""
+        ...
+
+    def after_rollback(self, action: Callable[[], None]) -> None:
+        """Runs `action` if the transaction rolls back."""
+        ...

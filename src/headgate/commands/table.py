@@ -1,0 +1,187 @@
+"""CREATE TABLE and DROP TABLE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import definition
+from headgate.catalog import relation as relations
+from headgate.catalog.definition import Definition
+from headgate.catalog.physical import Cursor, one, rows
+from headgate.catalog.relation import Relation
+from headgate.commands import lookup, privilege, sequence, subscription_state, table_definition
+from headgate.commands.result import CommandResult
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.sql import names
+from headgate.sql.parser import position, unwrap
+from headgate.storage.transaction import Transaction
+
+IDENTIFIER_BYTES = 63
+
+
+def oids(transaction: Transaction) -> Callable[[], int]:
+    """The catalog's counter of oids."""
+    counter: Callable[[], int] = transaction.engine.catalog.next_oid
+    return counter
+
+
+def create(node: Any, session: Session) -> CommandResult:
+    """CREATE TABLE."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    _refuse_unsupported(node)
+    target = node.relation
+    namespace, schema = lookup.creation_schema(cursor, context, target.schemaname)
+    privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
+    if schema == "pg_catalog":
+        raise PostgresError("42501", f'permission denied to create "pg_catalog.{target.relname}"', detail="System catalog modifications are currently disallowed.")
+    if relations.find_oid(cursor, context.database, schema, target.relname) is not None and node.if_not_exists:
+        session.notices.notice(f'relation "{target.relname}" already exists, skipping', sqlstate="42P07")
+        return CommandResult("CREATE TABLE")
+    elements = table_definition.read(node.table_elts, target.relname, cursor, context.database)
+    if relations.find_oid(cursor, context.database, schema, target.relname) is not None:
+        raise PostgresError("42P07", f'relation "{target.relname}" already exists')
+    owner = privilege.role_oid(cursor, context.user)
+    next_oid = oids(transaction)
+    made: dict[str, int] = {}
+    columns = list(elements.columns)
+    for need in elements.sequences:
+        name = sequence.owned_name(cursor, context.database, namespace, target.relname, need.column)
+        made[need.column] = sequence.create(cursor, next_oid, context.database, namespace, name, owner, need.type_oid, need.options)
+        if not need.identity:
+            columns = [replace(each, default=nextval(schema, name, context.search_path)) if each.name == need.column else each for each in columns]
+    relation = definition.create(
+        cursor,
+        next_oid,
+        context.database,
+        Definition(
+            namespace, target.relname, columns, owner, persistence=target.relpersistence or "p", keys=elements.keys, checks=elements.checks
+        ),
+    )
+    for need in elements.sequences:
+        column = relation.column(need.column)
+        assert column is not None
+        sequence.own(cursor, context.database, made[need.column], relation.oid, column.attnum, identity=bool(need.identity))
+    transaction.create_table(relation)
+    transaction.catalog_changed()
+    return CommandResult("CREATE TABLE")
+
+
+def nextval(schema: str, name: str, search_path: list[str]) -> str:
+    """The default of a serial column as pg_get_expr prints it."""
+    shown = names.quote_ident(name) if schema in search_path else names.qualified(schema, name)
+    return f"nextval({names.quote_literal(shown)}::regclass)"
+
+
+def _refuse_unsupported(node: Any) -> None:
+    if node.HasField("partspec") or node.HasField("partbound"):
+        raise not_supported("partitioned tables are not supported")
+    if node.inh_relations:
+        raise not_supported("table inheritance is not supported", position=position(unwrap(node.inh_relations[0]).location))
+    if node.HasField("of_typename"):
+        raise not_supported("typed tables are not supported")
+    if node.relation.relpersistence == "t":
+        raise not_supported("temporary tables are not supported")
+    if node.access_method not in ("", "heap"):
+        raise PostgresError("42704", f'access method "{node.access_method}" does not exist')
+    if node.tablespacename not in ("", "pg_default"):
+        raise PostgresError("42704", f'tablespace "{node.tablespacename}" does not exist')
+
+
+def drop(node: Any, session: Session) -> CommandResult:
+    """DROP TABLE [IF EXISTS] a, b [CASCADE]."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    found: list[Relation] = []
+    for item in node.objects:
+        schema, name = names.split_name(unwrap(item).items, context.database_name)
+        relation = _dropped(schema, name, node.missing_ok, cursor, session)
+        if relation is not None and all(relation.oid != other.oid for other in found):
+            found.append(relation)
+    for relation in found:
+        privilege.check_owner(cursor, context.user, relation.owner, "table", relation.name)
+        subscription_state.refuse_unfinished_sync(cursor, relation)
+    drop_all(transaction, found)
+    return CommandResult("DROP TABLE")
+
+
+def drop_all(transaction: Transaction, found: list[Relation]) -> None:
+    """Drops tables with their partitions, rows and catalog entries."""
+    for relation in found:
+        cursor = transaction.cursor
+        for oid in reversed(relations.descendants(cursor, relation.database, relation.oid)):
+            leaf = relations.find(cursor, relation.database, oid)
+            if leaf is not None:
+                _drop_one(transaction, leaf)
+        _drop_one(transaction, relation)
+    if found:
+        transaction.catalog_changed()
+
+
+def _drop_one(transaction: Transaction, relation: Relation) -> None:
+    definition.drop(transaction.cursor, relation.database, relation.oid)
+    if relation.kind == "r":
+        transaction.drop_table(relation)
+
+
+def _dropped(schema: str | None, name: str, missing_ok: bool, cursor: Cursor, session: Session) -> Relation | None:
+    context = session.context
+    relation = relations.lookup(cursor, context.database, schema, name, lookup.search_path(cursor, context))
+    if relation is None:
+        if schema is not None and not one(cursor, "SELECT 1 FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [schema, context.database]):
+            if not missing_ok:
+                raise PostgresError("3F000", f'schema "{schema}" does not exist')
+            session.notices.notice(f'schema "{schema}" does not exist, skipping')
+            return None
+        if not missing_ok:
+            raise PostgresError("42P01", f'table "{name}" does not exist')
+        session.notices.notice(f'table "{name}" does not exist, skipping')
+        return None
+    if relation.kind not in "rp":
+        raise PostgresError("42809", f'"{name}" is not a table', hint=_HINTS.get(relation.kind))
+    return relation
+
+
+_HINTS = {
+    "v": "Use DROP VIEW to remove a view.",
+    "S": "Use DROP SEQUENCE to remove a sequence.",
+    "i": "Use DROP INDEX to remove an index.",
+}
+
+
+def truncate(node: Any, session: Session) -> CommandResult:
+    """TRUNCATE a, b [RESTART IDENTITY] [CASCADE]."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    found: dict[int, Relation] = {}
+    for item in node.relations:
+        target = unwrap(item)
+        relation = lookup.table(cursor, context, target)
+        privilege.check_table(cursor, context.user, context.database, relation.oid, relation.name, "TRUNCATE")
+        if relation.kind == "p" and not target.inh:
+            raise PostgresError(
+                "42809",
+                "cannot truncate only a partitioned table",
+                hint="Do not specify the ONLY keyword, or use TRUNCATE ONLY on the partitions directly.",
+            )
+        found.setdefault(relation.oid, relation)
+        for oid in relations.descendants(cursor, context.database, relation.oid):
+            found.setdefault(oid, relations.get(cursor, context.database, oid))
+    leaves = [relation for relation in found.values() if relation.kind == "r"]
+    cascade = node.behavior == pb.DROP_CASCADE
+    transaction.truncate(leaves, restart_identity=node.restart_seqs, cascade=cascade)
+    if node.restart_seqs:
+        for relation in leaves:
+            owned = rows(
+                cursor,
+                "SELECT d.objid FROM hg.pg_depend d JOIN hg.pg_sequence s ON s.seqrelid = d.objid AND s.dbid = d.dbid WHERE d.dbid = ? AND d.refobjid = ?",
+                [context.database, relation.oid],
+            )
+            for (oid,) in owned:
+                sequence.restart(cursor, context.database, oid)
+    return CommandResult("TRUNCATE TABLE")
