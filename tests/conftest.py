@@ -1,0 +1,261 @@
+"""The servers that tests run on: a real PostgreSQL 15, a Spark session, headgate nodes. All are real, and all end with the tests.
+
+Fixtures: `postgres` (one cluster for the whole run), `spark` (one session), `node` (one node, started by the command line),
+`own_node` (makes nodes for a single test), `cluster` (makes PostgreSQL clusters for a single test).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PG_BIN = Path(os.environ.get("PG_BIN", "/usr/lib/postgresql/15/bin"))
+HEADGATE = [sys.executable, "-m", "headgate.cli.main"]
+
+settings.register_profile("headgate", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.register_profile("long", parent=settings.get_profile("headgate"), max_examples=2000, derandomize=False)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "headgate"))
+
+
+def pytest_report_header() -> list[str]:
+    """The versions of what the tests run on."""
+    psql = subprocess.run([PG_BIN / "psql", "--version"], capture_output=True, text=True)
+    return [f"servers: {psql.stdout.strip()}"]
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class SqlError(Exception):
+    """psql failed; the text is what it wrote to stderr."""
+
+
+class Server:
+    """A running server, PostgreSQL or node, in a folder of its own."""
+
+    def __init__(self, folder: Path, **conf: str) -> None:
+        self.folder = folder
+        self.conf = conf
+        self.port = free_port()
+        self.data = folder / "data"
+        self.logfile = folder / "server.log"
+        self._databases = itertools.count(1)
+
+    def start(self) -> None:
+        """Starts the server and waits until it accepts connections."""
+        raise NotImplementedError
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stops the server."""
+        raise NotImplementedError
+
+    def restart(self, mode: str = "fast") -> None:
+        """Stops and starts."""
+        self.stop(mode)
+        self.start()
+
+    def kill(self) -> None:
+        """Ends the server's process with SIGKILL, as a crash would."""
+        pid = self.pid
+        os.kill(pid, signal.SIGKILL)
+        while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+            pass
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server."""
+        raise NotImplementedError
+
+    def log(self) -> str:
+        """The server's log."""
+        return self.logfile.read_text(errors="replace") if self.logfile.exists() else ""
+
+    def conninfo(self, database: str = "postgres", user: str = "postgres", **more: str) -> str:
+        """A connection string."""
+        words = {"host": "127.0.0.1", "port": str(self.port), "dbname": database, "user": user, **more}
+        return " ".join(f"{name}={value}" for name, value in words.items())
+
+    def psql(self, database: str, sql: str, *flags: str, user: str = "postgres", timeout: float = 120) -> str:
+        """What psql prints for the script (``-At`` unless other flags are given); SqlError when it fails."""
+        words = [PG_BIN / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", *(flags or ("-At",)), "-d", self.conninfo(database, user), "-f", "-"]
+        done = subprocess.run(words, input=sql, capture_output=True, text=True, timeout=timeout, env={**os.environ, "PGCLIENTENCODING": "UTF8"})
+        if done.returncode:
+            raise SqlError(done.stderr)
+        return done.stdout.rstrip("\n")
+
+    def new_database(self) -> str:
+        """Makes an empty database and gives its name."""
+        name = f"test_{next(self._databases)}"
+        self.psql("postgres", f"CREATE DATABASE {name}")
+        return name
+
+
+class PostgresServer(Server):
+    """A real PostgreSQL 15; run by the user postgres when the tests are run by root, because it refuses root."""
+
+    defaults = {
+        "wal_level": "logical",
+        "max_replication_slots": "60",
+        "max_wal_senders": "60",
+        "max_logical_replication_workers": "20",
+        "max_sync_workers_per_subscription": "4",
+        "max_worker_processes": "60",
+        "max_connections": "200",
+        "max_prepared_transactions": "10",
+        "wal_retrieve_retry_interval": "200ms",
+        "fsync": "off",
+        "timezone": "'UTC'",
+        "log_timezone": "'UTC'",
+        "listen_addresses": "'127.0.0.1'",
+    }
+
+    def _run(self, program: str, *words: str) -> None:
+        owner = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+        subprocess.run([*owner, PG_BIN / program, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/")
+
+    def create(self) -> None:
+        """Makes the cluster."""
+        if os.geteuid() == 0:
+            shutil.chown(self.folder, "postgres", "postgres")
+        self._run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
+        lines = {**self.defaults, "port": str(self.port), "unix_socket_directories": f"'{self.folder}'", **self.conf}
+        with (self.data / "postgresql.conf").open("a") as conf:
+            conf.writelines(f"{name} = {value}\n" for name, value in lines.items())
+
+    def start(self) -> None:
+        self._run("pg_ctl", "-D", str(self.data), "-l", str(self.logfile), "-w", "start")
+
+    def stop(self, mode: str = "fast") -> None:
+        self._run("pg_ctl", "-D", str(self.data), "-m", mode, "-w", "stop")
+
+    @property
+    def pid(self) -> int:
+        return int((self.data / "postmaster.pid").read_text().split("\n", 1)[0])
+
+
+class NodeServer(Server):
+    """A headgate node, driven by its own command line."""
+
+    defaults = {
+        "max_replication_slots": "60",
+        "max_wal_senders": "60",
+        "max_logical_replication_workers": "20",
+        "max_sync_workers_per_subscription": "4",
+        "wal_retrieve_retry_interval": "200ms",
+        "timezone": "'UTC'",
+        "listen_addresses": "'127.0.0.1'",
+    }
+
+    def headgate(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Runs a command on the node's data directory; AssertionError with its output when it fails."""
+        done = subprocess.run([*HEADGATE, words[0], "-D", str(self.data), *words[1:]], capture_output=True, text=True, timeout=180)
+        assert done.returncode == 0, f"headgate {' '.join(words)}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+        return done
+
+    def create(self) -> None:
+        """Makes the data directory."""
+        self.headgate("initdb", "-U", "postgres", "-A", "trust")
+        with (self.data / "headgate.conf").open("a") as conf:
+            conf.writelines(f"{name} = {value}\n" for name, value in {**self.defaults, "port": str(self.port), **self.conf}.items())
+
+    def start(self) -> None:
+        self.headgate("start", "-l", str(self.logfile))
+
+    def stop(self, mode: str = "fast") -> None:
+        self.headgate("stop", "-m", mode)
+
+    @property
+    def pid(self) -> int:
+        return int((self.data / "headgate.pid").read_text().split("\n", 1)[0])
+
+
+class _Farm:
+    """Makes servers and ends all that it made."""
+
+    def __init__(self) -> None:
+        self.servers: list[Server] = []
+
+    def make(self, kind: type[PostgresServer] | type[NodeServer], *, start: bool = True, **conf: str) -> Server:
+        # not below pytest's own folders: those are closed to the user postgres
+        server = kind(Path(tempfile.mkdtemp(prefix="headgate-test-")), **conf)
+        self.servers.append(server)
+        server.create()
+        if start:
+            server.start()
+        return server
+
+    def end(self) -> None:
+        for server in reversed(self.servers):
+            pid_file = server.data / ("postmaster.pid" if isinstance(server, PostgresServer) else "headgate.pid")
+            try:
+                if pid_file.exists():
+                    server.stop("immediate")
+            finally:
+                shutil.rmtree(server.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def _session_farm() -> Iterator[_Farm]:
+    farm = _Farm()
+    yield farm
+    farm.end()
+
+
+@pytest.fixture
+def _farm() -> Iterator[_Farm]:
+    farm = _Farm()
+    yield farm
+    farm.end()
+
+
+@pytest.fixture(scope="session")
+def postgres(_session_farm: _Farm) -> Server:
+    """A real PostgreSQL 15 for the whole run; take a `new_database()` of it."""
+    return _session_farm.make(PostgresServer)
+
+
+@pytest.fixture(scope="session")
+def node(_session_farm: _Farm) -> Server:
+    """A node for the whole run; take a `new_database()` of it."""
+    return _session_farm.make(NodeServer)
+
+
+@pytest.fixture
+def own_node(_farm: _Farm) -> Callable[..., Server]:
+    """Makes a node for one test: ``own_node(port="5440")``; ``start=False`` leaves it stopped."""
+    return lambda *, start=True, **conf: _farm.make(NodeServer, start=start, **conf)
+
+
+@pytest.fixture
+def cluster(_farm: _Farm) -> Callable[..., Server]:
+    """Makes a PostgreSQL cluster for one test."""
+    return lambda *, start=True, **conf: _farm.make(PostgresServer, start=start, **conf)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The run's one Spark session, made as a node makes it."""
+    from headgate.storage import spark as storage
+
+    session = storage.start(None, scratch=tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
