@@ -133,7 +133,8 @@ def _column(values: pa.Array, unchanged: Mask | None) -> _Column:
 
 
 def _sent(kind: Bytes) -> Mask:
-    return np.logical_or(kind == ord("t"), kind == ord("b"))
+    sent: Mask = (kind == ord("t")) | (kind == ord("b"))
+    return sent
 
 
 def _total(columns: Sequence[_Column], rows: int) -> Numbers:

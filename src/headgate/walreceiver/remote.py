@@ -1,0 +1,188 @@
+"""What a subscriber asks a publisher: publications, tables, columns, filters. The queries are those that PostgreSQL 15 sends.
+
+(postgresql-behaviour.md §5.5.) Used by CREATE and ALTER SUBSCRIPTION (`missing_publications`, `published_tables`) and by the table
+sync (`fetch_relation`, `copy_command`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headgate.errors import PostgresError
+from headgate.sql.names import qualified, quote_ident
+from headgate.walreceiver.connection import Connection, Row, literal
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """A table that the publications of a subscription contain; `columns` None if the publisher does not know column lists."""
+
+    schema: str
+    name: str
+    columns: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class RemoteColumn:
+    """A published column; `key`: part of the replica identity."""
+
+    attnum: int
+    name: str
+    type_oid: int
+    key: bool
+
+
+@dataclass(frozen=True)
+class RemoteRelation:
+    """A table as the publisher describes it for the initial copy. `filters` is empty if some publication has none."""
+
+    oid: int
+    schema: str
+    name: str
+    replica_identity: str
+    kind: str
+    columns: tuple[RemoteColumn, ...]
+    filters: tuple[str, ...] = ()
+
+
+def missing_publications(connection: Connection, publications: Sequence[str]) -> list[str]:
+    """Those of the given names that the publisher does not have, in their order."""
+    listed = _list(publications)
+    try:
+        found = connection.query(f"SELECT t.pubname FROM\n pg_catalog.pg_publication t WHERE\n t.pubname IN ({listed})")
+    except PostgresError as error:
+        raise PostgresError("XX000", f"could not receive list of publications from the publisher: {error.message}") from error
+    there = {row[0] for row in found}
+    return [name for name in publications if name not in there]
+
+
+def missing_text(names: Sequence[str]) -> str:
+    """The warning about publications that do not exist (42704)."""
+    shown = ", ".join(f'"{name}"' for name in names)
+    return (
+        f"publication {shown} does not exist on the publisher" if len(names) == 1 else f"publications {shown} do not exist on the publisher"
+    )
+
+
+def published_tables(connection: Connection, publications: Sequence[str]) -> list[PublishedTable]:
+    """The tables of the publications; 0A000 where two publications give a table different column lists."""
+    lists = connection.server_version >= 150000
+    columns = "\n, t.attnames" if lists else ""
+    sql = (
+        f"SELECT DISTINCT t.schemaname, t.tablename {columns}\nFROM pg_catalog.pg_publication_tables t\n"
+        f" WHERE t.pubname IN ({_list(publications)})"
+    )
+    try:
+        rows = connection.query(sql)
+    except PostgresError as error:
+        raise PostgresError("08006", f"could not receive list of replicated tables from the publisher: {error.message}") from error
+    found: dict[tuple[str, str], PublishedTable] = {}
+    for row in rows:
+        schema, name = str(row[0]), str(row[1])
+        if (schema, name) in found:
+            text = f'cannot use different column lists for table "{schema}.{name}" in different publications'
+            raise PostgresError("0A000", text)
+        attnames = row[2] if lists else None
+        found[schema, name] = PublishedTable(schema, name, None if attnames is None else array_elements(attnames))
+    return list(found.values())
+
+
+def fetch_relation(connection: Connection, schema: str, name: str, publications: Sequence[str]) -> RemoteRelation:
+    """A table with its published columns and its filters, inside the transaction of the copy."""
+    shown = f"{schema}.{name}"
+    about = f'could not fetch table info for table "{shown}" from publisher'
+    found = _ask(
+        connection,
+        "SELECT c.oid, c.relreplident, c.relkind  FROM pg_catalog.pg_class c  INNER JOIN pg_catalog.pg_namespace n"
+        f"        ON (c.relnamespace = n.oid) WHERE n.nspname = {literal(schema)}   AND c.relname = {literal(name)}",
+        about,
+    )
+    if not found:
+        raise PostgresError("42704", f'table "{shown}" not found on publisher')
+    oid, identity, kind = int(found[0][0] or 0), str(found[0][1]), str(found[0][2])
+    included = _column_list(connection, shown, oid, publications)
+    rows = _ask(
+        connection,
+        "SELECT a.attnum,       a.attname,       a.atttypid,       a.attnum = ANY(i.indkey)  FROM pg_catalog.pg_attribute a"
+        f"  LEFT JOIN pg_catalog.pg_index i       ON (i.indexrelid = pg_get_replica_identity_index({oid}))"
+        " WHERE a.attnum > 0::pg_catalog.int2   AND NOT a.attisdropped "
+        f"{'AND a.attgenerated = ' + repr('') if connection.server_version >= 120000 else ''}"
+        f"   AND a.attrelid = {oid} ORDER BY a.attnum",
+        about,
+    )
+    columns = tuple(RemoteColumn(int(row[0] or 0), str(row[1]), int(row[2] or 0), row[3] == "t") for row in rows)
+    kept = tuple(column for column in columns if included is None or column.attnum in included)
+    return RemoteRelation(oid, schema, name, identity, kind, kept, _filters(connection, shown, oid, publications))
+
+
+def _column_list(connection: Connection, shown: str, oid: int, publications: Sequence[str]) -> frozenset[int] | None:
+    if connection.server_version < 150000:
+        return None
+    rows = _ask(
+        connection,
+        "SELECT DISTINCT  (CASE WHEN (array_length(gpt.attrs, 1) = c.relnatts)   THEN NULL ELSE gpt.attrs END)"
+        "  FROM pg_publication p,  LATERAL pg_get_publication_tables(p.pubname) gpt,  pg_class c"
+        f" WHERE gpt.relid = {oid} AND c.oid = gpt.relid   AND p.pubname IN ( {_list(publications)} )",
+        f'could not fetch column list info for table "{shown}" from publisher',
+    )
+    if len(rows) > 1:
+        raise PostgresError("0A000", f'cannot use different column lists for table "{shown}" in different publications')
+    if not rows or rows[0][0] is None:
+        return None
+    return frozenset(int(number) for number in re.findall(r"\d+", rows[0][0]))
+
+
+def _filters(connection: Connection, shown: str, oid: int, publications: Sequence[str]) -> tuple[str, ...]:
+    if connection.server_version < 150000:
+        return ()
+    rows = _ask(
+        connection,
+        "SELECT DISTINCT pg_get_expr(gpt.qual, gpt.relid)  FROM pg_publication p,  LATERAL pg_get_publication_tables(p.pubname) gpt"
+        f" WHERE gpt.relid = {oid}   AND p.pubname IN ( {_list(publications)} )",
+        f'could not fetch table WHERE clause info for table "{shown}" from publisher',
+    )
+    found = [row[0] for row in rows]
+    return () if None in found else tuple(str(text) for text in found)
+
+
+def copy_command(relation: RemoteRelation, *, where: str | None = None, binary: bool = False) -> str:
+    """The COPY … TO STDOUT of a table: the plain form where PostgreSQL uses it, else a query with the filters ORed.
+
+    `where` is one more condition (a range of the table), `binary` asks for COPY's binary format.
+    """
+    columns = ", ".join(quote_ident(column.name) for column in relation.columns)
+    name = qualified(relation.schema, relation.name)
+    tail = " WITH (FORMAT binary)" if binary else ""
+    if relation.kind == "r" and not relation.filters and where is None:
+        listed = f" ({columns})" if relation.columns else ""
+        return f"COPY {name}{listed} TO STDOUT{tail}"
+    only = "ONLY " if relation.kind == "r" else ""
+    conditions = [" OR ".join(relation.filters)] if relation.filters else []
+    conditions += [where] if where is not None else []
+    shown = conditions[0] if len(conditions) == 1 else " AND ".join(f"({each})" for each in conditions)
+    return f"COPY (SELECT {columns} FROM {only}{name}{' WHERE ' + shown if conditions else ''}) TO STDOUT{tail}"
+
+
+def array_elements(text: str) -> tuple[str, ...]:
+    """The elements of the text form of a one-dimensional array of names.
+
+    >>> array_elements('{a,"b c"}')
+    ('a', 'b c')
+    """
+    if not (text.startswith("{") and text.endswith("}")):
+        raise PostgresError("08P01", f'malformed array literal: "{text}"')
+    found = re.findall(r'"((?:[^"\\]|\\.)*)"|([^,"{}]+)', text[1:-1])
+    return tuple(bare or re.sub(r"\\(.)", r"\1", quoted) for quoted, bare in found)
+
+
+def _ask(connection: Connection, sql: str, about: str) -> list[Row]:
+    try:
+        return connection.query(sql)
+    except PostgresError as error:
+        raise PostgresError("08006", f"{about}: {error.message}") from error
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(literal(name) for name in names)
