@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from headgate.errors import PostgresError
 from headgate.pgoutput import decode, encode
 from headgate.pgoutput import message as m
+from headgate.pgoutput.outline import frames_of
 from headgate.pgoutput.read import read
 from headgate.pgoutput.write import copy_data, write, write_frame
 
@@ -39,7 +40,7 @@ def frame(message: m.Message, lsn: int = 0) -> bytes:
 
 
 def run(messages: list[m.Message]) -> decode.Decoded:
-    return decode.decode(*decode.frames_of([frame(each, lsn) for lsn, each in enumerate(messages)]))
+    return decode.decode(*frames_of([frame(each, lsn) for lsn, each in enumerate(messages)]))
 
 
 def value(column: decode.Column, row: int) -> m.Value:
@@ -78,9 +79,11 @@ def test_bulk_decoding_gives_the_changes_that_were_written_with_their_transactio
             messages.append(each)
         messages.append(m.Commit(1000 + number, 2000 + number, 5))
     found = run(messages)
-    assert [(t.xid, t.commit_lsn, t.end_lsn, t.complete) for t in found.transactions] == [
-        (700 + n, 1000 + n, 2000 + n, True) for n in range(len(transactions))
-    ]
+    count = len(transactions)
+    assert found.transactions.xid.tolist() == [700 + n for n in range(count)]
+    assert found.transactions.commit_lsn.tolist() == [1000 + n for n in range(count)]
+    assert found.transactions.end_lsn.tolist() == [2000 + n for n in range(count)]
+    assert [messages[n] for n in found.transactions.commit] == [m.Commit(1000 + n, 2000 + n, 5) for n in range(count)]
     got = [(int(c.txn[row]), int(c.seq[row]), message_of(c, row)) for c in found.changes for row in range(len(c))]
     assert sorted(got, key=lambda g: g[1]) == expected
 
@@ -117,7 +120,7 @@ def test_frames_of_several_relations_are_put_into_the_order_of_the_log() -> None
 
 def sqlstate_of(frames: list[bytes]) -> str | None:
     try:
-        for each in decode.decode(*decode.frames_of(frames)).changes:
+        for each in decode.decode(*frames_of(frames)).changes:
             each.table().validate(full=True)
     except PostgresError as error:
         return error.sqlstate
@@ -150,13 +153,13 @@ def test_a_relation_described_anew_starts_another_group() -> None:
 
 def test_a_run_may_begin_and_end_inside_a_transaction() -> None:
     one = m.Value(m.ValueKind.TEXT, b"1")
-    frames = decode.frames_of(
+    frames = frames_of(
         [frame(m.Insert(17, (one,) * 3)), frame(m.Commit(1, 2, 1)), frame(m.Begin(3, 1, 2)), frame(m.Insert(17, (one,) * 3))]
     )
     found = decode.decode(*frames, relations={17: RELATION}, first_seq=100)
     assert found.changes[0].txn.tolist() == [-1, 0]
     assert found.changes[0].seq.tolist() == [100, 103]
-    assert not found.transactions[0].complete
+    assert found.transactions.commit.tolist() == [-1]
 
 
 def test_an_unknown_relation_is_an_error() -> None:

@@ -10,7 +10,7 @@ Truncated or malformed bytes raise PostgresError 08P01, bytes that are not UTF-8
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,29 +19,13 @@ import pyarrow as pa
 
 from headgate.errors import PostgresError
 from headgate.pgoutput import message as m
-from headgate.pgoutput.read import read, violation
+from headgate.pgoutput.outline import XLOG_HEADER, Outline, Transactions, int64, scan, uint32
+from headgate.pgoutput.read import violation
 from headgate.types import buffers
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-
-XLOG_HEADER = 25
-"""Bytes of XLogData before the message: w, start, end, send time."""
-
-
-@dataclass
-class Transaction:
-    """One transaction of the run. `frames` is the range [first, last) of its frames; `complete` if its Commit was seen."""
-
-    xid: int
-    commit_lsn: int
-    commit_time: int
-    first: int
-    last: int
-    end_lsn: int = 0
-    origin: m.Origin | None = None
-    complete: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,19 +94,14 @@ class Truncation:
 class Decoded:
     """What a run of frames holds."""
 
-    transactions: list[Transaction] = field(default_factory=list)
-    relations: dict[int, m.Relation] = field(default_factory=dict)
+    transactions: Transactions
+    relations: dict[int, m.Relation]
     """The newest description of every relation, those known before included."""
     types: dict[int, m.Type] = field(default_factory=dict)
-    described: list[tuple[int, m.Relation]] = field(default_factory=list)
-    """(seq, relation) of each Relation message."""
+    origins: dict[int, m.Origin] = field(default_factory=dict)
+    """By index of the transaction."""
     changes: list[Changes] = field(default_factory=list)
     truncations: list[Truncation] = field(default_factory=list)
-
-
-def starts_of(lengths: npt.NDArray[np.uint32], base: int = 0) -> Numbers:
-    """Where frames laid end to end start."""
-    return buffers.offsets_of(lengths.astype(np.int64))[:-1] + base
 
 
 def decode(
@@ -132,6 +111,7 @@ def decode(
     *,
     relations: Mapping[int, m.Relation] | None = None,
     first_seq: int = 0,
+    only: int | None = None,
 ) -> Decoded:
     """Decodes the XLogData frames ``data[starts[i]:starts[i] + lengths[i]]`` (each begins with ``w``).
 
@@ -141,85 +121,46 @@ def decode(
         lengths: of each frame.
         relations: Relation messages seen earlier on the connection, by OID.
         first_seq: the seq of the first frame.
+        only: decode the changes of this relation alone.
     """
-    result = Decoded(relations=dict(relations or {}))
-    ends = starts + lengths
-    if len(starts) == 0:
-        return result
-    if (lengths <= XLOG_HEADER).any() or starts.min() < 0 or int(ends.max()) > len(data):
-        raise violation("insufficient data left in message")
-    if (data[starts] != ord("w")).any():
-        raise violation("invalid standby message type in a run of XLogData")
-    bodies = starts + XLOG_HEADER
-    tags = data[bodies]
-    is_change = (tags == ord("I")) | (tags == ord("U")) | (tags == ord("D"))
-    run = _Run(data, bodies, ends, _int64(data, starts + 1, ends), result, first_seq)
-    for frame in np.flatnonzero(~is_change).tolist():
-        run.single(frame)
-    run.close(len(starts))
-    run.changes(tags, np.flatnonzero(is_change))
+    outline = scan(data, starts, lengths, first_seq)
+    result = Decoded(outline.transactions(), dict(relations or {}))
+    run = _Run(data, starts, starts + lengths, outline, result, first_seq)
+    for seq, lsn, found in outline.others:
+        run.single(seq, lsn, found)
+    run.changes(outline.changes, only)
     return result
 
 
 class _Run:
     """The state of one call of `decode`."""
 
-    def __init__(self, data: Bytes, bodies: Numbers, ends: Numbers, lsn: Numbers, result: Decoded, first_seq: int) -> None:
-        self.data, self.bodies, self.ends, self.lsn = data, bodies, ends, lsn
-        self.result, self.first_seq = result, first_seq
-        self.began = [0]
-        """Frames at which another transaction begins, the fragment before the first Begin included."""
-        self.versions: dict[int, list[tuple[int, m.Relation]]] = {oid: [(0, r)] for oid, r in result.relations.items()}
+    def __init__(self, data: Bytes, starts: Numbers, ends: Numbers, outline: Outline, result: Decoded, first_seq: int) -> None:
+        self.data, self.starts, self.ends = data, starts, ends
+        self.begins, self.result, self.first_seq = outline.begins, result, first_seq
+        self.versions: dict[int, list[tuple[int, m.Relation]]] = {oid: [(first_seq, r)] for oid, r in result.relations.items()}
 
-    def single(self, frame: int) -> None:
-        """Reads a message that is not a change."""
-        body = self.data[self.bodies[frame] : self.ends[frame]].tobytes()
-        match read(body):
-            case m.Begin(final_lsn, commit_time, xid):
-                self.close(frame)
-                self.began.append(frame)
-                self.result.transactions.append(Transaction(xid, final_lsn, commit_time, frame, frame))
-            case m.Commit(commit_lsn, end_lsn, commit_time):
-                self._commit(frame, commit_lsn, end_lsn, commit_time)
-            case m.Origin() as origin:
-                if self.result.transactions:
-                    self.result.transactions[-1].origin = origin
-            case m.Relation() as relation:
-                self._describe(frame, relation)
-            case m.Type() as found:
+    def transaction(self, seq: int) -> int:
+        """Index of the transaction in which a frame lies, -1 before the first Begin."""
+        return int(np.searchsorted(self.begins, seq, side="right")) - 1
+
+    def single(self, seq: int, lsn: int, found: m.Message) -> None:
+        """Takes note of a message that is not a change."""
+        match found:
+            case m.Origin():
+                self.result.origins[self.transaction(seq)] = found
+            case m.Relation():
+                self.result.relations[found.relation] = found
+                known = self.versions.setdefault(found.relation, [])
+                if not known or known[-1][1] != found:
+                    known.append((seq, found))
+            case m.Type():
                 self.result.types[found.oid] = found
-            case m.Truncate() as truncate:
-                self._truncate(frame, truncate)
-            case m.LogicalMessage():
+            case m.Truncate():
+                truncated = tuple(self.relation(oid) for oid in found.relations)
+                self.result.truncations.append(Truncation(self.transaction(seq), lsn, seq, found, truncated))
+            case _:
                 pass
-            case other:
-                raise PostgresError("08P01", f"unexpected message {type(other).__name__} in a run of whole transactions")
-
-    def close(self, frame: int) -> None:
-        """Ends the range of the last transaction before `frame`, if its Commit did not."""
-        if self.result.transactions and not self.result.transactions[-1].complete:
-            self.result.transactions[-1].last = frame
-
-    def _commit(self, frame: int, commit_lsn: int, end_lsn: int, commit_time: int) -> None:
-        if not self.result.transactions:
-            return  # of the fragment at the run's beginning
-        last = self.result.transactions[-1]
-        if last.commit_lsn != commit_lsn:
-            text = f"incorrect commit LSN {_lsn_text(commit_lsn)} in commit message (expected {_lsn_text(last.commit_lsn)})"
-            raise violation(text)
-        last.end_lsn, last.commit_time, last.last, last.complete = end_lsn, commit_time, frame + 1, True
-
-    def _describe(self, frame: int, relation: m.Relation) -> None:
-        self.result.described.append((self.first_seq + frame, relation))
-        self.result.relations[relation.relation] = relation
-        known = self.versions.setdefault(relation.relation, [])
-        if not known or known[-1][1] != relation:
-            known.append((frame, relation))
-
-    def _truncate(self, frame: int, message: m.Truncate) -> None:
-        found = tuple(self.relation(oid) for oid in message.relations)
-        txn = len(self.result.transactions) - 1
-        self.result.truncations.append(Truncation(txn, int(self.lsn[frame]), self.first_seq + frame, message, found))
 
     def relation(self, oid: int) -> m.Relation:
         """The newest description of a relation."""
@@ -228,31 +169,31 @@ class _Run:
         except KeyError:
             raise violation(f"no relation map entry for remote relation ID {oid}") from None
 
-    def changes(self, tags: Bytes, frames: Numbers) -> None:
+    def changes(self, frames: Numbers, only: int | None) -> None:
         """Decodes the frames with I, U and D."""
         if not len(frames):
             return
-        places = self.bodies[frames]
-        if (self.ends[frames] - places < 8).any():
+        places = self.starts[frames] + XLOG_HEADER
+        if (self.ends[frames] - places < 6).any():
             raise violation("insufficient data left in message")
-        oids = _uint32(self.data, places + 1)
-        for oid in np.unique(oids).tolist():
-            versions = self.versions.get(oid)
-            if versions is None:
-                self.relation(oid)
-                continue
+        oids = uint32(self.data, places + 1)
+        for oid in np.unique(oids).tolist() if only is None else [only]:
             of_relation = frames[oids == oid]
-            firsts = np.array([first for first, _ in versions])
-            if versions[0][0] > of_relation[0]:
+            if not len(of_relation):
+                continue
+            versions = self.versions.get(oid)
+            if versions is None or versions[0][0] > of_relation[0] + self.first_seq:
                 raise violation(f"no relation map entry for remote relation ID {oid}")
-            which = np.searchsorted(firsts, of_relation, side="right") - 1
+            firsts = np.array([first for first, _ in versions])
+            which = np.searchsorted(firsts, of_relation + self.first_seq, side="right") - 1
             for version, (_, relation) in enumerate(versions):
                 chosen = of_relation[which == version]
                 if len(chosen):
-                    self.result.changes.append(self._relation_changes(relation, tags, chosen))
+                    self.result.changes.append(self._relation_changes(relation, chosen))
 
-    def _relation_changes(self, relation: m.Relation, tags: Bytes, frames: Numbers) -> Changes:
-        places, ends, op = self.bodies[frames], self.ends[frames], tags[frames]
+    def _relation_changes(self, relation: m.Relation, frames: Numbers) -> Changes:
+        places, ends = self.starts[frames] + XLOG_HEADER, self.ends[frames]
+        op = self.data[places]
         first_tag = self.data[places + 5]
         _check_tags(op, first_tag)
         cursor = places + 6
@@ -278,8 +219,8 @@ class _Run:
             raise violation("invalid message format")
         return Changes(
             relation,
-            np.searchsorted(np.array(self.began), frames, side="right") - 2,
-            self.lsn[frames],
+            np.searchsorted(self.begins, frames + self.first_seq, side="right") - 1,
+            int64(self.data, self.starts[frames] + 1),
             self.first_seq + frames,
             op,
             np.where(with_old, first_tag, 0).astype(np.uint8),
@@ -331,7 +272,7 @@ def _column(data: Bytes, cursor: Numbers, ends: Numbers, kind: Bytes, rows: Numb
     heads, limits = cursor[which] + 1, ends[which]
     if (heads + 4 > limits).any():
         raise violation("insufficient data left in message")
-    sizes = _uint32(data, heads)
+    sizes = uint32(data, heads)
     if (heads + 4 + sizes > limits).any():
         raise violation("insufficient data left in message")
     after = cursor + 1
@@ -390,39 +331,11 @@ def _gather(data: Bytes, starts: Numbers, sizes: Numbers) -> tuple[Bytes, Number
     return buffers.gather(data, starts, sizes)
 
 
-def _uint32(data: Bytes, places: Numbers) -> Numbers:
-    return _words(data, places, 4).view(">u4").reshape(-1).astype(np.int64)
-
-
-def _int64(data: Bytes, places: Numbers, ends: Numbers) -> Numbers:
-    if (places + 8 > ends).any():
-        raise violation("insufficient data left in message")
-    return _words(data, places, 8).view(">i8").reshape(-1).astype(np.int64)
-
-
-def _words(data: Bytes, places: Numbers, width: int) -> Bytes:
-    if not len(places):
-        return np.zeros((0, width), np.uint8)
-    windows = np.lib.stride_tricks.as_strided(data, (len(data) - width + 1, width), (1, 1), writeable=False)
-    return np.ascontiguousarray(windows[places])
-
-
 def _letters(codes: Bytes) -> pa.Array:
     """One-letter strings of codes, NULL for 0."""
     mask = codes != 0
     lengths = mask.astype(np.int64)
     return buffers.strings(codes[mask], buffers.offsets_of(lengths), None if mask.all() else mask, pa.string())
-
-
-def _lsn_text(value: int) -> str:
-    return f"{value >> 32:X}/{value & 0xFFFFFFFF:X}"
-
-
-def frames_of(contents: Sequence[bytes]) -> tuple[Bytes, Numbers, Numbers]:
-    """(data, starts, lengths) of frames that are separate bytes objects."""
-    lengths = np.array([len(content) for content in contents], np.int64)
-    data = np.frombuffer(b"".join(contents), np.uint8)
-    return data, buffers.offsets_of(lengths)[:-1], lengths
 
 
 def batches(changes: Changes, rows: int) -> Iterator[pa.RecordBatch]:
