@@ -1,0 +1,179 @@
+"""What a run of XLogData frames holds besides changes: transactions as arrays, and the few other messages one by one.
+
+Called by the receiver for each piece that arrives (so that a segment on disk need not be read to know its transactions) and by
+`decode`. Begin and Commit are read with NumPy, because a stream of small transactions is half of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from headgate.pgoutput import message as m
+from headgate.pgoutput.read import read, violation
+from headgate.types import buffers
+
+Bytes = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+XLOG_HEADER = 25
+"""Bytes of XLogData before the message: w, start, end, send time."""
+
+_BEGIN_SIZE, _COMMIT_SIZE = 21, 26
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Transactions:
+    """Transactions of a run, in commit order: arrays of one length.
+
+    `begin` and `commit` are frame numbers (seq) of Begin and Commit; `commit` is -1 and `end_lsn` 0 while the Commit has not been
+    seen. `commit_time` is in microseconds since 2000-01-01.
+    """
+
+    begin: Numbers = field(default_factory=lambda: _NONE)
+    commit: Numbers = field(default_factory=lambda: _NONE)
+    xid: Numbers = field(default_factory=lambda: _NONE)
+    commit_lsn: Numbers = field(default_factory=lambda: _NONE)
+    end_lsn: Numbers = field(default_factory=lambda: _NONE)
+    commit_time: Numbers = field(default_factory=lambda: _NONE)
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+    def slice(self, first: int, last: int) -> Transactions:
+        """Transactions `first` (included) to `last` (excluded)."""
+        return Transactions(*(getattr(self, name)[first:last] for name in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Begin and Commit messages as arrays, other messages as (seq, lsn, message), and which frames are changes."""
+
+    begins: Numbers
+    begin_lsn: Numbers
+    begin_time: Numbers
+    begin_xid: Numbers
+    commits: Numbers
+    commit_lsn: Numbers
+    commit_end: Numbers
+    commit_time: Numbers
+    others: tuple[tuple[int, int, m.Message], ...]
+    changes: Numbers
+    """Indexes (not seqs) of the frames with I, U and D."""
+
+    def transactions(self) -> Transactions:
+        """Pairs Begins with Commits; 08P01 if they do not alternate. A Commit before the first Begin ends an earlier run's transaction."""
+        return pair([self])
+
+
+def starts_of(lengths: npt.NDArray[np.uint32]) -> Numbers:
+    """Where frames laid end to end start."""
+    return buffers.offsets_of(lengths.astype(np.int64))[:-1]
+
+
+def frames_of(contents: Sequence[bytes | memoryview]) -> tuple[Bytes, Numbers, Numbers]:
+    """(data, starts, lengths) of frames that are separate objects."""
+    lengths = np.fromiter(map(len, contents), np.int64, len(contents))
+    data = np.frombuffer(b"".join(contents), np.uint8)
+    return data, buffers.offsets_of(lengths)[:-1], lengths
+
+
+def scan(data: Bytes, starts: Numbers, lengths: Numbers, first_seq: int = 0) -> Outline:
+    """Reads everything but the changes of the XLogData frames ``data[starts[i]:starts[i] + lengths[i]]``.
+
+    08P01 for frames that are cut off, are no XLogData or hold messages of streamed or prepared transactions.
+    """
+    if len(starts):
+        if (lengths <= XLOG_HEADER).any() or starts.min() < 0 or int((starts + lengths).max()) > len(data):
+            raise violation("insufficient data left in message")
+        if (data[starts] != ord("w")).any():
+            raise violation("invalid standby message type in a run of XLogData")
+    bodies = starts + XLOG_HEADER
+    tags = data[bodies]
+    is_change = (tags == ord("I")) | (tags == ord("U")) | (tags == ord("D"))
+    begins, commits = np.flatnonzero(tags == ord("B")), np.flatnonzero(tags == ord("C"))
+    _sized(lengths[begins], _BEGIN_SIZE)
+    _sized(lengths[commits], _COMMIT_SIZE)
+    if data[bodies[commits] + 1].any():
+        raise violation("unrecognized flags in commit message")
+    rest = np.flatnonzero(~(is_change | (tags == ord("B")) | (tags == ord("C"))))
+    others = []
+    for frame in rest.tolist():
+        found = read(data[bodies[frame] : starts[frame] + lengths[frame]].tobytes())
+        if not isinstance(found, m.Origin | m.Relation | m.Type | m.Truncate | m.LogicalMessage):
+            raise violation(f"unexpected message {type(found).__name__} in a run of whole transactions")
+        others.append((first_seq + frame, int.from_bytes(data[starts[frame] + 1 : starts[frame] + 9].tobytes()), found))
+    at_begin, at_commit = bodies[begins], bodies[commits]
+    return Outline(
+        begins + first_seq,
+        int64(data, at_begin + 1),
+        int64(data, at_begin + 9),
+        uint32(data, at_begin + 17),
+        commits + first_seq,
+        int64(data, at_commit + 2),
+        int64(data, at_commit + 10),
+        int64(data, at_commit + 18),
+        tuple(others),
+        np.flatnonzero(is_change),
+    )
+
+
+def pair(outlines: Sequence[Outline]) -> Transactions:
+    """The transactions of consecutive outlines."""
+
+    def joined(name: str) -> Numbers:
+        return np.concatenate([_NONE, *(getattr(outline, name) for outline in outlines)])
+
+    begins, commits, commit_lsn = joined("begins"), joined("commits"), joined("commit_lsn")
+    early = int(len(commits) > 0 and (len(begins) == 0 or commits[0] < begins[0]))
+    commits, commit_lsn = commits[early:], commit_lsn[early:]
+    ends, begin_lsn = joined("commit_end")[early:], joined("begin_lsn")
+    open_last = len(begins) - len(commits)
+    if open_last not in (0, 1):
+        raise violation("Begin and Commit messages do not alternate")
+    closed = len(commits)
+    if (commits < begins[:closed]).any() or (begins[1:] < commits[: max(len(begins) - 1, 0)]).any():
+        raise violation("Begin and Commit messages do not alternate")
+    if (wrong := np.flatnonzero(commit_lsn != begin_lsn[:closed])).size:
+        got, expected = int(commit_lsn[wrong[0]]), int(begin_lsn[wrong[0]])
+        raise violation(f"incorrect commit LSN {lsn_text(got)} in commit message (expected {lsn_text(expected)})")
+    times = np.concatenate([joined("commit_time")[early:], joined("begin_time")[closed:]])
+    unseen = np.full(open_last, -1, np.int64)
+    return Transactions(
+        begins, np.concatenate([commits, unseen]), joined("begin_xid"), begin_lsn, np.concatenate([ends, unseen + 1]), times
+    )  # fmt: skip
+
+
+def _sized(lengths: Numbers, size: int) -> None:
+    if (lengths < XLOG_HEADER + size).any():
+        raise violation("insufficient data left in message")
+    if (lengths > XLOG_HEADER + size).any():
+        raise violation("invalid message format")
+
+
+def uint32(data: Bytes, places: Numbers) -> Numbers:
+    """The unsigned int32 at each place; the caller has checked that they are inside."""
+    return words(data, places, 4).view(">u4").reshape(-1).astype(np.int64)
+
+
+def int64(data: Bytes, places: Numbers) -> Numbers:
+    """The int64 at each place; the caller has checked that they are inside."""
+    return words(data, places, 8).view(">i8").reshape(-1).astype(np.int64)
+
+
+def words(data: Bytes, places: Numbers, width: int) -> Bytes:
+    """`width` bytes at each place, as rows of a matrix."""
+    if not len(places):
+        return np.zeros((0, width), np.uint8)
+    windows = np.lib.stride_tricks.as_strided(data, (len(data) - width + 1, width), (1, 1), writeable=False)
+    return np.ascontiguousarray(windows[places])
+
+
+def lsn_text(value: int) -> str:
+    """PostgreSQL's ``%X/%X``."""
+    return f"{(value >> 32) & 0xFFFFFFFF:X}/{value & 0xFFFFFFFF:X}"

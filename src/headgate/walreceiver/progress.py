@@ -1,0 +1,94 @@
+"""How far one stream has come: received, applied, and what may be confirmed to the publisher.
+
+The receiver notes what arrives, the applier what is durable and visible; either asks. What must hold: `flushed` never passes
+the end of a transaction that is not durable and visible here, and never goes back. When nothing is outstanding, keepalives move it:
+so an idle stream, or one whose changes are all filtered out, advances the publisher's slot.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+from headgate.lsn import INVALID, Lsn
+
+POSTGRES_EPOCH = 946_684_800_000_000
+
+
+def now() -> int:
+    """Microseconds since 2000-01-01 UTC."""
+    return time.time_ns() // 1000 - POSTGRES_EPOCH
+
+
+@dataclass(frozen=True)
+class Position:
+    """A row's worth of pg_stat_subscription; times in microseconds since 2000-01-01, 0 for none."""
+
+    received: Lsn = INVALID
+    last_send_time: int = 0
+    last_receipt_time: int = 0
+    latest_end: Lsn = INVALID
+    latest_end_time: int = 0
+
+
+class Progress:
+    """See the module; may be used from any thread."""
+
+    def __init__(self, start: Lsn = INVALID) -> None:
+        self._lock = threading.Lock()
+        self._flushed = start
+        self._received = start
+        self._committed = INVALID
+        """End of the last whole transaction that was received."""
+        self._idle = INVALID
+        """The newest keepalive behind which nothing was outstanding when it came, or is now."""
+        self._position = Position()
+
+    def received(self, end: Lsn, send_time: int, *, committed: Lsn | None = None, keepalive: bool = False, inside: bool = False) -> None:
+        """Notes what has arrived up to `end`: the end of the last whole transaction, if there was one, or a keepalive."""
+        with self._lock:
+            self._received = max(self._received, end)
+            if committed is not None:
+                self._committed = max(self._committed, committed)
+            if keepalive and not inside:
+                self._idle = max(self._idle, end)
+            moment = now()
+            last = self._position
+            latest = (end, send_time) if keepalive else (last.latest_end, last.latest_end_time)
+            self._position = Position(self._received, send_time, moment, Lsn(max(latest[0], last.latest_end)), latest[1])
+            self._settle()
+
+    def applied(self, end: Lsn) -> None:
+        """Notes that everything up to the end of a transaction is durable and visible."""
+        with self._lock:
+            self._flushed = max(self._flushed, end)
+            self._settle()
+
+    def _settle(self) -> None:
+        if self._flushed >= self._committed and self._idle > self._flushed:
+            self._flushed = self._idle
+
+    @property
+    def flushed(self) -> Lsn:
+        """What may be confirmed."""
+        with self._lock:
+            return self._flushed
+
+    @property
+    def written(self) -> Lsn:
+        """What has been received."""
+        with self._lock:
+            return self._received
+
+    @property
+    def outstanding(self) -> bool:
+        """Whether whole transactions have been received that are not applied."""
+        with self._lock:
+            return self._flushed < self._committed
+
+    @property
+    def position(self) -> Position:
+        """For pg_stat_subscription."""
+        with self._lock:
+            return self._position
