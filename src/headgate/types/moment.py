@@ -44,7 +44,7 @@ def read_timestamp(strings: pa.StringArray, modifier: int, session: Session) -> 
 
     usual = pc.and_not(column.matches(strings, rf"\A{_DATE}[ T]{_CLOCK}\z"), pc.starts_with(strings, "0000"))
     micros = column.read(strings, usual, lambda each: pc.cast(_cast(each, target, scalar), pa.int64()), scalar)
-    return pc.cast(_rounded(micros, registry.TIMESTAMP, modifier), target)
+    return pc.cast(rounded(micros, registry.TIMESTAMP, modifier), target)
 
 
 def read_timestamptz(strings: pa.StringArray, modifier: int, session: Session) -> pa.TimestampArray:
@@ -67,7 +67,7 @@ def read_timestamptz(strings: pa.StringArray, modifier: int, session: Session) -
         return pc.coalesce(done, _to_utc(pc.cast(naive, pa.int64()), zone.find(session.timezone)))
 
     micros = column.read(strings, pc.or_(zoned, local), bulk, scalar)
-    return pc.cast(_rounded(micros, registry.TIMESTAMPTZ, modifier), target)
+    return pc.cast(rounded(micros, registry.TIMESTAMPTZ, modifier), target)
 
 
 def _cast(strings: pa.StringArray, target: pa.DataType, scalar: moment_input.Reader) -> pa.Array:
@@ -87,7 +87,7 @@ def _to_utc(local: pa.Int64Array, own: zone.Zone) -> pa.Int64Array:
     return pc.if_else(pc.is_valid(local), pa.array(shifted), pa.scalar(None, pa.int64()))
 
 
-def _rounded(micros: pa.Int64Array, oid: int, modifier: int) -> pa.Int64Array:
+def rounded(micros: pa.Int64Array, oid: int, modifier: int) -> pa.Int64Array:
     """Rounds to the declared digits (AdjustTimestampForTypmod): half away from 2000-01-01."""
     digits = typmod.fraction_digits(oid, modifier)
     if digits is None or digits >= 6:

@@ -28,11 +28,11 @@ Reader = Callable[[str], int]
 YEAR, MONTH, DAY, TIME, ZONE, WEEKDAY, MERIDIEM, ERA, YEARDAY = (1 << bit for bit in range(9))
 DATE = YEAR | MONTH | DAY
 
-_MIN_MICROS = -211813488000000000 + calendar.EPOCH_MICROS
-_END_MICROS = 9223371331200000000 + calendar.EPOCH_MICROS
+MIN_MICROS = -211813488000000000 + calendar.EPOCH_MICROS
+END_MICROS = 9223371331200000000 + calendar.EPOCH_MICROS
 _STORED_MICROS = 1 << 63
-_MIN_DAYS = -calendar.JULIAN_EPOCH
-_END_DAYS = 2147483494 - calendar.JULIAN_EPOCH
+MIN_DAYS = -calendar.JULIAN_EPOCH
+END_DAYS = 2147483494 - calendar.JULIAN_EPOCH
 _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december")
 _MONTH = {name[:3]: place + 1 for place, name in enumerate(_MONTHS)} | {name: place + 1 for place, name in enumerate(_MONTHS)} | {"sept": 9}
 _WEEKDAYS = {
@@ -498,7 +498,7 @@ def date_of(text: str, session: Session) -> int:
     parts = _read(text, "date", session)
     if parts.special:
         return _special(parts.special, "date")
-    if not _MIN_DAYS <= parts.days < _END_DAYS or parts.year > 5874897:
+    if not MIN_DAYS <= parts.days < END_DAYS or parts.year > 5874897:
         raise PostgresError("22008", f'date out of range: "{text}"')
     return parts.days
 
@@ -520,7 +520,7 @@ def timestamptz_of(text: str, session: Session) -> int:
     offset = parts.offset
     if parts.named or not parts.mask & ZONE:
         own = parts.named or zone.find(session.timezone)
-        offset = int(own.of_local(np.array([min(max(local, _MIN_MICROS), _END_MICROS) // 1_000_000], np.int64))[0])
+        offset = int(own.of_local(np.array([min(max(local, MIN_MICROS), END_MICROS) // 1_000_000], np.int64))[0])
     return _stored(local - offset * 1_000_000, text)
 
 
@@ -532,7 +532,7 @@ def _read(text: str, type_name: str, session: Session) -> Parts:
 
 
 def _stored(micros: int, text: str) -> int:
-    if not _MIN_MICROS <= micros < _END_MICROS:
+    if not MIN_MICROS <= micros < END_MICROS:
         raise PostgresError("22008", f'timestamp out of range: "{text}"')
     if micros >= _STORED_MICROS:
         raise not_storable(text)
@@ -548,5 +548,10 @@ def not_storable(text: str) -> PostgresError:
 def _special(word: str, type_name: str) -> int:
     if word == "epoch":
         return 0
+    raise infinite(word, type_name)
+
+
+def infinite(word: str, type_name: str) -> PostgresError:
+    """0A000 for infinity and -infinity."""
     detail = "Other engines that read the table would take a stand-in for infinity for a real date."
-    raise PostgresError("0A000", f'cannot store "{word}" in a column of type {type_name}', detail=detail)
+    return PostgresError("0A000", f'cannot store "{word}" in a column of type {type_name}', detail=detail)

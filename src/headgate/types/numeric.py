@@ -19,7 +19,7 @@ _NUMBER = re.compile(
     r"[ \t\n\v\f\r]*(?:([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE][ \t\n\v\f\r]*([+-]?[0-9]+))?|([+-]?)(inf(?:inity)?|nan))[ \t\n\v\f\r]*\Z",
     re.IGNORECASE,
 )
-_EXACT = Context(prec=200_000, rounding=ROUND_HALF_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
+EXACT = Context(prec=200_000, rounding=ROUND_HALF_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _MAX_WEIGHT = 0x7FFF
 _MAX_SCALE = 0x3FFF
 _SPECIAL = {"NaN", "Infinity", "-Infinity"}
@@ -51,15 +51,7 @@ def _read_decimal(strings: pa.StringArray, precision: int, scale: int) -> pa.Arr
     modifier = typmod.numeric(precision, scale)
 
     def rest(text: str) -> Decimal:
-        value = value_of(text, modifier)
-        if isinstance(value, str):
-            raise PostgresError(
-                "0A000",
-                f"cannot store {value} in a column of type numeric({precision},{scale})",
-                detail="A decimal of Delta Lake has no such value.",
-                hint="Declare the column as numeric without precision.",
-            )
-        return value
+        return storable(value_of(text, modifier), precision, scale)
 
     finest = 37 - whole  # one digit is left for the carry of rounding up
     wide = pa.decimal128(38, max(finest, 0))
@@ -69,7 +61,7 @@ def _read_decimal(strings: pa.StringArray, precision: int, scale: int) -> pa.Arr
     rounded = pc.round(
         pc.cast(pc.if_else(too_fine, strings, pa.scalar(None, pa.string())), wide), ndigits=scale, round_mode="half_towards_infinity"
     )
-    fits = pc.less_equal(pc.abs(rounded), pa.scalar(_EXACT.subtract(Decimal(10) ** whole, Decimal((0, (1,), -scale))), wide))
+    fits = pc.less_equal(pc.abs(rounded), pa.scalar(EXACT.subtract(Decimal(10) ** whole, Decimal((0, (1,), -scale))), wide))
     too_fine = pc.and_(too_fine, pc.fill_null(fits, False))
 
     def bulk(each: pa.StringArray) -> pa.Array:
@@ -77,6 +69,18 @@ def _read_decimal(strings: pa.StringArray, precision: int, scale: int) -> pa.Arr
         return pc.coalesce(exact, pc.cast(pc.if_else(too_fine, rounded, pa.scalar(None, wide)), target))
 
     return column.read(strings, pc.or_(usual, too_fine), bulk, rest)
+
+
+def storable(value: Decimal | str, precision: int, scale: int) -> Decimal:
+    """The value, unless it is NaN, which a decimal of Delta cannot be (the infinities fit no numeric(p,s) in PostgreSQL either)."""
+    if isinstance(value, str):
+        raise PostgresError(
+            "0A000",
+            f"cannot store {value} in a column of type numeric({precision},{scale})",
+            detail="A decimal of Delta Lake has no such value.",
+            hint="Declare the column as numeric without precision.",
+        )
+    return value
 
 
 def value_of(text: str, modifier: int = -1) -> Decimal | str:
@@ -95,14 +99,14 @@ def value_of(text: str, modifier: int = -1) -> Decimal | str:
         raise PostgresError("22003", "value overflows numeric format")
     fraction = fraction or only_fraction or ""
     power = int(exponent or 0) - len(fraction)
-    value = _EXACT.create_decimal(f"{sign}{whole or ''}{fraction or ''}" or "0").scaleb(0, _EXACT)
+    value = EXACT.create_decimal(f"{sign}{whole or ''}{fraction or ''}" or "0").scaleb(0, EXACT)
     weight = (value.adjusted() + power) // 4 if value else 0
     if weight > _MAX_WEIGHT or -power > _MAX_SCALE:
         raise PostgresError("22003", "value overflows numeric format")
     if not value:
         return apply(Decimal((0, (0,), min(power, 0))), modifier)
-    value = value.scaleb(power, _EXACT)
-    return apply(_EXACT.quantize(value, Decimal(1)) if power > 0 else value, modifier)
+    value = value.scaleb(power, EXACT)
+    return apply(EXACT.quantize(value, Decimal(1)) if power > 0 else value, modifier)
 
 
 def special_value(value: str, modifier: int) -> str:
@@ -119,13 +123,13 @@ def apply(value: Decimal, modifier: int) -> Decimal:
     if parts is None:
         return value if value else Decimal((0, (0,), min(int(value.as_tuple().exponent), 0)))
     precision, scale = parts
-    value = _EXACT.quantize(value, Decimal((0, (1,), -scale)))
+    value = EXACT.quantize(value, Decimal((0, (1,), -scale)))
     if value and value.adjusted() >= precision - scale:
         digits = precision - scale
         bound = f"10^{digits}" if digits else "1"
         raise _overflow(f"A field with precision {precision}, scale {scale} must round to an absolute value less than {bound}.")
     if scale < 0:
-        value = _EXACT.quantize(value, Decimal(1))
+        value = EXACT.quantize(value, Decimal(1))
     return value if value else Decimal((0, (0,), -max(scale, 0)))
 
 

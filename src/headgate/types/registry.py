@@ -145,7 +145,7 @@ class PgType:
     @property
     def is_array(self) -> bool:
         """Whether this is a true array type (not int2vector, oidvector, name, point, …, which can be subscripted too)."""
-        return self.category == "A" and self.length == -1 and self.element != 0
+        return self.category == "A" and self.length == -1 and self.element != 0 and self.oid not in (INT2VECTOR, OIDVECTOR)
 
 
 class TypeRegistry:

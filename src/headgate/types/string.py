@@ -16,11 +16,11 @@ from headgate.types import buffers, column, registry, typmod
 
 _UUID = re.compile(r"\{?[0-9a-f]{4}(?:-?[0-9a-f]{4}){7}\}?\Z", re.IGNORECASE)
 _NAME_BYTES = 63
-_HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
-_DIGIT = np.full(256, 255, np.uint8)
+HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
+DIGIT = np.full(256, 255, np.uint8)
 for _place, _digit in enumerate(b"0123456789abcdef"):
-    _DIGIT[_digit] = _place
-    _DIGIT[ord(chr(_digit).upper())] = _place
+    DIGIT[_digit] = _place
+    DIGIT[ord(chr(_digit).upper())] = _place
 
 
 def read_text(strings: pa.StringArray) -> pa.StringArray:
@@ -102,7 +102,7 @@ def _from_hex(strings: pa.StringArray) -> pa.BinaryArray:
     digit = np.ones(len(data), np.bool_)
     digit[starts] = False
     digit[starts + 1] = False
-    halves = _DIGIT[data[digit]]
+    halves = DIGIT[data[digit]]
     lengths = np.maximum(np.diff(offsets) - 2, 0) // 2
     return buffers.strings(halves[0::2] << 4 | halves[1::2], buffers.offsets_of(lengths), mask, pa.binary())
 
@@ -157,7 +157,7 @@ def write_bytea(values: pa.Array, form: str) -> pa.StringArray:
     starts = places[:-1] if mask is None else places[:-1][mask]
     digit[starts] = digit[starts + 1] = False
     shown[starts], shown[starts + 1] = ord("\\"), ord("x")
-    shown[digit] = _HEX[data].view(np.uint8)
+    shown[digit] = HEX[data].view(np.uint8)
     return buffers.strings(shown, places, mask, pa.string())
 
 

@@ -1,0 +1,113 @@
+"""The binary forms of the types that are stored as text, one value at a time: times, intervals, addresses, bits, arrays, …
+
+Called by `binary` for what it has no bulk way for. `receive` gives the text form, `send` takes it; both by PostgreSQL's
+…_recv and …_send functions.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from collections.abc import Callable
+
+from headgate.errors import PostgresError, not_supported
+from headgate.types import registry as r
+
+
+def receive(raw: bytes, oid: int, types: r.TypeRegistry) -> str:
+    """The text form of one value. 0A000 for a type without a binary form here, 22P03 for malformed bytes."""
+    reader = _RECEIVE.get(oid)
+    if reader is None:
+        raise not_supported(f"binary form of type {types.format_type(oid)} is not supported")
+    try:
+        return reader(raw)
+    except (struct.error, IndexError, ValueError) as error:
+        raise PostgresError("22P03", "incorrect binary data format") from error
+
+
+def send(text: str, oid: int, types: r.TypeRegistry) -> bytes:
+    """The binary form of one value in normal text form."""
+    writer = _SEND.get(oid)
+    if writer is None:
+        raise not_supported(f"binary form of type {types.format_type(oid)} is not supported")
+    return writer(text)
+
+
+def _receive_lsn(raw: bytes) -> str:
+    high, low = struct.unpack(">II", raw)
+    return f"{high:X}/{low:X}"
+
+
+def _send_lsn(text: str) -> bytes:
+    high, _, low = text.partition("/")
+    return struct.pack(">II", int(high, 16), int(low, 16))
+
+
+def _receive_inet(raw: bytes) -> str:
+    family, bits, is_cidr, size = struct.unpack_from(">BBBB", raw)
+    if (family, size) not in ((2, 4), (3, 16)) or len(raw) != 4 + size or bits > size * 8:
+        raise ValueError("address")
+    address = ipaddress.ip_address(raw[4:])
+    return f"{address}/{bits}" if is_cidr or bits != size * 8 else str(address)
+
+
+def _send_inet(is_cidr: int) -> Callable[[str], bytes]:
+    def send_one(text: str) -> bytes:
+        host, _, bits = text.partition("/")
+        packed = ipaddress.ip_address(host).packed
+        return struct.pack(">BBBB", 2 if len(packed) == 4 else 3, int(bits or len(packed) * 8), is_cidr, len(packed)) + packed
+
+    return send_one
+
+
+def _receive_macaddr(raw: bytes) -> str:
+    if len(raw) not in (6, 8):
+        raise ValueError("macaddr")
+    return raw.hex(":")
+
+
+def _send_macaddr(text: str) -> bytes:
+    return bytes.fromhex(text.replace(":", ""))
+
+
+def _receive_bits(raw: bytes) -> str:
+    (count,) = struct.unpack_from(">i", raw)
+    if len(raw) != 4 + (count + 7) // 8:
+        raise ValueError("bits")
+    return "".join(f"{byte:08b}" for byte in raw[4:])[:count]
+
+
+def _send_bits(text: str) -> bytes:
+    padded = text.ljust((len(text) + 7) // 8 * 8, "0")
+    return struct.pack(">i", len(text)) + bytes(int(padded[place : place + 8], 2) for place in range(0, len(padded), 8))
+
+
+def _receive_char(raw: bytes) -> str:
+    (byte,) = struct.unpack("B", raw)
+    return f"\\{byte:03o}" if byte > 127 else chr(byte) if byte else ""
+
+
+def _send_char(text: str) -> bytes:
+    return bytes([int(text[1:], 8)]) if len(text) == 4 else text.encode() or b"\0"
+
+
+_RECEIVE: dict[int, Callable[[bytes], str]] = {
+    r.PG_LSN: _receive_lsn,
+    r.INET: _receive_inet,
+    r.CIDR: _receive_inet,
+    r.MACADDR: _receive_macaddr,
+    r.MACADDR8: _receive_macaddr,
+    r.BIT: _receive_bits,
+    r.VARBIT: _receive_bits,
+    r.CHAR: _receive_char,
+}
+_SEND: dict[int, Callable[[str], bytes]] = {
+    r.PG_LSN: _send_lsn,
+    r.INET: _send_inet(0),
+    r.CIDR: _send_inet(1),
+    r.MACADDR: _send_macaddr,
+    r.MACADDR8: _send_macaddr,
+    r.BIT: _send_bits,
+    r.VARBIT: _send_bits,
+    r.CHAR: _send_char,
+}
