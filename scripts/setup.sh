@@ -19,7 +19,8 @@ say() { printf 'setup: %s\n' "$*" >&2; }
 die() { say "$1"; shift; for line in "$@"; do printf '       %s\n' "$line" >&2; done; exit 1; }
 
 # ---- nothing to do? -------------------------------------------------------------------------------------------
-wanted=$(cat scripts/setup.sh pyproject.toml requirements-build.txt requirements-dev.txt src/headgate/storage/jars.py | sha256sum)
+project=$(sed '/^\[tool\./,$d' pyproject.toml)
+wanted=$({ printf '%s' "$project"; cat scripts/setup.sh requirements-build.txt requirements-dev.txt src/headgate/storage/jars.py; } | sha256sum)
 has_java() { [ -n "${JAVA_HOME:-}" ] && [ -x "$JAVA_HOME/bin/java" ] || command -v java >/dev/null; }
 has_postgresql() { [ -x "$postgresql_bin/initdb" ] && [ -x "$postgresql_bin/psql" ] && command -v psql >/dev/null; }
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted $PWD" ] && [ -x "$venv/bin/headgate" ] && "$venv/bin/python" -c '' 2>/dev/null \

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -97,7 +97,9 @@ class Server:
     def psql(self, database: str, sql: str, *flags: str, user: str = "postgres", timeout: float = 120) -> str:
         """What psql prints for the script (``-At`` unless other flags are given); SqlError when it fails."""
         words = [PG_BIN / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", *(flags or ("-At",)), "-d", self.conninfo(database, user), "-f", "-"]
-        done = subprocess.run(words, input=sql, capture_output=True, text=True, timeout=timeout, env={**os.environ, "PGCLIENTENCODING": "UTF8"})
+        done = subprocess.run(
+            words, input=sql, capture_output=True, text=True, timeout=timeout, env={**os.environ, "PGCLIENTENCODING": "UTF8"}
+        )
         if done.returncode:
             raise SqlError(done.stderr)
         return done.stdout.rstrip("\n")
@@ -112,7 +114,7 @@ class Server:
 class PostgresServer(Server):
     """A real PostgreSQL 15; run by the user postgres when the tests are run by root, because it refuses root."""
 
-    defaults = {
+    defaults: ClassVar = {
         "wal_level": "logical",
         "max_replication_slots": "60",
         "max_wal_senders": "60",
@@ -155,7 +157,7 @@ class PostgresServer(Server):
 class NodeServer(Server):
     """A headgate node, driven by its own command line."""
 
-    defaults = {
+    defaults: ClassVar = {
         "max_replication_slots": "60",
         "max_wal_senders": "60",
         "max_logical_replication_workers": "20",
@@ -194,7 +196,7 @@ class _Farm:
     def __init__(self) -> None:
         self.servers: list[Server] = []
 
-    def make(self, kind: type[PostgresServer] | type[NodeServer], *, start: bool = True, **conf: str) -> Server:
+    def make(self, kind: type[PostgresServer | NodeServer], *, start: bool = True, **conf: str) -> Server:
         # not below pytest's own folders: those are closed to the user postgres
         server = kind(Path(tempfile.mkdtemp(prefix="headgate-test-")), **conf)
         self.servers.append(server)

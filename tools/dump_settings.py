@@ -26,7 +26,7 @@ fsync full_page_writes
 UNFIT = "Developer Options"  # settings for PostgreSQL's own developers
 QUERY = """
 SELECT name, vartype, coalesce(boot_val, '') AS boot_val, coalesce(unit, '') AS unit, coalesce(min_val, '') AS min_val,
-       coalesce(max_val, '') AS max_val, coalesce(array_to_string(enumvals, ' '), '') AS enumvals, context, category, short_desc,
+       coalesce(max_val, '') AS max_val, coalesce(array_to_string(enumvals, '|'), '') AS enumvals, context, category, short_desc,
        coalesce(extra_desc, '') AS extra_desc,
        array_to_string(pg_settings_get_flags(name), ' ') AS flags
 FROM pg_settings

@@ -66,6 +66,7 @@ def start(call: Start) -> None:
     _fetch_jars()
     command = [sys.executable, "-m", "headgate.cli.main", "run", "-D", str(call.data_dir), *call.options]
     (call.data_dir / OPTIONS_FILE).write_text(shlex.join(command) + "\n")
+    (call.data_dir / OPTIONS_FILE).chmod(0o600)
     child, said_before = _spawn(call, command)
     if not call.wait:
         out("node starting")
@@ -111,7 +112,7 @@ def _spawn(call: Start, command: list[str]) -> tuple[subprocess.Popen[bytes], in
         handle = os.open(call.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError as error:
         fail(f'could not open log file "{call.log_file}": {error.strerror}')
-    with open(handle, "ab") as log:
+    with os.fdopen(handle, "ab") as log:
         size = os.fstat(handle).st_size
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment)
     return child, size

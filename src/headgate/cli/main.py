@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 
 import headgate
@@ -26,6 +25,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+# Typer brings a click of its own, whose exceptions it exports only in part.
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 _TRY = 'Try "headgate --help" for more information.'
 DataDir = Annotated[str | None, typer.Option("-D", "--pgdata", metavar="DIR", help="The data directory; HEADGATE_DATA stands for it.")]
 Seconds = Annotated[float, typer.Option("-t", "--timeout", metavar="SECONDS", help="How long to wait.")]
@@ -220,10 +221,10 @@ def _main(words: list[str]) -> int:
         for line in failure.lines:
             err(line)
         return failure.code
-    except click.exceptions.Abort:
+    except typer.Abort:
         return 130
-    except click.ClickException as error:
-        err(f"headgate: {error.format_message()}")
+    except _UsageError as error:
+        err(f"headgate: {error.format_message()}")  # type: ignore[attr-defined]
         err(_TRY)
         return 1
     return int(code or 0)

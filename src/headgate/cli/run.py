@@ -28,7 +28,8 @@ JAVA = 17
 
 
 def run(data_dir: Path, command_line: Mapping[str, str]) -> int:
-    """Runs a node until it is stopped; the exit code."""
+    """Runs a node until it is stopped; the exit code. Files that the process makes are its owner's alone."""
+    os.umask(0o077)
     try:
         _serve(data_dir, command_line)
     except PostgresError as error:

@@ -5,6 +5,7 @@ Called by `node` and `session` after `Definition.read`. `canonical` returns the 
 
 from __future__ import annotations
 
+import datetime
 import functools
 import re
 import zoneinfo
@@ -66,6 +67,10 @@ _ORDERS = {
 }
 
 
+# A fixed offset as a POSIX zone: its name, then hours west of Greenwich.
+_FIXED = re.compile(r"<([+-])(\d{2,3})(?::(\d\d))?(?::(\d\d))?>[+-][\d:]+\Z")
+
+
 def canonical(setting: Definition, value: Value) -> Value:
     """The value as it is kept; raises 22023 when the setting does not take it."""
     if setting.kind is not Kind.STRING or not isinstance(value, str):
@@ -80,7 +85,7 @@ def canonical(setting: Definition, value: Value) -> Value:
         case "search_path" | "temp_tablespaces":
             split_list(setting.name, value)
         case "application_name" | "cluster_name":
-            return "".join(character if " " <= character <= "~" else "?" for character in value)[:63]
+            return "".join(chr(byte) if 32 <= byte < 127 else "?" for byte in value.encode()[:63])
         case _:
             return value
     return value
@@ -114,6 +119,8 @@ def _timezone(name: str, text: str) -> str:
     known = _zones().get(text.lower())
     if known:
         return known
+    if _FIXED.match(text):
+        return text
     try:
         hours = float(text)
     except ValueError:
@@ -121,17 +128,27 @@ def _timezone(name: str, text: str) -> str:
     if not -167 < hours < 167:  # what a POSIX zone can say (guc: MAX_TZDISP_HOUR)
         raise invalid(name, text)
     seconds = round(hours * 3600)
-    return f"<{_offset(seconds, '+')}>{_offset(-seconds, '')}"
+    east, west = ("-", "+") if seconds < 0 else ("+", "-")
+    return f"<{_offset(seconds, east)}>{_offset(seconds, west)}"
 
 
-def _offset(seconds: int, plus: str) -> str:
-    sign = "-" if seconds < 0 else plus
+def _offset(seconds: int, sign: str) -> str:
     hours, rest = divmod(abs(seconds), 3600)
     minutes, left = divmod(rest, 60)
     text = f"{sign}{hours:02d}"
     if minutes or left:
         text += f":{minutes:02d}"
     return text + (f":{left:02d}" if left else "")
+
+
+def zone(name: str) -> datetime.tzinfo:
+    """The time zone of a value of `TimeZone`: a name of the time zone database, or a fixed offset as `canonical` writes it."""
+    fixed = _FIXED.match(name)
+    if fixed is None:
+        return zoneinfo.ZoneInfo(name)
+    hours, minutes, seconds = (int(part or 0) for part in fixed.groups()[1:])
+    offset = datetime.timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    return datetime.timezone(-offset if fixed[1] == "-" else offset)
 
 
 def _datestyle(text: str) -> str:

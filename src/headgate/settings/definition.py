@@ -45,7 +45,9 @@ _MEMORY = {"TB": 1024**4, "GB": 1024**3, "MB": 1024**2, "kB": 1024, "B": 1}
 _TIME = {"d": 86_400_000_000, "h": 3_600_000_000, "min": 60_000_000, "s": 1_000_000, "ms": 1000, "us": 1}
 _MEMORY_HINT = 'Valid units for this parameter are "B", "kB", "MB", "GB", and "TB".'
 _TIME_HINT = 'Valid units for this parameter are "us", "ms", "s", "min", "h", and "d".'
-_NUMBER = re.compile(r"\s*([+-]?(?:0[xX][0-9a-fA-F]+|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?))\s*([A-Za-z]*)\s*\Z")
+# What C's strtol(…, 0) and strtod() take from the beginning of a text.
+_WHOLE = re.compile(r"([+-]?)(?:0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-9][0-9]*))")
+_REAL = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE)
 _BOOLS = {"true": True, "false": False, "yes": True, "no": False}
 _OTHER_BOOLS = {"on": True, "off": False, "of": False, "1": True, "0": False}
 # Spellings that PostgreSQL takes but does not list in pg_settings.enumvals.
@@ -85,6 +87,28 @@ def _scale(unit: str) -> tuple[dict[str, int], int, str] | None:
     if found[2] in _MEMORY:
         return _MEMORY, count * _MEMORY[found[2]], _MEMORY_HINT
     return _TIME, count * _TIME[found[2]], _TIME_HINT
+
+
+def _whole(text: str) -> tuple[int | float | None, str]:
+    """The number at the beginning of a text, as parse_int reads it, and what follows: hexadecimal, octal, or with a fraction."""
+    found = _WHOLE.match(text)
+    rest = text[found.end() :] if found else text
+    if found is None or rest[:1] in {".", "e", "E"}:
+        return _real(text) if rest[:1] in {".", "e", "E"} or text[:2] in {"+.", "-."} else (None, text)
+    sign, hexadecimal, octal, decimal = found.groups()
+    number = int(hexadecimal, 16) if hexadecimal else int(octal, 8) if octal else int(decimal)
+    return (-number if sign == "-" else number), rest
+
+
+def _real(text: str) -> tuple[float | None, str]:
+    """The number at the beginning of a text, as strtod reads it, and what follows."""
+    found = _REAL.match(text)
+    if found is None:
+        return None, text
+    number = float(found[0])
+    if math.isinf(number) and "inf" not in found[0].lower():
+        return None, text  # ERANGE
+    return number, text[found.end() :]
 
 
 @dataclass(frozen=True)
@@ -160,33 +184,23 @@ class Definition:
 
     def _number(self, text: str) -> int | float:
         scale = _scale(self.unit) if self.unit else None
-        hint = scale[2] if scale else None
-        found = _NUMBER.match(text)
-        if not found:
-            # PostgreSQL gives the hint only when a number was followed by a wrong unit.
-            begins = re.match(r"\s*[+-]?[\d.]", text)
-            raise invalid(self.name, text, hint=hint if begins else None)
-        number = self._digits_of(found[1])
-        if found[2]:
-            if scale is None or found[2] not in scale[0]:
-                raise invalid(self.name, text, hint=hint)
-            number = number * scale[0][found[2]] / scale[1]
+        begin = text.lstrip()
+        number, rest = _whole(begin) if self.kind is Kind.INTEGER else _real(begin)
+        if number is None or math.isnan(number):
+            raise invalid(self.name, text)
+        unit = rest.strip()
+        if unit:
+            if scale is None:
+                raise invalid(self.name, text)
+            if unit not in scale[0]:
+                raise invalid(self.name, text, hint=scale[2])
+            number = number * scale[0][unit] / scale[1]
         if self.kind is Kind.INTEGER:
-            number = round(number)  # halves go to the even number, as rint() does
-            if not -(2**31) <= number < 2**31 and (self.maximum is None or self.maximum < 2**31):
+            if not -(2**31) - 0.5 < number < 2**31 - 0.5:
                 raise invalid(self.name, text, hint="Value exceeds integer range.")
+            number = round(number)  # halves go to the even number, as rint() does
         self._within(number)
         return number
-
-    def _digits_of(self, digits: str) -> int | float:
-        bare = digits.lstrip("+-")
-        sign = -1 if digits.startswith("-") else 1
-        if bare.lower().startswith("0x"):
-            return sign * int(bare, 16)
-        if bare.isdigit():
-            octal = self.kind is Kind.INTEGER and len(bare) > 1 and bare.startswith("0") and not set(bare) & {"8", "9"}
-            return sign * int(bare, 8 if octal else 10)
-        return float(digits)
 
     def _within(self, number: float) -> None:
         low, high = self.minimum, self.maximum

@@ -163,7 +163,7 @@ def _shown(setting: Definition) -> bool:
 
 def _line(setting: Definition, given: str | None) -> str:
     value = given if given is not None else _literal(setting, setting.default)
-    if given is not None and setting.kind is Kind.STRING:
+    if given is not None and (setting.kind is Kind.STRING or not re.fullmatch(r"[\w.]+", given)):
         value = quote(given)
     entry = f"{'' if given is not None else '#'}{setting.name} = {value}"
     notes = [setting.description.removesuffix(".")]
@@ -176,4 +176,4 @@ def _line(setting: Definition, given: str | None) -> str:
 
 def _literal(setting: Definition, value: Value) -> str:
     shown = setting.show(value)
-    return quote(shown) if setting.kind is Kind.STRING or not shown else shown
+    return quote(shown) if setting.kind is Kind.STRING or not shown or " " in shown else shown

@@ -216,7 +216,7 @@ def _read(row: Mapping[str, str]) -> Definition:
         description=row["short_desc"],
         extra=row["extra_desc"],
         unit=row["unit"],
-        choices=tuple(row["enumvals"].split()),
+        choices=tuple(row["enumvals"].split("|")) if kind is Kind.ENUM else (),
         flags=frozenset(row["flags"].split()),
         report=name in _REPORTED,
         is_list=name in _LISTS,

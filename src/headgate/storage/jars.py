@@ -61,7 +61,16 @@ JARS = (
     Jar("com.globalmentor", "hadoop-bare-naked-local-fs", "0.1.0", "e0cc30fb0531eb0b59468dc0abf5b257533d2365b5e9f45e795edd707aa78c62"),
 )
 # What the jars' own descriptions ask for and Spark has already (Ivy's patterns of group:artifact).
-_WITH_SPARK = ("com.fasterxml.*:*", "org.antlr:*", "org.apache.*:*", "org.openapitools:*", "com.google.*:*", "jakarta.*:*", "org.slf4j:*", "org.roaringbitmap:*")
+_WITH_SPARK = (
+    "com.fasterxml.*:*",
+    "com.google.*:*",
+    "jakarta.*:*",
+    "org.antlr:*",
+    "org.apache.*:*",
+    "org.openapitools:*",
+    "org.roaringbitmap:*",
+    "org.slf4j:*",
+)
 
 
 def own_folder() -> Path:
@@ -134,7 +143,7 @@ def resolve(target: Path | None = None) -> None:
         ]
         # a home of its own: a half-filled ~/.m2 makes Ivy fail rather than ask Maven Central
         options = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -Duser.home={folder}"
-        environment = {**os.environ, "SPARK_SUBMIT_OPTS": options, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        environment = {**os.environ, "SPARK_SUBMIT_OPTS": options, "PYSPARK_DRIVER_PYTHON": sys.executable}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
         if done.returncode:
             last = "\n".join([line for line in done.stderr.splitlines() if line.strip()][-15:])
@@ -170,5 +179,15 @@ def _spark_home() -> Path:
     return Path(os.environ.get("SPARK_HOME") or Path(found.origin).parent)
 
 
+def main() -> None:
+    """``python -m headgate.storage.jars``: fetches what is not in `own_folder` yet; says why it cannot."""
+    if all((own_folder() / jar.file).is_file() for jar in JARS):
+        return
+    try:
+        resolve()
+    except PostgresError as error:
+        sys.exit("\n".join(line for line in (error.message, error.detail, error.hint) if line))
+
+
 if __name__ == "__main__":
-    resolve()
+    main()

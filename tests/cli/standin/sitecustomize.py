@@ -1,0 +1,46 @@
+"""Puts a node without Spark in the place of `headgate.server.node`, for tests of the command line alone (through PYTHONPATH).
+
+It opens the port, says that it is ready, answers nothing, and ends on the postmaster's signals.
+"""
+
+import os
+import signal
+import socket
+import sys
+import threading
+import types
+from pathlib import Path
+
+
+class Node:
+    def __init__(self, data_dir, settings, on_ready=None):
+        self.data_dir, self.settings, self.on_ready = data_dir, settings, on_ready
+        self.on_stopping = lambda: None
+        self.asked = threading.Event()
+
+    def run(self):
+        signal.signal(signal.SIGTERM, lambda *_: self.asked.set())
+        signal.signal(signal.SIGINT, lambda *_: self.asked.set())
+        signal.signal(signal.SIGQUIT, lambda *_: os._exit(2))
+        signal.signal(signal.SIGHUP, lambda *_: self.reload())
+        with socket.create_server((self.settings.words("listen_addresses")[0], self.settings.integer("port"))):
+            print("standing in", flush=True)
+            self.on_ready()
+            if os.environ.get("STANDIN_FAILS"):
+                from headgate.errors import PostgresError
+
+                raise PostgresError("58000", "could not start Spark: as the test wants it")
+            while not self.asked.wait(1):
+                pass
+            self.on_stopping()
+            if os.environ.get("STANDIN_STAYS"):
+                while True:
+                    signal.pause()
+
+    def reload(self):
+        (Path(self.data_dir) / "reloaded").write_text(",".join(self.settings.reload().changed))
+
+
+module = types.ModuleType("headgate.server.node")
+module.Node = Node
+sys.modules["headgate.server.node"] = module

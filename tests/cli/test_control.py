@@ -1,0 +1,318 @@
+"""start, stop, restart, reload and status, beside the real pg_ctl: the same exit codes, the same words with "node" for "server"."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.conftest import HEADGATE, PG_BIN, free_port
+
+STANDIN = Path(__file__).parent / "standin"
+
+
+class Directory:
+    """A node's data directory, with a stand-in for the node itself."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.log = folder / "log"
+        self.port = free_port()
+        self.environment = {**os.environ, "PYTHONPATH": str(STANDIN)}
+        self.environment.pop("HEADGATE_DATA", None)
+
+    def __call__(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*HEADGATE, *words], capture_output=True, text=True, timeout=60, env={**self.environment, **environment}, cwd=self.folder
+        )
+
+    def do(self, command: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self(command, "-D", str(self.data), *words, **environment)
+
+    def start(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.do("start", "-l", str(self.log), "-p", str(self.port), *words, **environment)
+
+    def pid(self) -> int:
+        return int((self.data / "headgate.pid").read_text().split("\n")[0])
+
+    def leaves_nothing(self) -> bool:
+        running = subprocess.run(["pgrep", "-f", "--", f"run -D {self.data}"], capture_output=True, text=True).stdout
+        return not (self.data / "headgate.pid").exists() and not running
+
+
+@pytest.fixture(scope="session")
+def fresh_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory as initdb leaves it, to copy."""
+    data = tmp_path_factory.mktemp("fresh") / "data"
+    subprocess.run([*HEADGATE, "initdb", "-D", data, "-U", "postgres", "-A", "trust"], check=True, capture_output=True)
+    return data
+
+
+@pytest.fixture
+def directory(tmp_path: Path, fresh_data: Path) -> Iterator[Directory]:
+    made = Directory(tmp_path)
+    shutil.copytree(fresh_data, made.data)
+    yield made
+    if (made.data / "headgate.pid").exists():
+        made.do("stop", "-m", "immediate")
+
+
+@pytest.fixture
+def pg_ctl(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The real pg_ctl; it refuses root, so that it is run by the user postgres then."""
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        owner = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+        environment = {name: value for name, value in os.environ.items() if name != "PGDATA"}
+        return subprocess.run([*owner, PG_BIN / "pg_ctl", *words], capture_output=True, text=True, cwd="/", env=environment)
+
+    return call
+
+
+def as_node(text: str) -> str:
+    """pg_ctl's words as headgate says them."""
+    for theirs, ours in (
+        ("pg_ctl", "headgate"),
+        ("postmaster.pid", "headgate.pid"),
+        ("database directory", "data directory"),
+        ("server", "node"),
+        ("PGDATA", "HEADGATE_DATA"),
+    ):
+        text = text.replace(theirs, ours)
+    return text
+
+
+@pytest.mark.parametrize("command", ["status", "stop", "reload", "restart", "start"])
+def test_a_directory_that_does_not_exist_is_refused_as_pg_ctl_refuses_it(
+    command: str, directory: Directory, pg_ctl: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    theirs = pg_ctl(command, "-D", "/nonexistent/data")
+    ours = directory(command, "-D", "/nonexistent/data")
+    assert (ours.returncode, ours.stderr, ours.stdout) == (theirs.returncode, as_node(theirs.stderr), theirs.stdout)
+
+
+@pytest.mark.parametrize("command", ["status", "stop", "reload", "start"])
+def test_without_a_directory_pg_ctls_message_says_what_to_give(
+    command: str, directory: Directory, pg_ctl: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    theirs, ours = pg_ctl(command), directory(command)
+    assert (ours.returncode, ours.stderr) == (theirs.returncode, as_node(theirs.stderr))
+
+
+@pytest.mark.parametrize("words", [[], ["bogus"]])
+def test_a_command_that_is_none_fails_with_exit_code_1(words: list[str], directory: Directory) -> None:
+    done = directory(*words)
+    assert done.returncode == 1
+    assert done.stderr.endswith('Try "headgate --help" for more information.\n')
+
+
+@pytest.mark.parametrize(("command", "code"), [("status", 3), ("stop", 1), ("reload", 1)])
+def test_nothing_running_gives_pg_ctls_exit_code_and_words(
+    command: str, code: int, directory: Directory, pg_ctl: Callable[..., subprocess.CompletedProcess[str]], postgres_data: Path
+) -> None:
+    theirs = pg_ctl(command, "-D", str(postgres_data))
+    ours = directory.do(command)
+    assert ours.returncode == theirs.returncode == code
+    expected = as_node(theirs.stdout + theirs.stderr).replace(str(postgres_data), str(directory.data))
+    assert ours.stdout + ours.stderr == expected
+
+
+@pytest.fixture(scope="session")
+def postgres_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An empty cluster that is not running; in a folder that the user postgres can reach."""
+    import tempfile
+
+    folder = Path(tempfile.mkdtemp(prefix="headgate-test-"))
+    owner = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    if owner:
+        shutil.chown(folder, "postgres")
+    subprocess.run([*owner, PG_BIN / "initdb", "-D", folder / "data", "-A", "trust", "-N"], check=True, capture_output=True, cwd="/")
+    yield folder / "data"
+    shutil.rmtree(folder)
+
+
+def test_a_node_starts_tells_its_state_and_stops(directory: Directory) -> None:
+    started = directory.start()
+    assert (started.returncode, started.stderr) == (0, "")
+    assert started.stdout.startswith("waiting for node to start...")
+    assert started.stdout.endswith(" done\nnode started\n")
+    with socket.create_connection(("127.0.0.1", directory.port)):
+        pass
+    status = directory.do("status")
+    assert status.returncode == 0
+    assert status.stdout.startswith(f"headgate: node is running (PID: {directory.pid()})\n")
+    lines = (directory.data / "headgate.pid").read_text().split("\n")
+    assert (lines[1], lines[3], lines[7]) == (str(directory.data), str(directory.port), "ready   ")
+    stopped = directory.do("stop")
+    assert stopped.returncode == 0
+    assert stopped.stdout.startswith("waiting for node to shut down...")
+    assert stopped.stdout.endswith(" done\nnode stopped\n")
+    assert directory.leaves_nothing()
+
+
+def test_the_environment_names_the_data_directory(directory: Directory) -> None:
+    assert directory("status", HEADGATE_DATA=str(directory.data)).returncode == 3
+
+
+def test_a_second_start_is_refused_and_the_first_node_stays(directory: Directory) -> None:
+    directory.start()
+    pid = directory.pid()
+    second = directory.start("-o", f"-c port={free_port()}")
+    assert second.returncode == 1
+    assert "headgate: another node might be running; trying to start node anyway\n" in second.stderr
+    assert 'FATAL:  lock file "headgate.pid" already exists\n' in second.stderr
+    assert f'HINT:  Is another node (PID {pid}) running in data directory "{directory.data}"?\n' in second.stderr
+    assert second.stderr.endswith("headgate: could not start node\nExamine the log output.\n")
+    assert directory.do("status").stdout.startswith(f"headgate: node is running (PID: {pid})")
+
+
+def test_a_port_in_use_is_said_and_nothing_is_left_behind(directory: Directory) -> None:
+    with socket.create_server(("127.0.0.1", directory.port)):
+        started = directory.start()
+    assert started.returncode == 1
+    assert 'LOG:  could not bind IPv4 address "127.0.0.1": Address already in use\n' in started.stderr
+    assert f"HINT:  Is another node already running on port {directory.port}? If not, wait a few seconds and retry.\n" in started.stderr
+    assert "FATAL:  could not create any TCP/IP sockets\n" in started.stderr
+    assert directory.leaves_nothing()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("nosuch = 1", 'LOG:  unrecognized configuration parameter "nosuch" in file "{conf}" line {line}'),
+        ("port = abc", 'LOG:  invalid value for parameter "port": "abc"'),
+        ("port = 70000", 'LOG:  70000 is outside the valid range for parameter "port" (1 .. 65535)'),
+        ("wal_sender_timeout = 10x", 'HINT:  Valid units for this parameter are "us", "ms", "s", "min", "h", and "d".'),
+        ("port 1 2", 'LOG:  syntax error in file "{conf}" line {line}, near token "2"'),
+        ("server_version = '9'", 'LOG:  parameter "server_version" cannot be changed'),
+    ],
+)
+def test_a_wrong_line_of_the_configuration_is_said_and_nothing_is_left_behind(line: str, said: str, directory: Directory) -> None:
+    conf = directory.data / "headgate.conf"
+    with conf.open("a") as text:
+        text.write(line + "\n")
+    started = directory.do("start", "-l", str(directory.log))
+    assert started.returncode == 1
+    assert said.format(conf=conf, line=len(conf.read_text().splitlines())) in started.stderr
+    assert f'FATAL:  configuration file "{conf}" contains errors\n' in started.stderr
+    assert directory.leaves_nothing()
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("-c nosuch=1", 'FATAL:  unrecognized configuration parameter "nosuch"'),
+        ("--nosuch=1", 'FATAL:  unrecognized configuration parameter "nosuch"'),
+        ("-c port=abc", 'FATAL:  invalid value for parameter "port": "abc"'),
+        ("-c wal_level=x", "HINT:  Available values: minimal, replica, logical."),
+        ("-c port", "FATAL:  -c port requires a value"),
+    ],
+)
+def test_a_wrong_option_is_said_and_nothing_is_left_behind(option: str, said: str, directory: Directory) -> None:
+    started = directory.do("start", "-l", str(directory.log), "-o", option)
+    assert started.returncode == 1
+    assert said in started.stderr
+    assert directory.leaves_nothing()
+
+
+def test_a_missing_java_is_said_with_what_to_install(directory: Directory, tmp_path: Path) -> None:
+    started = directory.start(JAVA_HOME=str(tmp_path / "none"))
+    assert started.returncode == 1
+    assert "FATAL:  could not find a Java runtime in JAVA_HOME" in started.stderr
+    assert "openjdk-17-jre-headless" in started.stderr
+    assert directory.leaves_nothing()
+
+
+def test_an_old_java_is_refused(directory: Directory, tmp_path: Path) -> None:
+    java = tmp_path / "old" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    java.chmod(0o755)
+    started = directory.start(JAVA_HOME=str(tmp_path / "old"))
+    assert started.returncode == 1
+    assert "is Java 11, but Java 17 is needed" in started.stderr
+
+
+def test_missing_jars_are_said_with_what_to_do(directory: Directory, tmp_path: Path) -> None:
+    done = directory.do("run", HEADGATE_JARS=str(tmp_path))
+    assert done.returncode == 1
+    assert 'FATAL:  could not find "delta-spark_4.1_2.13-4.4.0.jar"' in done.stderr
+    assert f"HINT:  HEADGATE_JARS is set to {tmp_path}; unset it, or put the jar there." in done.stderr
+
+
+def test_an_error_while_the_node_starts_ends_it_with_its_message(directory: Directory) -> None:
+    done = directory.do("run", "-p", str(directory.port), STANDIN_FAILS="1")
+    assert done.returncode == 1
+    assert "FATAL:  could not start Spark: as the test wants it\n" in done.stderr
+    assert directory.leaves_nothing()
+
+
+def test_the_pid_file_of_a_killed_node_is_taken_over(directory: Directory) -> None:
+    directory.start()
+    os.kill(directory.pid(), 9)
+    while directory.do("status").returncode != 3:
+        pass
+    assert (directory.data / "headgate.pid").exists()
+    assert directory.start().returncode == 0
+    assert directory.do("status").returncode == 0
+
+
+def test_a_pid_file_that_names_a_living_stranger_is_stale(directory: Directory) -> None:
+    (directory.data / "headgate.pid").write_text(f"{os.getpid()}\n{directory.data}\n1\n5432\n\n\n\nready   \n")
+    assert directory.do("status").returncode == 3
+    assert directory.start().returncode == 0
+
+
+@pytest.mark.parametrize("mode", ["smart", "fast", "immediate"])
+def test_each_mode_of_stop_ends_the_node(mode: str, directory: Directory) -> None:
+    directory.start()
+    assert directory.do("stop", "-m", mode).returncode == 0
+    assert directory.leaves_nothing()
+
+
+def test_an_unknown_mode_of_stop_is_refused(directory: Directory) -> None:
+    done = directory.do("stop", "-m", "slow")
+    assert done.returncode == 1
+    assert done.stderr == 'headgate: unrecognized shutdown mode "slow"\nTry "headgate --help" for more information.\n'
+
+
+def test_stop_gives_up_after_its_time(directory: Directory) -> None:
+    directory.start(STANDIN_STAYS="1")
+    done = directory.do("stop", "-m", "smart", "-t", "0.3")
+    assert done.returncode == 1
+    assert done.stderr.startswith('headgate: node does not shut down\nHINT: The "-m fast" option immediately disconnects sessions')
+    assert (directory.data / "headgate.pid").read_text().split("\n")[7] == "stopping"
+
+
+def test_reload_makes_the_node_read_its_files_again(directory: Directory) -> None:
+    directory.start()
+    with (directory.data / "headgate.conf").open("a") as conf:
+        conf.write("work_mem = 8MB\n")
+    done = directory.do("reload")
+    assert (done.returncode, done.stdout) == (0, "node signaled\n")
+    reloaded = directory.data / "reloaded"
+    while not reloaded.exists() or not reloaded.read_text():
+        pass
+    assert reloaded.read_text() == "work_mem"
+
+
+def test_restart_takes_the_options_of_the_last_start(directory: Directory) -> None:
+    directory.start("-o", "-c cluster_name=lake")
+    before = directory.pid()
+    done = directory.do("restart", "-l", str(directory.log))
+    assert done.returncode == 0
+    assert directory.pid() != before
+    status = directory.do("status").stdout
+    assert "cluster_name=lake" in status
+    assert f"-p {directory.port}" in status
+
+
+def test_the_command_line_answers_at_once() -> None:
+    probe = "import sys, headgate.cli.main; print([name for name in ('pyspark', 'duckdb', 'pyarrow', 'numpy') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout == "[]\n"

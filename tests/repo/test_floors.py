@@ -1,0 +1,70 @@
+"""The repository keeps its own rules: floors, lock files, the README's commands, the demonstration's start."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+
+def test_every_module_imports_only_from_floors_below_its_own() -> None:
+    done = subprocess.run([BIN / "lint-imports", "--no-cache"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_make_alone_lists_the_targets() -> None:
+    listed = subprocess.run(["make", "--no-print-directory"], capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    for target in ("setup", "demo", "test", "check", "bench", "clean"):
+        assert re.search(rf"^  make {target} +\S", listed, re.M), target
+
+
+def test_the_readmes_commands_are_targets_and_ci_runs_the_test_command() -> None:
+    readme = (ROOT / "README.md").read_text()
+    targets = re.findall(r"^    make (\w+)", readme, re.M)
+    assert targets == ["demo", "test"]
+    makefile = (ROOT / "Makefile").read_text()
+    assert all(re.search(rf"^{target}:", makefile, re.M) for target in targets)
+    assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("exec make test")
+
+
+@pytest.mark.parametrize("command", ["initdb", "start", "stop", "restart", "reload", "status", "run", "demo"])
+def test_every_command_has_a_help(command: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "headgate.cli.main", command, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"headgate {command}" in done.stdout
+
+
+@pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt", "requirements-build.txt"])
+def test_a_lock_pins_every_package_with_hashes_and_names_no_host(file: str) -> None:
+    text = (ROOT / file).read_text()
+    packages = [line for line in text.splitlines() if line and not line.startswith((" ", "#"))]
+    assert packages
+    assert all("==" in line for line in packages)
+    assert text.count("--hash=sha256:") >= len(packages)
+    assert not re.search(r"https?:|file:|--index|--find-links|/home/|/work/", text)
+
+
+def test_the_locks_have_the_versions_that_the_project_asks_for() -> None:
+    lock = (ROOT / "requirements.txt").read_text()
+    assert "pyspark==4.1.4 " in lock
+    assert "delta-spark==4.4.0 " in lock
+
+
+def test_a_second_set_up_does_nothing() -> None:
+    if not (ROOT / ".setup" / "stamp").exists():
+        pytest.skip("this tree was not set up by make setup")
+    done = subprocess.run(["bash", "scripts/setup.sh"], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_every_module_opens_with_a_docstring() -> None:
+    import ast
+
+    bare = [str(path) for path in (ROOT / "src").rglob("*.py") if not ast.get_docstring(ast.parse(path.read_text()))]
+    assert bare == []

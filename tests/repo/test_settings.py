@@ -1,0 +1,395 @@
+"""The settings beside a real PostgreSQL 15: the same values read, shown and refused in the same words."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.conftest import Server
+
+from headgate.errors import PostgresError
+from headgate.settings import Context, Kind, SessionSettings, Settings, definitions, file, find
+
+CASES = [
+    ("wal_sender_timeout", "60s"),
+    ("wal_sender_timeout", "90s"),
+    ("wal_sender_timeout", "1.5min"),
+    ("wal_sender_timeout", " 2 h "),
+    ("wal_sender_timeout", "1d"),
+    ("wal_sender_timeout", "1500us"),
+    ("wal_sender_timeout", "2500us"),
+    ("wal_sender_timeout", "0"),
+    ("wal_sender_timeout", "10x"),
+    ("wal_sender_timeout", "10 X"),
+    ("wal_sender_timeout", "MS"),
+    ("wal_sender_timeout", ""),
+    ("wal_sender_timeout", "-3"),
+    ("wal_sender_timeout", "99999999999"),
+    ("wal_sender_timeout", "30d"),
+    ("work_mem", "64MB"),
+    ("work_mem", "65536kB"),
+    ("work_mem", "65537kB"),
+    ("work_mem", "1.5GB"),
+    ("work_mem", "1000000B"),
+    ("work_mem", "12"),
+    ("work_mem", "0x100"),
+    ("work_mem", "0200"),
+    ("work_mem", "64Mb"),
+    ("logical_decoding_work_mem", "4TB"),
+    ("temp_buffers", "16MB"),
+    ("effective_cache_size", "4097"),
+    ("extra_float_digits", "3"),
+    ("extra_float_digits", "-15"),
+    ("extra_float_digits", "1.4"),
+    ("extra_float_digits", "1.5"),
+    ("extra_float_digits", "2.5"),
+    ("extra_float_digits", "16"),
+    ("extra_float_digits", "1e0"),
+    ("extra_float_digits", "3ms"),
+    ("seq_page_cost", "1.25"),
+    ("seq_page_cost", "-4"),
+    ("seq_page_cost", "abc"),
+    ("seq_page_cost", "1e10"),
+    ("seq_page_cost", "1e300"),
+    ("vacuum_cost_delay", "1.5ms"),
+    ("vacuum_cost_delay", "1500us"),
+    ("vacuum_cost_delay", "3"),
+    ("enable_seqscan", "tr"),
+    ("enable_seqscan", "OFF"),
+    ("enable_seqscan", "o"),
+    ("enable_seqscan", "1"),
+    ("enable_seqscan", ""),
+    ("enable_seqscan", "maybe"),
+    ("bytea_output", "ESCAPE"),
+    ("bytea_output", "octal"),
+    ("client_min_messages", "debug"),
+    ("client_min_messages", "loud"),
+    ("synchronous_commit", "true"),
+    ("synchronous_commit", "remote_apply"),
+    ("backslash_quote", "0"),
+    ("IntervalStyle", "ISO_8601"),
+    ("DateStyle", "iso, dmy"),
+    ("DateStyle", "German"),
+    ("DateStyle", "SQL"),
+    ("DateStyle", "ymd"),
+    ("DateStyle", "foo"),
+    ("DateStyle", "ISO, SQL"),
+    ("TimeZone", "europe/berlin"),
+    ("TimeZone", "utc"),
+    ("TimeZone", "Nowhere/Town"),
+    ("TimeZone", "3"),
+    ("TimeZone", "-4.5"),
+    ("client_encoding", "latin1"),
+    ("client_encoding", "utf-8"),
+    ("client_encoding", "foo"),
+    ("search_path", 'a, "B"'),
+    ("search_path", "a,,b"),
+    ("search_path", ""),
+    ("search_path", '"open'),
+    ("application_name", "Zürich\tmain"),
+    ("application_name", "x" * 70),
+    ("app.user_id", "5"),
+    ("a.1b", "5"),
+    ("nosuch", "1"),
+    ("port", "5433"),
+    ("server_version", "9"),
+    ("fsync", "off"),
+    ("log_connections", "on"),
+]
+
+
+@pytest.fixture(scope="module")
+def oracle(postgres: Server) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(postgres.conninfo("postgres"), autocommit=True) as session:
+        yield session
+
+
+def session_settings() -> SessionSettings:
+    made = SessionSettings(Settings.of())
+    made.override("is_superuser", "on")
+    return made
+
+
+def told(error: psycopg.Error) -> tuple[str | None, ...]:
+    return error.sqlstate, error.diag.message_primary, error.diag.message_detail, error.diag.message_hint
+
+
+def agree(name: str, text: str, oracle: psycopg.Connection) -> None:
+    theirs: tuple[object, ...]
+    try:
+        with oracle.transaction(force_rollback=True):
+            oracle.execute("SELECT set_config(%s, %s, true)", (name, text))
+            theirs = (oracle.execute("SELECT current_setting(%s)", (name,)).fetchone() or ("",))[:1]
+    except psycopg.Error as error:
+        theirs = told(error)
+    ours: tuple[object, ...]
+    try:
+        mine = session_settings()
+        mine.set(name, text)
+        ours = (mine.text(name),)
+    except PostgresError as error:
+        ours = (error.sqlstate, error.message, error.detail, error.hint)
+    assert ours == theirs
+
+
+@pytest.mark.parametrize(("name", "text"), CASES)
+def test_set_and_show_agree_with_postgresql(name: str, text: str, oracle: psycopg.Connection) -> None:
+    agree(name, text, oracle)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=400)
+@given(
+    name=st.sampled_from(["wal_sender_timeout", "work_mem", "extra_float_digits", "seq_page_cost", "vacuum_cost_delay", "enable_sort"]),
+    text=st.one_of(
+        st.from_regex(r"[ +-]?[0-9]{1,6}(\.[0-9]{0,3})?(e[0-9])?[ ]?(B|kB|MB|GB|us|ms|s|min|h|d)?", fullmatch=True),
+        st.text("0123456789.xeEkMGB smintruefalso'+-", max_size=6),
+    ),
+)
+def test_any_text_is_read_or_refused_as_postgresql_does_it(name: str, text: str, oracle: psycopg.Connection) -> None:
+    agree(name, text, oracle)
+
+
+def test_pg_settings_describes_postgresqls_own_settings_as_postgresql_does(oracle: psycopg.Connection) -> None:
+    columns = "name, unit, category, short_desc, extra_desc, context, vartype, min_val, max_val, enumvals"
+    theirs = {row[0]: row[1:] for row in oracle.execute(f"SELECT {columns} FROM pg_settings")}  # type: ignore[arg-type]
+    ours = {row["name"]: row for row in session_settings().rows()}
+    shared = set(theirs) & set(ours)
+    assert len(shared) > 230
+    wrong = {
+        name: (tuple(ours[name][column] for column in columns.split(", ")[1:]), theirs[name])
+        for name in shared
+        if tuple(ours[name][column] for column in columns.split(", ")[1:]) != theirs[name]
+    }
+    assert not wrong
+
+
+def test_show_all_prints_postgresqls_defaults(oracle: psycopg.Connection) -> None:
+    boot = dict(oracle.execute("SELECT name, boot_val FROM pg_settings"))  # type: ignore[arg-type]
+    from headgate.settings.table import NODE_DEFAULTS
+
+    rows = {row["name"]: row["boot_val"] for row in session_settings().rows()}
+    different = {name for name in rows if name in boot and (boot[name] or "") != rows[name]}
+    assert different <= set(NODE_DEFAULTS)
+
+
+def test_every_default_is_a_value_of_its_setting() -> None:
+    for definition in definitions().values():
+        if definition.kind in {Kind.BOOL, Kind.INTEGER, Kind.REAL} or (definition.kind is Kind.ENUM and definition.default):
+            assert definition.read(definition.plain(definition.default)) == definition.default, definition.name
+
+
+def test_names_are_found_in_any_case() -> None:
+    assert Settings.of({"TIMEZONE": "Europe/Berlin"}).text("timezone") == "Europe/Berlin"
+
+
+def test_a_session_may_not_set_what_belongs_to_the_server() -> None:
+    plain = SessionSettings(Settings.of())
+    for name, state in (("port", "55P02"), ("server_version", "55P02"), ("log_min_messages", "42501"), ("fsync", "55P02")):
+        with pytest.raises(PostgresError) as caught:
+            plain.set(name, "1" if name != "log_min_messages" else "info")
+        assert caught.value.sqlstate == state
+
+
+# ---- transactions ---------------------------------------------------------------------------------------------
+
+
+def test_set_is_undone_by_rollback_and_kept_by_commit() -> None:
+    mine = session_settings()
+    state = mine.remember()
+    mine.set("work_mem", "1MB")
+    mine.restore(state, rolled_back=True)
+    assert mine.text("work_mem") == "4MB"
+    state = mine.remember()
+    mine.set("work_mem", "1MB")
+    mine.restore(state, rolled_back=False)
+    assert mine.text("work_mem") == "1MB"
+
+
+def test_set_local_ends_with_the_transaction_and_set_after_it_wins() -> None:
+    mine = session_settings()
+    state = mine.remember()
+    mine.set("work_mem", "1MB", local=True)
+    assert mine.text("work_mem") == "1MB"
+    mine.restore(state, rolled_back=False)
+    assert mine.text("work_mem") == "4MB"
+    state = mine.remember()
+    mine.set("work_mem", "1MB", local=True)
+    mine.set("work_mem", "2MB")
+    assert mine.text("work_mem") == "2MB"
+    mine.restore(state, rolled_back=False)
+    assert mine.text("work_mem") == "2MB"
+
+
+def test_a_savepoint_undoes_what_came_after_it() -> None:
+    mine = session_settings()
+    mine.set("work_mem", "1MB")
+    savepoint = mine.remember()
+    mine.set("work_mem", "2MB")
+    mine.set("app.a", "x", local=True)
+    mine.rollback_to(savepoint)
+    assert mine.text("work_mem") == "1MB"
+    with pytest.raises(PostgresError):
+        mine.text("app.a")
+
+
+def test_reset_goes_back_to_the_strongest_value_that_was_given() -> None:
+    mine = session_settings()
+    mine.give("work_mem", "8MB", "client")
+    mine.give("work_mem", "6MB", "database")
+    mine.set("work_mem", "1MB")
+    mine.reset("work_mem")
+    assert mine.text("work_mem") == "8MB"
+    mine.set("work_mem", "1MB")
+    mine.reset_all()
+    assert mine.text("work_mem") == "8MB"
+
+
+def test_the_client_is_told_of_reported_settings_once_and_again_when_they_change() -> None:
+    mine = session_settings()
+    first = dict(mine.reported())
+    assert first["server_version"].startswith("15.18 (headgate ")
+    assert {"client_encoding", "DateStyle", "TimeZone", "integer_datetimes", "is_superuser", "session_authorization"} <= set(first)
+    assert mine.reported() == []
+    mine.set("timezone", "Europe/Berlin")
+    assert mine.reported() == [("TimeZone", "Europe/Berlin")]
+
+
+def test_a_list_is_quoted_where_it_has_to_be(oracle: psycopg.Connection) -> None:
+    mine = session_settings()
+    mine.set_values("search_path", ["$user", "Public", "a b", "x"])
+    oracle.execute("""SET search_path TO "$user", "Public", "a b", x""")
+    assert mine.text("search_path") == oracle.execute("SHOW search_path").fetchone()[0]  # type: ignore[index]
+    oracle.execute("RESET search_path")
+    with pytest.raises(PostgresError, match="SET work_mem takes only one argument"):
+        mine.set_values("work_mem", ["1", "2"])
+
+
+# ---- headgate.conf ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    (tmp_path / "headgate.conf").write_text(file.default_text())
+    return tmp_path
+
+
+def append(data_dir: Path, text: str) -> None:
+    with (data_dir / "headgate.conf").open("a") as conf:
+        conf.write(text)
+
+
+def test_the_default_file_changes_nothing_and_all_its_lines_are_right(data_dir: Path) -> None:
+    assert {setting.source for setting in Settings(data_dir).load().all().values()} == {"default", "override"}
+    conf = data_dir / "headgate.conf"
+    lines = [line[1:] if line.startswith("#") and line[1:2].isalpha() and " = " in line else line for line in conf.read_text().splitlines()]
+    conf.write_text("\n".join(lines))
+    loaded = Settings(data_dir)
+    assert loaded.load().complaints == []
+    shown = [setting for setting in loaded.all().values() if setting.source == "configuration file"]
+    assert len(shown) > 120
+    assert all(setting.value == setting.definition.default for setting in shown)
+
+
+def test_values_with_quotes_comments_and_units_are_read(data_dir: Path) -> None:
+    append(
+        data_dir,
+        "cluster_name = 'it''s' # a comment\nwork_mem 8MB\nPORT=5440\nport = 5441\napp.x = 'a\\tb'\n"
+        "search_path = '\"$user\", public'\nspark.sql.shuffle.partitions = 8\nspark.hadoop.fs.s3a.access-key = 'k'\n",
+    )
+    read = Settings(data_dir).load()
+    assert read.text("cluster_name") == "it's"
+    assert read.text("work_mem") == "8MB"
+    assert read.integer("port") == 5441
+    assert read.text("app.x") == "a\tb"
+    assert read.spark()["spark.sql.shuffle.partitions"] == "8"
+    assert read.spark()["spark.hadoop.fs.s3a.access-key"] == "k"
+    assert read.spark()["spark.master"] == read["spark.master"] == "local[*]"
+    assert read.setting("port").line == len((data_dir / "headgate.conf").read_text().splitlines()) - 4
+
+
+def test_the_command_line_wins_over_alter_system_and_that_over_the_file(data_dir: Path) -> None:
+    append(data_dir, "work_mem = 1MB\nport = 1111\ncluster_name = a\n")
+    Settings(data_dir).load().alter_system("work_mem", "2MB")
+    Settings(data_dir).load().alter_system("cluster_name", "it's")
+    loaded = Settings(data_dir, {"port": "2222"}).load()
+    assert (loaded.text("work_mem"), loaded.integer("port"), loaded.text("cluster_name")) == ("2MB", 2222, "it's")
+    loaded.alter_system("work_mem", None)
+    assert Settings(data_dir).load().text("work_mem") == "1MB"
+
+
+def test_a_reload_says_what_changed_and_what_needs_a_restart(data_dir: Path) -> None:
+    loaded = Settings(data_dir, {"max_connections": "7"}).load()
+    append(data_dir, "work_mem = 1MB\nport = 1111\nmax_connections = 9\n")
+    done = loaded.reload()
+    assert done.changed == ("work_mem",)
+    assert [error.message for error in done.said][:2] == [
+        'parameter "port" cannot be changed without restarting the server',
+        'parameter "work_mem" changed to "1MB"',
+    ]
+    assert (loaded.integer("port"), loaded.integer("max_connections")) == (5432, 7)
+    assert loaded.pending_restart("port")
+    (data_dir / "headgate.conf").write_text("")
+    assert 'parameter "work_mem" removed from configuration file, reset to default' in [error.message for error in loaded.reload().said]
+
+
+def test_a_reload_of_a_broken_file_changes_nothing(data_dir: Path) -> None:
+    loaded = Settings(data_dir).load()
+    append(data_dir, "work_mem = 1MB\nnosuch = 1\n")
+    said = [error.message for error in loaded.reload().said]
+    assert said[-1] == f'configuration file "{data_dir}/headgate.conf" contains errors; no changes were applied'
+    assert loaded.text("work_mem") == "4MB"
+
+
+LINES = ["port 70000 x", "port = 'abc", "x y z", "= 3", "port", "a.1 = 5", "nosuch = 1", "port = abc", "port == 1", "port = 5 5", "9 = 9"]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_wrong_line_is_refused_in_postgresqls_words(line: str, data_dir: Path, cluster_file: Path) -> None:
+    (data_dir / "headgate.conf").write_text(f"\n{line}\n")
+    mine = Settings(data_dir)
+    with pytest.raises(PostgresError, match="contains errors"):
+        mine.load()
+    theirs = refused_by_postgresql(cluster_file, f"\n{line}\n")
+    assert [error.message.replace(str(data_dir / "headgate.conf"), str(cluster_file)) for error in mine.complaints] == theirs
+
+
+@pytest.fixture(scope="module")
+def cluster_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    import os
+    import shutil
+    import tempfile
+
+    from tests.conftest import PG_BIN
+
+    folder = Path(tempfile.mkdtemp(prefix="headgate-test-"))
+    owner = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    if owner:
+        shutil.chown(folder, "postgres")
+    subprocess.run([*owner, PG_BIN / "initdb", "-D", folder / "data", "-A", "trust", "-N"], check=True, capture_output=True, cwd="/")
+    yield folder / "data" / "postgresql.conf"
+    shutil.rmtree(folder)
+
+
+def refused_by_postgresql(conf: Path, text: str) -> list[str]:
+    """The LOG messages of a real PostgreSQL that is started with this file."""
+    import os
+    import re
+
+    from tests.conftest import PG_BIN
+
+    conf.write_text(text)
+    owner = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    done = subprocess.run([*owner, PG_BIN / "postgres", "-D", conf.parent], capture_output=True, text=True, cwd="/", timeout=20)
+    return re.findall(r"LOG:  (.*)", done.stderr)
+
+
+def test_contexts_are_postgresqls_for_a_few_that_matter() -> None:
+    for name, context in (("wal_level", Context.POSTMASTER), ("log_min_messages", Context.SUPERUSER), ("server_version", Context.INTERNAL)):
+        found = find(name)
+        assert found is not None
+        assert found.context is context
