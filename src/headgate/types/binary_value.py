@@ -10,12 +10,19 @@ import ipaddress
 import struct
 from collections.abc import Callable
 
+import numpy as np
+import pyarrow as pa
+
 from headgate.errors import PostgresError, not_supported
+from headgate.types import address, array, clock, interval
 from headgate.types import registry as r
 
 
 def receive(raw: bytes, oid: int, types: r.TypeRegistry) -> str:
     """The text form of one value. 0A000 for a type without a binary form here, 22P03 for malformed bytes."""
+    found = types.find(oid)
+    if found is not None and found.is_array:
+        return _receive_array(raw, found, types)
     reader = _RECEIVE.get(oid)
     if reader is None:
         raise not_supported(f"binary form of type {types.format_type(oid)} is not supported")
@@ -27,10 +34,38 @@ def receive(raw: bytes, oid: int, types: r.TypeRegistry) -> str:
 
 def send(text: str, oid: int, types: r.TypeRegistry) -> bytes:
     """The binary form of one value in normal text form."""
+    found = types.find(oid)
+    if found is not None and found.is_array:
+        shape, items = array.parse(text, types.by_oid(found.element).delimiter)
+        return array.put_together(shape, found.element, _send_items(items, found.element, types))
     writer = _SEND.get(oid)
     if writer is None:
         raise not_supported(f"binary form of type {types.format_type(oid)} is not supported")
     return writer(text)
+
+
+def _receive_array(raw: bytes, found: r.PgType, types: r.TypeRegistry) -> str:
+    from headgate.types import binary, text  # noqa: PLC0415 (an array's elements are read by the module that calls this one)
+
+    try:
+        shape, element, items = array.take_apart(raw)
+    except (struct.error, ValueError) as error:
+        raise PostgresError("22P03", "incorrect binary data format") from error
+    if element != found.element:
+        raise PostgresError("42804", "wrong element type")
+    lengths = np.array([-1 if item is None else len(item) for item in items], np.int32)
+    starts = np.cumsum(np.maximum(lengths, 0), dtype=np.int64) - np.maximum(lengths, 0)
+    data = np.frombuffer(b"".join(item for item in items if item is not None), np.uint8)
+    values = text.write_text(binary.read_binary(data, starts, lengths, element, registry=types), element, registry=types)
+    return array.print_array(shape, values.to_pylist(), types.by_oid(element).delimiter)
+
+
+def _send_items(items: list[str | None], element: int, types: r.TypeRegistry) -> list[bytes | None]:
+    from headgate.types import binary, text  # noqa: PLC0415 (as above)
+
+    values = text.read_text(pa.array(items, pa.string()), element, registry=types)
+    sent: list[bytes | None] = binary.write_binary(values, element, registry=types).to_pylist()
+    return sent
 
 
 def _receive_lsn(raw: bytes) -> str:
@@ -47,8 +82,7 @@ def _receive_inet(raw: bytes) -> str:
     family, bits, is_cidr, size = struct.unpack_from(">BBBB", raw)
     if (family, size) not in ((2, 4), (3, 16)) or len(raw) != 4 + size or bits > size * 8:
         raise ValueError("address")
-    address = ipaddress.ip_address(raw[4:])
-    return f"{address}/{bits}" if is_cidr or bits != size * 8 else str(address)
+    return address.print_inet(raw[4:], bits, is_cidr=bool(is_cidr))
 
 
 def _send_inet(is_cidr: int) -> Callable[[str], bytes]:
@@ -92,6 +126,9 @@ def _send_char(text: str) -> bytes:
 
 
 _RECEIVE: dict[int, Callable[[bytes], str]] = {
+    r.TIME: clock.receive_time,
+    r.TIMETZ: clock.receive_timetz,
+    r.INTERVAL: interval.receive,
     r.PG_LSN: _receive_lsn,
     r.INET: _receive_inet,
     r.CIDR: _receive_inet,
@@ -102,6 +139,9 @@ _RECEIVE: dict[int, Callable[[bytes], str]] = {
     r.CHAR: _receive_char,
 }
 _SEND: dict[int, Callable[[str], bytes]] = {
+    r.TIME: clock.send_time,
+    r.TIMETZ: clock.send_timetz,
+    r.INTERVAL: interval.send,
     r.PG_LSN: _send_lsn,
     r.INET: _send_inet(0),
     r.CIDR: _send_inet(1),

@@ -185,12 +185,14 @@ class Decoder:
         self.before_christ = False
         self.meridiem = ""
         self.prefix = ""
+        self.plain_number = False
 
     def read(self, text: str, *, time_only: bool = False) -> Parts:
         """Reads a whole text; Flawed."""
         fields = _split(text)
         if not fields:
             raise Flawed(Flaw.FORMAT)
+        self.plain_number = time_only and (len(fields) == 1 or fields[-1][0] not in (_Kind.DATE, _Kind.TIME))
         for place, (kind, field) in enumerate(fields):
             following = fields[place + 1][0] if place + 1 < len(fields) else None
             mask = self._field(kind, field, following, time_only=time_only)
@@ -248,6 +250,8 @@ class Decoder:
             return self._prefixed(prefix, field)
         whole, dot, _ = field.partition(".")
         mask = self.parts.mask
+        if self.plain_number:
+            return self._run_together(field, mask | DATE)
         if dot and not mask & DATE:
             return self._date(field)
         if (dot and len(whole) > 2) or (len(field) >= 6 and (not mask & DATE or not mask & TIME)):
@@ -555,3 +559,8 @@ def infinite(word: str, type_name: str) -> PostgresError:
     """0A000 for infinity and -infinity."""
     detail = "Other engines that read the table would take a stand-in for infinity for a real date."
     return PostgresError("0A000", f'cannot store "{word}" in a column of type {type_name}', detail=detail)
+
+
+def split_words(text: str) -> list[tuple[str, str]]:
+    """The fields of a text with the names of their kinds: for `interval`, which gives them other meanings."""
+    return [(kind.name, field) for kind, field in _split(text)]

@@ -40,6 +40,13 @@ def read_numeric(strings: pa.StringArray, modifier: int) -> pa.Array:
     return column.read(strings, usual, lambda each: each, lambda text: print_value(value_of(text, modifier)))
 
 
+def read_as_text(strings: pa.StringArray, modifier: int) -> pa.StringArray:
+    """As `read_numeric`, but text whatever the modifier: for the elements of arrays, which may be NaN."""
+    if modifier < 0:
+        return read_numeric(strings, -1)
+    return pa.array([None if text is None else print_value(value_of(text, modifier)) for text in strings.to_pylist()], pa.string())
+
+
 def _read_decimal(strings: pa.StringArray, precision: int, scale: int) -> pa.Array:
     target = pa.decimal128(precision, scale)
     done = column.attempt(strings, target)

@@ -10,12 +10,14 @@ oid that it does not know is taken as text.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
-from headgate.types import moment, number, numeric, string
+from headgate.types import address, array, clock, document, interval, moment, number, numeric, string
 from headgate.types import registry as r
 from headgate.types.column import Session
 from headgate.types.storage import arrow_type
@@ -72,11 +74,69 @@ def _read(strings: pa.StringArray, oid: int, typmod: int, session: Session, type
         case r.OID | r.XID | r.CID:
             return number.read_oid(strings, r.by_oid(oid).name)
         case _:
-            return string.read_text(strings)
+            return _read_stored_as_text(strings, oid, typmod, session, types)
+
+
+def _read_stored_as_text(strings: pa.StringArray, oid: int, typmod: int, session: Session, types: r.TypeRegistry) -> pa.StringArray:
+    """Types whose stored form is their normal text."""
+    match oid:
+        case r.TIME | r.TIMETZ:
+            return clock.read_time(strings, oid, typmod, session)
+        case r.INTERVAL:
+            return interval.read_interval(strings, typmod)
+        case r.JSON:
+            return document.read_json(string.read_text(strings))
+        case r.JSONB:
+            return document.read_jsonb(string.read_text(strings))
+    scalar = _SCALARS.get(oid)
+    if scalar is not None:
+        return _each(strings, lambda text: scalar(text, oid, typmod))
+    found = types.find(oid)
+    if found is None:
+        return string.read_text(strings)
+    if found.kind is r.Kind.ENUM:
+        return _read_enum(strings, found)
+    if found.kind is r.Kind.DOMAIN:
+        return _read(strings, found.base, found.base_typmod if typmod < 0 else typmod, session, types)
+    if found.is_array:
+        delimiter = types.by_oid(found.element).delimiter
+
+        def convert(items: pa.StringArray) -> pa.StringArray:
+            if found.element == r.NUMERIC:
+                return numeric.read_as_text(items, typmod)
+            return _write(_read(items, found.element, typmod, session, types), found.element, Session(), types)
+
+        return array.read_array(string.read_text(strings), delimiter, convert)
+    return string.read_text(strings)
+
+
+_SCALARS: dict[int, Callable[[str, int, int], str]] = {
+    r.INET: lambda text, _oid, _typmod: address.inet_of(text, is_cidr=False),
+    r.CIDR: lambda text, _oid, _typmod: address.inet_of(text, is_cidr=True),
+    r.MACADDR: lambda text, _oid, _typmod: address.macaddr_of(text),
+    r.MACADDR8: lambda text, _oid, _typmod: address.macaddr8_of(text),
+    r.BIT: address.bits_of,
+    r.VARBIT: address.bits_of,
+    r.PG_LSN: lambda text, _oid, _typmod: address.lsn_of(text),
+}
+
+
+def _each(strings: pa.StringArray, scalar: Callable[[str], str]) -> pa.StringArray:
+    """One by one, each different text once."""
+    coded = strings.dictionary_encode()
+    return pa.array([scalar(text) for text in coded.dictionary.to_pylist()], pa.string()).take(coded.indices)
+
+
+def _read_enum(strings: pa.StringArray, found: r.PgType) -> pa.StringArray:
+    unknown = pc.and_(pc.is_valid(strings), pc.invert(pc.is_in(strings, value_set=pa.array(found.labels, pa.string()))))
+    if pc.any(unknown).as_py():
+        label = strings.filter(unknown)[0].as_py()
+        raise PostgresError("22P02", f'invalid input value for enum {found.plain}: "{label}"')
+    return strings
 
 
 def write_text(
-    array: pa.Array | pa.ChunkedArray,
+    values: pa.Array | pa.ChunkedArray,
     oid: int,
     typmod: int = -1,
     *,
@@ -87,32 +147,54 @@ def write_text(
 ) -> pa.StringArray:
     """The text forms of a column that is in stored form."""
     session = Session(timezone, extra_float_digits, bytea_output)
-    if isinstance(array, pa.ChunkedArray):
-        chunks = [_write(chunk, oid, session) for chunk in array.chunks]
+    types = registry or r.builtin()
+    if isinstance(values, pa.ChunkedArray):
+        chunks = [_write(chunk, oid, session, types) for chunk in values.chunks]
         return pa.concat_arrays(chunks) if chunks else pa.nulls(0, pa.string())
-    return _write(array, oid, session)
+    return _write(values, oid, session, types)
 
 
-def _write(array: pa.Array, oid: int, session: Session) -> pa.StringArray:
+def _write(values: pa.Array, oid: int, session: Session, types: r.TypeRegistry) -> pa.StringArray:
     match oid:
         case r.INT2 | r.INT4 | r.INT8 | r.OID | r.XID | r.CID:
-            return number.write_integer(array)
+            return number.write_integer(values)
         case r.NUMERIC:
-            return numeric.write_numeric(array)
+            return numeric.write_numeric(values)
         case r.BOOL:
-            return number.write_bool(array)
+            return number.write_bool(values)
         case r.FLOAT4 | r.FLOAT8:
-            return number.write_float(array, oid, session.extra_float_digits)
+            return number.write_float(values, oid, session.extra_float_digits)
         case r.DATE:
-            return moment.write_date(array)
+            return moment.write_date(values)
         case r.TIMESTAMP:
-            return moment.write_timestamp(array)
+            return moment.write_timestamp(values)
         case r.TIMESTAMPTZ:
-            return moment.write_timestamptz(array, session)
+            return moment.write_timestamptz(values, session)
         case r.BYTEA:
-            return string.write_bytea(array, session.bytea_output)
+            return string.write_bytea(values, session.bytea_output)
         case _:
-            return array if pa.types.is_string(array.type) else array.cast(pa.string())
+            shown = values if pa.types.is_string(values.type) else values.cast(pa.string())
+            found = types.find(oid)
+            if found is not None and found.is_array and _depends_on_session(found.element, session):
+                return _rewrite(shown, found, session, types)
+            return shown
+
+
+def _depends_on_session(element: int, session: Session) -> bool:
+    """Whether an element's text is another one than the stored text, which is that of `Session()`."""
+    plain = Session()
+    return (
+        (element == r.TIMESTAMPTZ and session.timezone != plain.timezone)
+        or (element == r.BYTEA and session.bytea_output != plain.bytea_output)
+        or (element in (r.FLOAT4, r.FLOAT8) and session.extra_float_digits <= 0)
+    )
+
+
+def _rewrite(strings: pa.StringArray, found: r.PgType, session: Session, types: r.TypeRegistry) -> pa.StringArray:
+    def convert(items: pa.StringArray) -> pa.StringArray:
+        return _write(_read(items, found.element, -1, Session(), types), found.element, session, types)
+
+    return array.read_array(strings, types.by_oid(found.element).delimiter, convert)
 
 
 def read_scalar(text: str | None, oid: int, typmod: int = -1, *, timezone: str = "UTC", registry: r.TypeRegistry | None = None) -> Any:
@@ -123,8 +205,8 @@ def read_scalar(text: str | None, oid: int, typmod: int = -1, *, timezone: str =
 def write_scalar(value: Any, oid: int, typmod: int = -1, *, timezone: str = "UTC") -> str | None:
     """The text form of one value in stored form: a `pa.Scalar`, or a Python value that Arrow takes for the stored type."""
     target = arrow_type(oid, typmod)
-    array = pa.array([value.as_py()] if isinstance(value, pa.Scalar) and not pa.types.is_temporal(target) else [value], target)
-    shown: str | None = write_text(array, oid, typmod, timezone=timezone)[0].as_py()
+    values = pa.array([value], target)
+    shown: str | None = write_text(values, oid, typmod, timezone=timezone)[0].as_py()
     return shown
 
 

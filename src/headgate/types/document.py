@@ -1,0 +1,103 @@
+"""Text forms of json (checked, kept as it is) and jsonb (PostgreSQL's normal form); both are stored as text.
+
+Called by `text`. jsonb's normal form: the last of equal keys, keys by length and then bytes, numbers as numeric prints them,
+one blank behind colon and comma. Python's own JSON scanner reads the same grammar as PostgreSQL's except NaN and Infinity.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from headgate.errors import PostgresError
+from headgate.types import column, numeric
+
+_ESCAPE = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_SPECIAL = re.compile(r'["\\\x00-\x1f]')
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def read_json(strings: pa.StringArray) -> pa.StringArray:
+    """json_in: 22P02 for what is no JSON."""
+    return column.read(strings, _none(strings), lambda each: each, checked)
+
+
+def read_jsonb(strings: pa.StringArray) -> pa.StringArray:
+    """jsonb_in: the normal form; numbers alone and true, false, null are normal already."""
+    usual = column.matches(strings, r"\A(-?[1-9][0-9]{0,100}|0|true|false|null)\z")
+    return column.read(strings, usual, lambda each: each, normal)
+
+
+def _none(strings: pa.StringArray) -> pa.BooleanArray:
+    return column.matches(strings, r"\A(-?[1-9][0-9]{0,100}|0|true|false|null)\z")
+
+
+def checked(text: str) -> str:
+    """One json text, as it is."""
+    _load(text)
+    return text
+
+
+def normal(text: str) -> str:
+    """One jsonb in normal form."""
+    return _print(_load(text))
+
+
+def _refuse(_: str) -> NoReturn:
+    raise ValueError("constant")
+
+
+class _Number(str):
+    __slots__ = ()
+
+
+def _load(text: str) -> Any:
+    try:
+        return json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_refuse, object_pairs_hook=dict)
+    except json.JSONDecodeError as error:
+        rest = text[error.pos :].split()[:1]
+        detail = f'Token "{_token(text, error.pos)}" is invalid.' if rest else "The input string ended unexpectedly."
+        raise PostgresError("22P02", "invalid input syntax for type json", detail=detail, context=_context(text, error.pos)) from None
+    except ValueError:
+        raise PostgresError("22P02", "invalid input syntax for type json") from None
+    except RecursionError:
+        raise PostgresError("54001", "stack depth limit exceeded") from None
+
+
+def _token(text: str, place: int) -> str:
+    found = re.compile(r"\w+|.", re.DOTALL).match(text, place)
+    return found[0] if found else ""
+
+
+def _context(text: str, place: int) -> str:
+    line = text.count("\n", 0, place) + 1
+    start = text.rfind("\n", 0, place) + 1
+    return f"JSON data, line {line}: {text[start:place]}{_token(text, place)}"
+
+
+def _print(value: Any) -> str:
+    if isinstance(value, dict):
+        pairs = sorted(
+            ((key.encode("utf-8", "surrogatepass"), key, each) for key, each in value.items()), key=lambda pair: (len(pair[0]), pair[0])
+        )
+        return "{" + ", ".join(f"{_quoted(key)}: {_print(each)}" for _, key, each in pairs) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_print, value)) + "]"
+    if isinstance(value, _Number):
+        return numeric.print_value(numeric.value_of(value))
+    if isinstance(value, Decimal | int) and not isinstance(value, bool):
+        return str(value)
+    return _quoted(value) if isinstance(value, str) else {None: "null", True: "true", False: "false"}[value]
+
+
+def _quoted(text: str) -> str:
+    if "\0" in text:
+        raise PostgresError("22P05", "unsupported Unicode escape sequence", detail="\\u0000 cannot be converted to text.")
+    if _SURROGATE.search(text):
+        detail = "Unicode low surrogate must follow a high surrogate."
+        raise PostgresError("22P02", "invalid input syntax for type json", detail=detail)
+    return '"' + _SPECIAL.sub(lambda found: _ESCAPE.get(found[0], f"\\u{ord(found[0]):04x}"), text) + '"'
