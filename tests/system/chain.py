@@ -1,0 +1,61 @@
+"""What the system tests share: databases in a chain of servers, subscriptions between them, and waiting for a condition."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass
+class Database:
+    """One database on a server of the test run."""
+
+    server: Any
+    name: str
+
+    @classmethod
+    def new(cls, server: Any) -> Database:
+        """An empty database."""
+        return cls(server, server.new_database())
+
+    @property
+    def conninfo(self) -> str:
+        """What a subscription's CONNECTION takes."""
+        return str(self.server.conninfo(self.name))
+
+    def sql(self, script: str) -> str:
+        """What ``psql -At`` prints for the script."""
+        return str(self.server.psql(self.name, script))
+
+    def rows(self, query: str) -> list[str]:
+        """The query's rows, sorted."""
+        printed = self.sql(query)
+        return sorted(printed.split("\n")) if printed else []
+
+    def wait(self, query: str, expected: str, seconds: float = 90) -> None:
+        """Polls until the query prints what is expected."""
+        until = time.monotonic() + seconds
+        seen = ""
+        while seen != expected:
+            assert time.monotonic() < until, (
+                f"waited {seconds:.0f} s for {expected!r} from {query!r}, last {seen!r}\n{self.server.log()[-4000:]}"
+            )
+            try:
+                seen = self.sql(query)
+            except Exception as error:  # noqa: BLE001 - the server may be starting
+                seen = f"error: {error}"
+
+
+def subscribe(subscriber: Database, publisher: Database, name: str, publication: str, options: str = "") -> None:
+    """CREATE SUBSCRIPTION and the end of the initial copy."""
+    slot = f"{subscriber.name}_{name}"
+    words = f"slot_name = '{slot}'" + (f", {options}" if options else "")
+    subscriber.sql(f"CREATE SUBSCRIPTION {name} CONNECTION '{publisher.conninfo}' PUBLICATION {publication} WITH ({words})")
+    subscriber.wait("SELECT count(*) > 0 AND count(*) = count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel", "t")
+
+
+def arrived(publisher: Database, name: str, seconds: float = 90) -> None:
+    """Waits until the subscription has confirmed the publisher's present position."""
+    lsn = publisher.sql("SELECT pg_current_wal_lsn()")
+    publisher.wait(f"SELECT '{lsn}' <= flush_lsn FROM pg_stat_replication WHERE application_name = '{name}'", "t", seconds)
