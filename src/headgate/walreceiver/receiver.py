@@ -11,6 +11,7 @@ One per stream (apply worker, table sync). It never waits for the applier: keepa
 from __future__ import annotations
 
 import logging
+import select
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -41,7 +42,7 @@ class Limits:
     disk_limit: int = 4 << 30
 
 
-class StreamEnded(PostgresError):
+class StreamEndError(PostgresError):
     """The publisher ended the stream without an error (it shuts down, or the slot was dropped)."""
 
 
@@ -75,7 +76,7 @@ class Receiver:
                 self._step()
         except PostgresError as error:
             self._spool.fail(error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (the applier must learn of it)
             _log.exception("receiver failed")
             self._spool.fail(PostgresError("XX000", f"receiver failed: {error}"))
 
@@ -84,7 +85,7 @@ class Receiver:
         full = self._spool.outstanding > limits.disk_limit and (self._progress.outstanding or self._spool.has_whole_transactions)
         frames = [] if full else self._connection.receive()
         if frames is None:
-            raise StreamEnded("08006", "data stream from publisher has ended")
+            raise StreamEndError("08006", "data stream from publisher has ended")
         if frames:
             self._heard_at, self._pinged = time.monotonic(), False
             self._take_in(frames)
@@ -169,8 +170,6 @@ class Receiver:
 
     def _rest(self, seconds: float) -> None:
         """Waits for the applier without reading the socket."""
-        import select
-
         poll = select.poll()
         poll.register(self._waker.fileno(), select.POLLIN)
         if poll.poll(max(seconds, 0.01) * 1000):

@@ -12,7 +12,7 @@ it again after a crash. A spool clears its directory when it opens it.
 
 from __future__ import annotations
 
-import os
+import errno
 import shutil
 import threading
 import time
@@ -25,6 +25,7 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
+from headgate.errors import PostgresError
 from headgate.pgoutput import message as m
 from headgate.pgoutput.outline import Bytes, Numbers, Outline, Transactions, frames_of, pair, scan, starts_of
 
@@ -172,10 +173,14 @@ class _File:
     def append(self, piece: Piece) -> Piece:
         """Writes a piece that is in memory; the piece as it lies in the file."""
         assert piece.data is not None
-        self.data.write(piece.data.data)
-        self.index.write(piece.lengths.data)
-        self.data.flush()
-        self.index.flush()
+        try:
+            self.data.write(piece.data.data)
+            self.index.write(piece.lengths.data)
+            self.data.flush()
+            self.index.flush()
+        except OSError as error:
+            sqlstate = "53100" if error.errno == errno.ENOSPC else "58030"
+            raise PostgresError(sqlstate, f'could not write to file "{self.path}.segment": {error.strerror}') from error
         written = Piece(piece.first_seq, piece.lengths, piece.size, None, self.path, self.size, self.frames)
         self.size += piece.size
         self.frames += len(piece.lengths)
@@ -355,7 +360,7 @@ class Spool:
         if self._file is None:
             path = str(self.directory / str(self._files))
             self._files += 1
-            self._file = _File(path, Path(f"{path}.segment").open("wb", 0), Path(f"{path}.index").open("wb", 0))
+            self._file = _File(path, Path(f"{path}.segment").open("wb"), Path(f"{path}.index").open("wb"))  # noqa: SIM115 (closed by _File)
         return self._file
 
 
@@ -409,7 +414,4 @@ def _outline_of(segment: Segment) -> Outline:
 
 def _remove(path: str) -> None:
     for suffix in (".segment", ".index"):
-        try:
-            os.unlink(path + suffix)
-        except FileNotFoundError:
-            continue
+        Path(path + suffix).unlink(missing_ok=True)

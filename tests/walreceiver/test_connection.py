@@ -1,0 +1,147 @@
+"""Connections to a real publisher: commands, COPY, remote descriptions, errors."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from headgate.errors import PostgresError
+from headgate.lsn import Lsn
+from headgate.walreceiver import remote
+from headgate.walreceiver.connection import Connection, check_conninfo
+from headgate.walreceiver.waker import Waker
+
+
+@pytest.fixture
+def database(postgres):
+    name = postgres.new_database()
+    postgres.psql(
+        name,
+        """CREATE SCHEMA s; CREATE TABLE s."T x"(id int PRIMARY KEY, region text, "v w" numeric(10,2), gone int, g int GENERATED ALWAYS AS (id * 2) STORED);
+        ALTER TABLE s."T x" DROP COLUMN gone; INSERT INTO s."T x" SELECT i, CASE WHEN i % 2 = 0 THEN 'eu' ELSE 'us' END, i FROM generate_series(1, 1000) i;
+        CREATE TABLE plain(a int);
+        CREATE PUBLICATION p FOR TABLE s."T x" (id, region) WHERE (region = 'eu'); CREATE PUBLICATION q FOR TABLE plain;
+        CREATE PUBLICATION r FOR TABLE s."T x" (id, "v w"); CREATE PUBLICATION u FOR TABLE s."T x" (id, region) WHERE (id < 10)""",
+    )
+    return name
+
+
+@pytest.fixture
+def publisher(postgres, database):
+    with Connection.open(postgres.conninfo(database), "sub") as connection:
+        yield connection
+
+
+def test_the_session_is_set_up_as_postgresql_does(publisher) -> None:
+    shown = [publisher.query(f"SHOW {name}")[0][0] for name in ("datestyle", "intervalstyle", "extra_float_digits", "application_name", "search_path")]
+    assert shown == ["ISO, MDY", "postgres", "3", "sub", ""]
+
+
+def test_options_of_the_user_are_kept(postgres, database) -> None:
+    with Connection.open(postgres.conninfo(database) + " options='-c work_mem=5MB' application_name=mine", "sub") as connection:
+        assert [connection.query(f"SHOW {name}")[0][0] for name in ("work_mem", "application_name")] == ["5MB", "mine"]
+
+
+def test_the_system_identifies_itself(publisher, database) -> None:
+    system = publisher.identify_system()
+    assert system.system_id.isdigit()
+    assert system.database == database
+    assert system.position > 0
+    assert not publisher.is_node
+    assert publisher.protocol == 3
+
+
+def test_missing_publications_are_named(publisher) -> None:
+    missing = remote.missing_publications(publisher, ["p", "no'pe", "q"])
+    assert missing == ["no'pe"]
+    assert remote.missing_text(missing) == 'publication "no\'pe" does not exist on the publisher'
+    assert remote.missing_text(["a", "b"]) == 'publications "a", "b" do not exist on the publisher'
+
+
+def test_published_tables_come_with_their_columns(publisher) -> None:
+    found = remote.published_tables(publisher, ["p", "q"])
+    assert sorted(found, key=lambda t: t.name) == [
+        remote.PublishedTable("s", "T x", ("id", "region")),
+        remote.PublishedTable("public", "plain", ("a",)),
+    ]
+
+
+def test_different_column_lists_are_refused(publisher) -> None:
+    with pytest.raises(PostgresError, match='cannot use different column lists for table "s.T x" in different publications'):
+        remote.published_tables(publisher, ["p", "r"])
+
+
+def test_a_relation_is_described_with_columns_and_filters(publisher) -> None:
+    found = remote.fetch_relation(publisher, "s", "T x", ["p", "u"])
+    assert [(c.name, c.type_oid, c.key) for c in found.columns] == [("id", 23, True), ("region", 25, False)]
+    assert sorted(found.filters) == ["(id < 10)", "(region = 'eu'::text)"]
+    sql = remote.copy_command(found)
+    assert sql.startswith('COPY (SELECT id, region FROM ONLY s."T x" WHERE (')
+    lines = b"".join(publisher.copy_out(sql)).decode().splitlines()
+    assert len(lines) == 505
+    assert "2\teu" in lines
+
+
+def test_a_plain_table_is_copied_by_its_name(publisher) -> None:
+    found = remote.fetch_relation(publisher, "public", "plain", ["q"])
+    assert remote.copy_command(found) == "COPY public.plain (a) TO STDOUT"
+    assert remote.copy_command(found, where="a > 1", binary=True) == "COPY (SELECT a FROM ONLY public.plain WHERE a > 1) TO STDOUT WITH (FORMAT binary)"
+
+
+def test_a_relation_without_column_list_has_no_generated_columns(publisher, postgres, database) -> None:
+    postgres.psql(database, "CREATE PUBLICATION everything FOR ALL TABLES")
+    found = remote.fetch_relation(publisher, "s", "T x", ["everything"])
+    assert [c.name for c in found.columns] == ["id", "region", "v w"]
+    assert found.filters == ()
+
+
+def test_a_table_that_is_missing_on_the_publisher_is_named(publisher) -> None:
+    with pytest.raises(PostgresError, match=r'table "public\.no" not found on publisher'):
+        remote.fetch_relation(publisher, "public", "no", ["p"])
+
+
+def test_slots_are_created_once_and_dropped(publisher) -> None:
+    assert publisher.create_slot("walreceiver_slot").consistent_point > Lsn(0)
+    with pytest.raises(PostgresError) as caught:
+        publisher.create_slot("walreceiver_slot")
+    assert caught.value.message == (
+        'could not create replication slot "walreceiver_slot": ERROR:  replication slot "walreceiver_slot" already exists'
+    )
+    assert caught.value.sqlstate == "08P01"
+    assert publisher.drop_slot("walreceiver_slot")
+    with pytest.raises(PostgresError) as caught:
+        publisher.drop_slot("walreceiver_slot")
+    assert caught.value.message == (
+        'could not drop replication slot "walreceiver_slot" on publisher: ERROR:  replication slot "walreceiver_slot" does not exist'
+    )
+    assert not publisher.drop_slot("walreceiver_slot", missing_ok=True)
+
+
+def test_streaming_from_a_missing_slot_fails_with_the_publishers_error(publisher) -> None:
+    with pytest.raises(PostgresError) as caught:
+        publisher.start_streaming("none_such", Lsn(0), ["p"])
+    assert caught.value.message == 'could not start WAL streaming: ERROR:  replication slot "none_such" does not exist'
+
+
+def test_a_publisher_that_cannot_be_reached_is_an_error_of_the_connection(postgres) -> None:
+    with pytest.raises(PostgresError) as caught:
+        Connection.open("host=127.0.0.1 port=1 dbname=x user=y", "sub")
+    assert caught.value.sqlstate == "08006"
+    assert caught.value.message.startswith('could not connect to the publisher: connection to server at "127.0.0.1", port 1 failed: Connection refused')
+    with pytest.raises(PostgresError, match='FATAL:  database "none" does not exist'):
+        Connection.open(postgres.conninfo("none"), "sub")
+
+
+def test_a_malformed_conninfo_is_refused() -> None:
+    with pytest.raises(PostgresError) as caught:
+        check_conninfo("foo bar")
+    assert caught.value.message == 'invalid connection string syntax: missing "=" after "foo" in connection info string'
+
+
+def test_a_query_that_waits_ends_when_the_worker_is_stopped(postgres, database) -> None:
+    waker = Waker()
+    with Connection.open(postgres.conninfo(database), "sub", waker=waker) as connection:
+        threading.Timer(0.2, waker.stop).start()
+        with pytest.raises(PostgresError, match="terminating logical replication worker due to administrator command"):
+            connection.query("SELECT pg_sleep(60)")
