@@ -94,9 +94,9 @@ def initdb(options: Options) -> None:
     if options.auth is None and "trust" in {local, host}:
         err('initdb: warning: enabling "trust" authentication for local connections')
         err(
-            "initdb: hint: You can change this by editing pg_hba.conf or using the option -A, or --auth-local and --auth-host, the next time"
+            "initdb: hint: You can change this by editing pg_hba.conf or using the option -A, or --auth-local and --auth-host, "
+            "the next time you run initdb."
         )
-        err("you run initdb.")
     out(f"\nSuccess. You can now start the node using:\n\n    headgate start -D {options.data_dir} -l logfile\n")
 
 

@@ -1,0 +1,54 @@
+"""A whole node through the command line: real Spark, real clients, nothing left behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.conftest import NodeServer, Server
+
+
+def children(pid: int) -> set[int]:
+    """The living processes whose parent is that one."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            found.add(int(stat.parent.name))
+    return found
+
+
+def gone(pids: set[int], seconds: float = 20) -> bool:
+    until = time.monotonic() + seconds
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_a_node_serves_restarts_and_leaves_no_process_behind(own_node: Callable[..., Server]) -> None:
+    node = own_node()
+    assert isinstance(node, NodeServer)
+    assert node.psql("postgres", "SHOW server_version").startswith("15.18 (headgate ")
+    assert node.psql("postgres", "SHOW port") == str(node.port)
+    pid = node.pid
+    java = children(pid)
+    assert java
+    node.kill()
+    assert gone(java)
+    node.start()
+    pid, java = node.pid, children(node.pid)
+    with (node.data / "headgate.conf").open("a") as conf:
+        conf.write("work_mem = 9MB\n")
+    node.headgate("reload")
+    until = time.monotonic() + 20
+    while node.psql("postgres", "SHOW work_mem") != "9MB":
+        assert time.monotonic() < until
+    node.stop()
+    assert gone(java | {pid})
+    assert not (node.data / "headgate.pid").exists()
