@@ -267,6 +267,10 @@ class DeltaTable:
         """The path in the log of a file that Spark names by its URI."""
         return uri[uri.index(self._base) + len(self._base) :]
 
+    def uri(self, name: str) -> str:
+        """The URI of a file by its path in the log, as Spark's metadata columns have it."""
+        return f"file:{self._base}{name}"
+
     def commit(self, state: TableState, actions: Sequence[Action], mark: str) -> TableState:
         """Commits actions on top of `state`, which must be the newest version; the state afterwards."""
         d = self.delta

@@ -91,6 +91,14 @@ def changes(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> Data
     return frame
 
 
+def small(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> pa.Table | None:
+    """As `changes`, as an Arrow table read by the driver without a Spark job; None where the writes are too large for that."""
+    files = list(_files(engine, relation, writes))
+    if sum(f.size for f in files) > SMALL_BYTES:
+        return None
+    return _read_small(relation, files, _physical(engine, relation))
+
+
 def _physical(engine: Engine, relation: Any) -> dict[str, str]:
     """Names in the files by column name."""
     shown = engine.visible.get((relation.database, relation.oid))

@@ -14,13 +14,14 @@ After a crash before the DuckDB commit, recovery finds version 8 above the logge
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import duckdb
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog import history
@@ -152,6 +153,21 @@ class Transaction:
         key = self._lock(relation)
         written = write.rewrite(self.engine.table(key), relation, self._base(key), changed)
         return self._commit_written(key, written)
+
+    def merge_command(self, relation: Any, source: DataFrame, match: Column, values: Mapping[str, Column]) -> int:
+        """Delta's MERGE INTO the relation (alias t) USING `source` (alias s): where `s.alive` the row becomes `values`, else it goes; the number of changes."""
+        key = self._lock(relation)
+        self._record_history()
+        before, table = self._base(key), self.engine.table(key)
+        target = DeltaTable.forPath(self.engine.spark, str(table.path)).alias("t")
+        command = target.merge(source.alias("s"), match).whenMatchedDelete("NOT s.alive").whenMatchedUpdate(set=dict(values))
+        command.whenNotMatchedInsert("s.alive", values=dict(values)).execute()
+        state = table.state()
+        if state.version == before.version:
+            return 0
+        changes = source.count()
+        self._written(key, state, changes, "write", None, 0)
+        return changes
 
     def truncate(self, relations: Sequence[Any], restart_identity: bool = False, cascade: bool = False) -> None:
         """Empties tables; one statement in the log."""
@@ -296,11 +312,12 @@ class Transaction:
         self._record_history()
         table = self.engine.table(key)
         state = table.commit(self._base(key), actions, f"{MARK} {self.xid}")
+        self._written(key, state, changes, kind, statement, options)
+
+    def _written(self, key: Key, state: TableState, changes: int, kind: Any, statement: int | None, options: int) -> None:
         self._open.states[key] = state
         seq = len(self._open.writes)
-        self._open.writes.append(
-            TableWrite(seq, key[1], kind, state.version, changes, seq if statement is None else statement, options)
-        )
+        self._open.writes.append(TableWrite(seq, key[1], kind, state.version, changes, seq if statement is None else statement, options))
 
     def _undo(self, key: Key, state: TableState, to: TableState) -> TableState:
         if state is to:

@@ -1,0 +1,417 @@
+"""Applies a batch of changes to one table: one Delta commit, equal in result whichever way it is written.
+
+    append     no stored row has one of the keys (the files' statistics say so, or a look-up found none): the rows are added
+    positions  the rows with these keys are looked up and rewritten by deletion vectors
+    MERGE      Delta's own command, the reference
+
+The batch's meaning is that of PostgreSQL's apply worker, one change after the other (see `replay`). Small batches are replayed
+exactly by the driver; others are netted on Spark (`net`). The change rows that come of a batch are per key: a stored row whose
+key is there afterwards is an UPDATE, else a DELETE, a new key an INSERT; so a batch that moves keys around can be applied by a
+subscriber in any order. Nothing is written when there is a conflict.
+
+Called by the apply worker, inside its transaction: several tables' merges and the origin's progress commit together.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from headgate.changes import lookup, net
+from headgate.changes.lookup import Key
+from headgate.changes.replay import Replayed, Row, keys, replay
+from headgate.lsn import Lsn
+from headgate.storage import bounds
+from headgate.storage.transaction import Transaction
+from headgate.storage.write import arrow_row, columns, quoted
+
+SMALL_CHANGES = 20_000
+"""Batches of at most this many changes are replayed by the driver."""
+BROADCAST_KEYS = 200_000
+
+
+class Strategy(enum.Enum):
+    """How a batch is written."""
+
+    APPEND = "append"
+    POSITIONS = "positions"
+    MERGE = "merge"
+
+
+@dataclass(frozen=True)
+class KeyConflict:
+    """A change that makes a row whose key is there already. `key`: one row, the key's columns as stored."""
+
+    commit_lsn: Lsn
+    key: pa.Table
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What a merge did: `changes` rows changed, `missing` changes skipped because their row is not there (small batches only)."""
+
+    changes: int
+    missing: int = 0
+    conflict: KeyConflict | None = None
+    strategy: Strategy | None = None
+
+
+def merge(
+    transaction: Transaction,
+    relation: Any,
+    key_attnums: Sequence[int] | None,
+    changes: pa.Table | DataFrame,
+    *,
+    strategy: Strategy | None = None,
+    small: int = SMALL_CHANGES,
+) -> Merged:
+    """Applies a batch.
+
+    `key_attnums`: the columns that name a row (replica identity index or primary key of this relation), None: all columns do, rows may
+    be equal (REPLICA IDENTITY FULL). `changes`: a changes frame, an op ``T`` standing for TRUNCATE; `strategy` other than the one that
+    fits is for tests. A batch with a conflict writes nothing (but a TRUNCATE before it: roll back).
+    """
+    many = key_attnums is None
+    key = lookup.key_of(relation, [c.attnum for c in relation.columns] if key_attnums is None else key_attnums)
+    if isinstance(changes, pa.Table) and changes.num_rows <= small:
+        return _merge_small(transaction, relation, key, changes, strategy, many=many)
+    frame = changes if isinstance(changes, DataFrame) else transaction.engine.spark.createDataFrame(changes)
+    held = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        summary = _summary(held, relation, key)
+        if summary.changes <= small:
+            return _merge_small(transaction, relation, key, held.toArrow(), strategy, many=many)
+        if summary.truncated is not None:
+            transaction.truncate([relation])
+            held_after = held.where(net.order() > F.lit(summary.truncated)).where("op <> 'T'")
+        else:
+            held_after = held
+        if many:
+            return _merge_equal_rows(transaction, relation, key, held_after)
+        return _merge_large(transaction, relation, key, held_after, summary, strategy)
+    finally:
+        held.unpersist()
+
+
+# small batches: by the driver
+
+
+def _merge_small(transaction: Transaction, relation: Any, key: Key, changes: pa.Table, strategy: Strategy | None, *, many: bool) -> Merged:
+    changes = _after_truncate(transaction, relation, _in_order(changes))
+    if not changes.num_rows:
+        return Merged(0)
+    batch = _Batch.of(relation, key, changes)
+    found = lookup.find(transaction, relation, key, batch.wanted())
+    found = found.sort_by([("file", "ascending"), ("row", "ascending")])
+    stored = _struct(found, "old")
+    done = replay(keys([a.to_pylist() for a in key.arrays(stored)], len(stored)), batch.steps(many=many), many=many)
+    if done.conflict is not None:
+        at = done.conflict.change
+        return Merged(0, conflict=KeyConflict(Lsn(changes["commit_lsn"][at].as_py()), _key_row(key, batch.new, at)))
+    changed = _changed(found, stored, batch, done, many=many)
+    count, used = _write(transaction, relation, key, changed, strategy)
+    return Merged(count, done.missing, strategy=used)
+
+
+def _in_order(changes: pa.Table) -> pa.Table:
+    by = [("commit_lsn", "ascending"), ("seq", "ascending"), ("position", "ascending")]
+    return changes.take(pc.sort_indices(changes, sort_keys=by)).combine_chunks()
+
+
+def _after_truncate(transaction: Transaction, relation: Any, changes: pa.Table) -> pa.Table:
+    """Empties the table if the batch does, and gives the changes after that."""
+    truncates = np.flatnonzero(np.asarray(pc.equal(changes["op"], "T")))
+    if not len(truncates):
+        return changes
+    transaction.truncate([relation])
+    return changes.slice(int(truncates[-1]) + 1).combine_chunks()
+
+
+def _struct(table: pa.Table, name: str) -> pa.StructArray:
+    whole = table[name].combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):
+        return whole.chunk(0) if whole.num_chunks else pa.array([], table.schema.field(name).type)
+    return whole
+
+
+def _key_row(key: Key, rows: pa.StructArray, at: int) -> pa.Table:
+    return pa.table({name: rows.field(name).slice(at, 1) for name in key.names})
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """The columns of a small batch, with the keys in canonical form."""
+
+    ops: list[str]
+    old: pa.StructArray
+    new: pa.StructArray
+    old_keys: list[pa.Array]
+    new_keys: list[pa.Array]
+    unchanged: list[list[str] | None] | None
+
+    @classmethod
+    def of(cls, relation: Any, key: Key, changes: pa.Table) -> _Batch:
+        old, new = _whole(relation, _struct(changes, "old")), _whole(relation, _struct(changes, "new"))
+        sent = None
+        if "unchanged" in changes.column_names and changes["unchanged"].null_count < changes.num_rows:
+            sent = changes["unchanged"].to_pylist()
+        return cls(changes["op"].to_pylist(), old, new, key.arrays(old), key.arrays(new), sent)
+
+    def wanted(self) -> pa.Table:
+        """The distinct keys that the batch names."""
+        had, has = self.old.is_valid(), self.new.is_valid()
+        parts = [pa.concat_arrays([o.filter(had), n.filter(has)]) for o, n in zip(self.old_keys, self.new_keys, strict=True)]
+        table = pa.table(parts, names=[f"k{i}" for i in range(len(parts))])
+        return table.group_by(table.column_names).aggregate([])
+
+    def steps(self, *, many: bool) -> Any:
+        """(op, old key, new key) of each change."""
+        count = len(self.ops)
+        had = self.old.is_valid().to_pylist()
+        old = keys([a.to_pylist() for a in self.old_keys], count)
+        new = keys([a.to_pylist() for a in self.new_keys], count)
+        return ((op, o if h else None, n) for op, o, n, h in zip(self.ops, old, new, had, strict=True))
+
+
+def _whole(relation: Any, rows: pa.StructArray) -> pa.StructArray:
+    """The rows with all columns of the relation in order: what is not among theirs (an old key) is NULL."""
+    schema = arrow_row(relation)
+    held = {f.name for f in rows.type}
+    fields = [rows.field(f.name).cast(f.type) if f.name in held else pa.nulls(len(rows), f.type) for f in schema]
+    return pa.StructArray.from_arrays(fields, fields=list(schema), mask=rows.is_null())
+
+
+def _changed(found: pa.Table, stored: pa.StructArray, batch: _Batch, done: Replayed, *, many: bool) -> pa.Table:
+    """The changed rows in the form of `Transaction.rewrite`."""
+    if many:
+        pairs: list[tuple[int | None, Row | None]] = [(r.stored, None if r.deleted else r) for r in done.stored]
+        pairs += [(None, r) for r in done.inserted]
+    else:
+        alive = {row.key: row for row in [*done.stored, *done.inserted] if not row.deleted}
+        pairs = [(row.stored, alive.pop(row.home, None)) for row in done.stored]
+        pairs += [(None, row) for row in alive.values()]
+    old_at = pa.array([o for o, _ in pairs], pa.int64())
+    new = _latest(batch, stored, [row for _, row in pairs])
+    return pa.table({"old": stored.take(old_at), "new": new, "file": _struct(found, "file").take(old_at), "row": _struct(found, "row").take(old_at)})
+
+
+def _latest(batch: _Batch, stored: pa.StructArray, rows: Sequence[Row | None]) -> pa.StructArray:
+    """The last state of each row; NULL for None. Values that the batch never sent come from the stored row."""
+    last = pa.array([row.versions[-1] if row else None for row in rows], pa.int64())
+    whole = batch.new.take(last)
+    if batch.unchanged is None:
+        return whole
+    origin = pa.array([row.stored if row else None for row in rows], pa.int64())
+    fields = []
+    for column in whole.type:
+        sent = [_sent(batch.unchanged, row, column.name) for row in rows]
+        from_batch = batch.new.field(column.name).take(pa.array(sent, pa.int64()))
+        kept = stored.field(column.name).take(origin).cast(column.type)
+        fields.append(pc.if_else(pa.array([s is not None for s in sent]), from_batch, kept))
+    return pa.StructArray.from_arrays(fields, fields=list(whole.type), mask=pa.array([row is None for row in rows]))
+
+
+def _sent(unchanged: list[list[str] | None], row: Row | None, column: str) -> int | None:
+    """The last change of a row that sent the column's value."""
+    if row is None:
+        return None
+    return next((at for at in reversed(row.versions) if column not in (unchanged[at] or ())), None)
+
+
+def _write(transaction: Transaction, relation: Any, key: Key, changed: pa.Table, strategy: Strategy | None) -> tuple[int, Strategy | None]:
+    if not changed.num_rows:
+        return 0, None
+    if strategy is Strategy.MERGE:
+        return _write_by_merge(transaction, relation, key, transaction.engine.spark.createDataFrame(changed)), Strategy.MERGE
+    if changed["old"].null_count == changed.num_rows and strategy is not Strategy.POSITIONS:
+        rows = _struct(changed, "new")
+        return transaction.append(relation, pa.table(rows.flatten(), names=[f.name for f in rows.type])), Strategy.APPEND
+    return transaction.rewrite(relation, changed), Strategy.POSITIONS
+
+
+# large batches: on Spark
+
+
+@dataclass(frozen=True)
+class _Summary:
+    changes: int
+    inserts: int
+    moves: int
+    truncated: Any
+    least: Any
+    most: Any
+
+
+def _summary(frame: DataFrame, relation: Any, key: Key) -> _Summary:
+    """One pass over the batch: how many changes of which kind, the last TRUNCATE, the range of the key's first column."""
+    first = quoted(key.names[0]) if key.names else None
+    of_new = F.col(f"new.{first}") if first and key.exact[0] else F.lit(None).cast("string")
+    row = frame.agg(
+        F.count("*").alias("changes"),
+        F.count_if(F.col("op") == "I").alias("inserts"),
+        F.count_if(net.moved(key)).alias("moves"),
+        F.max(F.when(F.col("op") == "T", net.order())).alias("truncated"),
+        F.min(of_new).alias("least"),
+        F.max(of_new).alias("most"),
+    ).toArrow()
+    truncated = row["truncated"][0].as_py()
+    at = None if truncated is None else _order_literal(truncated)
+    return _Summary(*(row[n][0].as_py() for n in ("changes", "inserts", "moves")), at, row["least"][0], row["most"][0])
+
+
+def _order_literal(at: dict[str, int]) -> Column:
+    return F.struct(*[F.lit(at[n]).cast("bigint").alias(n) for n in ("commit_lsn", "seq", "position")])
+
+
+def _merge_large(transaction: Transaction, relation: Any, key: Key, frame: DataFrame, summary: _Summary, strategy: Strategy | None) -> Merged:
+    if strategy is None and summary.inserts == summary.changes and _outside(transaction, relation, key, summary):
+        distinct = frame.select(key.value("new").alias("k")).distinct().count()
+        if distinct == summary.changes:
+            return Merged(transaction.append(relation, frame.select("new.*")), strategy=Strategy.APPEND)
+    resolved = _resolved(transaction, relation, key, frame, moves=bool(summary.moves)).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        totals = resolved.agg(F.count("*").alias("n"), F.count("file").alias("stored"), F.min("conflict").alias("conflict")).toArrow()
+        if (conflict := totals["conflict"][0].as_py()) is not None:
+            return Merged(0, conflict=_conflict_of(key, frame, conflict))
+        if strategy is Strategy.MERGE:
+            return Merged(_write_by_merge(transaction, relation, key, resolved), strategy=Strategy.MERGE)
+        if not totals["stored"][0].as_py() and strategy is not Strategy.POSITIONS:
+            return Merged(transaction.append(relation, resolved.where("new IS NOT NULL").select("new.*")), strategy=Strategy.APPEND)
+        return Merged(transaction.rewrite(relation, resolved.where("old IS NOT NULL OR new IS NOT NULL")), strategy=Strategy.POSITIONS)
+    finally:
+        resolved.unpersist()
+
+
+def _outside(transaction: Transaction, relation: Any, key: Key, summary: _Summary) -> bool:
+    """Whether no file of the table can hold a key of the batch."""
+    state = transaction.state(relation)
+    if not state.files:
+        return True
+    if not key.names or not key.exact[0] or not summary.least.is_valid:
+        return False
+    kind = arrow_row(relation).field(key.names[0]).type
+    return not bounds.can_hold(state, key.names[0], summary.least.as_py(), summary.most.as_py(), kind)
+
+
+def _resolved(transaction: Transaction, relation: Any, key: Key, frame: DataFrame, *, moves: bool) -> DataFrame:
+    """What becomes of each key: old, new, file, row as for `rewrite`, and `conflict` (order of the change, NULL: none)."""
+    row = columns(relation)
+    state = net.net(_widened(frame, row), relation, key, moves=moves)
+    stored = transaction.positions(relation).select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), "_file", "_row")
+    stored = stored.select(key.value("old").alias("s_key"), "old", F.col("_file").alias("file"), F.col("_row").alias("row"))
+    state = state.persist(StorageLevel.MEMORY_AND_DISK)
+    count = state.count()
+    named = state.select("key").union(state.where("origin IS NOT NULL AND NOT (origin <=> key)").select("origin")) if moves else state.select("key")
+    wanted = F.broadcast(named) if count <= BROADCAST_KEYS else named
+    held = stored.join(wanted, F.col("s_key").eqNullSafe(F.col("key")), "left_semi")
+    joined = state.join(held, F.col("key").eqNullSafe(F.col("s_key")), "left").drop("s_key")
+    if moves:
+        source = held.select(F.col("s_key").alias("o_key"), F.col("old").alias("origin_row"))
+        joined = joined.join(source, F.col("origin").eqNullSafe(F.col("o_key")) & F.col("origin").isNotNull(), "left")
+    else:
+        joined = joined.withColumn("origin_row", F.when(F.col("origin").isNotNull(), F.col("old")))
+    known = F.col("origin").isNull() | F.col("origin_row").isNotNull()
+    new = F.when(F.col("alive") & known, _completed(row))
+    conflict = F.coalesce(F.col("clash"), F.when(F.col("fresh") & F.col("old").isNotNull() & known, F.col("first")))
+    # a row that never came (its origin is not there) leaves a key that the batch did not touch otherwise as it is stored
+    untouched = F.col("alive") & ~known & F.col("fresh")
+    return joined.where(~untouched).select(new.cast(row).alias("new"), F.col("old").cast(row).alias("old"), "file", "row", conflict.alias("conflict"))
+
+
+def _widened(frame: DataFrame, row: Any) -> DataFrame:
+    """The frame with `old` and `new` as structs of all columns of the relation."""
+
+    def whole(side: str) -> Column:
+        held = set(frame.schema[side].dataType.fieldNames())  # type: ignore[attr-defined]
+        values = [(F.col(f"{side}.{quoted(f.name)}") if f.name in held else F.lit(None)).cast(f.dataType).alias(f.name) for f in row.fields]
+        return F.when(F.col(side).isNotNull(), F.struct(*values)).cast(row)
+
+    return frame.withColumns({"old": whole("old"), "new": whole("new")})
+
+
+def _completed(row: Any) -> Column:
+    """The new row, values that were never sent from the row's origin."""
+    values = []
+    for name in row.fieldNames():
+        unsent = F.coalesce(F.array_contains("unknown", name), F.lit(False))
+        values.append(F.when(unsent, F.col(f"origin_row.{quoted(name)}")).otherwise(F.col(f"new.{quoted(name)}")).alias(name))
+    return F.struct(*values)
+
+
+def _conflict_of(key: Key, frame: DataFrame, at: dict[str, int]) -> KeyConflict:
+    """The key of the change at a place of the stream."""
+    found = frame.where(net.order() == _order_literal(at)).select(*[F.col(f"new.{quoted(n)}").alias(n) for n in key.names]).toArrow()
+    return KeyConflict(Lsn(at["commit_lsn"]), found)
+
+
+def _write_by_merge(transaction: Transaction, relation: Any, key: Key, resolved: DataFrame) -> int:
+    """The reference: Delta's MERGE of old and new rows, by key."""
+    row = columns(relation)
+    named = resolved.where("old IS NOT NULL OR new IS NOT NULL").withColumn(
+        "key", F.when(F.col("new").isNotNull(), key.value("new")).otherwise(key.value("old"))
+    )
+    parts = [F.col(f"key.k{i}").alias(f"k{i}") for i in range(len(key.names))]
+    values = [F.col(f"new.{quoted(n)}").alias(f"n{i}") for i, n in enumerate(row.fieldNames())]
+    source = named.select(*parts, *values, F.col("new").isNotNull().alias("alive"))
+    match = F.lit(True)
+    for i, (name, kind) in enumerate(zip(key.names, key.kinds, strict=True)):
+        match &= lookup.canonical_column(F.col(f"t.{quoted(name)}"), kind).eqNullSafe(F.col(f"s.k{i}"))
+    return transaction.merge_command(relation, source, match, {quoted(n): F.col(f"s.n{i}") for i, n in enumerate(row.fieldNames())})
+
+
+def _merge_equal_rows(transaction: Transaction, relation: Any, key: Key, frame: DataFrame) -> Merged:
+    """A large batch under REPLICA IDENTITY FULL: as many rows of each value more or fewer as the batch says in sum.
+
+    That is exact unless a row is not there that the batch changes; then the batch is replayed change by change.
+    """
+    row = columns(relation)
+    frame = _resent(_widened(frame, row), row)
+
+    def event(side: str, by: int) -> Column:
+        return F.struct(key.value(side).alias("key"), F.col(side).alias("value"), F.lit(by).alias("by"))
+
+    ops = F.when(F.col("op") == "I", F.array(event("new", 1))).when(F.col("op") == "D", F.array(event("old", -1)))
+    events = frame.select(net.order().alias("o"), F.explode(ops.otherwise(F.array(event("old", -1), event("new", 1)))).alias("e")).select("o", "e.*")
+    running = F.sum("by").over(Window.partitionBy("key").orderBy("o", "by"))
+    sums = events.withColumn("running", running).groupBy("key").agg(
+        F.sum("by").alias("sum"), F.min("running").alias("lowest"), F.any_value("value").alias("value")
+    )
+    sums = sums.persist(StorageLevel.MEMORY_AND_DISK)
+    stored = transaction.positions(relation).select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), "_file", "_row")
+    rank = Window.partitionBy("s_key").orderBy("_file", "_row")
+    ranked = stored.withColumn("s_key", key.value("old")).join(F.broadcast(sums.where("lowest < 0").select("key")), F.col("s_key").eqNullSafe(F.col("key")), "left_semi")
+    ranked = ranked.withColumn("n", F.row_number().over(rank)).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        counted = ranked.groupBy("s_key").agg(F.max("n").alias("held"))
+        needed = sums.where("lowest < 0").join(counted, F.col("key").eqNullSafe(F.col("s_key")), "left")
+        if not needed.where(F.coalesce("held", F.lit(0)) + F.col("lowest") < 0).isEmpty():
+            return _merge_small(transaction, relation, key, frame.toArrow(), None, many=True)
+        fewer = ranked.join(sums.where("sum < 0"), F.col("s_key").eqNullSafe(F.col("key"))).where("n <= -sum")
+        removed = fewer.select(F.col("old").cast(row).alias("old"), F.lit(None).cast(row).alias("new"), F.col("_file").alias("file"), F.col("_row").alias("row"))
+        copies = sums.where("sum > 0").select("value", F.explode(F.sequence(F.lit(1), F.col("sum"))))
+        nothing = F.lit(None).cast(row).alias("old"), F.col("value").cast(row).alias("new"), F.lit(None).cast("string").alias("file")
+        added = copies.select(*nothing, F.lit(None).cast("bigint").alias("row"))
+        return Merged(transaction.rewrite(relation, removed.unionByName(added)), strategy=Strategy.POSITIONS)
+    finally:
+        ranked.unpersist()
+        sums.unpersist()
+
+
+def _resent(frame: DataFrame, row: Any) -> DataFrame:
+    """The changes with unchanged TOAST values taken from the old row, which REPLICA IDENTITY FULL sends whole."""
+    if "unchanged" not in frame.columns:
+        return frame
+    values = []
+    for name in row.fieldNames():
+        unsent = F.coalesce(F.array_contains("unchanged", name), F.lit(False))
+        values.append(F.when(unsent, F.col(f"old.{quoted(name)}")).otherwise(F.col(f"new.{quoted(name)}")).alias(name))
+    return frame.withColumn("new", F.when(F.col("new").isNotNull(), F.struct(*values)).cast(row)).withColumn("unchanged", F.lit(None).cast("array<string>"))

@@ -1,0 +1,100 @@
+"""A batch of changes applied in order to the keys that it names: the exact meaning, for batches of up to some ten thousand changes.
+
+This is what PostgreSQL's apply worker does one change at a time (manual, 31.5 Conflicts), on keys and row numbers only:
+
+    INSERT  of a key that is there       conflict: the batch is refused
+    UPDATE  of a key that is not there   skipped
+    UPDATE  to another key that is there conflict
+    DELETE  of a key that is not there   skipped
+
+With `many`, a key names several equal rows (REPLICA IDENTITY FULL): each UPDATE or DELETE takes one of them, INSERT never conflicts.
+Traced: stored {1: a}; U 1→tmp, U 2→1 (2 is not there: skipped), U tmp→2: the stored row of 1 ends under key 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Row:
+    """A row during the replay: `stored` is its index among the stored rows (None: inserted by the batch), `versions` the indices
+    of the changes whose new rows it took, oldest first; `home` is the key under which it is stored, `key` the one it has now."""
+
+    stored: int | None
+    versions: list[int] = field(default_factory=list)
+    deleted: bool = False
+    key: Hashable = None
+    home: Hashable = None
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """The first change that meets an existing key: its index in the batch."""
+
+    change: int
+
+
+@dataclass
+class Replayed:
+    """What came of it: rows that were there (by index, changed or deleted only) and new ones; `missing` counts skipped changes."""
+
+    stored: list[Row]
+    inserted: list[Row]
+    missing: int = 0
+    conflict: Conflict | None = None
+
+
+def replay(
+    stored: Iterable[Hashable], changes: Iterable[tuple[str, Hashable | None, Hashable | None]], *, many: bool = False
+) -> Replayed:
+    """Applies changes (op, old key, new key; the old key of an UPDATE is None where the key did not change) to the stored keys."""
+    table: dict[Hashable, list[Row]] = {}
+    rows = []
+    for index, key in enumerate(stored):
+        row = Row(index, key=key, home=key)
+        rows.append(row)
+        table.setdefault(key, []).append(row)
+    result = Replayed([], [])
+    for index, (op, old, new) in enumerate(changes):
+        if op == "I":
+            if not many and table.get(new):
+                result.conflict = Conflict(index)
+                break
+            row = Row(None, [index], key=new)
+            table.setdefault(new, []).append(row)
+            result.inserted.append(row)
+            continue
+        held = table.get(new if old is None else old)
+        if not held:
+            result.missing += 1
+        elif op == "D":
+            held.pop(0).deleted = True
+        else:
+            if old is not None and old != new:
+                if not many and table.get(new):
+                    result.conflict = Conflict(index)
+                    break
+                row = held.pop(0)
+                table.setdefault(new, []).append(row)
+            else:
+                row = held[0]
+            row.versions.append(index)
+            row.key = new
+    result.stored = [row for row in rows if row.deleted or row.versions]
+    result.inserted = [row for row in result.inserted if not row.deleted]
+    return result
+
+
+def keys(columns: list[list[object]], count: int) -> Iterator[Hashable]:
+    """Row-wise keys of canonical key columns; NaN equals NaN."""
+    if len(columns) == 1:
+        return (_hashable(v) for v in columns[0])
+    if not columns:
+        return iter([()] * count)
+    return (tuple(_hashable(v) for v in row) for row in zip(*columns, strict=True))
+
+
+def _hashable(value: object) -> Hashable:
+    return "NaN" if value != value else value  # type: ignore[return-value]  # noqa: PLR0124
