@@ -332,7 +332,7 @@ def test_a_reload_says_what_changed_and_what_needs_a_restart(data_dir: Path) -> 
         'parameter "work_mem" changed to "1MB"',
     ]
     assert (loaded.integer("port"), loaded.integer("max_connections")) == (5432, 7)
-    assert loaded.pending_restart("port")
+    assert loaded.pending == {"port"}
     (data_dir / "headgate.conf").write_text("")
     assert 'parameter "work_mem" removed from configuration file, reset to default' in [error.message for error in loaded.reload().said]
 

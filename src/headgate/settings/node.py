@@ -62,6 +62,8 @@ class Settings(Mapping[str, str]):
         self.command_line = dict(command_line or {})
         self.complaints: list[PostgresError] = []
         """What is wrong with the files, as LOG lines; `load` fills it before it raises."""
+        self.pending: frozenset[str] = frozenset()
+        """The settings whose value in the files waits for a restart (`pg_settings.pending_restart`), by their name in lower case."""
         self._values: dict[str, Setting] = _defaults()
 
     @classmethod
@@ -100,6 +102,7 @@ class Settings(Mapping[str, str]):
             if name not in kept:
                 new[name] = setting
         changed = []
+        pending = set()
         for name in sorted({*old, *new}):
             before, after = old.get(name), new.get(name)
             if before is None or after is None or before.value == after.value:
@@ -110,6 +113,7 @@ class Settings(Mapping[str, str]):
             if after.definition.context is Context.POSTMASTER:
                 said.append(_log(f'parameter "{title}" cannot be changed without restarting the server', "55P02"))
                 new[name] = before
+                pending.add(name)
                 continue
             reset = after.source == "default"
             said.append(
@@ -121,6 +125,7 @@ class Settings(Mapping[str, str]):
         if any(error.sqlstate != "00000" for error in said):
             said.append(_log(f'configuration file "{self.conf}" contains errors; unaffected changes were applied'))
         self._values = new
+        self.pending = frozenset(pending)
         return Reload(tuple(changed), tuple(said))
 
     def _read_files(self) -> tuple[dict[str, Setting], list[PostgresError]]:
@@ -260,16 +265,6 @@ class Settings(Mapping[str, str]):
     def all(self) -> Mapping[str, Setting]:
         """All settings by their name in lower case."""
         return self._values
-
-    def pending_restart(self, name: str) -> bool:
-        """Whether the files have another value than the one in force."""
-        if find(name) is None or self.setting(name).definition.context is not Context.POSTMASTER:
-            return False
-        values, wrong = self._read_files()
-        current = self.setting(name)
-        if wrong or current.source == "command line" or name.lower() not in values:
-            return False
-        return values[name.lower()].value != current.value
 
     # ---- ALTER SYSTEM --------------------------------------------------------------------------------------
 

@@ -233,7 +233,7 @@ class SessionSettings(Mapping[str, str]):
             "reset_val": definition.plain(self._reset_value(definition.name, definition).value),
             "sourcefile": setting.file,
             "sourceline": setting.line,
-            "pending_restart": False,
+            "pending_restart": definition.name.lower() in self.node.pending,
         }
 
 
