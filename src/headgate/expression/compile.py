@@ -1,0 +1,401 @@
+"""Typed expression → Spark Column with exactly PostgreSQL's meaning, or a refusal (0A000) that names what has none.
+
+The public functions: `compile` (a Column in the storage type of the expression's type), `check` (the refusal alone, without
+Spark), `condition`, `sort_key` (ORDER BY), `is_exact` . One short function per node; operators and functions are looked up by
+the key of their implementation in the tables of the families (`compile_integer`, `compile_numeric`, `compile_text`, …).
+
+What must hold: nothing is evaluated approximately; errors are PostgreSQL's (see `failure`); a value that a CASE, COALESCE, AND
+or OR leaves out cannot fail. The session is expected to run with ANSI mode on and in UTC, as `headgate.storage.spark` makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+
+from headgate.errors import not_supported
+from headgate.expression import (
+    builtin,
+    compile_aggregate,
+    compile_cast,
+    compile_float,
+    compile_integer,
+    compile_numeric,
+    compile_text,
+    compile_time,
+    literal,
+)
+from headgate.expression import node as n
+from headgate.expression.compile_comparison import COMPARISONS, comparable, equal_keys, less
+from headgate.expression.value import BOOL, Env, Make, Value, refuse, rep_of, settle
+from headgate.types import registry
+
+Builder = Callable[[n.Expression, Sequence[Value]], Value]
+BUILDERS: dict[str, Builder] = {
+    **COMPARISONS,
+    **compile_integer.BUILDERS,
+    **compile_float.BUILDERS,
+    **compile_numeric.BUILDERS,
+    **compile_text.BUILDERS,
+    **compile_time.BUILDERS,
+    **compile_cast.BUILDERS,
+}
+C_COLLATIONS = frozenset({0, 100, 950, 951, 12628})
+_ORDER_FREE = frozenset({"texteq", "textne", "bpchareq", "bpcharne", "nameeq", "namene", "textcat", "textlen", "textlike", "textnlike"})
+
+
+def compile(expression: n.Expression, columns: Mapping[str, Column]) -> Column:  # noqa: A001
+    """The Column of the expression, in the storage type of its type; `columns` by ColumnRef.key. 0A000 for what has no exact form."""
+    value = compile_cast.stored(plan(expression), expression.type)
+    return settle(value)(Env(columns))
+
+
+def check(expression: n.Expression) -> None:
+    """Raises what `compile` would refuse; needs no Spark."""
+    compile_cast.stored(plan(expression), expression.type)
+
+
+def condition(expression: n.Expression, columns: Mapping[str, Column]) -> Column:
+    """The Column of a WHERE, in which NULL counts as false."""
+    return F.coalesce(compile(expression, columns), F.lit(False))
+
+
+def sort_key(expression: n.Expression, columns: Mapping[str, Column]) -> Column:
+    """A Column that orders, groups and joins as PostgreSQL orders the expression's type (1.0 and 1.00 are equal)."""
+    return settle(equal_keys(plan(expression), expression.type))(Env(columns))
+
+
+def supported() -> dict[str, list[str]]:
+    """The operators and functions that are compiled, as signatures: for docs/compatibility.md."""
+    from headgate.types.registry import format_type
+
+    tables = builtin.builtins()
+    listed: dict[str, list[str]] = {"operators": [], "functions": [], "aggregates": []}
+    for operator in tables.operators.values():
+        if tables.functions[operator.function].key in BUILDERS:
+            left = f"{format_type(operator.left)} " if operator.left else ""
+            listed["operators"].append(f"{left}{operator.name} {format_type(operator.right)}")
+    for function in tables.functions.values():
+        shown = f"{function.name}({', '.join(format_type(each) for each in function.arguments)})"
+        if function.kind == "a":
+            if compile_aggregate.compiled(function):
+                listed["aggregates"].append(shown)
+        elif function.key in BUILDERS:
+            listed["functions"].append(shown)
+    return {kind: sorted(set(each)) for kind, each in listed.items()}
+
+
+def plan(expression: n.Expression) -> Value:
+    """The planned value of a node."""
+    handler = _NODES.get(type(expression))
+    if handler is None:
+        raise not_supported(f"expressions of the form {type(expression).__name__} are not supported")
+    return handler(expression)
+
+
+def _column(node: n.ColumnRef) -> Value:
+    if node.attnum < 0:
+        raise not_supported(f"system column {node.name} is not supported")
+    if node.attnum == 0 and node.key.endswith(".*"):
+        raise not_supported("whole-row references are not supported")
+    key, name = node.key, node.name
+
+    def make(env: Env) -> Column:
+        if key not in env.columns:
+            raise KeyError(f"no column for {name!r} (key {key!r})")
+        return env.columns[key]
+
+    return Value(rep_of(node.type.oid, node.type.typmod), make)
+
+
+def _const(node: n.Const) -> Value:
+    return compile_cast.constant(node)
+
+
+def _param(node: n.Param) -> Value:
+    raise not_supported("parameters must be replaced by their values before an expression is compiled")
+
+
+def apply(function: int, node: n.Expression, args: Sequence[Value]) -> Value:
+    """A call of a function over planned arguments."""
+    found = builtin.function(function)
+    builder = BUILDERS.get(found.key)
+    if builder is None:
+        shown = registry.format_type
+        raise refuse(f"function {found.name}({', '.join(shown(each) for each in found.arguments)})")
+    return builder(node, args)
+
+
+def _check_collation(node: n.Expression, function: int, args: Sequence[n.Expression]) -> None:
+    if builtin.function(function).key in _ORDER_FREE:
+        return
+    for each in args:
+        if each.type.collation not in C_COLLATIONS:
+            name = builtin.builtins().collation_names.get(each.type.collation, str(each.type.collation))
+            raise not_supported(f'collation "{name}" is not supported: only text in the order of its bytes can be compared exactly')
+
+
+def _call(node: n.FuncExpr) -> Value:
+    _check_collation(node, node.function, node.args)
+    args = [plan(each) for each in node.args]
+    return apply(node.function, node, args)
+
+
+def _operation(node: n.OpExpr) -> Value:
+    operator = builtin.operator(node.operator)
+    _check_collation(node, operator.function, node.args)
+    if builtin.function(operator.function).key not in BUILDERS:
+        left = f"{registry.format_type(operator.left)} " if operator.left else ""
+        raise refuse(f"operator {left}{operator.name} {registry.format_type(operator.right)}")
+    return apply(operator.function, node, [plan(each) for each in node.args])
+
+
+def _with(operator: int, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[Value]) -> Value:
+    function = builtin.operator(operator).function
+    _check_collation(node, function, operands)
+    return apply(function, node, args)
+
+
+def _distinct(node: n.Distinct) -> Value:
+    left, right = (plan(each) for each in node.args)
+    same = _with(node.operator, node, node.args, (left, right))
+
+    def make(env: Env) -> Column:
+        a, b = settle(left)(env), settle(right)(env)
+        both = F.isnull(a) & F.isnull(b)
+        either = F.isnull(a) | F.isnull(b)
+        return F.when(both, F.lit(False)).when(either, F.lit(True)).otherwise(~same.make(env))
+
+    return Value(BOOL, make)
+
+
+def _null_if(node: n.NullIf) -> Value:
+    left, right = (plan(each) for each in node.args)
+    same = _with(node.operator, node, node.args, (left, right))
+    return Value(
+        left.rep, lambda env: F.when(F.coalesce(same.make(env), F.lit(False)), F.lit(None)).otherwise(left.make(env)), left.fallible
+    )
+
+
+def _array_operation(node: n.ScalarArrayOp) -> Value:
+    left_node, array_node = node.args
+    left = plan(left_node)
+    items = _items(array_node)
+    if not items:
+        return Value(BOOL, lambda env: F.when(F.isnull(settle(left)(env)), F.lit(not node.any)).otherwise(F.lit(not node.any)))
+    tests = [_with(node.operator, node, (left_node, item), (left, plan(item))) for item in items]
+    return _chain(tests, n.BoolKind.OR if node.any else n.BoolKind.AND)
+
+
+def _items(array: n.Expression) -> list[n.Expression]:
+    """The elements of an array that the expression itself writes out."""
+    if isinstance(array, n.ArrayExpr) and not array.nested:
+        return list(array.elements)
+    if isinstance(array, n.Relabel) and isinstance(array.arg, n.ArrayExpr):
+        element = registry.by_oid(array.type.oid).element
+        return [n.Relabel(type=n.TypeRef(element), arg=each, form=array.form) for each in array.arg.elements]
+    if isinstance(array, n.ArrayCoerce) and isinstance(array.arg, n.ArrayExpr) and array.function > 0:
+        element = registry.by_oid(array.type.oid).element
+        return [
+            n.FuncExpr(type=n.TypeRef(element), function=array.function, args=(each,), form=array.form) for each in array.arg.elements
+        ]
+    if isinstance(array, n.Const) and array.value is not None:
+        element = registry.by_oid(array.type.oid).element
+        kind = n.TypeRef(element, -1, array.type.collation)
+        return [n.Const(type=kind, value=each) for each in literal.split_array(array.value)]
+    raise refuse("comparison with the elements of an array", "only arrays written in the expression can be taken apart")
+
+
+def _boolean(node: n.BoolExpr) -> Value:
+    args = [plan(each) for each in node.args]
+    if node.kind is n.BoolKind.NOT:
+        return Value(BOOL, lambda env: ~args[0].make(env))
+    return _chain(args, node.kind)
+
+
+def _chain(args: Sequence[Value], kind: n.BoolKind) -> Value:
+    """AND or OR from left to right: an operand counts only where those before it have not decided."""
+
+    def make(env: Env) -> Column:
+        made = args[0].make(env)
+        for each in args[1:]:
+            if kind is n.BoolKind.AND:
+                made = made & each.make(env.under(F.coalesce(made, F.lit(True))))
+            else:
+                made = made | each.make(env.under(~F.coalesce(made, F.lit(False))))
+        return made
+
+    return Value(BOOL, make)
+
+
+def _relabel(node: n.Relabel) -> Value:
+    return compile_cast.relabel(plan(node.arg), node)
+
+
+def _via_text(node: n.CoerceViaIO) -> Value:
+    return compile_cast.via_text(plan(node.arg), node.arg.type, node.type)
+
+
+def _collate(node: n.Collate) -> Value:
+    return plan(node.arg)
+
+
+_case_values: list[Value] = []
+
+
+def _case(node: n.Case) -> Value:
+    tested = plan(node.arg) if node.arg is not None else None
+    if tested is not None:
+        _case_values.append(tested)
+    try:
+        conditions = [plan(each) for each in node.conditions]
+    finally:
+        if tested is not None:
+            _case_values.pop()
+    branches = compile_numeric.unify([*(plan(each) for each in node.results), plan(node.default)])
+
+    def make(env: Env) -> Column:
+        made: Any = F
+        reached = env
+        for test, branch in zip(conditions, branches, strict=False):
+            met = F.coalesce(test.make(reached), F.lit(False))
+            made = made.when(met, branch.make(reached.under(met)))
+            reached = reached.under(~met)
+        column: Column = made.otherwise(branches[-1].make(reached))
+        return column
+
+    return Value(branches[0].rep, make, any(each.fallible for each in branches))
+
+
+def _case_test(node: n.CaseTest) -> Value:
+    return _case_values[-1]
+
+
+def _coalesce(node: n.Coalesce) -> Value:
+    args = compile_numeric.unify([plan(each) for each in node.args])
+
+    def make(env: Env) -> Column:
+        made = [args[0].make(env)]
+        for each in args[1:]:
+            env = env.under(F.isnull(made[-1]))
+            made.append(each.make(env))
+        return F.coalesce(*made)
+
+    return Value(args[0].rep, make, any(each.fallible for each in args))
+
+
+def _min_max(node: n.MinMax) -> Value:
+    for each in node.args:
+        if each.type.oid == registry.BPCHAR or each.type.collation not in C_COLLATIONS:
+            raise refuse("GREATEST and LEAST of type " + registry.format_type(node.type.oid))
+    args = compile_numeric.unify([plan(each) for each in node.args])
+    comparable(node.type.oid)
+
+    def make(env: Env) -> Column:
+        best = args[0]
+        for each in args[1:]:
+            best = _better(best, each, node)
+        return best.make(env)
+
+    return Value(args[0].rep, make, any(each.fallible for each in args))
+
+
+def _better(best: Value, other: Value, node: n.MinMax) -> Value:
+    def make(env: Env) -> Column:
+        a, b = best.make(env), other.make(env)
+        prefer = less(other, best) if not node.greatest else less(best, other)
+        return F.when(F.isnull(a), b).when(F.isnull(b), a).when(prefer.make(env), b).otherwise(a)
+
+    return Value(best.rep, make, best.fallible or other.fallible)
+
+
+def _null_test(node: n.NullTest) -> Value:
+    if isinstance(node.arg, n.RowExpr):
+        parts = [settle(plan(each)) for each in node.arg.args]
+        wanted = node.is_null
+
+        def all_of(env: Env) -> Column:
+            made = F.lit(True)
+            for each in parts:
+                made = made & (F.isnull(each(env)) if wanted else F.isnotnull(each(env)))
+            return made
+
+        return Value(BOOL, all_of)
+    arg = settle(plan(node.arg))
+    return Value(BOOL, (lambda env: F.isnull(arg(env))) if node.is_null else (lambda env: F.isnotnull(arg(env))))
+
+
+def _boolean_test(node: n.BooleanTest) -> Value:
+    arg = plan(node.arg).make
+    tests: dict[n.TestKind, Make] = {
+        n.TestKind.TRUE: lambda env: F.coalesce(arg(env), F.lit(False)),
+        n.TestKind.NOT_TRUE: lambda env: ~F.coalesce(arg(env), F.lit(False)),
+        n.TestKind.FALSE: lambda env: ~F.coalesce(arg(env), F.lit(True)),
+        n.TestKind.NOT_FALSE: lambda env: F.coalesce(arg(env), F.lit(True)),
+        n.TestKind.UNKNOWN: lambda env: F.isnull(arg(env)),
+        n.TestKind.NOT_UNKNOWN: lambda env: F.isnotnull(arg(env)),
+    }
+    return Value(BOOL, tests[node.kind])
+
+
+def _row_comparison(node: n.RowCompare) -> Value:
+    """Field by field: the first that is NULL or differs decides; the last decides by the operator itself (manual, 9.24.5)."""
+    left, right = [plan(each) for each in node.left], [plan(each) for each in node.right]
+    steps = []
+    for place, operator in enumerate(node.operators):
+        operands = (node.left[place], node.right[place])
+        steps.append(_with(operator, node, operands, (left[place], right[place])))
+    strict = {1: 1, 2: 1, 4: 5, 5: 5}[node.strategy]
+    decided = []
+    for place, operator in enumerate(node.operators):
+        family = {strategy: oid for oid, rows in builtin.builtins().families.items() for row_family, strategy in rows
+                  if row_family == builtin.builtins().families[operator][0][0]
+                  and builtin.operator(oid).left == builtin.operator(operator).left
+                  and builtin.operator(oid).right == builtin.operator(operator).right}  # fmt: skip
+        operands = (node.left[place], node.right[place])
+        decided.append((_with(family[3], node, operands, (left[place], right[place])), _with(family[strict], node, operands, (left[place], right[place]))))
+
+    def make(env: Env) -> Column:
+        made = steps[-1].make(env)
+        for place in range(len(steps) - 2, -1, -1):
+            same, before = (each.make(env) for each in decided[place])
+            made = F.when(F.isnull(same), F.lit(None).cast("boolean")).when(same, made).otherwise(before)
+        return made
+
+    return Value(BOOL, make)
+
+
+def _aggregate(node: n.Aggregate) -> Value:
+    for each in node.args:
+        if each.type.collation not in C_COLLATIONS:
+            raise refuse("an aggregate over a collation other than C")
+    values = [plan(each) for each in node.args]
+    condition = plan(node.filter) if node.filter is not None else None
+    return compile_aggregate.build(node, values, condition)
+
+
+_NODES: dict[type[n.Expression], Callable[[Any], Value]] = {
+    n.ColumnRef: _column,
+    n.Const: _const,
+    n.Param: _param,
+    n.FuncExpr: _call,
+    n.OpExpr: _operation,
+    n.Distinct: _distinct,
+    n.NullIf: _null_if,
+    n.ScalarArrayOp: _array_operation,
+    n.BoolExpr: _boolean,
+    n.Relabel: _relabel,
+    n.CoerceViaIO: _via_text,
+    n.Collate: _collate,
+    n.Case: _case,
+    n.CaseTest: _case_test,
+    n.Coalesce: _coalesce,
+    n.MinMax: _min_max,
+    n.NullTest: _null_test,
+    n.BooleanTest: _boolean_test,
+    n.RowCompare: _row_comparison,
+    n.Aggregate: _aggregate,
+}

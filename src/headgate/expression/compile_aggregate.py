@@ -1,0 +1,160 @@
+"""Aggregates with PostgreSQL's result types: count, sum, avg, min, max, bool_and, bool_or, every, string_agg in order.
+
+sum(bigint) and avg of integers are numeric; sums of numeric text are exact: what fits DECIMAL(28,10) is summed by Spark, the
+rest is collected and added by an Arrow function, which also gives the display scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StringType
+
+from headgate.expression import decimals
+from headgate.expression.builtin import Function, function
+from headgate.expression.compile_comparison import comparable, numeric_key
+from headgate.expression.compile_numeric import exactly
+from headgate.expression.node import Aggregate
+from headgate.expression.value import (
+    BOOL, DIGITS, FLOAT4, FLOAT8, INT8, MAX_PRECISION, Env, Rep, Value, as_text, decimal, refuse, settle,
+)  # fmt: skip
+from headgate.types import registry
+
+Make = Callable[[Env], Column]
+_FITS = r"\A-?[0-9]{1,18}(\.[0-9]{1,10})?\z"
+_SUMMED = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC})
+_ORDERED = frozenset(
+    {
+        registry.INT2, registry.INT4, registry.INT8, registry.OID, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC, registry.TEXT,
+        registry.BPCHAR, registry.DATE, registry.TIMESTAMP, registry.TIMESTAMPTZ,
+    }
+)  # fmt: skip
+
+
+def compiled(aggregate: Function) -> bool:
+    """Whether `build` knows the aggregate."""
+    first = aggregate.arguments[0] if aggregate.arguments else 0
+    if aggregate.name == "count":
+        return True
+    if aggregate.name in ("sum", "avg"):
+        return first in _SUMMED
+    if aggregate.name in ("min", "max"):
+        return first in _ORDERED
+    return aggregate.name in ("bool_and", "bool_or", "every")
+
+
+def build(node: Aggregate, values: Sequence[Value], condition: Value | None) -> Value:
+    """The aggregate as a Column for `DataFrame.agg`."""
+    found = function(node.function)
+    if not compiled(found) or (node.order and found.name not in ("count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every")):
+        raise refuse(f"aggregate {found.name}({', '.join(registry.format_type(each) for each in found.arguments)})")
+
+    def kept(make: Make) -> Make:
+        if condition is None:
+            return make
+        return lambda env: F.when(F.coalesce(condition.make(env), F.lit(False)), make(env))
+
+    if found.name == "count":
+        return _count(node, values, kept)
+    if found.name in ("sum", "avg"):
+        return _sum(values[0], kept, distinct=node.distinct, average=found.name == "avg")
+    if found.name in ("min", "max"):
+        return _extreme(node, values[0], kept, greatest=found.name == "max")
+    truth = kept(values[0].make)
+    reduce = F.bool_or if found.name == "bool_or" else F.bool_and
+    return Value(BOOL, lambda env: reduce(truth(env)))
+
+
+def _count(node: Aggregate, values: Sequence[Value], kept: Callable[[Make], Make]) -> Value:
+    if node.star or not values:
+        star = kept(lambda env: F.lit(1))
+        return Value(INT8, lambda env: F.count(star(env)))
+    if node.distinct and values[0].rep == DIGITS:
+        counted = kept(numeric_key(values[0]))
+    elif node.distinct and node.args[0].type.oid == registry.BPCHAR:
+        counted = kept(lambda env: F.rtrim(values[0].make(env)))
+    else:
+        counted = kept(settle(values[0]))
+    return Value(INT8, lambda env: F.count_distinct(counted(env)) if node.distinct else F.count(counted(env)))
+
+
+def _sum(value: Value, kept: Callable[[Make], Make], *, distinct: bool, average: bool) -> Value:
+    name = value.rep.name
+    total: Callable[[Column], Column] = F.sum_distinct if distinct else F.sum
+    if name in ("float4", "float8"):
+        return _float_sum(value, kept, total, distinct=distinct, average=average)
+    if name in ("int2", "int4", "int8"):
+        whole = kept(lambda env: value.make(env).cast("decimal(19,0)"))
+        summed = Value(decimal(29, 0), lambda env: total(whole(env)))
+        if average:
+            return _average(summed, whole, distinct=distinct)
+        if name == "int8":
+            return summed
+        return Value(INT8, lambda env: summed.make(env).cast("bigint"))
+    if name == "decimal" and value.rep.precision + 10 <= MAX_PRECISION:
+        exact = kept(value.make)
+        summed = Value(decimal(value.rep.precision + 10, value.rep.scale), lambda env: total(exact(env)))
+        return _average(summed, exact, distinct=distinct) if average else summed
+    if distinct:
+        raise refuse("sum(DISTINCT) of numeric without precision")
+    texts = kept(settle(Value(DIGITS, as_text(value), value.fallible)))
+    summed = Value(DIGITS, lambda env: _text_sum(texts(env)))
+    return _average(summed, texts, distinct=False) if average else summed
+
+
+def _text_sum(texts: Column) -> Column:
+    """The exact sum of numeric texts; its scale is the greatest of theirs."""
+    fits = texts.rlike(_FITS)
+    usual = F.sum(F.when(fits, texts).cast("decimal(28,10)")).cast("string")
+    odd = F.collect_list(F.when(~fits, texts))
+    scale = F.max(F.when(fits, F.length(F.regexp_extract(texts, r"\.([0-9]+)", 1))))
+
+    def add_up(usual_sums: pa.Array, odd_values: pa.Array, scales: pa.Array) -> pa.Array:
+        rows = zip(usual_sums.to_pylist(), odd_values.to_pylist(), scales.to_pylist(), strict=True)
+        return pa.array([_add_up(*row) for row in rows], pa.string())
+
+    return F.arrow_udf(add_up, StringType())(usual, odd, scale)
+
+
+def _add_up(usual: str | None, odd: list[str | None], scale: int | None) -> str | None:
+    trimmed = None if usual is None else decimals.round_to(usual, scale or 0)
+    return decimals.total([trimmed, *odd], 0)
+
+
+def _average(summed: Value, counted: Make, *, distinct: bool) -> Value:
+    """avg: the sum divided by the count with numeric's own scale rule."""
+    number = F.count_distinct if distinct else F.count
+
+    def mean(total: str, count: str) -> str | None:
+        return decimals.divide(total, count) if count != "0" else None
+
+    return exactly(mean, (summed, Value(Rep("text"), lambda env: number(counted(env)).cast("string"))))
+
+
+def _float_sum(value: Value, kept: Callable[[Make], Make], total: Callable[[Column], Column], *, distinct: bool, average: bool) -> Value:
+    """Sums of floats depend on the order of the rows in both systems; float4 is summed in single precision there, so it is refused."""
+    if value.rep == FLOAT4 and not average:
+        raise refuse("sum(real)", "its result depends on single-precision additions in row order")
+    double = kept(lambda env: value.make(env).cast("double"))
+    if average and not distinct:
+        return Value(FLOAT8, lambda env: F.avg(double(env)))
+    if average:
+        raise refuse("avg(DISTINCT) of floating point")
+    return Value(FLOAT8, lambda env: total(double(env)))
+
+
+def _extreme(node: Aggregate, value: Value, kept: Callable[[Make], Make], *, greatest: bool) -> Value:
+    comparable(node.args[0].type.oid)
+    if value.rep == DIGITS:
+        made, key = kept(settle(value)), kept(numeric_key(value))
+        return Value(DIGITS, lambda env: (F.max_by if greatest else F.min_by)(made(env), key(env)))
+    plain = kept(value.make)
+    if node.args[0].type.oid == registry.BPCHAR:
+        trimmed = kept(lambda env: F.rtrim(value.make(env)))
+        return Value(value.rep, lambda env: (F.max_by if greatest else F.min_by)(plain(env), trimmed(env)))
+    return Value(value.rep, lambda env: (F.max if greatest else F.min)(plain(env)))
+
+

@@ -1,0 +1,491 @@
+"""Casts: between numbers, dates and strings, by length and precision, through the text form; constants; the stored form of a result.
+
+Casts through text use the types' own readers and printers (`headgate.types.text`) inside Arrow functions, so that they accept,
+refuse and print exactly what PostgreSQL does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StringType
+
+from headgate.errors import PostgresError
+from headgate.expression import decimals
+from headgate.expression.compile_float import is_infinite
+from headgate.expression.compile_integer import narrowed, out_of_range
+from headgate.expression.compile_numeric import exactly, spark_decimal
+from headgate.expression.node import Const, Expression, FuncExpr, Relabel, TypeRef
+from headgate.expression.value import (
+    BOOL,
+    BYTES,
+    DATE,
+    DIGITS,
+    FLOAT4,
+    FLOAT8,
+    INT2,
+    INT4,
+    INT8,
+    MAX_PRECISION,
+    SPARK,
+    TEXT,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    Env,
+    Rep,
+    Value,
+    as_text,
+    decimal,
+    fail,
+    raising,
+    refuse,
+    rep_of,
+    settle,
+)
+from headgate.types import registry, storage, text, typmod
+
+Builder = Callable[[Expression, Sequence[Value]], Value]
+_TEXTUAL = frozenset(
+    {registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.NAME, registry.UUID, registry.JSON, registry.JSONB, registry.INTERVAL, registry.UNKNOWN}
+)
+
+
+def constant(node: Const) -> Value:
+    """A constant in its representation; numeric as a decimal of its own digits, or as text (NaN, more than 38 digits)."""
+    oid = node.type.oid
+    if oid == registry.NUMERIC:
+        return _numeric_constant(node.value)
+    rep = rep_of(oid, node.type.typmod)
+    if node.value is None:
+        return Value(rep, lambda env: F.lit(None).cast(SPARK[rep.name]), is_null=True)
+    make = _LITERALS.get(rep.name)
+    if make is None or (rep == TEXT and not _is_textual(oid)):
+        raise refuse(f"a constant of type {registry.format_type(oid)}")
+    shown = node.value
+    made = make(shown)
+    return Value(rep, lambda env: made(), constant=shown)
+
+
+def _is_textual(oid: int) -> bool:
+    found = registry.builtin().find(oid)
+    return oid in _TEXTUAL or found is None or found.kind is registry.Kind.ENUM or found.is_array
+
+
+def _numeric_constant(shown: str | None) -> Value:
+    if shown is None:
+        return Value(decimal(1, 0), lambda env: F.lit(None).cast("decimal(1,0)"), is_null=True)
+    exact = Decimal(shown)
+    if exact.is_finite():
+        exponent = exact.as_tuple().exponent
+        scale = max(0, -exponent) if isinstance(exponent, int) else 0
+        precision = max(len(exact.as_tuple().digits), scale, 1)
+        if precision <= MAX_PRECISION:
+            rep = decimal(precision, scale)
+            return Value(rep, lambda env: F.lit(exact).cast(spark_decimal(rep)), constant=shown)
+    return Value(DIGITS, lambda env: F.lit(shown), constant=shown)
+
+
+def _finite(shown: str) -> str:
+    if "infinity" in shown or "BC" in shown:
+        raise refuse(f"the constant {shown}", "the stored form of dates has no such value")
+    return shown
+
+
+def _date_literal(shown: str) -> Callable[[], Column]:
+    day = text.read_scalar(_finite(shown), registry.DATE)
+    number = day.cast(pa.int32()).as_py()
+    return lambda: F.date_from_unix_date(F.lit(number))
+
+
+def _moment_literal(oid: int) -> Callable[[str], Callable[[], Column]]:
+    def literal(shown: str) -> Callable[[], Column]:
+        micros = text.read_scalar(_finite(shown), oid).cast(pa.int64()).as_py()
+        if oid == registry.TIMESTAMPTZ:
+            return lambda: F.timestamp_micros(F.lit(micros).cast("bigint"))
+        return lambda: to_timestamp(F.lit(micros).cast("bigint"))
+
+    return literal
+
+
+def to_timestamp(micros: Column) -> Column:
+    """Microseconds since 1970 as a timestamp without zone, in the session's zone, which is UTC."""
+    return F.timestamp_micros(micros).cast("timestamp_ntz")
+
+
+def _float_literal(kind: str) -> Callable[[str], Callable[[], Column]]:
+    return lambda shown: lambda: F.lit(shown).cast(kind)
+
+
+_LITERALS: dict[str, Callable[[str], Callable[[], Column]]] = {
+    "bool": lambda shown: lambda: F.lit(shown == "t"),
+    "int2": lambda shown: lambda: F.lit(int(shown)).cast("smallint"),
+    "int4": lambda shown: lambda: F.lit(int(shown)).cast("int"),
+    "int8": lambda shown: lambda: F.lit(int(shown)).cast("bigint"),
+    "float4": _float_literal("float"),
+    "float8": _float_literal("double"),
+    "text": lambda shown: lambda: F.lit(shown),
+    "bytes": lambda shown: lambda: F.lit(bytearray.fromhex(shown.removeprefix("\\x"))),
+    "date": _date_literal,
+    "timestamp": _moment_literal(registry.TIMESTAMP),
+    "timestamptz": _moment_literal(registry.TIMESTAMPTZ),
+}
+
+
+def stored(value: Value, kind: TypeRef) -> Value:
+    """The value in the storage form of its type: numeric(p,s) as that decimal, other numeric as text."""
+    target = rep_of(kind.oid, kind.typmod)
+    if value.rep == target:
+        return value
+    if value.rep.name == "decimal" and target == DIGITS:
+        return Value(DIGITS, as_text(value))
+    if target.name == "decimal":
+        if value.rep.name == "decimal" and value.rep.scale <= target.scale and value.rep.whole <= target.whole:
+            return Value(target, lambda env: value.make(env).cast(spark_decimal(target)))
+        made = settle(exactly_modified(value, target.precision, target.scale))
+        return Value(target, lambda env: made(env).cast(spark_decimal(target)))
+    return value
+
+
+def relabel(value: Value, node: Relabel) -> Value:
+    """A cast that keeps the representation; refused where storage differs (an oid as an integer is the same bigint or not)."""
+    source, target = value.rep, rep_of(node.type.oid, node.type.typmod)
+    if source == target or source.name in ("decimal", "digits"):
+        return value
+    if source.name in ("int4", "int8") and target.name in ("int4", "int8"):
+        return Value(target, lambda env: value.make(env).cast(SPARK[target.name]), constant=value.constant)
+    raise refuse(f"a cast from {registry.format_type(node.arg.type.oid)} to {registry.format_type(node.type.oid)}")
+
+
+def _cast(rep: Rep) -> Builder:
+    return lambda node, args: Value(rep, lambda env: args[0].make(env).cast(SPARK[rep.name]), constant=None)
+
+
+def _narrow(rep: Rep) -> Builder:
+    return lambda node, args: Value(rep, lambda env: narrowed(args[0].make(env).cast("bigint"), rep))
+
+
+def _integer_to_numeric(digits: int) -> Builder:
+    rep = decimal(digits, 0)
+    return lambda node, args: Value(rep, lambda env: args[0].make(env).cast(spark_decimal(rep)), constant=args[0].constant)
+
+
+def _float_to_integer(rep: Rep, bits: int) -> Builder:
+    limit = float(2 ** (bits - 1))
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        def make(env: Env) -> Column:
+            whole = F.rint(args[0].make(env).cast("double"))
+            outside = F.isnan(whole) | (whole < -limit) | (whole >= limit)
+            return F.when(outside, out_of_range(rep)).otherwise(whole.cast(SPARK[rep.name]))
+
+        return Value(rep, make)
+
+    return builder
+
+
+def _numeric_to_integer(rep: Rep, bits: int) -> Builder:
+    def to_whole(shown: str) -> str:
+        return decimals.to_integer(shown, bits)
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        [value] = args
+        if value.rep.name == "decimal":
+            limit = 2 ** (bits - 1)
+
+            def make(env: Env) -> Column:
+                whole = F.round(value.make(env), 0)
+                outside = (whole < F.lit(Decimal(-limit))) | (whole > F.lit(Decimal(limit - 1)))
+                return F.when(outside, out_of_range(rep)).otherwise(whole.cast(SPARK[rep.name]))
+
+            return Value(rep, make)
+        made = settle(exactly(to_whole, args))
+        return Value(rep, lambda env: made(env).cast(SPARK[rep.name]))
+
+    return builder
+
+
+def _numeric_to_double(node: Expression, args: Sequence[Value]) -> Value:
+    [value] = args
+    if value.rep.name == "decimal":
+        return Value(FLOAT8, lambda env: value.make(env).cast("string").cast("double"))
+    made = settle(exactly(decimals.to_double, args))
+    return Value(FLOAT8, lambda env: made(env).cast("double"))
+
+
+def _numeric_to_float(node: Expression, args: Sequence[Value]) -> Value:
+    [value] = args
+    if value.rep.name != "decimal":
+        raise refuse("a cast from numeric without precision to real")
+    return Value(FLOAT4, lambda env: value.make(env).cast("string").cast("float"))
+
+
+def _float_to_numeric(digits: int) -> Builder:
+    def to_digits(value: float) -> str:
+        return decimals.from_double(value, digits)
+
+    return lambda node, args: exactly(to_digits, [Value(FLOAT8, lambda env: args[0].make(env).cast("double"))])
+
+
+def _double_to_float(node: Expression, args: Sequence[Value]) -> Value:
+    def make(env: Env) -> Column:
+        wide = args[0].make(env)
+        made = wide.cast("float")
+        over = is_infinite(made) & ~is_infinite(wide)
+        under = (made == 0) & (wide != 0)
+        return (
+            F.when(over, raising("22003", "value out of range: overflow"))
+            .when(under, raising("22003", "value out of range: underflow"))
+            .otherwise(made)
+        )
+
+    return Value(FLOAT4, make)
+
+
+def _modifier(node: Expression) -> int:
+    assert isinstance(node, FuncExpr)
+    second = node.args[1]
+    assert isinstance(second, Const)
+    assert second.value is not None
+    return int(second.value)
+
+
+def _is_explicit(node: Expression) -> bool:
+    assert isinstance(node, FuncExpr)
+    third = node.args[2]
+    return isinstance(third, Const) and third.value == "t"
+
+
+def _to_precision(node: Expression, args: Sequence[Value]) -> Value:
+    parts = typmod.numeric_parts(_modifier(node))
+    if parts is None:
+        return args[0]
+    precision, scale = parts
+    value = args[0]
+    if storage.decimal_parts(_modifier(node)) is None:
+        return exactly_modified(value, precision, scale)
+    target = decimal(precision, scale)
+    if value.rep.name == "decimal":
+        return Value(target, lambda env: value.make(env).cast(spark_decimal(target)))
+    made = settle(exactly_modified(value, precision, scale))
+    return Value(target, lambda env: made(env).cast(spark_decimal(target)))
+
+
+def exactly_modified(value: Value, precision: int, scale: int) -> Value:
+    """The numeric at numeric(precision, scale), as text."""
+
+    def to_modifier(shown: str) -> str:
+        return decimals.to_modifier(shown, precision, scale)
+
+    return exactly(to_modifier, [value])
+
+
+def _to_varchar(node: Expression, args: Sequence[Value]) -> Value:
+    size = typmod.length(registry.VARCHAR, _modifier(node))
+    if size is None:
+        return args[0]
+    explicit = _is_explicit(node)
+
+    def make(env: Env) -> Column:
+        shown = args[0].make(env)
+        cut = F.substring(shown, 1, size)
+        if explicit:
+            return cut
+        error = raising("22001", f"value too long for type character varying({size})")
+        return F.when((F.length(shown) > size) & (F.rtrim(F.substring(shown, size + 1, 2**31 - 1)) != ""), error).otherwise(cut)
+
+    return Value(TEXT, make)
+
+
+def _to_char(node: Expression, args: Sequence[Value]) -> Value:
+    size = typmod.length(registry.BPCHAR, _modifier(node))
+    if size is None:
+        return args[0]
+    explicit = _is_explicit(node)
+
+    def make(env: Env) -> Column:
+        shown = args[0].make(env)
+        cut = F.rpad(F.substring(shown, 1, size), size, " ")
+        if explicit:
+            return cut
+        error = raising("22001", f"value too long for type character({size})")
+        return F.when((F.length(shown) > size) & (F.rtrim(F.substring(shown, size + 1, 2**31 - 1)) != ""), error).otherwise(cut)
+
+    return Value(TEXT, make)
+
+
+def _moment_precision(rep: Rep) -> Builder:
+    """timestamp(n): rounds to n digits of seconds, halves away from zero as PostgreSQL counts from 2000."""
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        digits = _modifier(node)
+        if not 0 <= digits < 6:
+            return args[0]
+        unit = 10 ** (6 - digits)
+        base = 946_684_800_000_000
+
+        def make(env: Env) -> Column:
+            micros = micros_of(args[0].make(env), rep) - F.lit(base)
+            half = F.lit(unit // 2)
+            whole = F.when(micros >= 0, F.call_function("div", micros + half, F.lit(unit))).otherwise(-F.call_function("div", half - micros, F.lit(unit)))
+            done = whole * F.lit(unit) + F.lit(base)
+            return F.timestamp_micros(done) if rep == TIMESTAMPTZ else to_timestamp(done)
+
+        return Value(rep, make)
+
+    return builder
+
+
+def micros_of(column: Column, rep: Rep) -> Column:
+    """Microseconds since 1970 of a timestamp (read as UTC) or timestamptz."""
+    return F.unix_micros(column.cast("timestamp"))
+
+
+def _name(node: Expression, args: Sequence[Value]) -> Value:
+    def make(env: Env) -> Column:
+        shown = args[0].make(env)
+        error = F.raise_error(F.lit("headgate:0A000:a cast to name of a text longer than 63 bytes is not supported"))
+        return F.when(F.octet_length(shown) > 63, error).otherwise(shown)
+
+    return Value(TEXT, make)
+
+
+def via_text(value: Value, source: TypeRef, target: TypeRef) -> Value:
+    """CoerceViaIO: printed by the source type, read by the target type."""
+    shown = printed(value, source)
+    kind = registry.builtin().find(target.oid)
+    if target.oid in (registry.TEXT, registry.VARCHAR, registry.BPCHAR):
+        return shown
+    if kind is None or kind.kind is registry.Kind.ENUM:
+        raise refuse(f"a cast to {registry.format_type(target.oid)}")
+    return read_from(shown, target.oid)
+
+
+def printed(value: Value, source: TypeRef) -> Value:
+    """The text form of a value of the type."""
+    oid = source.oid
+    if value.rep.name in ("int2", "int4", "int8"):
+        return Value(TEXT, lambda env: value.make(env).cast("string"))
+    if value.rep.name in ("decimal", "digits"):
+        made = as_text(value)
+        return Value(TEXT, settle(Value(DIGITS, made, value.fallible)))
+    if oid == registry.BPCHAR:
+        return Value(TEXT, lambda env: value.make(env), constant=value.constant)
+    if value.rep == TEXT:
+        return value
+    if value.rep == BOOL:
+        return Value(TEXT, lambda env: F.when(value.make(env), F.lit("t")).when(~value.make(env), F.lit("f")))
+    modifier = source.typmod
+
+    def make(env: Env) -> Column:
+        def text_form(values: pa.Array) -> pa.Array:
+            target = storage.arrow_type(oid, modifier)
+            return text.write_text(values if values.type == target else values.cast(target), oid, modifier)
+
+        return F.arrow_udf(text_form, StringType())(env.needed(value.make(env)))
+
+    return Value(TEXT, make)
+
+
+def read_from(value: Value, oid: int) -> Value:
+    """The value that the type's input function reads from text; a bad text fails only where the value is needed."""
+    rep = rep_of(oid)
+
+    def make(env: Env) -> Column:
+        def input_form(texts: pa.Array) -> pa.Array:
+            try:
+                return _plain(text.read_text(texts, oid, -1), rep)
+            except PostgresError:
+                return pa.array([_read_one(each, oid, rep) for each in texts.to_pylist()], pa.string())
+
+        return F.arrow_udf(input_form, StringType())(env.needed(value.make(env)))
+
+    read = settle(Value(TEXT, make, fallible=True))
+    return Value(rep, lambda env: _from_plain(read(env), rep))
+
+
+def _plain(values: pa.Array, rep: Rep) -> pa.Array:
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if rep == DATE:
+        values = values.cast(pa.int32())
+    elif rep in (TIMESTAMP, TIMESTAMPTZ):
+        values = values.cast(pa.int64())
+    elif rep == BYTES:
+        return pa.array([None if each is None else each.hex() for each in values.to_pylist()], pa.string())
+    return pc.cast(values, pa.string())
+
+
+def _read_one(shown: str | None, oid: int, rep: Rep) -> str | None:
+    if shown is None:
+        return None
+    try:
+        made: str | None = _plain(text.read_text(pa.array([shown], pa.string()), oid, -1), rep)[0].as_py()
+        return made
+    except PostgresError as error:
+        return fail(error)
+
+
+def _from_plain(shown: Column, rep: Rep) -> Column:
+    if rep == DATE:
+        return F.date_from_unix_date(shown.cast("int"))
+    if rep == TIMESTAMP:
+        return to_timestamp(shown.cast("bigint"))
+    if rep == TIMESTAMPTZ:
+        return F.timestamp_micros(shown.cast("bigint"))
+    if rep == BYTES:
+        return F.unhex(shown)
+    return shown if rep in (TEXT, DIGITS) else shown.cast(SPARK[rep.name])
+
+
+BUILDERS: dict[str, Builder] = {
+    "i2toi4": _cast(INT4),
+    "int24": _cast(INT4),
+    "i4toi2": _narrow(INT2),
+    "int28": _cast(INT8),
+    "int48": _cast(INT8),
+    "int82": _narrow(INT2),
+    "int84": _narrow(INT4),
+    "i2tof": _cast(FLOAT4),
+    "i2tod": _cast(FLOAT8),
+    "i4tof": _cast(FLOAT4),
+    "i4tod": _cast(FLOAT8),
+    "i8tof": _cast(FLOAT4),
+    "i8tod": _cast(FLOAT8),
+    "ftod": _cast(FLOAT8),
+    "dtof": _double_to_float,
+    "ftoi2": _float_to_integer(INT2, 16),
+    "ftoi4": _float_to_integer(INT4, 32),
+    "ftoi8": _float_to_integer(INT8, 64),
+    "dtoi2": _float_to_integer(INT2, 16),
+    "dtoi4": _float_to_integer(INT4, 32),
+    "dtoi8": _float_to_integer(INT8, 64),
+    "int2_numeric": _integer_to_numeric(5),
+    "int4_numeric": _integer_to_numeric(10),
+    "int8_numeric": _integer_to_numeric(19),
+    "numeric_int2": _numeric_to_integer(INT2, 16),
+    "numeric_int4": _numeric_to_integer(INT4, 32),
+    "numeric_int8": _numeric_to_integer(INT8, 64),
+    "numeric_float8": _numeric_to_double,
+    "numeric_float4": _numeric_to_float,
+    "float8_numeric": _float_to_numeric(15),
+    "float4_numeric": _float_to_numeric(6),
+    "numeric": _to_precision,
+    "varchar": _to_varchar,
+    "bpchar": _to_char,
+    "rtrim1": lambda node, args: Value(TEXT, lambda env: F.rtrim(args[0].make(env))),
+    "booltext": lambda node, args: Value(TEXT, lambda env: args[0].make(env).cast("string")),
+    "bool_int4": _cast(INT4),
+    "int4_bool": lambda node, args: Value(BOOL, lambda env: args[0].make(env) != 0),
+    "date_timestamp": _cast(TIMESTAMP),
+    "timestamp_date": _cast(DATE),
+    "timestamp_scale": _moment_precision(TIMESTAMP),
+    "timestamptz_scale": _moment_precision(TIMESTAMPTZ),
+    "text_name": _name,
+    "bpchar_name": _name,
+    "name_text": lambda node, args: args[0],
+}

@@ -1,0 +1,212 @@
+"""What the compiler passes around: a value's representation in Spark, and the Column to be, made when the columns are known.
+
+Used by `compile` and its families (`compile_integer`, `compile_numeric`, …). A `Value` is planned without Spark, so that what
+cannot be compiled is refused when an expression is bound; `make` builds the Column for an `Env`.
+
+Numeric has two representations. A *decimal* has a fixed scale, which is PostgreSQL's display scale of every one of its values,
+and never NaN. *Digits* is PostgreSQL's text, computed on by exact Python in Arrow functions. Such functions run for all rows,
+also those that a CASE leaves out: so they never raise. A failure is a value that starts with `FAILED`, becomes an error where
+the value is used (`settle`), and arguments are NULL where the guard of an enclosing CASE, COALESCE, AND or OR is not true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import DataType, DecimalType, StringType
+
+from headgate.errors import PostgresError, not_supported
+from headgate.expression.failure import MARK, marked
+from headgate.types import registry, storage
+
+FAILED = "\x01"
+MAX_PRECISION = 38
+
+
+@dataclass(frozen=True)
+class Rep:
+    """How a value is held: 'bool', 'int2', 'int4', 'int8', 'float4', 'float8', 'text', 'bytes', 'date', 'timestamp',
+    'timestamptz', 'decimal' (with precision and scale), 'digits' (numeric as text)."""
+
+    name: str
+    precision: int = 0
+    scale: int = 0
+
+    @property
+    def whole(self) -> int:
+        """The digits before the point of a decimal."""
+        return self.precision - self.scale
+
+
+BOOL, TEXT, DIGITS, BYTES = Rep("bool"), Rep("text"), Rep("digits"), Rep("bytes")
+INT2, INT4, INT8 = Rep("int2"), Rep("int4"), Rep("int8")
+FLOAT4, FLOAT8 = Rep("float4"), Rep("float8")
+DATE, TIMESTAMP, TIMESTAMPTZ = Rep("date"), Rep("timestamp"), Rep("timestamptz")
+
+_BY_OID = {
+    registry.BOOL: BOOL,
+    registry.INT2: INT2,
+    registry.INT4: INT4,
+    registry.INT8: INT8,
+    registry.OID: INT8,
+    registry.XID: INT8,
+    registry.CID: INT8,
+    registry.FLOAT4: FLOAT4,
+    registry.FLOAT8: FLOAT8,
+    registry.BYTEA: BYTES,
+    registry.DATE: DATE,
+    registry.TIMESTAMP: TIMESTAMP,
+    registry.TIMESTAMPTZ: TIMESTAMPTZ,
+}
+SPARK = {
+    "bool": "boolean",
+    "int2": "smallint",
+    "int4": "int",
+    "int8": "bigint",
+    "float4": "float",
+    "float8": "double",
+    "text": "string",
+    "digits": "string",
+    "bytes": "binary",
+    "date": "date",
+    "timestamp": "timestamp_ntz",
+    "timestamptz": "timestamp",
+}
+
+
+def rep_of(oid: int, modifier: int = -1) -> Rep:
+    """The representation of a stored column of the type."""
+    if oid == registry.NUMERIC:
+        parts = storage.decimal_parts(modifier)
+        return Rep("decimal", *parts) if parts else DIGITS
+    return _BY_OID.get(oid, TEXT)
+
+
+def spark_type(rep: Rep) -> DataType | str:
+    """The Spark type of a representation, as `Column.cast` takes it."""
+    return DecimalType(rep.precision, rep.scale) if rep.name == "decimal" else SPARK[rep.name]
+
+
+def decimal(precision: int, scale: int) -> Rep:
+    """A decimal representation; the caller knows that it fits."""
+    return Rep("decimal", max(precision, scale, 1), scale)
+
+
+@dataclass(frozen=True)
+class Env:
+    """The columns by key, and the guard: where it is not true, the value is not needed and must not fail."""
+
+    columns: Mapping[str, Column]
+    guard: Column | None = None
+
+    def under(self, condition: Column) -> Env:
+        """The same, where the condition holds too."""
+        return replace(self, guard=condition if self.guard is None else self.guard & condition)
+
+    def needed(self, column: Column) -> Column:
+        """The column where it is needed, NULL elsewhere."""
+        return column if self.guard is None else F.when(self.guard, column)
+
+
+Make = Callable[[Env], Column]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A planned value. `fallible`: digits that may be a failure. `constant`: the Python text of a constant, else None."""
+
+    rep: Rep
+    make: Make
+    fallible: bool = False
+    constant: str | None = None
+    is_null: bool = False
+
+
+def raising(sqlstate: str, message: str) -> Column:
+    """An expression that raises PostgreSQL's error when it is evaluated."""
+    return F.raise_error(F.lit(marked(sqlstate, message)))
+
+
+def settle(value: Value) -> Make:
+    """The value's Column, in which a failure has become an error."""
+    if not value.fallible:
+        return value.make
+
+    def make(env: Env) -> Column:
+        made = value.make(env)
+        return F.when(made.startswith(FAILED), F.raise_error(F.substring(made, 2, 10_000))).otherwise(made)
+
+    return make
+
+
+def fail(error: PostgresError) -> str:
+    """The in-band form of an error."""
+    detail = f"|DETAIL|{error.detail}" if error.detail else ""
+    return f"{FAILED}{MARK}{error.sqlstate}:{error.message}{detail}"
+
+
+def as_text(value: Value) -> Make:
+    """A numeric's digits as a string column (a decimal prints with its scale)."""
+    if value.rep.name == "decimal":
+        return lambda env: value.make(env).cast("string")
+    return value.make
+
+
+def per_value(function: Callable[..., str | None], *, strict: bool = True) -> Callable[..., Column]:
+    """An Arrow function over columns of text, integers or booleans, giving text; errors become failures, failed inputs pass through."""
+
+    def run(*arrays: pa.Array) -> pa.Array:
+        columns = [each.to_pylist() for each in arrays]
+        return pa.array([_one(function, row, strict) for row in zip(*columns, strict=True)], pa.string())
+
+    run.__name__ = function.__name__
+    return F.arrow_udf(_annotated(run, len_of(function)), StringType())
+
+
+def len_of(function: Callable[..., Any]) -> int:
+    """The number of parameters of a plain function."""
+    return function.__code__.co_argcount
+
+
+def _annotated(run: Callable[..., pa.Array], count: int) -> Callable[..., pa.Array]:
+    """The function with as many named, annotated parameters as Spark needs to tell its kind."""
+    if count == 1:
+
+        def one(a: pa.Array) -> pa.Array:
+            return run(a)
+
+        return one
+    if count == 2:
+
+        def two(a: pa.Array, b: pa.Array) -> pa.Array:
+            return run(a, b)
+
+        return two
+
+    def three(a: pa.Array, b: pa.Array, c: pa.Array) -> pa.Array:
+        return run(a, b, c)
+
+    return three
+
+
+def _one(function: Callable[..., str | None], row: tuple[Any, ...], strict: bool) -> str | None:
+    for each in row:
+        if each is None and strict:
+            return None
+    for each in row:
+        if isinstance(each, str) and each.startswith(FAILED):
+            return each
+    try:
+        return function(*row)
+    except PostgresError as error:
+        return fail(error)
+
+
+def refuse(what: str, reason: str = "it has no exact counterpart in Spark") -> PostgresError:
+    """The refusal of an operator or function: 0A000 with its name and the reason."""
+    return not_supported(f"{what} is not supported: {reason}")

@@ -1,0 +1,142 @@
+"""A row filter: bound to its table, checked, printed, and made into the Column that decides on a row.
+
+`bind_filter` serves CREATE and ALTER PUBLICATION; `load` what the catalog stored; `match` and `combined` the publisher. What is
+accepted here can be decided with exactly PostgreSQL's meaning: a filter that cannot be compiled is refused with 0A000 when it
+is bound, never evaluated approximately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headgate.expression import compile as compiler
+from headgate.expression import serial
+from headgate.expression.binder import bind_condition
+from headgate.expression.context import BindContext
+from headgate.expression.deparse import deparse
+from headgate.expression.node import ColumnRef, Expression, TypeRef, walk
+from headgate.expression.scope import Scope, ScopeColumn, relation_scope
+from headgate.rowfilter.check import check
+from headgate.types import registry
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+class FilterColumn(Protocol):
+    """What a filter needs to know of a column; `headgate.catalog.relation.Column` is one."""
+
+    @property
+    def attnum(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def type_oid(self) -> int: ...
+    @property
+    def typmod(self) -> int: ...
+    @property
+    def collation(self) -> int: ...
+
+
+class FilterRelation(Protocol):
+    """What a filter needs to know of its table; `headgate.catalog.relation.Relation` is one."""
+
+    @property
+    def oid(self) -> int: ...
+    @property
+    def schema(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def columns(self) -> tuple[Any, ...]: ...
+
+
+@dataclass(frozen=True)
+class RowFilter:
+    """A bound filter. `text` is pg_get_expr's; `columns` the attnums it reads."""
+
+    expression: Expression
+    text: str
+    columns: frozenset[int] = field(default_factory=frozenset)
+
+    def dump(self) -> str:
+        """The JSON that the catalog stores as prqual."""
+        return serial.dump(self.expression)
+
+
+def scope_of(relation: FilterRelation) -> Scope:
+    """The names that a filter may use: the table's columns, keyed by their names."""
+    columns = (
+        ScopeColumn(each.name, each.attnum, TypeRef(each.type_oid, each.typmod, each.collation), each.name) for each in relation.columns
+    )
+    return relation_scope(relation.name, relation.schema, columns, relation.oid, _ROW_TYPE)
+
+
+_ROW_TYPE = 2**31
+"""Stands for the table's row type, which is a user-defined type: whole-row references are refused as such."""
+
+
+def bind_filter(
+    where: Any,
+    relation: FilterRelation,
+    source_text: str = "",
+    *,
+    types: registry.TypeRegistry | None = None,
+    timezone: str = "UTC",
+) -> RowFilter:
+    """Binds the WHERE of CREATE/ALTER PUBLICATION to the table.
+
+    Raises PostgreSQL's errors of analysis (42804, 42703, 42883, 22P02 …), 0A000 ``invalid publication WHERE expression`` with
+    DETAIL for what PostgreSQL refuses, and 0A000 with the reason for what cannot be compiled exactly. `source_text` is the
+    query string that the node's locations count in (kept for callers that print it).
+    """
+    context = BindContext(construct="PUBLICATION WHERE", types=types or registry.builtin(), timezone=timezone, opaque_subquery=True)
+    expression = bind_condition(where, scope_of(relation), "PUBLICATION WHERE", context=context)
+    check(expression, context)
+    compiler.check(expression)
+    return _filter(expression, context.types)
+
+
+def load(stored: str, types: registry.TypeRegistry | None = None) -> RowFilter:
+    """The filter that `RowFilter.dump` wrote."""
+    return _filter(serial.load(stored), types or registry.builtin())
+
+
+def _filter(expression: Expression, types: registry.TypeRegistry) -> RowFilter:
+    columns = frozenset(each.attnum for each in walk(expression) if isinstance(each, ColumnRef))
+    return RowFilter(expression, deparse(expression, types=types), columns)
+
+
+def match(row_filter: RowFilter, row: Column) -> Column:
+    """Whether the row in a struct column (fields by column name, in storage types) passes; NULL counts as false, also a NULL row."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    names = {each.key: row.getField(each.name) for each in walk(row_filter.expression) if isinstance(each, ColumnRef)}
+    return F.coalesce(compiler.compile(row_filter.expression, names), F.lit(False))
+
+
+def match_frame(row_filter: RowFilter) -> Column:
+    """As `match`, over the columns of a frame themselves: for the initial copy."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    names = {each.key: F.col(quoted(each.name)) for each in walk(row_filter.expression) if isinstance(each, ColumnRef)}
+    return F.coalesce(compiler.compile(row_filter.expression, names), F.lit(False))
+
+
+def quoted(name: str) -> str:
+    """A column name as Spark's `F.col` takes it literally."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def combined(filters: Iterable[RowFilter | None], row: Column) -> Column | None:
+    """Several publications' filters ORed (manual, 31.3.4): None, that is every row, if one of them has no filter."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    decided: Column | None = None
+    for each in filters:
+        if each is None:
+            return None
+        decided = match(each, row) if decided is None else decided | match(each, row)
+    return F.lit(False) if decided is None else decided
