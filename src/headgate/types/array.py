@@ -47,8 +47,8 @@ def read_array(strings: pa.StringArray, delimiter: str, convert: Convert) -> pa.
     shown = convert(pa.array(flat, pa.string())).to_pylist() if flat else []
     out: list[str | None] = []
     place = 0
-    for shape, count in zip(shapes, counts, strict=True):
-        out.append(None if shape is None else print_array(shape, shown[place : place + count], delimiter))
+    for known, count in zip(shapes, counts, strict=True):
+        out.append(None if known is None else print_array(known, shown[place : place + count], delimiter))
         place += count
     return pa.array(out, pa.string())
 
@@ -171,7 +171,7 @@ class _Reader:
             escaped |= char == "\\"
             out.append(self._character(char))
             kept = len(out) if char not in column.SPACE else kept
-        if char == '"' or char == "{":
+        if char in ('"', "{"):
             raise self._fail("Unexpected array element." if char == '"' else 'Unexpected "{" character.')
         word = "".join(out[:kept])
         if not word:

@@ -240,7 +240,7 @@ def _write_uuid(array: pa.StringArray) -> pa.LargeBinaryArray:
     else:
         rows = data.reshape(-1, 36)
     digits = string.DIGIT[rows[:, [place for place in range(36) if place not in (8, 13, 18, 23)]]]
-    raw = digits[:, 0::2] << 4 | digits[:, 1::2]
+    raw: Bytes = (digits[:, 0::2] << 4 | digits[:, 1::2]).astype(np.uint8)
     if mask is None:
         return fixed_rows(raw, None)
     full = np.zeros((len(array), 16), np.uint8)

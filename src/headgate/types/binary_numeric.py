@@ -104,7 +104,7 @@ def _multiply_add(limbs: Words, factor: int, more: Words) -> None:
 def _divide(limbs: Words, divisor: int) -> Words:
     """Divides in place and gives the remainders."""
     if len(limbs) == 1:
-        rest = limbs[0] % divisor
+        rest: Words = limbs[0] % divisor
         limbs[0] //= divisor
         return rest
     rest = np.zeros(limbs.shape[1], np.int64)

@@ -1,4 +1,4 @@
-"""The binary forms of the types that are stored as text, one value at a time: times, intervals, addresses, bits, arrays, …
+"""The binary forms of the types that are stored as text, one value at a time: times, intervals, addresses, bits, arrays.
 
 Called by `binary` for what it has no bulk way for. `receive` gives the text form, `send` takes it; both by PostgreSQL's
 …_recv and …_send functions.
@@ -45,7 +45,7 @@ def send(text: str, oid: int, types: r.TypeRegistry) -> bytes:
 
 
 def _receive_array(raw: bytes, found: r.PgType, types: r.TypeRegistry) -> str:
-    from headgate.types import binary, text  # noqa: PLC0415 (an array's elements are read by the module that calls this one)
+    from headgate.types import binary, text  # an array's elements are read by the module that calls this one
 
     try:
         shape, element, items = array.take_apart(raw)
@@ -61,7 +61,7 @@ def _receive_array(raw: bytes, found: r.PgType, types: r.TypeRegistry) -> str:
 
 
 def _send_items(items: list[str | None], element: int, types: r.TypeRegistry) -> list[bytes | None]:
-    from headgate.types import binary, text  # noqa: PLC0415 (as above)
+    from headgate.types import binary, text
 
     values = text.read_text(pa.array(items, pa.string()), element, registry=types)
     sent: list[bytes | None] = binary.write_binary(values, element, registry=types).to_pylist()

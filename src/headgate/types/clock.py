@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from headgate.types import calendar, column, moment, moment_input, registry, typmod, zone
 from headgate.types.column import Session
+from headgate.types.moment_field import Flaw, Flawed
 
 _NORMAL = r"\A([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{0,5}[1-9])?"
 _FORM = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?(?:([+-])([0-9]{2})(?::([0-9]{2}))?(?::([0-9]{2}))?)?\Z")
@@ -39,7 +40,7 @@ def time_of(text: str, oid: int, modifier: int, session: Session) -> str:
     try:
         parts = moment_input.Decoder(session).read(text, time_only=True)
         if parts.special:
-            raise moment_input.Flawed(moment_input.Flaw.FORMAT)
+            raise Flawed(Flaw.FORMAT)
         micros = parts.clock
         if (
             parts.mask & moment_input.ZONE
@@ -47,9 +48,9 @@ def time_of(text: str, oid: int, modifier: int, session: Session) -> str:
             and parts.mask & moment_input.DATE != moment_input.DATE
             and parts.named.instants.size
         ):
-            raise moment_input.Flawed(moment_input.Flaw.FORMAT)
+            raise Flawed(Flaw.FORMAT)
         offset = _offset(parts, session)
-    except moment_input.Flawed as flawed:
+    except Flawed as flawed:
         raise flawed.error(name, text) from None
     digits = typmod.fraction_digits(oid, modifier)
     if digits is not None and digits < 6:

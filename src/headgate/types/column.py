@@ -65,7 +65,7 @@ def attempt(strings: pa.StringArray, target: pa.DataType) -> pa.Array | None:
 
 
 def matches(strings: pa.StringArray, pattern: str) -> pa.BooleanArray:
-    """Which values match an RE2 pattern (anchor it with ``\\A`` and ``\\z``: ``$`` would let a newline pass)."""
+    r"""Which values match an RE2 pattern (anchor it with ``\A`` and ``\z``: ``$`` would let a newline pass)."""
     return pc.match_substring_regex(strings, pattern)
 
 

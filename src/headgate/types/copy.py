@@ -41,9 +41,9 @@ def whole_rows(chunk: bytes) -> int:
 def read_copy_text(
     buffer: bytes, columns: int, *, null: str = "\\N", delimiter: str = "\t", names: Sequence[str] = (), first_line: int = 1
 ) -> list[pa.StringArray]:
-    """Reads whole rows of text format into `columns` string arrays, unescaped; NULL where a field is `null`.
+    r"""Reads whole rows of text format into `columns` string arrays, unescaped; NULL where a field is `null`.
 
-    The last newline may be missing; a line ``\\.`` ends the data. Lines may end in LF, CR or CR LF, all in the same way as the
+    The last newline may be missing; a line ``\.`` ends the data. Lines may end in LF, CR or CR LF, all in the same way as the
     first. Errors 22P04 (with the line's number as context, and the column's name if `names` are given), 22021.
     """
     data = np.frombuffer(_one_newline(_until_marker(buffer)), np.uint8)
@@ -101,9 +101,9 @@ def _check_counts(data: Bytes, ends: Positions, columns: int, names: Sequence[st
     """Every line must have as many fields as there are columns."""
     lines = data[ends] == _NEWLINE
     width = max(columns, 1)
-    if len(ends) % width == 0 and (lines.reshape(-1, width)[:, -1]).all() and lines.sum() * width == len(ends):
-        if columns or not (np.diff(ends, prepend=-1) != 1).any():
-            return
+    even = len(ends) % width == 0 and lines.reshape(-1, width)[:, -1].all() and lines.sum() * width == len(ends)
+    if even and (columns or not (np.diff(ends, prepend=-1) != 1).any()):
+        return
     fields = np.diff(np.flatnonzero(lines), prepend=-1)
     bad = int(np.argmax(fields != width)) if columns else 0
     end = int(ends[np.flatnonzero(lines)[bad]])

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headgate.errors import PostgresError
 from headgate.types import column, registry, typmod
-from headgate.types.moment_input import Flaw, Flawed, micros_of, split_words
+from headgate.types.moment_field import Flaw, Flawed, Kind, micros_of, split
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
 _UNITS = {
@@ -116,8 +116,8 @@ def interval_of(text: str, modifier: int = -1) -> Interval:
 def _decode(text: str, rightmost: str) -> Interval:
     """DecodeInterval: fields from right to left, so that a unit is known before its number."""
     found, unit, seen, before = Interval(), "", set[str](), False
-    for kind, field in reversed(split_words(text)):
-        clock = re.fullmatch(r"([+-]?)([0-9]+):([0-9]*)(?::([0-9]*))?(?:\.([0-9]*))?", field) if kind in ("TIME", "ZONE") else None
+    for kind, field in reversed(split(text)):
+        clock = re.fullmatch(r"([+-]?)([0-9]+):([0-9]*)(?::([0-9]*))?(?:\.([0-9]*))?", field) if kind in (Kind.TIME, Kind.ZONE) else None
         if clock:
             if "time" in seen or seen & {"hour", "minute", "second"}:
                 raise Flawed(Flaw.FORMAT)
@@ -125,18 +125,17 @@ def _decode(text: str, rightmost: str) -> Interval:
             micros = _clock_micros(clock[2], clock[3], clock[4], clock[5], rightmost)
             found.micros += -micros if clock[1] == "-" else micros
             unit = "day"
-        elif kind in ("NUMBER", "DATE", "ZONE"):
+        elif kind in (Kind.NUMBER, Kind.DATE, Kind.ZONE):
             unit = unit or rightmost
             _add_number(found, field, unit, seen)
+        elif field == "ago":
+            before = True
+        elif field in ("at", "on"):
+            continue
+        elif field[:10] in _UNIT:
+            unit = _UNIT[field[:10]]
         else:
-            if field == "ago":
-                before = True
-            elif field in ("at", "on"):
-                continue
-            elif field[:10] in _UNIT:
-                unit = _UNIT[field[:10]]
-            else:
-                raise Flawed(Flaw.FORMAT)
+            raise Flawed(Flaw.FORMAT)
     if not seen:
         raise Flawed(Flaw.FORMAT)
     return found.negated() if before else found

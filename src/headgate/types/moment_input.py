@@ -1,17 +1,16 @@
 """The input functions of date, timestamp and timestamptz for one value, in every form that PostgreSQL takes.
 
 Called by `moment` for what is not plain ISO, and by `clock` for times. A port of ParseDateTime and DecodeDateTime
-(PostgreSQL's datetime.c), with DateStyle ISO, MDY: `_split` cuts the text into typed fields, `_Decoder` gives each field its
-meaning from what is known already (the bits in `mask`), `_finish` checks the whole. Results are days and microseconds since 1970-01-01, in Python
-integers of any size until the range check.
+(PostgreSQL's datetime.c), with DateStyle ISO, MDY: `moment_field.split` cuts the text into typed fields, `Decoder` gives each
+field its meaning from what is known already (the bits in `mask`), `Decoder._finish` checks the whole. Results are days and
+microseconds since 1970-01-01, in Python integers of any size until the range check.
 
-Refused with 0A000, because the stored type has no such value: infinity, and timestamps after 294247-01-10 (int64 microseconds since 1970;
-PostgreSQL, which counts from 2000, goes on to 294276).
+Refused with 0A000, because the stored type has no such value: infinity, and timestamps after 294247-01-10 (int64 microseconds
+since 1970; PostgreSQL, which counts from 2000, goes on to 294276).
 """
 
 from __future__ import annotations
 
-import enum
 import re
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ import numpy as np
 from headgate.errors import PostgresError
 from headgate.types import calendar, zone
 from headgate.types.column import Session
+from headgate.types.moment_field import MONTH_NAMES, UNIT_NAMES, WEEKDAY_NAMES, Flaw, Flawed, Kind, displacement, micros_of, small, split
 
 Reader = Callable[[str], int]
 
@@ -33,116 +33,6 @@ END_MICROS = 9223371331200000000 + calendar.EPOCH_MICROS
 _STORED_MICROS = 1 << 63
 MIN_DAYS = -calendar.JULIAN_EPOCH
 END_DAYS = 2147483494 - calendar.JULIAN_EPOCH
-_MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december")
-_MONTH = {name[:3]: place + 1 for place, name in enumerate(_MONTHS)} | {name: place + 1 for place, name in enumerate(_MONTHS)} | {"sept": 9}
-_WEEKDAYS = {
-    "sun", "sunday", "mon", "monday", "tue", "tues", "tuesday", "wed", "weds", "wednesday", "thu", "thur", "thurs", "thursday",
-    "fri", "friday", "sat", "saturday",
-}  # fmt: skip
-_UNITS = {
-    "j": "julian",
-    "jd": "julian",
-    "julian": "julian",
-    "y": "year",
-    "mm": "month",
-    "d": "day",
-    "h": "hour",
-    "m": "month",
-    "s": "second",
-}
-_WORDS = {
-    *_MONTH, *_WEEKDAYS, *_UNITS, "am", "pm", "ad", "bc", "at", "on", "t", "now", "today", "tomorrow", "yesterday", "epoch",
-    "infinity", "-infinity", "allballs", "dst", "dow", "doy", "isodow", "isoyear",
-}  # fmt: skip
-
-
-class Flaw(enum.Enum):
-    """What is wrong with a date or time (DTERR_…)."""
-
-    FORMAT = enum.auto()
-    RANGE = enum.auto()
-    MONTH_DAY = enum.auto()
-    DISPLACEMENT = enum.auto()
-    ZONE_NAME = enum.auto()
-
-
-class Flawed(Exception):
-    """Raised inside the decoder; `error` makes it PostgreSQL's error."""
-
-    def __init__(self, flaw: Flaw, word: str = "") -> None:
-        super().__init__(flaw)
-        self.flaw = flaw
-        self.word = word
-
-    def error(self, type_name: str, text: str) -> PostgresError:
-        """DateTimeParseError."""
-        match self.flaw:
-            case Flaw.FORMAT:
-                return PostgresError("22007", f'invalid input syntax for type {type_name}: "{text}"')
-            case Flaw.RANGE:
-                return PostgresError("22008", f'date/time field value out of range: "{text}"')
-            case Flaw.MONTH_DAY:
-                hint = 'Perhaps you need a different "datestyle" setting.'
-                return PostgresError("22008", f'date/time field value out of range: "{text}"', hint=hint)
-            case Flaw.DISPLACEMENT:
-                return PostgresError("22009", f'time zone displacement out of range: "{text}"')
-            case Flaw.ZONE_NAME:
-                return PostgresError("22023", f'time zone "{self.word}" not recognized')
-
-
-class _Kind(enum.Enum):
-    NUMBER = enum.auto()
-    STRING = enum.auto()
-    DATE = enum.auto()
-    TIME = enum.auto()
-    ZONE = enum.auto()
-    SPECIAL = enum.auto()
-
-
-_FIELD = re.compile(
-    r"(?P<time>[0-9]+:[0-9:.]*)"
-    r"|(?P<date>[0-9]+(?P<delim>[-/.])(?:[0-9]+(?:(?P=delim)(?:[0-9]|(?P=delim))*)?|(?=[^0-9])(?:[A-Za-z0-9]|(?P=delim))*))"
-    r"|(?P<number>[0-9]+|\.[0-9]*)"
-    r"|(?P<word>[A-Za-z]+)"
-    r"|(?P<zone>[+-][ \t\n\v\f\r]*[0-9][0-9:.\-]*)"
-    r"|(?P<special>[+-][ \t\n\v\f\r]*[A-Za-z]+)"
-    r"|(?P<skip>[ \t\n\v\f\r]+|[!-*,/:-@\[-`{-~])"
-)
-_NAME = re.compile(r"[A-Za-z0-9+\-/_.:]*")
-
-
-def _split(text: str) -> list[tuple[_Kind, str]]:
-    """ParseDateTime: the text's fields in order, words in lower case."""
-    fields: list[tuple[_Kind, str]] = []
-    place = 0
-    while place < len(text):
-        found = _FIELD.match(text, place)
-        if not found or len(fields) >= 25:
-            raise Flawed(Flaw.FORMAT)
-        part, place = found[0], found.end()
-        match found.lastgroup if found["date"] is None else "date":
-            case "time":
-                fields.append((_Kind.TIME, part))
-            case "date":
-                plain = re.fullmatch(r"[0-9]+\.[0-9]*", part)
-                fields.append((_Kind.NUMBER if plain and part[-1] != "." else _Kind.DATE, part.lower()))
-            case "number":
-                fields.append((_Kind.NUMBER, part))
-            case "word":
-                rest = text[place : place + 1]
-                if rest in ("-", "/", ".") and rest or ((rest == "+" or rest.isdigit()) and part.lower() not in _WORDS):
-                    more = _NAME.match(text, place)
-                    part, place = part + (more[0] if more else ""), more.end() if more else place
-                    fields.append((_Kind.DATE, part.lower()))
-                else:
-                    fields.append((_Kind.STRING, part.lower()))
-            case "zone":
-                fields.append((_Kind.ZONE, part[0] + part[1:].lstrip()))
-            case "special":
-                fields.append((_Kind.SPECIAL, (part[0] + part[1:].lstrip()).lower()))
-            case _:
-                pass
-    return fields
 
 
 @dataclass
@@ -189,10 +79,10 @@ class Decoder:
 
     def read(self, text: str, *, time_only: bool = False) -> Parts:
         """Reads a whole text; Flawed."""
-        fields = _split(text)
+        fields = split(text)
         if not fields:
             raise Flawed(Flaw.FORMAT)
-        self.plain_number = time_only and (len(fields) == 1 or fields[-1][0] not in (_Kind.DATE, _Kind.TIME))
+        self.plain_number = time_only and (len(fields) == 1 or fields[-1][0] not in (Kind.DATE, Kind.TIME))
         for place, (kind, field) in enumerate(fields):
             following = fields[place + 1][0] if place + 1 < len(fields) else None
             mask = self._field(kind, field, following, time_only=time_only)
@@ -205,21 +95,21 @@ class Decoder:
             self._finish(time_only=time_only)
         return self.parts
 
-    def _field(self, kind: _Kind, field: str, following: _Kind | None, *, time_only: bool) -> int:
+    def _field(self, kind: Kind, field: str, following: Kind | None, *, time_only: bool) -> int:
         match kind:
-            case _Kind.DATE:
+            case Kind.DATE:
                 return self._date_field(field, time_only=time_only)
-            case _Kind.TIME:
+            case Kind.TIME:
                 if self.prefix not in ("", "time"):
                     raise Flawed(Flaw.FORMAT)
                 self.prefix = ""
                 return self._time(field)
-            case _Kind.ZONE:
+            case Kind.ZONE:
                 self.parts.offset = displacement(field)
                 return ZONE
-            case _Kind.NUMBER:
+            case Kind.NUMBER:
                 return self._number_field(field)
-            case _Kind.STRING | _Kind.SPECIAL:
+            case Kind.STRING | Kind.SPECIAL:
                 return self._word(field, following, time_only=time_only)
 
     def _date_field(self, field: str, *, time_only: bool) -> int:
@@ -283,19 +173,19 @@ class Decoder:
         seconds, self.parts.micro = divmod(micros, 1_000_000)
         self.parts.hour, self.parts.minute, self.parts.second = seconds // 3600, seconds // 60 % 60, seconds % 60
 
-    def _word(self, field: str, following: _Kind | None, *, time_only: bool) -> int:
+    def _word(self, field: str, following: Kind | None, *, time_only: bool) -> int:
         parts = self.parts
         if field in zone.abbreviations():
             parts.offset = zone.abbreviations()[field]
             return ZONE
-        if field in _MONTH:
+        if field in MONTH_NAMES:
             mask = MONTH
             if parts.mask & MONTH and not self.text_month and not parts.mask & DAY and 1 <= parts.month <= 31:
                 parts.day, mask = parts.month, DAY
             self.text_month = True
-            parts.month = _MONTH[field]
+            parts.month = MONTH_NAMES[field]
             return mask
-        if field in _WEEKDAYS:
+        if field in WEEKDAY_NAMES:
             return WEEKDAY
         if field in ("am", "pm"):
             self.meridiem = field
@@ -306,12 +196,12 @@ class Decoder:
         if field in ("at", "on"):
             return 0
         if field == "t":
-            if (not time_only and parts.mask & DATE != DATE) or following not in (_Kind.NUMBER, _Kind.TIME, _Kind.DATE):
+            if (not time_only and parts.mask & DATE != DATE) or following not in (Kind.NUMBER, Kind.TIME, Kind.DATE):
                 raise Flawed(Flaw.FORMAT)
             self.prefix = "time"
             return 0
-        if field in _UNITS:
-            self.prefix = _UNITS[field]
+        if field in UNIT_NAMES:
+            self.prefix = UNIT_NAMES[field]
             return 0
         return self._special(field)
 
@@ -353,9 +243,9 @@ class Decoder:
         for piece in [each for each in pieces if each[0].isalpha()]:
             if piece in ("at", "on"):
                 continue
-            if piece not in _MONTH or known & MONTH:
+            if piece not in MONTH_NAMES or known & MONTH:
                 raise Flawed(Flaw.FORMAT)
-            self.parts.month, text_month = _MONTH[piece], True
+            self.parts.month, text_month = MONTH_NAMES[piece], True
             known, got = known | MONTH, got | MONTH
         self.text_month, outer = text_month, self.text_month
         for piece in [each for each in pieces if each[0].isdigit()]:
@@ -469,34 +359,6 @@ class Decoder:
             raise Flawed(Flaw.FORMAT)
 
 
-def small(digits: str) -> int:
-    """A field's number; one beyond 32 bits is out of range."""
-    if not digits:
-        raise Flawed(Flaw.FORMAT)
-    if len(digits.lstrip("0")) > 10 or int(digits) > 0x7FFFFFFF:
-        raise Flawed(Flaw.RANGE)
-    return int(digits)
-
-
-def micros_of(fraction: str) -> int:
-    """Microseconds of the digits behind the point, rounded as PostgreSQL rounds them: in binary floating point."""
-    return round(float("0." + (fraction or "0")) * 1e6)
-
-
-def displacement(field: str) -> int:
-    """DecodeTimezone: ``+2``, ``-03``, ``+0530``, ``+05:30``, ``+05:30:15`` in seconds east."""
-    found = re.fullmatch(r"([+-])([0-9]+)(?::([0-9]*)(?::([0-9]*))?)?", field)
-    if not found:
-        raise Flawed(Flaw.FORMAT)
-    hours, minutes, seconds = small(found[2]), int(found[3] or 0), int(found[4] or 0)
-    if found[3] is None and len(field) > 3:
-        hours, minutes = divmod(hours, 100)
-    if hours > 15 or minutes > 59 or seconds > 59:
-        raise Flawed(Flaw.DISPLACEMENT)
-    value = (hours * 60 + minutes) * 60 + seconds
-    return -value if found[1] == "-" else value
-
-
 def date_of(text: str, session: Session) -> int:
     """date_in: days since 1970-01-01."""
     parts = _read(text, "date", session)
@@ -559,8 +421,3 @@ def infinite(word: str, type_name: str) -> PostgresError:
     """0A000 for infinity and -infinity."""
     detail = "Other engines that read the table would take a stand-in for infinity for a real date."
     return PostgresError("0A000", f'cannot store "{word}" in a column of type {type_name}', detail=detail)
-
-
-def split_words(text: str) -> list[tuple[str, str]]:
-    """The fields of a text with the names of their kinds: for `interval`, which gives them other meanings."""
-    return [(kind.name, field) for kind, field in _split(text)]

@@ -7,6 +7,7 @@ PostgreSQL's layout: an exponent below 1e-4 and from 1e15 (float8) or 1e6 (float
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 
@@ -163,7 +164,7 @@ def shortest(value: float, *, short: bool) -> str:
     PostgreSQL's Ryu does not take a decimal that lies exactly between two floats (its readers need not round to even), which
     Python and Arrow do take; such values exist from 2^53 (float4: 2^24) on only.
     """
-    if value != value:
+    if math.isnan(value):
         return "NaN"
     if value in (float("inf"), float("-inf")):
         return "Infinity" if value > 0 else "-Infinity"

@@ -16,7 +16,8 @@ from headgate.errors import PostgresError
 from headgate.types import column, storage, typmod
 
 _NUMBER = re.compile(
-    r"[ \t\n\v\f\r]*(?:([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE][ \t\n\v\f\r]*([+-]?[0-9]+))?|([+-]?)(inf(?:inity)?|nan))[ \t\n\v\f\r]*\Z",
+    r"[ \t\n\v\f\r]*(?:([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE][ \t\n\v\f\r]*([+-]?[0-9]+))?"
+    r"|([+-]?)(inf(?:inity)?|nan))[ \t\n\v\f\r]*\Z",
     re.IGNORECASE,
 )
 EXACT = Context(prec=200_000, rounding=ROUND_HALF_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
@@ -128,7 +129,7 @@ def apply(value: Decimal, modifier: int) -> Decimal:
     """Rounds to the declared scale and checks the precision (apply_typmod); drops the sign of zero."""
     parts = typmod.numeric_parts(modifier)
     if parts is None:
-        return value if value else Decimal((0, (0,), min(int(value.as_tuple().exponent), 0)))
+        return value or Decimal((0, (0,), min(int(value.as_tuple().exponent), 0)))
     precision, scale = parts
     value = EXACT.quantize(value, Decimal((0, (1,), -scale)))
     if value and value.adjusted() >= precision - scale:
@@ -137,7 +138,7 @@ def apply(value: Decimal, modifier: int) -> Decimal:
         raise _overflow(f"A field with precision {precision}, scale {scale} must round to an absolute value less than {bound}.")
     if scale < 0:
         value = EXACT.quantize(value, Decimal(1))
-    return value if value else Decimal((0, (0,), -max(scale, 0)))
+    return value or Decimal((0, (0,), -max(scale, 0)))
 
 
 def _overflow(detail: str) -> PostgresError:

@@ -194,7 +194,10 @@ class TypeRegistry:
         return found
 
     def format_type(self, oid: int, typmod: int | None = None) -> str:
-        """The name that PostgreSQL's format_type gives; None as `typmod` means SQL's NULL. ``???`` for an oid that is not known, ``-`` for 0."""
+        """The name that PostgreSQL's format_type gives; None as `typmod` means SQL's NULL.
+
+        ``???`` for an oid that is not known, ``-`` for 0.
+        """
         if oid == 0:
             return "-"
         found = self._by_oid.get(oid)

@@ -56,7 +56,7 @@ def decimal_parts(modifier: int) -> tuple[int, int] | None:
 
 def spark_type(oid: int, modifier: int = -1) -> DataType:
     """The Spark type of a stored column; the same choice as `arrow_type`."""
-    from pyspark.sql import types as spark  # noqa: PLC0415 (the floor must import without Spark)
+    from pyspark.sql import types as spark  # the floor must import without Spark
 
     if oid == registry.NUMERIC and (parts := decimal_parts(modifier)):
         return spark.DecimalType(*parts)

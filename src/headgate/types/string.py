@@ -104,7 +104,8 @@ def _from_hex(strings: pa.StringArray) -> pa.BinaryArray:
     digit[starts + 1] = False
     halves = DIGIT[data[digit]]
     lengths = np.maximum(np.diff(offsets) - 2, 0) // 2
-    return buffers.strings(halves[0::2] << 4 | halves[1::2], buffers.offsets_of(lengths), mask, pa.binary())
+    octets: buffers.Bytes = (halves[0::2] << 4 | halves[1::2]).astype(np.uint8)
+    return buffers.strings(octets, buffers.offsets_of(lengths), mask, pa.binary())
 
 
 def bytea_of(text: str) -> bytes:

@@ -22,10 +22,12 @@ from headgate.types import registry as r
 from headgate.types.column import Session
 from headgate.types.storage import arrow_type
 
-Strings = pa.StringArray | pa.LargeStringArray | pa.ChunkedArray
+Reader = Callable[[pa.StringArray, int, int, Session], pa.Array]
 
 
-def read_text(strings: Strings, oid: int, typmod: int = -1, *, timezone: str = "UTC", registry: r.TypeRegistry | None = None) -> pa.Array:
+def read_text(
+    strings: pa.Array | pa.ChunkedArray, oid: int, typmod: int = -1, *, timezone: str = "UTC", registry: r.TypeRegistry | None = None
+) -> pa.Array:
     """Reads a column of text forms: an array of ``arrow_type(oid, typmod)``.
 
     Raises PostgresError with PostgreSQL's own text: 22P02, 22003, 22001, 22007, 22008 …, and 0A000 where PostgreSQL has the
@@ -42,55 +44,9 @@ def read_text(strings: Strings, oid: int, typmod: int = -1, *, timezone: str = "
 
 
 def _read(strings: pa.StringArray, oid: int, typmod: int, session: Session, types: r.TypeRegistry) -> pa.Array:
-    match oid:
-        case r.INT2 | r.INT4 | r.INT8:
-            return number.read_integer(strings, oid)
-        case r.TEXT | r.UNKNOWN:
-            return string.read_text(strings)
-        case r.VARCHAR:
-            return string.read_varchar(strings, typmod)
-        case r.BPCHAR:
-            return string.read_bpchar(strings, typmod)
-        case r.NUMERIC:
-            return numeric.read_numeric(strings, typmod)
-        case r.BOOL:
-            return number.read_bool(strings)
-        case r.FLOAT4 | r.FLOAT8:
-            return number.read_float(strings, oid)
-        case r.DATE:
-            return moment.read_date(strings, session)
-        case r.TIMESTAMP:
-            return moment.read_timestamp(strings, typmod, session)
-        case r.TIMESTAMPTZ:
-            return moment.read_timestamptz(strings, typmod, session)
-        case r.BYTEA:
-            return string.read_bytea(strings)
-        case r.UUID:
-            return string.read_uuid(strings)
-        case r.NAME:
-            return string.read_name(strings)
-        case r.CHAR:
-            return string.read_char(strings)
-        case r.OID | r.XID | r.CID:
-            return number.read_oid(strings, r.by_oid(oid).name)
-        case _:
-            return _read_stored_as_text(strings, oid, typmod, session, types)
-
-
-def _read_stored_as_text(strings: pa.StringArray, oid: int, typmod: int, session: Session, types: r.TypeRegistry) -> pa.StringArray:
-    """Types whose stored form is their normal text."""
-    match oid:
-        case r.TIME | r.TIMETZ:
-            return clock.read_time(strings, oid, typmod, session)
-        case r.INTERVAL:
-            return interval.read_interval(strings, typmod)
-        case r.JSON:
-            return document.read_json(string.read_text(strings))
-        case r.JSONB:
-            return document.read_jsonb(string.read_text(strings))
-    scalar = _SCALARS.get(oid)
-    if scalar is not None:
-        return _each(strings, lambda text: scalar(text, oid, typmod))
+    reader = _READERS.get(oid)
+    if reader is not None:
+        return reader(strings, oid, typmod, session)
     found = types.find(oid)
     if found is None:
         return string.read_text(strings)
@@ -110,17 +66,6 @@ def _read_stored_as_text(strings: pa.StringArray, oid: int, typmod: int, session
     return string.read_text(strings)
 
 
-_SCALARS: dict[int, Callable[[str, int, int], str]] = {
-    r.INET: lambda text, _oid, _typmod: address.inet_of(text, is_cidr=False),
-    r.CIDR: lambda text, _oid, _typmod: address.inet_of(text, is_cidr=True),
-    r.MACADDR: lambda text, _oid, _typmod: address.macaddr_of(text),
-    r.MACADDR8: lambda text, _oid, _typmod: address.macaddr8_of(text),
-    r.BIT: address.bits_of,
-    r.VARBIT: address.bits_of,
-    r.PG_LSN: lambda text, _oid, _typmod: address.lsn_of(text),
-}
-
-
 def _each(strings: pa.StringArray, scalar: Callable[[str], str]) -> pa.StringArray:
     """One by one, each different text once."""
     coded = strings.dictionary_encode()
@@ -133,6 +78,42 @@ def _read_enum(strings: pa.StringArray, found: r.PgType) -> pa.StringArray:
         label = strings.filter(unknown)[0].as_py()
         raise PostgresError("22P02", f'invalid input value for enum {found.plain}: "{label}"')
     return strings
+
+
+_READERS: dict[int, Reader] = {
+    r.BOOL: lambda strings, _oid, _typmod, _session: number.read_bool(strings),
+    r.INT2: lambda strings, oid, _typmod, _session: number.read_integer(strings, oid),
+    r.INT4: lambda strings, oid, _typmod, _session: number.read_integer(strings, oid),
+    r.INT8: lambda strings, oid, _typmod, _session: number.read_integer(strings, oid),
+    r.OID: lambda strings, _oid, _typmod, _session: number.read_oid(strings, "oid"),
+    r.XID: lambda strings, _oid, _typmod, _session: number.read_oid(strings, "xid"),
+    r.CID: lambda strings, _oid, _typmod, _session: number.read_oid(strings, "cid"),
+    r.FLOAT4: lambda strings, oid, _typmod, _session: number.read_float(strings, oid),
+    r.FLOAT8: lambda strings, oid, _typmod, _session: number.read_float(strings, oid),
+    r.NUMERIC: lambda strings, _oid, typmod, _session: numeric.read_numeric(strings, typmod),
+    r.TEXT: lambda strings, _oid, _typmod, _session: string.read_text(strings),
+    r.VARCHAR: lambda strings, _oid, typmod, _session: string.read_varchar(strings, typmod),
+    r.BPCHAR: lambda strings, _oid, typmod, _session: string.read_bpchar(strings, typmod),
+    r.NAME: lambda strings, _oid, _typmod, _session: string.read_name(strings),
+    r.CHAR: lambda strings, _oid, _typmod, _session: string.read_char(strings),
+    r.BYTEA: lambda strings, _oid, _typmod, _session: string.read_bytea(strings),
+    r.UUID: lambda strings, _oid, _typmod, _session: string.read_uuid(strings),
+    r.DATE: lambda strings, _oid, _typmod, session: moment.read_date(strings, session),
+    r.TIMESTAMP: lambda strings, _oid, typmod, session: moment.read_timestamp(strings, typmod, session),
+    r.TIMESTAMPTZ: lambda strings, _oid, typmod, session: moment.read_timestamptz(strings, typmod, session),
+    r.TIME: clock.read_time,
+    r.TIMETZ: clock.read_time,
+    r.INTERVAL: lambda strings, _oid, typmod, _session: interval.read_interval(strings, typmod),
+    r.JSON: lambda strings, _oid, _typmod, _session: document.read_json(string.read_text(strings)),
+    r.JSONB: lambda strings, _oid, _typmod, _session: document.read_jsonb(string.read_text(strings)),
+    r.INET: lambda strings, _oid, _typmod, _session: _each(strings, lambda text: address.inet_of(text, is_cidr=False)),
+    r.CIDR: lambda strings, _oid, _typmod, _session: _each(strings, lambda text: address.inet_of(text, is_cidr=True)),
+    r.MACADDR: lambda strings, _oid, _typmod, _session: _each(strings, address.macaddr_of),
+    r.MACADDR8: lambda strings, _oid, _typmod, _session: _each(strings, address.macaddr8_of),
+    r.BIT: lambda strings, oid, typmod, _session: _each(strings, lambda text: address.bits_of(text, oid, typmod)),
+    r.VARBIT: lambda strings, oid, typmod, _session: _each(strings, lambda text: address.bits_of(text, oid, typmod)),
+    r.PG_LSN: lambda strings, _oid, _typmod, _session: _each(strings, address.lsn_of),
+}
 
 
 def write_text(

@@ -34,7 +34,7 @@ _FIELDS: Final = {
 
 
 def numeric(precision: int, scale: int = 0) -> int:
-    """The modifier of numeric(precision, scale); 22023 outside PostgreSQL's limits."""
+    """The modifier of ``numeric(p, s)``; 22023 outside PostgreSQL's limits."""
     if not 1 <= precision <= 1000:
         raise PostgresError("22023", f"NUMERIC precision {precision} must be between 1 and 1000")
     if not -1000 <= scale <= 1000:
