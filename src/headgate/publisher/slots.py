@@ -46,6 +46,7 @@ class Live:
     persisted_at: float = 0.0
     transactions: int = 0
     bytes: int = 0
+    reset: float | None = None
 
 
 def check_name(name: str) -> None:
@@ -219,6 +220,13 @@ class Slots:
             if live is not None:
                 live.transactions += transactions
                 live.bytes += size
+
+    def reset_statistics(self, name: str | None) -> None:
+        """Sets the counters of a slot (None: of all) to zero; 42704."""
+        with self._changed:
+            for live in list(self._live.values()) if name is None else [self._find(name)]:
+                live.transactions = live.bytes = 0
+                live.reset = time.time()
 
     # ---- sessions ---------------------------------------------------------------------------------------
     def release_session(self, pid: int) -> None:

@@ -12,6 +12,7 @@ import contextlib
 import select
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headgate.errors import PostgresError, Severity
@@ -45,6 +46,7 @@ class Connection:
         self._waker.setblocking(False)
         self._wakened.setblocking(False)
         self.interrupted = False
+        self._sending = False
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -146,6 +148,8 @@ class Connection:
 
     def flush(self) -> None:
         """Sends everything that waits."""
+        if self._sending:
+            return
         parts, self._out, self._out_size = self._out, [], 0
         if not parts:
             return
@@ -156,6 +160,51 @@ class Connection:
                 self.socket.sendall(b"".join(parts))
         except (OSError, ValueError) as error:
             raise ConnectionBroken(str(error)) from error
+
+    def flush_while(self, pump: Callable[[], None]) -> None:
+        """As `flush`; while the socket takes no more, `pump` is called when the client has sent something, or every 100 ms.
+
+        What `pump` writes goes behind what is being sent. What it raises is raised once the frames are out, so that an error
+        message never stands inside of one; a FATAL error at once.
+        """
+        parts, self._out, self._out_size = self._out, [], 0
+        raised: Exception | None = None
+        for part in parts:
+            rest = memoryview(part).cast("B")
+            while rest:
+                try:
+                    sent = self.socket.send(rest, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    if self._full():
+                        raised = self._pumped(pump) or raised
+                    continue
+                except (OSError, ValueError) as error:
+                    raise ConnectionBroken(str(error)) from error
+                rest = rest[sent:]
+        if raised is not None:
+            raise raised
+
+    def _full(self) -> bool:
+        """Waits for room in the socket; whether there is none but something else to do."""
+        poller = select.poll()
+        poller.register(self.socket.fileno(), select.POLLIN | select.POLLOUT)
+        return not any(event & select.POLLOUT for _, event in poller.poll(100))
+
+    def _pumped(self, pump: Callable[[], None]) -> Exception | None:
+        self._sending = True
+        try:
+            pump()
+        except ConnectionBroken:
+            raise
+        except PostgresError as error:
+            if error.severity is Severity.FATAL:
+                raise ConnectionBroken(error.message) from error
+            return error
+        except Exception as error:
+            return error
+        finally:
+            self._sending = False
+        return None
 
     # ---- other threads ----------------------------------------------------------------------------------
     def interrupt(self) -> None:

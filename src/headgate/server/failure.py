@@ -7,9 +7,9 @@ the log does, once, for errors that nobody foresaw.
 from __future__ import annotations
 
 import logging
-import re
 
 from headgate.errors import PostgresError
+from headgate.expression.failure import from_spark
 
 _log = logging.getLogger("headgate.server")
 
@@ -22,15 +22,8 @@ def as_postgres_error(error: BaseException) -> PostgresError:
         return PostgresError("53200", "out of memory")
     if isinstance(error, RecursionError):
         return PostgresError("54001", "stack depth limit exceeded")
-    raised = _raised_in_worker(error)
-    if raised is not None:
-        return raised
+    known = from_spark(error)
+    if known.sqlstate != "XX000":
+        return known
     _log.warning("unforeseen %s", type(error).__name__, exc_info=error)
-    lines = str(error).strip().splitlines()
-    return PostgresError("XX000", (lines[0] if lines else type(error).__name__)[:2000], detail=type(error).__name__)
-
-
-def _raised_in_worker(error: BaseException) -> PostgresError | None:
-    """A PostgresError that a Spark task raised arrives inside the text of Spark's own error."""
-    found = re.search(r"headgate\.errors\.PostgresError: (.*)", str(error))
-    return PostgresError("XX000", found[1].strip()) if found else None
+    return PostgresError("XX000", known.message[:2000] or type(error).__name__, detail=type(error).__name__)

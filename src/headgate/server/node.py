@@ -12,8 +12,10 @@ use `start` and `stop`. States: starting (sockets bound, Spark and catalog come 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
+import secrets
 import signal
 import threading
 import time
@@ -23,8 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headgate.catalog.catalog import Catalog
+from headgate.catalog.physical import one, run
 from headgate.errors import PostgresError, Severity
 from headgate.publisher.slots import Slots
+from headgate.publisher.watch import LogWatch
 from headgate.server import log
 from headgate.server.activity import Activity, Backend
 from headgate.server.connection import Connection
@@ -32,6 +36,7 @@ from headgate.server.hba import HbaFile
 from headgate.server.listener import Listener
 from headgate.server.startup import new_secret, serve
 from headgate.settings import Settings
+from headgate.walsender.statistics import Senders
 
 if TYPE_CHECKING:
     from headgate.server.session import Session
@@ -57,6 +62,8 @@ class Node:
         self.on_stopping: Callable[[], None] = lambda: None
         self._on_ready = on_ready
         self._given_spark = spark
+        self.senders = Senders()
+        self.stopping = False
         self._mode: Mode | None = None
         self._asked = threading.Event()
         self._accepting = False
@@ -109,6 +116,8 @@ class Node:
             lambda: self.settings.text("wal_level"),
         )
         self.engine.oldest_needed = self.slots.oldest
+        self.log_watch = LogWatch(self.engine.log)
+        self.log_watch.start()
         self.launcher = self._launcher()
 
     def _launcher(self) -> Any:
@@ -168,6 +177,7 @@ class Node:
         _log.info("received %s shutdown request", mode)
         self.on_stopping()
         self._accepting = False
+        self.stopping = True
         self.listener.close()
         if mode == "smart":
             self._wait_for_clients()
@@ -177,6 +187,7 @@ class Node:
         if not self.activity.wait_gone(self._clients(), STOP_SECONDS):
             _log.info("some sessions did not end in time")
         self.slots.persist_all()
+        self.log_watch.stop()
         _log.info("shutting down")
         with contextlib.suppress(Exception):
             self.engine.stop()
@@ -184,6 +195,19 @@ class Node:
                 self.engine.spark.stop()
         self.catalog.close()
         _log.info("database system is shut down")
+
+    @functools.cached_property
+    def system_identifier(self) -> str:
+        """The node's own number (pg_control_system().system_identifier), made when it is first asked for."""
+        def write(cursor: Any) -> int:
+            found = one(cursor, "SELECT value FROM hg.counter WHERE name = 'system_identifier'")
+            if found is not None:
+                return int(found[0])
+            made = (int(self.started_at) << 32 | secrets.randbits(32)) & 0x7FFFFFFFFFFFFFFF
+            run(cursor, "INSERT INTO hg.counter VALUES ('system_identifier', ?)", [made])
+            return made
+
+        return str(self.catalog.change(write))
 
     def _clients(self) -> list[Backend]:
         return [one for one in self.activity.all() if one.kind in ("client backend", "walsender")]

@@ -25,8 +25,10 @@ from headgate.server.extended import ExtendedQuery
 from headgate.server.failure import as_postgres_error
 from headgate.server.interrupts import Interrupts
 from headgate.server.log import said
-from headgate.server.portal import Parameter, Portal, Prepared
+from headgate.server.portal import Parameter, Portal, Prepared, RowSource, send
 from headgate.server.simple import SimpleQuery
+
+from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
     from headgate.catalog.session import SessionContext
@@ -287,6 +289,28 @@ class Session:
             return True
         place = {Severity.DEBUG: 0, Severity.LOG: 5, Severity.NOTICE: 6, Severity.WARNING: 7}.get(notice.severity, 8)
         return place >= (SEVERITIES.index(level) if level in SEVERITIES else 6)
+
+    def send_description(self, result: ResultSet) -> None:
+        """RowDescription alone."""
+        lengths = [column.type_length for column in result.columns]
+        self.connection.write(protocol.row_description(result.columns, (0,) * len(lengths), lengths))
+
+    def send_result(self, result: ResultSet) -> None:
+        """RowDescription, rows, CommandComplete."""
+        self.send_notices()
+        self.send_description(result)
+        send(self.connection, RowSource(result), 0, (0,) * len(result.columns))
+        self.complete(result.command_tag)
+
+    def complete(self, tag: str) -> None:
+        """CommandComplete."""
+        self.send_notices()
+        self.connection.write(protocol.command_complete(tag))
+
+    def copy_both(self) -> None:
+        """CopyBothResponse."""
+        self.send_notices()
+        self.connection.write(protocol.copy_response(b"W", 0, binary=False))
 
     def close_portal(self, name: str) -> None:
         """Forgets a portal; not an error if there is none."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from headgate.errors import PostgresError
 from headgate.server import cursor, prepare, variable
 from headgate.server.block import State
@@ -214,10 +212,11 @@ def text_of_binary(value: bytes, type_oid: int, session: Session) -> str:
         from headgate.server.protocol import decode_text
 
         return decode_text(value)
+    import numpy as np
+
     from headgate.types import binary
     from headgate.types import text as forms
 
-    typed = binary.read_binary(pa.array([value], pa.binary()), type_oid, -1)
-    return str(forms.write_text(typed, type_oid, -1)[0].as_py())
-
-
+    starts, lengths = np.zeros(1, np.int64), np.array([len(value)], np.int32)
+    typed = binary.read_binary(np.frombuffer(value, np.uint8), starts, lengths, type_oid)
+    return str(forms.write_text(typed, type_oid)[0].as_py())

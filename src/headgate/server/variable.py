@@ -9,9 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import PostgresError
-from headgate.settings import find
 from headgate.sql import parser
-from headgate.sql.names import quote_ident
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet, of_rows
 
@@ -48,21 +46,14 @@ def set_statement(session: Session, node: Any, text: str) -> str:
         elif node.name == "session_authorization":
             session.set_session_authorization(None, local=local)
         else:
-            session.settings.reset(node.name, local=local, superuser=session.is_superuser)
+            session.settings.reset(node.name, local=local)
         return "RESET" if kind == "VAR_RESET" else "SET"
     return "SET"
 
 
 def set_value(session: Session, name: str, values: list[str], *, local: bool) -> None:
-    """Sets one setting; several values make a list, whose elements are quoted where they have to be."""
-    definition = find(name)
-    if definition is not None and definition.is_list:
-        text = ", ".join(quote_ident(value) for value in values) if len(values) != 1 or name == "search_path" else values[0]
-    elif len(values) > 1:
-        raise PostgresError("22023", f"SET {name} takes only one argument")
-    else:
-        text = values[0]
-    session.settings.set(name, text, local=local, superuser=session.is_superuser)
+    """Sets one setting to the values of SET name TO a, b."""
+    session.settings.set_values(name, values, local=local)
     session.setting_changed(name)
 
 
@@ -148,14 +139,14 @@ def show_columns(session: Session, name: str) -> tuple[ResultColumn, ...]:
     """The columns of SHOW name."""
     if name.lower() == "all":
         return tuple(ResultColumn(each, registry.TEXT) for each in ("name", "setting", "description"))
-    return (ResultColumn(session.settings.setting(name).definition.name, registry.TEXT),)
+    return (ResultColumn(session.settings.canonical(name), registry.TEXT),)
 
 
 def show_statement(session: Session, node: Any, text: str) -> ResultSet:
     """SHOW name, SHOW ALL."""
     columns = show_columns(session, node.name)
     if node.name.lower() == "all":
-        return of_rows(columns, session.settings.show_all(), "SHOW")
+        return of_rows(columns, session.settings.all(), "SHOW")
     return of_rows(columns, [(show(session, node.name),)], "SHOW")
 
 

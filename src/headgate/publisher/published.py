@@ -1,0 +1,174 @@
+"""What a connection publishes of a relation's changes: pure functions over the catalog's state at one place of the log.
+
+`published` answers for one changed relation and the publications that START_REPLICATION named, as pgoutput's
+get_rel_sync_entry, pgoutput_row_filter_init and pgoutput_column_list_init do in PostgreSQL 15. Called by `stream`.
+
+    publications of a leaf L under a root P                      sent as   filter and columns of
+    lists L                                                      L         L
+    lists P, not via root                                        L         none
+    lists P, via root                                            P         P in this publication
+    A lists P via root; B lists L                                P         P in A (B only adds its actions)
+    FOR ALL TABLES, via root                                     topmost   none
+    FOR ALL TABLES or IN SCHEMA (of the relation sent as)        …         none: every row, all columns
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headgate.catalog.history import PublishedState
+from headgate.catalog.publication import Publication
+from headgate.catalog.relation import Column, Relation
+from headgate.errors import PostgresError
+
+
+class Action(enum.StrEnum):
+    """What can be published; the value is the letter of the message."""
+
+    INSERT = "I"
+    UPDATE = "U"
+    DELETE = "D"
+    TRUNCATE = "T"
+
+
+FILTERED = (Action.INSERT, Action.UPDATE, Action.DELETE)
+
+
+@dataclass(frozen=True)
+class Published:
+    """How the changes of `relation` are sent.
+
+    `target`: the relation that the messages name (the changed one, or a partitioned table above it). `filters`: per action the
+    bound filters as JSON, ORed; an action that is missing there passes unfiltered. `columns`: attnums of the target that are
+    sent, in table order.
+    """
+
+    relation: Relation
+    target: Relation
+    actions: frozenset[Action]
+    filters: Mapping[Action, tuple[str, ...]] = field(default_factory=dict)
+    columns: tuple[int, ...] = ()
+
+    @property
+    def sent_columns(self) -> tuple[Column, ...]:
+        """The columns of the messages."""
+        wanted = set(self.columns)
+        return tuple(column for column in self.target.columns if column.attnum in wanted)
+
+    @property
+    def unfiltered(self) -> bool:
+        """Whether every row passes."""
+        return not self.filters
+
+
+def named(state: PublishedState, names: Iterable[str]) -> list[Publication]:
+    """The publications of these names; 42704 for one that does not exist at this place of the log."""
+    found = []
+    for name in names:
+        publication = state.publications.get(name)
+        if publication is None:
+            raise PostgresError("42704", f'publication "{name}" does not exist')
+        found.append(publication)
+    return found
+
+
+def published(state: PublishedState, publications: Sequence[Publication], oid: int) -> Published | None:
+    """How changes of the relation are sent; None if it is not a table at this place (or no more). 0A000 for column lists that differ."""
+    relation = state.relations.get(oid)
+    if relation is None or relation.kind not in "rp" or relation.persistence != "p":
+        return None
+    ancestors = state.ancestors(oid)
+    actions: set[Action] = set()
+    level, target_oid = 0, oid
+    contributing: list[Publication] = []
+    for publication in publications:
+        found = _sent_as(state, publication, relation, ancestors)
+        if found is None or (relation.kind == "p" and not publication.via_root):
+            continue
+        at, as_oid = found
+        actions |= publishes(publication)
+        if at > level:
+            level, target_oid, contributing = at, as_oid, [publication]
+        elif at == level:
+            contributing.append(publication)
+    target = state.relations.get(target_oid, relation)
+    if not actions:
+        return Published(relation, target, frozenset())
+    filters = _filters(contributing, target)
+    return Published(relation, target, frozenset(actions), filters, _columns(contributing, target))
+
+
+def _sent_as(state: PublishedState, publication: Publication, relation: Relation, ancestors: Sequence[int]) -> tuple[int, int] | None:
+    """(level, oid) of the relation as which the publication sends it: 0 for itself, n for its n-th ancestor; None if it does not."""
+    if publication.all_tables:
+        return (len(ancestors), ancestors[-1]) if publication.via_root and ancestors else (0, relation.oid)
+    top = 0
+    for level, ancestor in enumerate(ancestors, 1):
+        above = state.relations.get(ancestor)
+        if publication.member(ancestor) is not None or (above is not None and above.namespace_oid in publication.schemas):
+            top = level
+    if top and publication.via_root:
+        return top, ancestors[top - 1]
+    if top or publication.member(relation.oid) is not None or relation.namespace_oid in publication.schemas:
+        return 0, relation.oid
+    return None
+
+
+def publishes(publication: Publication) -> set[Action]:
+    """The actions of a publication."""
+    flags = {
+        Action.INSERT: publication.insert,
+        Action.UPDATE: publication.update,
+        Action.DELETE: publication.delete,
+        Action.TRUNCATE: publication.truncate,
+    }
+    return {action for action, wanted in flags.items() if wanted}
+
+
+def _whole(publication: Publication, target: Relation) -> bool:
+    """Whether the publication has the target without a filter or list of its own: FOR ALL TABLES or by schema."""
+    return publication.all_tables or target.namespace_oid in publication.schemas
+
+
+def _filters(publications: Sequence[Publication], target: Relation) -> dict[Action, tuple[str, ...]]:
+    """The filters of each action, ORed; an action for which one publication has none is left out."""
+    found: dict[Action, list[str]] = {}
+    without: set[Action] = set()
+    for publication in publications:
+        member = None if _whole(publication, target) else publication.member(target.oid)
+        for action in publishes(publication) & set(FILTERED):
+            if member is None or member.tree is None:
+                without.add(action)
+            else:
+                found.setdefault(action, []).append(member.tree)
+    return {action: tuple(dict.fromkeys(trees)) for action, trees in found.items() if action not in without}
+
+
+def _columns(publications: Sequence[Publication], target: Relation) -> tuple[int, ...]:
+    """The published columns; generated ones never are (15)."""
+    lists: list[tuple[int, ...] | None] = []
+    for publication in publications:
+        member = None if _whole(publication, target) else publication.member(target.oid)
+        columns = None if member is None or member.columns is None else tuple(sorted(member.columns))
+        lists.append(None if columns is not None and len(columns) == len(target.all_columns) else columns)
+    if any(each != lists[0] for each in lists):
+        raise PostgresError(
+            "0A000", f'cannot use different column lists for table "{target.schema}.{target.name}" in different publications'
+        )
+    wanted = lists[0] if lists else None
+    sendable = (column for column in target.columns if not column.generated)
+    return tuple(column.attnum for column in sendable if wanted is None or column.attnum in wanted)
+
+
+def truncated(published_as: Published) -> bool:
+    """Whether a TRUNCATE of the relation itself is sent: not when it is a partition that is published as another table."""
+    return Action.TRUNCATE in published_as.actions and published_as.target.oid == published_as.relation.oid
+
+
+def identity_columns(relation: Relation) -> frozenset[int] | None:
+    """attnums of the old row that the log has: None = all (FULL), empty = none."""
+    if relation.replica_identity == "f":
+        return None
+    return frozenset(relation.identity_key() or ())

@@ -1,0 +1,361 @@
+"""The stream of one slot: log entries in, pgoutput frames out, whole transactions in the order of their commits.
+
+`Stream.next` is called by the walsender (and by pg_logical_slot_…_binary_changes) and gives one `Batch` at a time. Many small
+transactions are one batch: their changes of one relation are read, filtered and encoded together, and then put in order by
+LSN. A transaction that is too large for that is a batch of its own, whose frames come lazily, write by write, in
+bounded memory. What must hold: a change is judged by the catalog as it was at its place (`catalog.history`), and
+transactions of which nothing is published leave no trace but the position.
+
+Traced: entries 0/1500 (insert a=1, a=7 into t: seq 0) and 0/1600 (ALTER PUBLICATION: no write; TRUNCATE t: seq 0), filter a > 5.
+One segment of state up to 0/1600, one from there. Frames, by key: B R I(7) C of the first, B R T C of the second;
+position 0/1628, the end of the second entry.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from headgate.catalog import history
+from headgate.catalog.history import PublishedState
+from headgate.errors import PostgresError
+from headgate.expression.failure import from_spark
+from headgate.lsn import Lsn
+from headgate.pgoutput import encode
+from headgate.pgoutput import message as m
+from headgate.pgoutput.encode import Frames
+from headgate.publisher import rendering
+from headgate.publisher.announcement import Announcer, frame
+from headgate.publisher.published import Published, named, published, truncated
+from headgate.publisher.rendering import Form, Rendered
+from headgate.storage.log import LogEntry, TableWrite, now
+from headgate.storage.transaction import CASCADE, RESTART_IDENTITY
+
+if TYPE_CHECKING:
+    from headgate.catalog.catalog import Catalog
+    from headgate.storage.engine import Engine
+
+_log = logging.getLogger("headgate.publisher")
+
+ENTRIES = 1000
+"""Transactions read from the log at once."""
+CHANGES = 200_000
+"""Changes in a batch; a transaction with more is a batch of its own."""
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the client asked for."""
+
+    publications: tuple[str, ...]
+    binary: bool = False
+    timezone: str = "UTC"
+    extra_float_digits: int = 3
+    bytea_output: str = "hex"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Frames to send, and the position of the log that is reached with them."""
+
+    frames: Iterable[bytes | memoryview]
+    position: Lsn
+    transactions: int = 0
+    size: int = 0
+
+
+@dataclass
+class _Segment:
+    """Writes that are judged by one state of the catalog."""
+
+    state: PublishedState
+    first: TableWrite
+    writes: dict[int, list[TableWrite]] = field(default_factory=dict)
+    truncates: dict[tuple[Lsn, int], list[TableWrite]] = field(default_factory=dict)
+
+
+@dataclass
+class _Pieces:
+    """What a batch is put together from: frames with keys, and the LSNs at which something is published."""
+
+    frames: list[Frames] = field(default_factory=list)
+    keys: list[Numbers] = field(default_factory=list)
+    marks: list[Numbers] = field(default_factory=list)
+    single: list[tuple[int, bytes]] = field(default_factory=list)
+
+
+class Stream:
+    """The changes of one database that publications of these names publish, from a position on."""
+
+    def __init__(self, engine: Engine, catalog: Catalog, database: int, slot: str, position: Lsn, asked: Asked) -> None:
+        self.engine = engine
+        self.database = database
+        self.slot = slot
+        self.position = position
+        self.asked = asked
+        self.form = Form(asked.binary, asked.timezone, asked.extra_float_digits, asked.bytea_output)
+        self.announcer = Announcer(catalog, database)
+        self._catalog = catalog
+        self._cursor = catalog.cursor()
+        self._careful = 0
+        self._state: PublishedState | None = None
+        self._state_at: tuple[int, int] = (-1, -1)
+
+    def close(self) -> None:
+        """Gives the cursor back."""
+        self._cursor.close()
+
+    def next(self, until: Lsn | None = None) -> Batch | None:
+        """The next batch, of entries that end at or before `until`; None if the log has no more.
+
+        Raises what a filter or a column list raises, with the CONTEXT of the change callback; transactions before the
+        failing one have been given out by then.
+        """
+        end = self.engine.log.end
+        entries = self.engine.log.entries(self.position, self.database, 1 if self._careful else ENTRIES)
+        if until is not None:
+            entries = [entry for entry in entries if entry.end_lsn <= until]
+        complete = len(entries) < (1 if self._careful else ENTRIES)
+        chosen = _until_full(entries)
+        complete = complete and len(chosen) == len(entries)
+        if not chosen:
+            reached = end if until is None else min(end, until)
+            if reached <= self.position:
+                return None
+            self.position = reached
+            return Batch((), reached)
+        try:
+            batch = self._batch(chosen, max(chosen[-1].end_lsn, end) if complete and until is None else chosen[-1].end_lsn)
+        except PostgresError:
+            if len(chosen) == 1:
+                raise
+            self._careful = len(chosen)
+            self.announcer = Announcer(self._catalog, self.database)
+            return self.next(until)
+        self._careful = max(0, self._careful - 1)
+        self.position = batch.position
+        return batch
+
+    def _batch(self, entries: Sequence[LogEntry], position: Lsn) -> Batch:
+        if len(entries) == 1 and sum(write.changes for write in entries[0].writes) > CHANGES:
+            return Batch(self._large(entries[0]), position, 1)
+        pieces = _Pieces()
+        for segment in self._segments(entries):
+            self._render(segment, pieces)
+        count, size, frames = self._together(entries, pieces)
+        return Batch(frames, position, count, size)
+
+    # ---- the catalog at each place ----------------------------------------------------------------------
+    def _segments(self, entries: Sequence[LogEntry]) -> list[_Segment]:
+        segments: list[_Segment] = []
+        writes = [write for entry in entries for write in entry.writes]
+        if not writes:
+            return segments
+        places = history.changes(self._cursor, self.database, int(entries[0].commit_lsn) - 1, int(entries[-1].commit_lsn))
+        places.reverse()
+        for write in writes:
+            place = (int(write.commit_lsn), write.seq)
+            moved = False
+            while places and places[-1] <= place:
+                places.pop()
+                moved = True
+            if moved or not segments:
+                state = self._state_of(place, moved=moved)
+                if not segments or segments[-1].state is not state:
+                    segments.append(_Segment(state, write))
+            segment = segments[-1]
+            if write.kind == "truncate":
+                segment.truncates.setdefault((write.commit_lsn, write.statement), []).append(write)
+            else:
+                segment.writes.setdefault(write.relation, []).append(write)
+        return segments
+
+    def _state_of(self, place: tuple[int, int], *, moved: bool) -> PublishedState:
+        """The state at a place; read again only when the history has changed since the last one."""
+        if self._state is None or moved or self._changed_since(place):
+            self._state = history.at(self._cursor, self.database, *place)
+        self._state_at = place
+        return self._state
+
+    def _changed_since(self, place: tuple[int, int]) -> bool:
+        seen = self._state_at
+        return any(seen < found <= place for found in history.changes(self._cursor, self.database, seen[0] - 1, place[0]))
+
+    def _context(self, error: PostgresError, lsn: Lsn, callback: str = "change") -> PostgresError:
+        return error.within(f'slot "{self.slot}", output plugin "pgoutput", in the {callback} callback, associated LSN {lsn}')
+
+    def _plan(self, segment: _Segment, write: TableWrite) -> Published | None:
+        callback = "truncate" if write.kind == "truncate" else "change"
+        try:
+            return published(segment.state, named(segment.state, self.asked.publications), write.relation)
+        except PostgresError as error:
+            raise self._context(error, write.lsn, callback) from error
+
+    # ---- small transactions -----------------------------------------------------------------------------
+    def _render(self, segment: _Segment, pieces: _Pieces) -> None:
+        self.announcer.move(segment.state)
+        truncates = self._truncates(segment)
+        last: dict[int, int] = {}
+        for oid, writes in segment.writes.items():
+            plan = self._plan(segment, writes[0])
+            if plan is None or not plan.actions:
+                continue
+            rendered = self._rendered(plan, writes)
+            if rendered is not None and len(rendered.lsn):
+                pieces.frames.append(rendered.frames)
+                pieces.keys.append(rendered.lsn * 4 + 2)
+                pieces.marks.append(rendered.lsn)
+                last[oid] = int(rendered.lsn[-1])
+                cuts = [lsn for lsn, plans, _ in truncates if any(each.relation.oid == oid for each in plans)]
+                self._announce_rows(plan, rendered.lsn, cuts, pieces)
+        for lsn, plans, writes in truncates:
+            self._truncate(lsn, plans, writes, pieces)
+            for plan in plans:
+                if last.get(plan.relation.oid, 0) < lsn:
+                    self.announcer.forget(plan.relation.oid)
+
+    def _rendered(self, plan: Published, writes: Sequence[TableWrite]) -> Rendered | None:
+        try:
+            found = rendering.small(self.engine, plan, writes, self.form, now())
+            if found is not None:
+                return found
+            parts = [part for write in writes for part in rendering.large(self.engine, plan, write, self.form, now())]
+        except PostgresError as error:
+            raise self._context(error, writes[0].lsn) from error
+        except Exception as error:
+            raise self._context(from_spark(error), writes[0].lsn) from error
+        if not parts:
+            return None
+        lsn = np.concatenate([part.lsn for part in parts])
+        return Rendered(encode.interleave([part.frames for part in parts], [part.lsn for part in parts]), np.sort(lsn))
+
+    def _announce_rows(self, plan: Published, lsn: Numbers, cuts: Sequence[Lsn], pieces: _Pieces) -> None:
+        """An announcement before the first change, and before the first one behind each TRUNCATE of the relation."""
+        if not self.announcer.knows(plan.relation.oid) and (not cuts or lsn[0] < cuts[0]):
+            pieces.single.append((int(lsn[0]) * 4 + 1, self.announcer.announce(plan, now())))
+        for place, cut in enumerate(cuts):
+            at = int(np.searchsorted(lsn, int(cut)))
+            behind = cuts[place + 1] if place + 1 < len(cuts) else None
+            if at < len(lsn) and (behind is None or lsn[at] < behind):
+                pieces.single.append((int(lsn[at]) * 4 + 1, self.announcer.announce(plan, now())))
+
+    def _truncates(self, segment: _Segment) -> list[tuple[Lsn, list[Published], list[TableWrite]]]:
+        """The TRUNCATEs that publish something: LSN, the tables, the writes."""
+        found = []
+        for writes in segment.truncates.values():
+            plans = [plan for write in writes if (plan := self._plan(segment, write)) is not None and truncated(plan)]
+            if plans:
+                found.append((writes[0].lsn, plans, writes))
+        return found
+
+    def _truncate(self, lsn: Lsn, plans: Sequence[Published], writes: Sequence[TableWrite], pieces: _Pieces) -> None:
+        described = b"".join(self.announcer.announce(plan, now()) for plan in plans)
+        message = _truncate_message(plans, writes)
+        pieces.single.append((int(lsn) * 4 + 2, described + frame(message, int(lsn), now())))
+        pieces.marks.append(np.array([int(lsn)], np.int64))
+
+    def _together(self, entries: Sequence[LogEntry], pieces: _Pieces) -> tuple[int, int, list[memoryview]]:
+        """Puts begin and end around each transaction that publishes something, and all frames into their order."""
+        if not pieces.marks:
+            return 0, 0, []
+        marks = np.sort(np.concatenate(pieces.marks))
+        count = 0
+        for entry in entries:
+            first, last = np.searchsorted(marks, [int(entry.writes[0].lsn) if entry.writes else 0, int(entry.commit_lsn)])
+            if not entry.writes or first == last:
+                continue
+            count += 1
+            begin = int(marks[first])
+            pieces.single.append((begin * 4, _begin(entry, begin)))
+            pieces.single.append((int(entry.commit_lsn) * 4 + 3, _commit(entry)))
+        pieces.single.sort(key=lambda one: one[0])
+        data = b"".join(part for _, part in pieces.single)
+        offsets = np.cumsum([0, *(len(part) for _, part in pieces.single)])
+        pieces.frames.append(Frames(np.frombuffer(data, np.uint8), offsets.astype(np.int64)))
+        pieces.keys.append(np.array([key for key, _ in pieces.single], np.int64))
+        frames = encode.interleave(pieces.frames, pieces.keys)
+        return count, len(frames.data), [frames.bytes()]
+
+    # ---- a large transaction ----------------------------------------------------------------------------
+    def _large(self, entry: LogEntry) -> Iterator[bytes | memoryview]:
+        """One transaction, write by write; nothing at all if nothing of it is published."""
+        begun = False
+        for segment in self._segments([entry]):
+            self.announcer.move(segment.state)
+            every = [write for writes in (*segment.writes.values(), *segment.truncates.values()) for write in writes]
+            for write in sorted(every, key=lambda one: one.seq):
+                for lsn, data in self._large_write(segment, write):
+                    if not begun:
+                        begun = True
+                        yield _begin(entry, lsn)
+                    yield data
+        if begun:
+            yield _commit(entry)
+
+    def _large_write(self, segment: _Segment, write: TableWrite) -> Iterator[tuple[int, bytes | memoryview]]:
+        if write.kind == "truncate":
+            yield from self._large_truncate(segment, write)
+            return
+        plan = self._plan(segment, write)
+        if plan is None or not plan.actions:
+            return
+        try:
+            for part in rendering.large(self.engine, plan, write, self.form, now()):
+                if not len(part.lsn):
+                    continue
+                if not self.announcer.knows(plan.relation.oid):
+                    yield int(part.lsn[0]), self.announcer.announce(plan, now())
+                yield int(part.lsn[0]), part.frames.bytes()
+        except PostgresError as error:
+            raise self._context(error, write.lsn) from error
+        except (GeneratorExit, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            raise self._context(from_spark(error), write.lsn) from error
+
+    def _large_truncate(self, segment: _Segment, write: TableWrite) -> Iterator[tuple[int, bytes]]:
+        writes = segment.truncates[write.commit_lsn, write.statement]
+        if write is not writes[0]:
+            return
+        plans = [plan for each in writes if (plan := self._plan(segment, each)) is not None and truncated(plan)]
+        if plans:
+            described = b"".join(self.announcer.announce(plan, now()) for plan in plans)
+            yield int(write.lsn), described + frame(_truncate_message(plans, writes), int(write.lsn), now())
+            for plan in plans:
+                self.announcer.forget(plan.relation.oid)
+
+
+def _until_full(entries: Sequence[LogEntry]) -> list[LogEntry]:
+    """As many of the entries as make one batch, at least one."""
+    chosen: list[LogEntry] = []
+    total = 0
+    for entry in entries:
+        total += sum(write.changes for write in entry.writes)
+        if chosen and total > CHANGES:
+            break
+        chosen.append(entry)
+    return chosen
+
+
+def _truncate_message(plans: Sequence[Published], writes: Sequence[TableWrite]) -> m.Truncate:
+    options = writes[0].options
+    return m.Truncate(tuple(plan.relation.oid for plan in plans), bool(options & CASCADE), bool(options & RESTART_IDENTITY))
+
+
+def _begin(entry: LogEntry, lsn: int) -> bytes:
+    """Begin, and Origin where the transaction came from elsewhere."""
+    begin = frame(m.Begin(int(entry.commit_lsn), entry.commit_time, entry.xid), lsn, now())
+    if entry.origin is None:
+        return begin
+    return begin + frame(m.Origin(int(entry.origin_lsn), entry.origin), lsn, now())
+
+
+def _commit(entry: LogEntry) -> bytes:
+    return frame(m.Commit(int(entry.commit_lsn), int(entry.end_lsn), entry.commit_time), int(entry.end_lsn), now())

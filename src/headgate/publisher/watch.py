@@ -1,0 +1,56 @@
+"""Tells walsenders that the node's log has moved: one thread waits on the log and interrupts whoever has registered.
+
+Made by the node; a walsender registers its channel's `interrupt` while it streams.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.storage.log import TransactionLog
+
+
+class LogWatch:
+    """The thread; `start`, then `watching` from any thread, `stop` at the end."""
+
+    def __init__(self, log: TransactionLog) -> None:
+        self._log = log
+        self._lock = threading.Lock()
+        self._wakers: dict[int, Callable[[], None]] = {}
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="log watch", daemon=True)
+
+    def start(self) -> None:
+        """Begins to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._stopping = True
+        self._log.wake()
+        self._thread.join(5)
+
+    @contextlib.contextmanager
+    def watching(self, wake: Callable[[], None]) -> Iterator[None]:
+        """Inside, `wake` is called whenever the log has grown."""
+        with self._lock:
+            self._wakers[id(wake)] = wake
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._wakers.pop(id(wake), None)
+
+    def _run(self) -> None:
+        seen = self._log.end
+        while not self._stopping:
+            if self._log.wait(seen, 1.0):
+                seen = self._log.end
+                with self._lock:
+                    wakers = list(self._wakers.values())
+                for wake in wakers:
+                    wake()

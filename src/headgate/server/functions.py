@@ -1,0 +1,284 @@
+"""The functions that act on the node or the session: slots, backends, settings, origins, positions of the log.
+
+`functions` gives them by PostgreSQL's name to `catalog.query`, which calls them with Python values (pg_lsn as Lsn); a function with
+OUT parameters returns a tuple, one that returns a set a list of tuples. The names of the parameters are PostgreSQL's.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from headgate.catalog import origin as origins
+from headgate.errors import PostgresError
+from headgate.lsn import Lsn
+from headgate.publisher.slots import PLUGIN, check_name
+from headgate.publisher.stream import Asked, Stream
+from headgate.walsender import options as pgoutput_options
+
+if TYPE_CHECKING:
+    from headgate.server.node import Node
+    from headgate.server.session import Session
+
+
+def functions(node: Node, session: Session) -> Mapping[str, Callable[..., Any]]:
+    """The functions by name."""
+    own = _Functions(node, session)
+    return {name.removeprefix("fn_"): getattr(own, name) for name in dir(own) if name.startswith("fn_")}
+
+
+class _Functions:
+    """One session's functions."""
+
+    def __init__(self, node: Node, session: Session) -> None:
+        self.node = node
+        self.session = session
+        self.pid = session.backend.pid
+
+    # ---- slots ------------------------------------------------------------------------------------------
+    def _may_replicate(self) -> None:
+        from headgate.catalog import role as roles
+
+        if self.session.context.superuser:
+            return
+        cursor = self.node.catalog.cursor()
+        try:
+            role = roles.get(cursor, self.session.context.user)
+        finally:
+            cursor.close()
+        if not role.replication:
+            raise PostgresError("42501", "must be superuser or replication role to use replication slots")
+
+    def fn_pg_create_logical_replication_slot(
+        self, slot_name: str, plugin: str, temporary: bool = False, twophase: bool = False
+    ) -> tuple[str, Lsn]:
+        """Makes a slot."""
+        self._may_replicate()
+        slot = self.node.slots.create(
+            slot_name, plugin, self.session.context.database, pid=self.pid, temporary=bool(temporary), two_phase=bool(twophase)
+        )
+        return slot_name, slot.confirmed_flush_lsn
+
+    def fn_pg_create_physical_replication_slot(self, slot_name: str, immediately_reserve: bool = False, temporary: bool = False) -> Any:
+        """A node has no physical slots."""
+        raise PostgresError("0A000", "a node has no physical replication slots")
+
+    def fn_pg_drop_replication_slot(self, slot_name: str) -> None:
+        """Drops a slot."""
+        self._may_replicate()
+        check_name(slot_name)
+        self.node.slots.drop(slot_name, self.pid)
+
+    def fn_pg_replication_slot_advance(self, slot_name: str, upto_lsn: Lsn) -> tuple[str, Lsn]:
+        """Moves a slot forward."""
+        self._may_replicate()
+        if not upto_lsn:
+            raise PostgresError("22023", "invalid target WAL LSN")
+        self._check_database(slot_name)
+        return slot_name, self.node.slots.advance(slot_name, Lsn(upto_lsn), self.pid)
+
+    def _check_database(self, slot_name: str) -> None:
+        if self.node.slots.get(slot_name).database != self.session.context.database:
+            raise PostgresError("55000", f'replication slot "{slot_name}" was not created in this database')
+
+    def fn_pg_logical_slot_get_changes(self, slot_name: str, upto_lsn: Any, upto_nchanges: Any, *options: str) -> Any:
+        """Not for pgoutput."""
+        return self._textual("pg_logical_slot_get_changes")
+
+    def fn_pg_logical_slot_peek_changes(self, slot_name: str, upto_lsn: Any, upto_nchanges: Any, *options: str) -> Any:
+        """Not for pgoutput."""
+        return self._textual("pg_logical_slot_peek_changes")
+
+    def _textual(self, name: str) -> Any:
+        raise PostgresError(
+            "0A000",
+            f'logical decoding output plugin "{PLUGIN}" produces binary output, but function '
+            f'"{name}(name,pg_lsn,integer,VARIADIC text[])" expects textual data',
+        )
+
+    def fn_pg_logical_slot_get_binary_changes(self, slot_name: str, upto_lsn: Any, upto_nchanges: Any, *options: Any) -> list[tuple[Any, ...]]:
+        """The changes of a slot, which then stands behind them."""
+        return self._changes(slot_name, upto_lsn, upto_nchanges, options, keep=False)
+
+    def fn_pg_logical_slot_peek_binary_changes(self, slot_name: str, upto_lsn: Any, upto_nchanges: Any, *options: Any) -> list[tuple[Any, ...]]:
+        """The changes of a slot, which stays where it is."""
+        return self._changes(slot_name, upto_lsn, upto_nchanges, options, keep=True)
+
+    def _changes(self, name: str, upto: Any, limit: Any, given: tuple[Any, ...], *, keep: bool) -> list[tuple[Any, ...]]:
+        self._may_replicate()
+        words = [each for part in given for each in (part if isinstance(part, list | tuple) else [part])]
+        if len(words) % 2:
+            raise PostgresError("22023", "array must have even number of elements")
+        slots = self.node.slots
+        slot = slots.acquire(name, self.pid)
+        try:
+            self._check_database(name)
+            try:
+                asked = pgoutput_options.read(list(zip(words[::2], words[1::2], strict=True)))
+            except PostgresError as error:
+                raise error.within(f'slot "{name}", output plugin "{PLUGIN}", in the startup callback') from error
+            settings = self.session.settings
+            wanted = Asked(asked.publications, asked.binary, settings.text("TimeZone"), settings.integer("extra_float_digits"))
+            stream = Stream(self.node.engine, self.node.catalog, slot.database, name, slot.confirmed_flush_lsn, wanted)
+            try:
+                found = _collect(stream, None if upto is None else Lsn(upto), limit)
+            finally:
+                stream.close()
+            if not keep:
+                slots.confirm(name, stream.position)
+            return found
+        finally:
+            slots.release(name, self.pid)
+
+    # ---- the log ----------------------------------------------------------------------------------------
+    def fn_pg_current_wal_lsn(self) -> Lsn:
+        """The end of the node's log."""
+        return self.node.engine.log.end
+
+    fn_pg_current_wal_insert_lsn = fn_pg_current_wal_flush_lsn = fn_pg_switch_wal = fn_pg_current_wal_lsn
+
+    def fn_pg_last_wal_receive_lsn(self) -> None:
+        """A node is no standby."""
+
+    fn_pg_last_wal_replay_lsn = fn_pg_last_xact_replay_timestamp = fn_pg_last_wal_receive_lsn
+
+    def fn_txid_current(self) -> int:
+        """The transaction's id."""
+        return int(self.session.begin_statement().xid)
+
+    fn_pg_current_xact_id = fn_txid_current
+
+    def fn_pg_export_snapshot(self) -> str:
+        """Exports the present position as a snapshot."""
+        session = self.session
+        position = session.snapshot or self.node.engine.log.end
+        name = self.node.slots.snapshots.export(position, session.context.database, self.pid)
+        return name
+
+    # ---- backends ---------------------------------------------------------------------------------------
+    def _signalled(self, pid: int, verb: str) -> bool:
+        backend = self.node.activity.find(pid)
+        if backend is None:
+            self.session.notices.warning(f"PID {pid} is not a PostgreSQL server process")
+            return False
+        if not self.session.context.superuser and backend.role != self.session.context.user_oid:
+            raise PostgresError("42501", f"must be a member of the role whose {verb} or member of pg_signal_backend")
+        return True
+
+    def fn_pg_terminate_backend(self, pid: int, timeout: int = 0) -> bool:
+        """Ends a backend."""
+        if not self._signalled(pid, "process is being terminated"):
+            return False
+        backend = self.node.activity.find(pid)
+        self.node.activity.terminate(pid)
+        if timeout and backend is not None:
+            return self.node.activity.wait_gone([backend], timeout / 1000)
+        return True
+
+    def fn_pg_cancel_backend(self, pid: int) -> bool:
+        """Cancels what a backend runs."""
+        return self._signalled(pid, "query is being canceled") and self.node.activity.cancel(pid)
+
+    def fn_pg_sleep(self, seconds: float) -> None:
+        """Waits."""
+        self.session.interrupts.sleep(float(seconds))
+
+    def fn_pg_postmaster_start_time(self) -> datetime.datetime:
+        """When the node was started."""
+        return datetime.datetime.fromtimestamp(self.node.started_at, datetime.UTC)
+
+    def fn_pg_conf_load_time(self) -> datetime.datetime:
+        """When the settings were read."""
+        return datetime.datetime.fromtimestamp(self.node.reloaded_at, datetime.UTC)
+
+    def fn_pg_advisory_unlock_all(self) -> None:
+        """A node has no advisory locks."""
+
+    # ---- settings ---------------------------------------------------------------------------------------
+    def fn_set_config(self, setting_name: str | None, new_value: str | None, is_local: bool | None) -> str:
+        """SET as a function."""
+        if setting_name is None:
+            raise PostgresError("22004", "SET requires parameter name")
+        session = self.session
+        session.block.touch()
+        if new_value is None:
+            session.settings.reset(setting_name, local=bool(is_local))
+        else:
+            session.settings.set(setting_name, new_value, local=bool(is_local))
+        session.setting_changed(setting_name)
+        return session.settings.text(setting_name)
+
+    def fn_pg_reload_conf(self) -> bool:
+        """Reads the configuration files again."""
+        if not self.session.context.superuser:
+            raise PostgresError("42501", "permission denied for function pg_reload_conf")
+        self.node.reload()
+        return True
+
+    def fn_pg_rotate_logfile(self) -> bool:
+        """A node's log goes to its stderr."""
+        self.session.notices.warning("rotation not possible because log collection not active")
+        return False
+
+    # ---- origins ----------------------------------------------------------------------------------------
+    def fn_pg_replication_origin_create(self, node_name: str) -> int:
+        """Makes an origin."""
+        if node_name.startswith("pg_"):
+            raise PostgresError(
+                "42939", f'replication origin name "{node_name}" is reserved', detail='Origin names starting with "pg_" are reserved.'
+            )
+        return origins.create(self.session.begin_statement().cursor, node_name)
+
+    def fn_pg_replication_origin_drop(self, node_name: str) -> None:
+        """Removes an origin."""
+        origins.drop(self.session.begin_statement().cursor, node_name)
+
+    def fn_pg_replication_origin_oid(self, node_name: str) -> int | None:
+        """The origin's number."""
+        return origins.find(self.session.begin_statement().cursor, node_name)
+
+    def fn_pg_replication_origin_advance(self, node_name: str, lsn: Lsn) -> None:
+        """Sets how far an origin has been applied; at once, as in PostgreSQL, whatever becomes of the transaction."""
+        self.node.catalog.change(lambda cursor: origins.advance(cursor, node_name, Lsn(lsn), self.node.engine.log.end))
+
+    def fn_pg_replication_origin_progress(self, node_name: str, flush: bool = False) -> Lsn | None:
+        """How far an origin has been applied."""
+        cursor = self.session.begin_statement().cursor
+        if origins.find(cursor, node_name) is None:
+            raise PostgresError("42704", f'replication origin "{node_name}" does not exist')
+        found = origins.progress(cursor, node_name)
+        return None if found is None else found.remote_lsn
+
+    # ---- statistics -------------------------------------------------------------------------------------
+    def fn_pg_stat_reset_replication_slot(self, slot_name: str | None) -> None:
+        """Sets the counters of a slot (NULL: of all) to zero."""
+        self.node.slots.reset_statistics(slot_name)
+
+    def fn_pg_stat_reset_subscription_stats(self, subid: int | None) -> None:
+        """Sets the counters of a subscription (NULL: of all) to zero."""
+        launcher = self.node.launcher
+        reset = getattr(launcher, "reset_statistics", None)
+        if reset is not None:
+            reset(subid)
+
+
+def _collect(stream: Stream, upto: Lsn | None, limit: int | None) -> list[tuple[Any, ...]]:
+    """(lsn, xid, data) of each message, up to the end of the transaction in which a limit is reached."""
+    found: list[tuple[Any, ...]] = []
+    xid = 0
+    while limit is None or len(found) < limit:
+        batch = stream.next(upto)
+        if batch is None:
+            break
+        data = b"".join(bytes(part) for part in batch.frames)
+        at = 0
+        while at < len(data):
+            length = int.from_bytes(data[at + 1 : at + 5], "big") + 1
+            lsn = int.from_bytes(data[at + 6 : at + 14], "big")
+            payload = data[at + 30 : at + length]
+            if payload[:1] == b"B":
+                xid = int.from_bytes(payload[17:21], "big")
+            found.append((Lsn(lsn), xid, payload))
+            at += length
+    return found

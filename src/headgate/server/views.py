@@ -1,0 +1,168 @@
+"""The dynamic relations: rows of pg_stat_activity, pg_stat_replication, pg_replication_slots, pg_settings and their like.
+
+`providers` gives for each relation a callable without arguments, whose rows have the columns of PostgreSQL 15 in their order (manual,
+28.2 and 54). Called by the session for each catalog query.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headgate.catalog import database as databases
+from headgate.lsn import Lsn
+from headgate.storage.log import POSTGRES_EPOCH
+
+if TYPE_CHECKING:
+    from headgate.server.node import Node
+    from headgate.server.session import Session
+
+Row = tuple[Any, ...]
+Provider = Callable[[], Iterator[Row]]
+
+
+def providers(node: Node, session: Session) -> Mapping[str, Callable[[], Any]]:
+    """The dynamic relations by name."""
+    found: dict[str, Callable[[], Any]] = {
+        "pg_stat_activity": partial(_activity, node, session),
+        "pg_stat_replication": partial(_replication, node, session),
+        "pg_replication_slots": partial(_slots, node),
+        "pg_stat_replication_slots": partial(_slot_statistics, node),
+        "pg_settings": partial(_settings, session),
+        "pg_prepared_statements": partial(_prepared, session),
+        "pg_cursors": partial(_cursors, session),
+        "pg_stat_ssl": partial(_ssl, node),
+    }
+    for name, provider in getattr(node.launcher, "providers", dict)().items():
+        found[name] = provider
+    return found
+
+
+def _moment(seconds: float | None) -> datetime.datetime | None:
+    return None if seconds is None else datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+
+
+def _lag(seconds: float | None) -> datetime.timedelta | None:
+    return None if seconds is None else datetime.timedelta(seconds=round(seconds, 6))
+
+
+def _lsn(position: Lsn) -> Lsn | None:
+    return position or None
+
+
+def _sees(session: Session, role: int | None) -> bool:
+    """Whether the session may see what a role's backends do."""
+    return session.context.superuser or role == session.context.user_oid
+
+
+def _activity(node: Node, session: Session) -> Iterator[Row]:
+    for one in node.activity.all():
+        head = (one.database, one.database_name, one.pid, None, one.role, one.role_name, one.application_name)
+        if not _sees(session, one.role):
+            yield (*head, *[None] * 13, "<insufficient privilege>", None)
+            continue
+        waits = ("Client", "ClientRead") if one.state and one.state != "active" else (None, None)
+        yield (
+            *head,
+            one.client_addr,
+            None,
+            one.client_port,
+            _moment(one.started),
+            _moment(one.transaction_start),
+            _moment(one.query_start),
+            _moment(one.state_change),
+            *waits,
+            one.state,
+            None,
+            None,
+            None,
+            one.query,
+            one.kind,
+        )
+
+
+def _replication(node: Node, session: Session) -> Iterator[Row]:
+    for sender in node.senders.all():
+        one = node.activity.find(sender.pid)
+        if one is None:
+            continue
+        head = (one.pid, one.role, one.role_name, one.application_name)
+        if not _sees(session, one.role):
+            yield (*head, *[None] * 16)
+            continue
+        reply = None if sender.reply_time is None else _moment(sender.reply_time / 1_000_000 + POSTGRES_EPOCH)
+        yield (
+            *head,
+            one.client_addr,
+            None,
+            one.client_port,
+            _moment(one.started),
+            None,
+            sender.state.value,
+            _lsn(sender.sent),
+            _lsn(sender.write),
+            _lsn(sender.flush),
+            _lsn(sender.apply),
+            _lag(sender.write_lag),
+            _lag(sender.flush_lag),
+            _lag(sender.apply_lag),
+            0,
+            "async",
+            reply,
+        )
+
+
+def _slots(node: Node) -> Iterator[Row]:
+    cursor = node.catalog.cursor()
+    names = {one.oid: one.name for one in databases.all_databases(cursor)}
+    cursor.close()
+    for live in node.slots.all():
+        slot = live.slot
+        active = live.active if live.active is not None else live.owner
+        yield (
+            slot.name,
+            slot.plugin,
+            "logical",
+            slot.database,
+            names.get(slot.database),
+            slot.temporary,
+            active is not None,
+            active,
+            None,
+            None,
+            slot.restart_lsn,
+            slot.confirmed_flush_lsn,
+            "reserved",
+            None,
+            slot.two_phase,
+        )
+
+
+def _slot_statistics(node: Node) -> Iterator[Row]:
+    for live in node.slots.all():
+        yield (live.slot.name, 0, 0, 0, 0, 0, 0, live.transactions, live.bytes, _moment(live.reset))
+
+
+def _settings(session: Session) -> Iterator[Row]:
+    for row in session.settings.rows():
+        yield tuple(row.values())
+
+
+def _prepared(session: Session) -> Iterator[Row]:
+    for one in session.prepared.values():
+        yield (one.name, one.text, _moment(session.backend.started), [str(oid) for oid in one.parameters], one.from_sql, 0, 0)
+
+
+def _cursors(session: Session) -> Iterator[Row]:
+    for one in session.portals.values():
+        if one.name:
+            scrolls = one.buffered is not None and one.buffered.scroll
+            yield (one.name, one.prepared.text, one.hold, any(one.formats), scrolls, _moment(session.backend.query_start))
+
+
+def _ssl(node: Node) -> Iterator[Row]:
+    for one in node.activity.all():
+        if one.kind in ("client backend", "walsender"):
+            yield (one.pid, False, None, None, None, None, None, None)

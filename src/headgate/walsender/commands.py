@@ -1,0 +1,199 @@
+"""The commands of a replication connection (manual, 55.4).
+
+`Walsender.run` is called by the simple query with each string; it answers replication commands and leaves SQL to the session.
+Each command but SQL ends the snapshot that CREATE_REPLICATION_SLOT has exported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headgate.errors import PostgresError
+from headgate.publisher.slots import check_name
+from headgate.settings.definition import read_bool
+from headgate.types import registry
+from headgate.types.resultset import ResultColumn, of_rows
+from headgate.walsender import grammar, options
+from headgate.walsender.grammar import CreateReplicationSlot, StartReplication
+from headgate.walsender.host import Host
+from headgate.walsender.sender import Sender
+
+TEXT, INT4 = registry.TEXT, registry.INT4
+TIMELINE = "1"
+
+
+class Walsender:
+    """The replication side of one session."""
+
+    def __init__(self, host: Host, *, physical: bool) -> None:
+        self.host = host
+        self.physical = physical
+        self._streamed = False
+
+    def run(self, text: str) -> bool:
+        """Runs a replication command; False if the text is SQL."""
+        node = self.host.node
+        node.slots.snapshots.forget(self.host.backend.pid)
+        command = grammar.parse(text, self.host.notices)
+        if command is None:
+            if self.physical:
+                raise PostgresError("0A000", "cannot execute SQL commands in WAL sender for physical replication")
+            return False
+        self.host.block.check_not_failed()
+        _RUNNERS[type(command)](self, command)
+        return True
+
+    # ---- small ones -------------------------------------------------------------------------------------
+    def identify(self, command: grammar.IdentifySystem) -> None:
+        """IDENTIFY_SYSTEM."""
+        node = self.host.node
+        columns = (
+            ResultColumn("systemid", TEXT),
+            ResultColumn("timeline", INT4),
+            ResultColumn("xlogpos", TEXT),
+            ResultColumn("dbname", TEXT),
+        )
+        name = None if self.physical else self.host.context.database_name
+        row = (node.system_identifier, TIMELINE, str(node.engine.log.end), name)
+        self.host.send_result(of_rows(columns, [row], "IDENTIFY_SYSTEM"))
+
+    def show(self, command: grammar.Show) -> None:
+        """SHOW name."""
+        settings = self.host.settings
+        columns = (ResultColumn(settings.canonical(command.name), TEXT),)
+        self.host.send_result(of_rows(columns, [(settings.text(command.name),)], "SHOW"))
+
+    def timeline_history(self, command: grammar.TimelineHistory) -> None:
+        """TIMELINE_HISTORY n: a node has one timeline and no file about it."""
+        columns = (ResultColumn("filename", TEXT), ResultColumn("content", TEXT))
+        self.host.send_description(of_rows(columns, []))
+        name = f"{command.timeline:08X}.history"
+        raise PostgresError("58P01", f'could not open file "pg_wal/{name}": No such file or directory')
+
+    def read_slot(self, command: grammar.ReadReplicationSlot) -> None:
+        """READ_REPLICATION_SLOT name: for physical slots, of which a node has none."""
+        if self.host.node.slots.find(command.slot) is not None:
+            raise PostgresError("0A000", "cannot use READ_REPLICATION_SLOT with a logical replication slot")
+        columns = (ResultColumn("slot_type", TEXT), ResultColumn("restart_lsn", TEXT), ResultColumn("restart_tli", registry.INT8))
+        self.host.send_result(of_rows(columns, [(None, None, None)], "READ_REPLICATION_SLOT"))
+
+    def base_backup(self, command: grammar.BaseBackup) -> None:
+        """BASE_BACKUP."""
+        raise PostgresError("0A000", "BASE_BACKUP is not supported by a node")
+
+    # ---- slots ------------------------------------------------------------------------------------------
+    def create_slot(self, command: CreateReplicationSlot) -> None:
+        """CREATE_REPLICATION_SLOT."""
+        snapshot, two_phase = _slot_options(command)
+        if command.plugin is None:
+            raise PostgresError("0A000", "a node has no physical replication slots")
+        if self.physical:
+            raise PostgresError("55000", "logical decoding requires a database connection")
+        self._check_snapshot(snapshot)
+        node, context = self.host.node, self.host.context
+        slot = node.slots.create(
+            command.slot,
+            command.plugin,
+            context.database,
+            pid=self.host.backend.pid,
+            temporary=command.temporary,
+            two_phase=two_phase,
+        )
+        name = None
+        if snapshot == "export":
+            name = node.slots.snapshots.export(slot.confirmed_flush_lsn, context.database, self.host.backend.pid)
+        elif snapshot == "use":
+            self.host.block.imported = slot.confirmed_flush_lsn
+        columns = tuple(ResultColumn(each, TEXT) for each in ("slot_name", "consistent_point", "snapshot_name", "output_plugin"))
+        row = (command.slot, str(slot.confirmed_flush_lsn), name, command.plugin)
+        self.host.send_result(of_rows(columns, [row], "CREATE_REPLICATION_SLOT"))
+
+    def _check_snapshot(self, snapshot: str) -> None:
+        block = self.host.block
+        if snapshot == "export":
+            if block.in_block:
+                raise _slot_error("(SNAPSHOT 'export') must not be called inside a transaction")
+        elif snapshot == "use":
+            if not block.in_block:
+                raise _slot_error("(SNAPSHOT 'use') must be called inside a transaction")
+            if block.isolation not in ("repeatable read", "serializable"):
+                raise _slot_error("(SNAPSHOT 'use') must be called in REPEATABLE READ isolation mode transaction")
+            if block.statements:
+                raise _slot_error("(SNAPSHOT 'use') must be called before any query")
+
+    def drop_slot(self, command: grammar.DropReplicationSlot) -> None:
+        """DROP_REPLICATION_SLOT name [WAIT]."""
+        check_name(command.slot)
+        host = self.host
+        host.node.slots.drop(command.slot, host.backend.pid, wait=command.wait, check=host.interrupts.check)
+        host.complete("DROP_REPLICATION_SLOT")
+
+    # ---- the stream -------------------------------------------------------------------------------------
+    def start(self, command: StartReplication) -> None:
+        """START_REPLICATION."""
+        host = self.host
+        slots, pid = host.node.slots, host.backend.pid
+        if command.slot is None:
+            raise PostgresError("0A000", "physical replication is not supported by a node")
+        if not command.logical:
+            slots.get(command.slot)
+            raise PostgresError("55000", "cannot use a logical replication slot for physical replication")
+        if self.physical:
+            raise PostgresError("55000", "logical decoding requires a database connection")
+        if host.block.in_block:
+            raise PostgresError("25001", "START_REPLICATION cannot run inside a transaction block")
+        slot = slots.acquire(command.slot, pid)
+        try:
+            if slot.database != host.context.database:
+                raise PostgresError("55000", f'replication slot "{slot.name}" was not created in this database')
+            try:
+                asked = options.read(command.options)
+            except PostgresError as error:
+                raise error.within(f'slot "{slot.name}", output plugin "pgoutput", in the startup callback') from error
+            host.copy_both()
+            if not self._streamed:
+                self._stream(Sender(host, slot, command.start, asked))
+            host.complete("COPY 0")
+            host.complete("START_REPLICATION")
+        finally:
+            slots.release(command.slot, pid)
+
+    def _stream(self, sender: Sender) -> None:
+        try:
+            sender.run()
+            self._streamed = True
+        finally:
+            sender.close()
+
+
+def _slot_error(rest: str) -> PostgresError:
+    return PostgresError("XX000", f"CREATE_REPLICATION_SLOT ... {rest}")
+
+
+def _slot_options(command: CreateReplicationSlot) -> tuple[str, bool]:
+    """(snapshot action, two_phase) of the options; export is the default."""
+    given: dict[str, str | None] = {}
+    for name, value in command.options:
+        if name not in ("snapshot", "two_phase", "reserve_wal") or (name == "reserve_wal") != (command.plugin is None):
+            raise PostgresError("XX000", f"unrecognized option: {name}")
+        if name in given:
+            raise PostgresError("42601", "conflicting or redundant options")
+        given[name] = value
+        if name == "snapshot" and value not in ("export", "nothing", "use"):
+            raise PostgresError("22023", f'unrecognized value for CREATE_REPLICATION_SLOT option "snapshot": "{value}"')
+    two_phase = "two_phase" in given and (given["two_phase"] is None or read_bool(str(given["two_phase"])) is True)
+    return given.get("snapshot") or "export", two_phase
+
+
+_RUNNERS: dict[type, Callable[[Walsender, Any], None]] = {
+    grammar.IdentifySystem: Walsender.identify,
+    grammar.Show: Walsender.show,
+    grammar.TimelineHistory: Walsender.timeline_history,
+    grammar.ReadReplicationSlot: Walsender.read_slot,
+    grammar.BaseBackup: Walsender.base_backup,
+    CreateReplicationSlot: Walsender.create_slot,
+    grammar.DropReplicationSlot: Walsender.drop_slot,
+    StartReplication: Walsender.start,
+}
+

@@ -1,0 +1,308 @@
+"""The replication grammar: text → command (PostgreSQL's repl_scanner.l and repl_gram.y, release 15).
+
+Called by `commands` with each query string of a replication connection. `parse` gives None for what is ordinary SQL: a string
+whose first word is none of the commands' keywords. Keywords are upper case only; other words are identifiers, folded to
+lower case unless quoted. Anything wrong is 42601 ``syntax error``, without a position, as PostgreSQL's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from headgate.errors import Notices, PostgresError
+from headgate.lsn import Lsn
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<lsn>[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8})
+    | (?P<quoted>"(?:[^"]|"")*")
+    | (?P<string>'(?:[^']|'')*')
+    | (?P<word>[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_$\x80-\U0010ffff]*)
+    | (?P<number>\d+)
+    | (?P<other>[(),.;])
+    )""",
+    re.X | re.S,
+)
+_SPACE = re.compile(r"\s*\Z")
+_COMMANDS = {
+    "IDENTIFY_SYSTEM",
+    "BASE_BACKUP",
+    "START_REPLICATION",
+    "CREATE_REPLICATION_SLOT",
+    "DROP_REPLICATION_SLOT",
+    "READ_REPLICATION_SLOT",
+    "TIMELINE_HISTORY",
+    "SHOW",
+}
+_OTHERS = {
+    "SLOT",
+    "LOGICAL",
+    "PHYSICAL",
+    "TEMPORARY",
+    "TIMELINE",
+    "WAIT",
+    "EXPORT_SNAPSHOT",
+    "NOEXPORT_SNAPSHOT",
+    "USE_SNAPSHOT",
+    "RESERVE_WAL",
+    "TWO_PHASE",
+}
+_LEGACY = {
+    "EXPORT_SNAPSHOT": ("snapshot", "export"),
+    "NOEXPORT_SNAPSHOT": ("snapshot", "nothing"),
+    "USE_SNAPSHOT": ("snapshot", "use"),
+    "RESERVE_WAL": ("reserve_wal", "true"),
+    "TWO_PHASE": ("two_phase", "true"),
+}
+NAME_LENGTH = 63
+
+Option = tuple[str, str | None]
+
+
+@dataclass(frozen=True)
+class IdentifySystem:
+    """IDENTIFY_SYSTEM."""
+
+
+@dataclass(frozen=True)
+class Show:
+    """SHOW name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class TimelineHistory:
+    """TIMELINE_HISTORY n."""
+
+    timeline: int
+
+
+@dataclass(frozen=True)
+class ReadReplicationSlot:
+    """READ_REPLICATION_SLOT name."""
+
+    slot: str
+
+
+@dataclass(frozen=True)
+class CreateReplicationSlot:
+    """CREATE_REPLICATION_SLOT; `plugin` is None for a physical slot."""
+
+    slot: str
+    temporary: bool
+    plugin: str | None
+    options: tuple[Option, ...] = ()
+
+
+@dataclass(frozen=True)
+class DropReplicationSlot:
+    """DROP_REPLICATION_SLOT name [WAIT]."""
+
+    slot: str
+    wait: bool
+
+
+@dataclass(frozen=True)
+class StartReplication:
+    """START_REPLICATION; `options` are the plugin's (name, value)."""
+
+    slot: str | None
+    logical: bool
+    start: Lsn
+    options: tuple[Option, ...] = ()
+
+
+@dataclass(frozen=True)
+class BaseBackup:
+    """BASE_BACKUP: a node has none."""
+
+
+Command = IdentifySystem | Show | TimelineHistory | ReadReplicationSlot | CreateReplicationSlot | DropReplicationSlot | StartReplication | BaseBackup
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+
+
+@dataclass
+class _Parser:
+    """A cursor over the tokens."""
+
+    tokens: list[_Token]
+    notices: Notices
+    at: int = field(default=0)
+
+    def peek(self) -> _Token:
+        return self.tokens[self.at] if self.at < len(self.tokens) else _Token("end", "")
+
+    def take(self, kind: str, text: str | None = None) -> str:
+        token = self.peek()
+        if token.kind != kind or (text is not None and token.text != text):
+            raise syntax_error()
+        self.at += 1
+        return token.text
+
+    def accept(self, kind: str, text: str | None = None) -> bool:
+        token = self.peek()
+        if token.kind == kind and (text is None or token.text == text):
+            self.at += 1
+            return True
+        return False
+
+    def name(self) -> str:
+        """An identifier, at most 63 bytes long."""
+        name = self.take("name")
+        encoded = name.encode()
+        if len(encoded) <= NAME_LENGTH:
+            return name
+        cut = encoded[:NAME_LENGTH].decode("utf-8", "ignore")
+        self.notices.notice(f'identifier "{name}" will be truncated to "{cut}"', sqlstate="42622")
+        return cut
+
+
+def syntax_error() -> PostgresError:
+    """What PostgreSQL says of every malformed replication command."""
+    return PostgresError("42601", "syntax error")
+
+
+def parse(text: str, notices: Notices) -> Command | None:
+    """The command, or None if the text is SQL."""
+    first = re.match(r"\s*([A-Za-z_]+)", text)
+    if first is None or first[1] not in _COMMANDS:
+        return None
+    parser = _Parser(_tokens(text), notices)
+    command = _PARSERS[parser.take("keyword")](parser)
+    parser.accept("other", ";")
+    if parser.peek().kind != "end":
+        raise syntax_error()
+    return command
+
+
+def _tokens(text: str) -> list[_Token]:
+    tokens: list[_Token] = []
+    at = 0
+    while not _SPACE.match(text, at):
+        found = _TOKEN.match(text, at)
+        if not found:
+            raise syntax_error()
+        at = found.end()
+        tokens.append(_token(str(found.lastgroup), found[str(found.lastgroup)]))
+    return tokens
+
+
+def _token(kind: str, text: str) -> _Token:
+    if kind == "quoted":
+        if len(text) == 2:
+            return _Token("name", "")
+        return _Token("name", text[1:-1].replace('""', '"'))
+    if kind == "string":
+        return _Token("string", text[1:-1].replace("''", "'"))
+    if kind == "word":
+        if text in _COMMANDS or text in _OTHERS:
+            return _Token("keyword", text)
+        return _Token("name", "".join(char.lower() if char.isascii() else char for char in text))
+    return _Token(kind, text)
+
+
+def _identify(parser: _Parser) -> Command:
+    return IdentifySystem()
+
+
+def _base_backup(parser: _Parser) -> Command:
+    parser.at = len(parser.tokens)
+    return BaseBackup()
+
+
+def _variable(parser: _Parser) -> str:
+    name = parser.name()
+    while parser.accept("other", "."):
+        name += "." + parser.name()
+    return name
+
+
+def _show(parser: _Parser) -> Command:
+    return Show(_variable(parser))
+
+
+def _timeline(parser: _Parser) -> Command:
+    return TimelineHistory(int(parser.take("number")))
+
+
+def _read_slot(parser: _Parser) -> Command:
+    return ReadReplicationSlot(_variable(parser))
+
+
+def _create(parser: _Parser) -> Command:
+    name = parser.name()
+    temporary = parser.accept("keyword", "TEMPORARY")
+    plugin = None
+    if not parser.accept("keyword", "PHYSICAL"):
+        parser.take("keyword", "LOGICAL")
+        plugin = parser.name()
+    options: list[Option] = []
+    if parser.accept("other", "("):
+        options.append(_option(parser))
+        while parser.accept("other", ","):
+            options.append(_option(parser))
+        parser.take("other", ")")
+    else:
+        while parser.peek().kind == "keyword" and parser.peek().text in _LEGACY:
+            options.append(_LEGACY[parser.take("keyword")])
+    return CreateReplicationSlot(name, temporary, plugin, tuple(options))
+
+
+def _option(parser: _Parser) -> Option:
+    """A name, which may be a keyword, and perhaps a value."""
+    token = parser.peek()
+    name = parser.take("keyword").lower() if token.kind == "keyword" else parser.name()
+    value = parser.peek()
+    if value.kind in ("string", "number"):
+        parser.at += 1
+        return name, value.text
+    if value.kind == "name":
+        return name, parser.name()
+    return name, None
+
+
+def _drop(parser: _Parser) -> Command:
+    name = parser.name()
+    return DropReplicationSlot(name, parser.accept("keyword", "WAIT"))
+
+
+def _start(parser: _Parser) -> Command:
+    slot = parser.name() if parser.accept("keyword", "SLOT") else None
+    if slot is not None and parser.accept("keyword", "LOGICAL"):
+        start = Lsn.parse(parser.take("lsn"))
+        options: list[Option] = []
+        if parser.accept("other", "("):
+            options.append(_plugin_option(parser))
+            while parser.accept("other", ","):
+                options.append(_plugin_option(parser))
+            parser.take("other", ")")
+        return StartReplication(slot, True, start, tuple(options))
+    parser.accept("keyword", "PHYSICAL")
+    start = Lsn.parse(parser.take("lsn"))
+    if parser.accept("keyword", "TIMELINE"):
+        parser.take("number")
+    return StartReplication(slot, False, start)
+
+
+def _plugin_option(parser: _Parser) -> Option:
+    name = parser.name()
+    return (name, parser.take("string")) if parser.peek().kind == "string" else (name, None)
+
+
+_PARSERS = {
+    "IDENTIFY_SYSTEM": _identify,
+    "BASE_BACKUP": _base_backup,
+    "SHOW": _show,
+    "TIMELINE_HISTORY": _timeline,
+    "READ_REPLICATION_SLOT": _read_slot,
+    "CREATE_REPLICATION_SLOT": _create,
+    "DROP_REPLICATION_SLOT": _drop,
+    "START_REPLICATION": _start,
+}

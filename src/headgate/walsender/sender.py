@@ -1,0 +1,194 @@
+"""COPY BOTH: sends what a slot publishes and listens to the client's positions (manual, 55.4.1).
+
+`Sender.run` is the loop of one stream, in the session's thread. Per turn: take the client's messages; if the log has more, send the
+next batch of whole transactions; else wait for the log, the client, or the next keepalive. What must hold:
+`confirmed_flush_lsn` moves only by the client's flush position; a client that is silent for wal_sender_timeout is
+asked at its half and disconnected at its end.
+
+    state       pg_stat_replication.state: startup → catchup → streaming (once everything was sent) → stopping
+
+Traced: client starts at 0/0, slot confirmed 0/1500. The stream begins at 0/1500; entry 0/1500…0/1600 publishes nothing: `sent` becomes 0/1600,
+nothing goes out but a keepalive 0/1600; the client answers flush 0/1600; the slot's confirmed position is 0/1600.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from headgate.errors import PostgresError, Severity
+from headgate.lsn import Lsn
+from headgate.pgoutput import message as m
+from headgate.pgoutput import write
+from headgate.publisher.stream import Asked, Stream
+from headgate.storage.log import now
+from headgate.walsender.host import Host, Message
+from headgate.walsender.options import Options
+from headgate.walsender.statistics import SenderState
+
+_log = logging.getLogger("headgate.walsender")
+POLL_SECONDS = 10.0
+
+
+class ClientDone(Exception):
+    """The client has sent CopyDone, or the server is shutting down: the stream ends in good order."""
+
+
+class Sender:
+    """The stream of one slot to one client."""
+
+    def __init__(self, host: Host, slot: object, start: Lsn, asked: Options) -> None:
+        self.host = host
+        self.node = host.node
+        self.slot = slot
+        self.name: str = slot.name  # type: ignore[attr-defined]
+        confirmed: Lsn = slot.confirmed_flush_lsn  # type: ignore[attr-defined]
+        if start and start < confirmed:
+            _log.info("%s has been already streamed, forwarding to %s", start, confirmed)
+        begin = max(start, confirmed)
+        self.statistics = self.node.senders.enter(host.backend.pid)
+        self.timeout = host.settings.milliseconds("wal_sender_timeout") / 1000
+        settings = host.settings
+        self.stream = Stream(
+            self.node.engine,
+            self.node.catalog,
+            host.context.database,
+            self.name,
+            begin,
+            Asked(
+                asked.publications,
+                binary=asked.binary,
+                timezone=settings.text("TimeZone"),
+                extra_float_digits=settings.integer("extra_float_digits"),
+                bytea_output=settings.text("bytea_output"),
+            ),
+        )
+        self.statistics.sent = begin
+        self._last_reply = time.monotonic()
+        self._asked = False
+        self._kept_alive: Lsn | None = None
+
+    def close(self) -> None:
+        """The stream has ended."""
+        self.stream.close()
+        self.node.senders.leave(self.host.backend.pid)
+
+    def run(self) -> None:
+        """Streams until the client sends CopyDone; raises what ends the stream otherwise."""
+        channel = self.host.connection
+        self.statistics.state = SenderState.CATCHUP
+        channel.flush()
+        with self.node.log_watch.watching(channel.interrupt):
+            try:
+                while True:
+                    self._take_messages()
+                    if not self._send_next():
+                        self._caught_up()
+            except ClientDone:
+                pass
+
+    def _send_next(self) -> bool:
+        """Sends the next batch; whether there was anything in the log."""
+        if self.node.engine.log.end <= self.stream.position:
+            return False
+        batch = self.stream.next()
+        if batch is None:
+            return False
+        channel = self.host.connection
+        for frames in batch.frames:
+            channel.write(frames)
+            channel.flush_while(self._take_messages)
+        self.statistics.passed(batch.position)
+        if batch.transactions:
+            self.node.slots.count(self.name, batch.transactions, batch.size)
+        return True
+
+    def _caught_up(self) -> None:
+        """Everything is sent: say so, then wait."""
+        self.statistics.state = SenderState.STREAMING
+        sent = self.statistics.sent
+        if self._kept_alive != sent and self.statistics.flush < sent:
+            self._keepalive(ask=False)
+        self._wait()
+
+    def _wait(self) -> None:
+        channel = self.host.connection
+        channel.interrupted = False
+        if self.node.engine.log.end > self.stream.position:
+            return
+        message = channel.poll(self._patience())
+        if message is not None:
+            self._take(message)
+        self._check()
+
+    def _patience(self) -> float:
+        if not self.timeout:
+            return POLL_SECONDS
+        silent = time.monotonic() - self._last_reply
+        return max(0.01, (self.timeout if self._asked else self.timeout / 2) - silent)
+
+    def _check(self) -> None:
+        """Ends the stream when it shall end; asks a silent client."""
+        pending = self.host.interrupts.pending()
+        if pending is not None:
+            if self.node.stopping:
+                self.statistics.state = SenderState.STOPPING
+                raise ClientDone
+            raise pending
+        if not self.timeout:
+            return
+        silent = time.monotonic() - self._last_reply
+        if silent >= self.timeout:
+            _log.info("terminating walsender process due to replication timeout")
+            raise PostgresError("08006", "terminating walsender process due to replication timeout", severity=Severity.FATAL)
+        if silent >= self.timeout / 2 and not self._asked:
+            self._asked = True
+            self._keepalive(ask=True)
+
+    # ---- what the client says ---------------------------------------------------------------------------
+    def _take_messages(self) -> None:
+        while (message := self.host.connection.poll(0)) is not None:
+            self._take(message)
+        self._check()
+
+    def _take(self, message: Message) -> None:
+        if message.kind == "d":
+            self._reply(message.body)
+        elif message.kind == "c":
+            self.host.connection.write(b"c\0\0\0\4")
+            raise ClientDone
+        elif message.kind == "X":
+            raise PostgresError("08006", "the client has left", severity=Severity.FATAL)
+        else:
+            raise PostgresError("08P01", f'invalid standby message type "{message.kind}"', severity=Severity.FATAL)
+
+    def _reply(self, body: bytes) -> None:
+        if not body:
+            raise PostgresError("08P01", "no data left in message")
+        if body[:1] == b"r":
+            if len(body) < 34:
+                raise PostgresError("08P01", "insufficient data left in message")
+            numbers = [int.from_bytes(body[at : at + 8], "big") for at in (1, 9, 17)]
+            reply_time = int.from_bytes(body[25:33], "big", signed=True)
+            self._positions(*(Lsn(number) for number in numbers), reply_time)
+            if body[33]:
+                self._keepalive(ask=False)
+        elif body[:1] == b"h":
+            if len(body) < 25:
+                raise PostgresError("08P01", "insufficient data left in message")
+        else:
+            raise PostgresError("08P01", f'unexpected message type "{chr(body[0])}"', severity=Severity.FATAL)
+        self._last_reply = time.monotonic()
+        self._asked = False
+
+    def _positions(self, written: Lsn, flushed: Lsn, applied: Lsn, reply_time: int) -> None:
+        self.statistics.replied(written, flushed, applied, reply_time)
+        if flushed:
+            self.node.slots.confirm(self.name, flushed)
+
+    def _keepalive(self, *, ask: bool) -> None:
+        sent = self.statistics.sent
+        if not ask:
+            self._kept_alive = sent
+        self.host.connection.write(write.copy_data(write.write_frame(m.Keepalive(sent, now(), ask))))
+        self.host.connection.flush()
