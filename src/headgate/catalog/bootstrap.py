@@ -26,12 +26,8 @@ CREATE TABLE hg.origin_progress (roident UINTEGER, remote_lsn UBIGINT, local_lsn
 CREATE TABLE hg.partition_ancestor (dbid UINTEGER, relid UINTEGER, ancestor UINTEGER, depth INTEGER);
 CREATE TABLE hg.sequence_state (dbid UINTEGER, seqrelid UINTEGER, last_value BIGINT, is_called BOOLEAN);
 CREATE TABLE hg.subscription_stats (subid UINTEGER, apply_error_count BIGINT, sync_error_count BIGINT, stats_reset TIMESTAMP);
-CREATE TABLE hg.log_entry (commit_lsn UBIGINT, end_lsn UBIGINT, commit_time BIGINT, xid UINTEGER, dbid UINTEGER, origin VARCHAR,
-    origin_lsn UBIGINT);
-CREATE TABLE hg.log_write (commit_lsn UBIGINT, seq INTEGER, relation UINTEGER, kind VARCHAR, version BIGINT, options VARCHAR);
-CREATE TABLE hg.table_version (dbid UINTEGER, relation UINTEGER, version BIGINT);
 """
-"""Tables of a node's own. hg.log_entry, hg.log_write and hg.table_version belong to floor `storage`."""
+"""Tables of a node's own. hg.log_entry, hg.log_write and hg.table_version are made by floor `storage` (log.create_tables)."""
 
 
 def bootstrap(cursor: Cursor, superuser: str, password_verifier: str | None) -> None:

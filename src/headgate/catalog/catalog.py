@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import duckdb
 
-from headgate.catalog import bootstrap
+from headgate.catalog import bootstrap, macros
 from headgate.catalog.physical import Cursor, one, run
 from headgate.errors import PostgresError
 
@@ -89,6 +89,7 @@ class Catalog:
         catalog = cls(_connect(path), Path(path))
         with catalog.begin() as transaction:
             bootstrap.bootstrap(transaction.cursor, superuser, password_verifier)
+            macros.install(transaction.cursor)
         run(catalog._connection, "CHECKPOINT")
         return catalog
 
@@ -106,6 +107,8 @@ class Catalog:
         if found is None or found[0] != bootstrap.FORMAT:
             catalog.close()
             raise PostgresError("XX001", f'catalog "{path}" was made by another version of headgate')
+        with catalog.begin() as transaction:
+            macros.install(transaction.cursor)
         return catalog
 
     def cursor(self) -> Cursor:

@@ -64,7 +64,8 @@ _SCALARS = {
 EXTRA = {
     "pg_publication_rel": (("prqualtree", "VARCHAR"),),
     "pg_class": (("relpartconstraint", "VARCHAR"),),
-    "pg_index": (("indkeytext", "VARCHAR"),),
+    "pg_attrdef": (("adbinpretty", "VARCHAR"),),
+    "pg_constraint": (("conbinpretty", "VARCHAR"),),
     "pg_partitioned_table": (("partkeydef", "VARCHAR"),),
 }
 """Columns that PostgreSQL has not, behind its own: the bound tree of a row filter, printed partition keys and bounds."""

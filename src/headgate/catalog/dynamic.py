@@ -1,0 +1,47 @@
+"""Rows of Python values → an Arrow table that DuckDB can scan, by PostgreSQL's column types."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from headgate.catalog.physical import duckdb_type
+from headgate.catalog.views import SystemColumn
+from headgate.types import registry as t
+
+_ARROW = {
+    "BOOLEAN": pa.bool_(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(), "FLOAT": pa.float32(), "DOUBLE": pa.float64(),
+    "UINTEGER": pa.uint32(), "UBIGINT": pa.uint64(), "TIMESTAMP": pa.timestamp("us"), "DATE": pa.date32(), "INTERVAL": pa.duration("us"),
+    "VARCHAR": pa.string(), "DECIMAL(38,10)": pa.float64(), "TIME": pa.time64("us"),
+}  # fmt: skip
+
+
+def arrow_table(columns: Sequence[SystemColumn], rows: Sequence[Sequence[object]]) -> pa.Table:
+    """Columns c1, c2, … in the types in which DuckDB computes them."""
+    arrays = []
+    for place, column in enumerate(columns):
+        kind = arrow_type(column.type_oid)
+        arrays.append(pa.array([_stored(row[place], kind) for row in rows], kind))
+    return pa.table(arrays, names=[f"c{place}" for place in range(1, len(columns) + 1)])
+
+
+def arrow_type(type_oid: int) -> pa.DataType:
+    """The Arrow type that DuckDB reads as `duckdb_type`."""
+    kind = duckdb_type(type_oid)
+    if kind.endswith("[]"):
+        return pa.list_(_ARROW[kind.removesuffix("[]")])
+    return pa.binary() if type_oid == t.BYTEA else _ARROW[kind]
+
+
+def _stored(value: object, kind: pa.DataType) -> object:
+    if value is None:
+        return None
+    if pa.types.is_string(kind):
+        return value if isinstance(value, str) else str(value)
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return value.astimezone(datetime.UTC).replace(tzinfo=None)
+    if pa.types.is_list(kind) and isinstance(value, list | tuple):
+        return [_stored(each, kind.value_type) for each in value]
+    return value

@@ -1,0 +1,192 @@
+"""Functions of pg_catalog that are queries themselves, as DuckDB macros in schema hg; and the views behind publications.
+
+Installed into the catalog file by `install`, which `Catalog` calls at open: they are code, not data, so a newer node brings
+its own. In a macro, `db` is the oid of the database, `p` the list of the search path's namespace oids (pg_catalog included).
+Columns are named by aliases that start with an underscore: an argument of a caller can then never be captured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from headgate.catalog.physical import Cursor, one, run
+from headgate.sql.names import KEYWORDS
+from headgate.types import registry
+
+_WORDS = ", ".join(f"'{word}'" for word in sorted(KEYWORDS))
+
+_MACROS = rf"""
+quote_ident(s) AS CASE WHEN regexp_full_match(s, '[a-z_][a-z0-9_]*') AND NOT list_contains([{_WORDS}], s) THEN s
+    ELSE '"' || replace(s, '"', '""') || '"' END
+quote_literal(s) AS CASE WHEN contains(s, '\') THEN 'E''' || replace(replace(s, '\', '\\'), '''', '''''') || ''''
+    ELSE '''' || replace(s, '''', '''''') || '''' END
+lsn_out(x) AS printf('%X/%X', x >> 32, x & 4294967295)
+lsn_in(s) AS (CAST('0x' || split_part(s, '/', 1) AS UBIGINT) << 32) | CAST('0x' || split_part(s, '/', 2) AS UBIGINT)
+bool_out(x) AS CASE WHEN x THEN 't' WHEN NOT x THEN 'f' END
+float_out(s) AS regexp_replace(regexp_replace(s, '\.0$', ''), '\.0e', 'e')
+element_out(s) AS CASE WHEN s IS NULL THEN 'NULL' WHEN s = '' OR lower(s) = 'null' OR regexp_matches(s, '[{{}}",\\\s]')
+    THEN '"' || replace(replace(s, '\', '\\'), '"', '\"') || '"' ELSE s END
+array_out(l) AS CASE WHEN l IS NOT NULL THEN '{{' || array_to_string(list_transform(l, lambda e: hg.element_out(e)), ',') || '}}' END
+interval_out(i) AS replace(CAST(i AS VARCHAR), ' month', ' mon')
+visible_class(o, db, p) AS (SELECT arg_min(_k.oid, list_position(p, _k.relnamespace)) = _c.oid FROM hg.pg_class _c JOIN hg.pg_class _k
+    ON _k.relname = _c.relname AND _k.dbid IN (0, db) AND list_contains(p, _k.relnamespace) WHERE _c.oid = o AND _c.dbid IN (0, db)
+    GROUP BY _c.oid)
+table_is_visible(o, db, p) AS (SELECT coalesce(hg.visible_class(_t.oid, db, p), false) FROM hg.pg_class _t WHERE _t.oid = o AND _t.dbid IN (0, db))
+type_is_visible(o, db, p) AS (SELECT list_contains(p, _t.typnamespace) FROM hg.pg_type _t WHERE _t.oid = o AND _t.dbid IN (0, db))
+function_is_visible(o, db, p) AS (SELECT list_contains(p, _t.pronamespace) FROM hg.pg_proc _t WHERE _t.oid = o AND _t.dbid IN (0, db))
+operator_is_visible(o, db, p) AS (SELECT list_contains(p, _t.oprnamespace) FROM hg.pg_operator _t WHERE _t.oid = o AND _t.dbid IN (0, db))
+collation_is_visible(o, db, p) AS (SELECT list_contains(p, _t.collnamespace) FROM hg.pg_collation _t WHERE _t.oid = o AND _t.dbid IN (0, db))
+class_name(o, db, p) AS (SELECT CASE WHEN hg.visible_class(_c.oid, db, p) THEN hg.quote_ident(_c.relname)
+    ELSE hg.quote_ident(_n.nspname) || '.' || hg.quote_ident(_c.relname) END
+    FROM hg.pg_class _c JOIN hg.pg_namespace _n ON _n.oid = _c.relnamespace AND _n.dbid IN (0, db) WHERE _c.oid = o AND _c.dbid IN (0, db))
+qualified_class(o, db) AS (SELECT hg.quote_ident(_n.nspname) || '.' || hg.quote_ident(_c.relname)
+    FROM hg.pg_class _c JOIN hg.pg_namespace _n ON _n.oid = _c.relnamespace AND _n.dbid IN (0, db) WHERE _c.oid = o AND _c.dbid IN (0, db))
+regclass_out(o, db, p) AS CASE WHEN o = 0 THEN '-' ELSE coalesce(hg.class_name(o, db, p), CAST(o AS VARCHAR)) END
+regproc_out(o, db, p) AS CASE WHEN o = 0 THEN '-' ELSE coalesce((SELECT CASE WHEN list_contains(p, _f.pronamespace) AND
+    (SELECT count(*) FROM hg.pg_proc _g WHERE _g.proname = _f.proname AND _g.dbid IN (0, db)) = 1 THEN hg.quote_ident(_f.proname)
+    ELSE hg.quote_ident(_n.nspname) || '.' || hg.quote_ident(_f.proname) END
+    FROM hg.pg_proc _f JOIN hg.pg_namespace _n ON _n.oid = _f.pronamespace AND _n.dbid IN (0, db) WHERE _f.oid = o AND _f.dbid IN (0, db)), CAST(o AS VARCHAR)) END
+regrole_out(o) AS CASE WHEN o = 0 THEN '-' ELSE coalesce((SELECT hg.quote_ident(_r.rolname) FROM hg.pg_authid _r WHERE _r.oid = o), CAST(o AS VARCHAR)) END
+regnamespace_out(o, db) AS CASE WHEN o = 0 THEN '-' ELSE coalesce((SELECT hg.quote_ident(_n.nspname) FROM hg.pg_namespace _n
+    WHERE _n.oid = o AND _n.dbid IN (0, db)), CAST(o AS VARCHAR)) END
+regoper_out(o) AS CASE WHEN o = 0 THEN '0' ELSE coalesce((SELECT _o.oprname FROM hg.pg_operator _o WHERE _o.oid = o), CAST(o AS VARCHAR)) END
+regcollation_out(o) AS CASE WHEN o = 0 THEN '-' ELSE coalesce((SELECT hg.quote_ident(_o.collname) FROM hg.pg_collation _o WHERE _o.oid = o), CAST(o AS VARCHAR)) END
+typmod_text(b, m) AS CASE WHEN b IN (1042, 1043) THEN '(' || CAST(m - 4 AS VARCHAR) || ')'
+    WHEN b = 1700 THEN '(' || CAST(((m - 4) >> 16) & 65535 AS VARCHAR) || ',' || CAST(xor((m - 4) & 2047, 1024) - 1024 AS VARCHAR) || ')'
+    WHEN b = 1186 THEN CASE m >> 16 WHEN 32767 THEN '' WHEN 4 THEN ' year' WHEN 2 THEN ' month' WHEN 8 THEN ' day' WHEN 1024 THEN ' hour'
+        WHEN 2048 THEN ' minute' WHEN 4096 THEN ' second' WHEN 6 THEN ' year to month' WHEN 1032 THEN ' day to hour'
+        WHEN 3080 THEN ' day to minute' WHEN 7176 THEN ' day to second' WHEN 3072 THEN ' hour to minute' WHEN 7168 THEN ' hour to second'
+        WHEN 6144 THEN ' minute to second' ELSE '' END || CASE WHEN m & 65535 = 65535 THEN '' ELSE '(' || CAST(m & 65535 AS VARCHAR) || ')' END
+    ELSE '(' || CAST(m AS VARCHAR) || ')' END
+user_type(o, db, p) AS (SELECT CASE WHEN list_contains(p, _t.typnamespace) THEN '' ELSE hg.quote_ident(_n.nspname) || '.' END ||
+    CASE WHEN _e.oid IS NULL THEN hg.quote_ident(_t.typname) ELSE hg.quote_ident(_e.typname) || '[]' END
+    FROM hg.pg_type _t JOIN hg.pg_namespace _n ON _n.oid = _t.typnamespace AND _n.dbid IN (0, db)
+    LEFT JOIN hg.pg_type _e ON _e.oid = _t.typelem AND _e.typarray = _t.oid AND _e.dbid IN (0, db) WHERE _t.oid = o AND _t.dbid IN (0, db))
+format_type(o, m, db, p) AS CASE WHEN o = 0 THEN '-' ELSE coalesce((SELECT CASE WHEN m IS NULL THEN _x.plain
+    WHEN m < 0 OR NOT _x.has_typmod THEN _x.unmodified ELSE _x.head || hg.typmod_text(_x.base, m) || _x.tail END
+    FROM hg.type_text _x WHERE _x.oid = o), hg.user_type(o, db, p), '???') END
+userbyid(o) AS coalesce((SELECT _r.rolname FROM hg.pg_authid _r WHERE _r.oid = o), 'unknown (OID=' || CAST(o AS VARCHAR) || ')')
+encoding_name(n) AS CASE n WHEN 0 THEN 'SQL_ASCII' WHEN 6 THEN 'UTF8' WHEN 8 THEN 'LATIN1' ELSE '' END
+column_names(o, keys, db) AS (SELECT string_agg(hg.quote_ident(_a.attname), ', ' ORDER BY _u.i) FROM
+    (SELECT unnest(keys) AS k, generate_subscripts(keys, 1) AS i) _u JOIN hg.pg_attribute _a ON _a.attnum = _u.k
+    WHERE _a.attrelid = o AND _a.dbid IN (0, db))
+indexdef(o, c, pretty, db, p) AS (SELECT CASE WHEN c = 0 THEN 'CREATE ' || CASE WHEN _i.indisunique THEN 'UNIQUE ' ELSE '' END || 'INDEX ' ||
+    hg.quote_ident(_x.relname) || ' ON ' || CASE WHEN _x.relkind = 'I' THEN 'ONLY ' ELSE '' END ||
+    CASE WHEN pretty THEN hg.class_name(_i.indrelid, db, p) ELSE hg.qualified_class(_i.indrelid, db) END || ' USING ' || coalesce(_m.amname, 'btree') ||
+    ' (' || hg.column_names(_i.indrelid, _i.indkey, db) || ')' || CASE WHEN _i.indnullsnotdistinct THEN ' NULLS NOT DISTINCT' ELSE '' END
+    ELSE hg.column_names(_i.indrelid, [_i.indkey[c]], db) END
+    FROM hg.pg_index _i JOIN hg.pg_class _x ON _x.oid = _i.indexrelid AND _x.dbid IN (0, db) LEFT JOIN hg.pg_am _m ON _m.oid = _x.relam
+    WHERE _i.indexrelid = o AND _i.dbid IN (0, db))
+constraintdef(o, pretty, db) AS (SELECT CASE _k.contype WHEN 'p' THEN 'PRIMARY KEY (' || hg.column_names(_k.conrelid, _k.conkey, db) || ')'
+    WHEN 'u' THEN 'UNIQUE (' || hg.column_names(_k.conrelid, _k.conkey, db) || ')'
+    WHEN 'c' THEN 'CHECK (' || CASE WHEN pretty THEN _k.conbinpretty ELSE _k.conbin END || ')' END ||
+    CASE WHEN _k.condeferrable THEN ' DEFERRABLE' ELSE '' END || CASE WHEN _k.condeferred THEN ' INITIALLY DEFERRED' ELSE '' END ||
+    CASE WHEN NOT _k.convalidated THEN ' NOT VALID' ELSE '' END
+    FROM hg.pg_constraint _k WHERE _k.oid = o AND _k.dbid IN (0, db))
+description(o, c, s, db) AS (SELECT _d.description FROM hg.pg_description _d WHERE _d.objoid = o AND _d.classoid = c AND _d.objsubid = s
+    AND _d.dbid IN (0, db))
+any_description(o, db) AS (SELECT any_value(_d.description) FROM hg.pg_description _d WHERE _d.objoid = o AND _d.objsubid = 0 AND _d.dbid IN (0, db))
+shared_description(o, c) AS (SELECT _d.description FROM hg.pg_shdescription _d WHERE _d.objoid = o AND _d.classoid = c)
+is_publishable(o, db) AS coalesce((SELECT _c.relkind IN ('r', 'p') AND _c.relpersistence = 'p' AND _c.oid >= 16384 FROM hg.pg_class _c
+    WHERE _c.oid = o AND _c.dbid IN (0, db)), false)
+replica_index(o, db) AS (SELECT max(_i.indexrelid) FROM hg.pg_class _c JOIN hg.pg_index _i ON _i.indrelid = _c.oid AND _i.dbid = _c.dbid
+    WHERE _c.oid = o AND _c.dbid IN (0, db) AND CASE _c.relreplident WHEN 'd' THEN _i.indisprimary AND _i.indimmediate
+    WHEN 'i' THEN _i.indisreplident ELSE false END)
+partition_key(o, db) AS (SELECT _t.partkeydef FROM hg.pg_partitioned_table _t WHERE _t.partrelid = o AND _t.dbid IN (0, db))
+partition_constraint(o, db) AS (SELECT _c.relpartconstraint FROM hg.pg_class _c WHERE _c.oid = o AND _c.dbid IN (0, db))
+partition_root(o, db) AS (SELECT arg_max(_a.ancestor, _a.depth) FROM hg.partition_ancestor _a WHERE _a.relid = o AND _a.dbid = db)
+viewdef(o, db) AS (SELECT _w.ev_action || ';' FROM hg.pg_rewrite _w WHERE _w.ev_class = o AND _w.rulename = '_RETURN' AND _w.dbid IN (0, db))
+function_arguments(o, db, p) AS (SELECT list_aggregate(list_transform(generate_series(1, len(coalesce(_f.proallargtypes, _f.proargtypes))),
+    lambda i: CASE coalesce(_f.proargmodes[i], 'i') WHEN 'o' THEN 'OUT ' WHEN 'b' THEN 'INOUT ' WHEN 'v' THEN 'VARIADIC ' ELSE '' END ||
+    CASE WHEN coalesce(_f.proargnames[i], '') = '' THEN '' ELSE hg.quote_ident(_f.proargnames[i]) || ' ' END ||
+    coalesce(_f.argtypenames[i], '???')), 'string_agg', ', ') FROM hg.function_type _f WHERE _f.oid = o)
+function_result(o, db, p) AS (SELECT _f.result FROM hg.function_type _f WHERE _f.oid = o)
+array_lower(l, zero) AS CASE WHEN len(l) > 0 THEN CASE WHEN zero THEN 0 ELSE 1 END END
+size_pretty(n) AS CASE WHEN abs(n) < 10240 THEN CAST(n AS VARCHAR) || ' bytes' WHEN abs(n) < 10485247 THEN CAST((n + 512) // 1024 AS VARCHAR) || ' kB'
+    WHEN abs(n) < 10736893952 THEN CAST((n + 524288) // 1048576 AS VARCHAR) || ' MB' ELSE CAST((n + 536870912) // 1073741824 AS VARCHAR) || ' GB' END
+serial_sequence(o, c, db) AS (SELECT hg.qualified_class(_d.objid, db) FROM hg.pg_depend _d JOIN hg.pg_attribute _a ON _a.attrelid = _d.refobjid
+    AND _a.attnum = _d.refobjsubid AND _a.dbid = _d.dbid WHERE _d.dbid = db AND _d.classid = 1259 AND _d.refclassid = 1259 AND _d.refobjid = o
+    AND _a.attname = c AND _d.deptype IN ('a', 'i'))
+"""
+
+_VIEWS = """
+CREATE OR REPLACE VIEW hg.publication_member AS
+    SELECT p.dbid, p.oid AS pubid, c.oid AS relid FROM hg.pg_publication p JOIN hg.pg_class c ON c.dbid = p.dbid
+        WHERE p.puballtables AND c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
+    UNION SELECT r.dbid, r.prpubid, r.prrelid FROM hg.pg_publication_rel r
+    UNION SELECT n.dbid, n.pnpubid, c.oid FROM hg.pg_publication_namespace n JOIN hg.pg_class c ON c.dbid = n.dbid AND c.relnamespace = n.pnnspid
+        WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p';
+CREATE OR REPLACE VIEW hg.publication_leaf AS
+    SELECT m.dbid, m.pubid, c.oid AS relid FROM hg.publication_member m JOIN hg.partition_ancestor a ON a.dbid = m.dbid AND a.ancestor = m.relid
+        JOIN hg.pg_class c ON c.dbid = m.dbid AND c.oid = a.relid WHERE c.relkind = 'r'
+    UNION SELECT m.dbid, m.pubid, m.relid FROM hg.publication_member m JOIN hg.pg_class c ON c.dbid = m.dbid AND c.oid = m.relid
+        WHERE c.relkind = 'r';
+CREATE OR REPLACE VIEW hg.publication_table AS
+    SELECT x.dbid, p.pubname, x.relid, CASE WHEN s.oid IS NULL AND NOT p.puballtables THEN r.prattrs END AS attrs,
+        CASE WHEN s.oid IS NULL AND NOT p.puballtables THEN r.prqual END AS qual
+    FROM hg.pg_publication p
+    JOIN (SELECT l.dbid, l.pubid, l.relid, false AS root FROM hg.publication_leaf l
+          UNION ALL SELECT m.dbid, m.pubid, m.relid, true FROM hg.publication_member m WHERE NOT EXISTS (
+              SELECT 1 FROM hg.partition_ancestor a JOIN hg.publication_member o ON o.dbid = a.dbid AND o.relid = a.ancestor
+              WHERE a.dbid = m.dbid AND a.relid = m.relid AND a.depth > 0 AND o.pubid = m.pubid)) x
+        ON x.dbid = p.dbid AND x.pubid = p.oid AND x.root = p.pubviaroot
+    JOIN hg.pg_class c ON c.dbid = x.dbid AND c.oid = x.relid
+    LEFT JOIN hg.pg_publication_rel r ON r.dbid = x.dbid AND r.prpubid = p.oid AND r.prrelid = x.relid
+    LEFT JOIN hg.pg_publication_namespace s ON s.dbid = x.dbid AND s.pnpubid = p.oid AND s.pnnspid = c.relnamespace
+"""
+
+
+def install(cursor: Cursor) -> None:
+    """Writes macros, views and the texts of types, unless the file has those of this version already."""
+    text = _MACROS + _VIEWS
+    version = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+    if one(cursor, "SELECT 1 FROM hg.counter WHERE name = 'macros' AND value = ?", [version]):
+        return
+    run(cursor, "DROP TABLE IF EXISTS hg.type_text")
+    run(
+        cursor,
+        "CREATE TABLE hg.type_text (oid UINTEGER, plain VARCHAR, unmodified VARCHAR, has_typmod BOOLEAN, base UINTEGER, head VARCHAR, tail VARCHAR)",
+    )
+    texts = [_type_text(each) for each in registry.builtin().all_types()]
+    cursor.executemany("INSERT INTO hg.type_text VALUES (?, ?, ?, ?, ?, ?, ?)", texts)
+    run(cursor, "DROP TABLE IF EXISTS hg.function_type")
+    run(cursor, _FUNCTION_TYPE)
+    for macro in split_macros():
+        run(cursor, f"CREATE OR REPLACE MACRO hg.{macro}")
+    for view in _VIEWS.split(";"):
+        run(cursor, view)
+    run(cursor, "DELETE FROM hg.counter WHERE name = 'macros'")
+    run(cursor, "INSERT INTO hg.counter VALUES ('macros', ?)", [version])
+
+
+_FUNCTION_TYPE = """
+CREATE TABLE hg.function_type AS SELECT f.oid, f.proargnames, f.proargmodes, f.proallargtypes, f.proargtypes,
+    (SELECT list(x.plain ORDER BY u.i) FROM (SELECT unnest(coalesce(f.proallargtypes, f.proargtypes)) AS k,
+        generate_subscripts(coalesce(f.proallargtypes, f.proargtypes), 1) AS i) u JOIN hg.type_text x ON x.oid = u.k) AS argtypenames,
+    CASE WHEN f.proretset THEN 'SETOF ' ELSE '' END || r.plain AS result
+    FROM hg.pg_proc f LEFT JOIN hg.type_text r ON r.oid = f.prorettype
+"""
+
+
+def split_macros() -> list[str]:
+    """The definitions, one per macro: a line that does not start with a blank begins one."""
+    found: list[str] = []
+    for line in _MACROS.strip().splitlines():
+        if line.startswith(" "):
+            found[-1] += "\n" + line
+        else:
+            found.append(line)
+    return found
+
+
+def _type_text(found: registry.PgType) -> tuple[object, ...]:
+    element = registry.builtin().find(found.element) if found.is_array else found
+    base = found if element is None else element
+    text = base.unmodified
+    head, tail = text, ""
+    for suffix in (" without time zone", " with time zone"):
+        if text.endswith(suffix):
+            head, tail = text.removesuffix(suffix), suffix
+    if base.oid == registry.BPCHAR:
+        head = "character"
+    return (found.oid, found.plain, found.unmodified, base.has_typmod, base.oid, head, tail + ("[]" if found.is_array else ""))

@@ -1,0 +1,289 @@
+"""Answers SELECT and VALUES on system relations, and queries without any relation.
+
+`answer` is called by the commands for a query whose relations are all PostgreSQL's system relations (`uses_catalog_only`). The tree is
+rewritten to DuckDB SQL (headgate.catalog.rewrite), run on the session's cursor, and its columns printed as PostgreSQL prints them. The
+text of DuckDB's own errors never reaches a client.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import zoneinfo
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from headgate.catalog import relation, views
+from headgate.catalog.cast import coerce, output
+from headgate.catalog.fromfunction import result_rows
+from headgate.catalog.namespace import effective
+from headgate.catalog.physical import Cursor
+from headgate.catalog.rewrite import Parameter, Rewriter
+from headgate.catalog.scope import Query
+from headgate.catalog.session import SessionContext
+from headgate.catalog.sessioncall import Acting, constant, procedures, python_value
+from headgate.catalog.value import Value
+from headgate.catalog.views import Provider
+from headgate.errors import PostgresError
+from headgate.sql.parser import walk
+from headgate.types import registry as t
+from headgate.types.resultset import ResultColumn, ResultSet
+
+Functions = Mapping[str, Callable[..., Any]]
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+def uses_catalog_only(tree: Any, context: SessionContext, cursor: Cursor) -> bool:
+    """Whether no relation of a query is a user's: then `answer` answers it. A name that stands for nothing counts as no user's, so
+    that `answer` raises 42P01."""
+    ctes = {each.ctename for each in walk(tree) if each.DESCRIPTOR.name == "CommonTableExpr"}  # type: ignore[attr-defined]
+    path: list[str] | None = None
+    for each in walk(tree):
+        if each.DESCRIPTOR.name != "RangeVar":
+            continue
+        name, schema = each.relname, each.schemaname or None  # type: ignore[attr-defined]
+        if schema is None and name in ctes:
+            continue
+        if schema in ("pg_catalog", "information_schema"):
+            continue
+        if path is None:
+            path = effective(cursor, context.database, context.user, context.search_path)
+        oid = relation.find_oid(cursor, context.database, schema, name, path)
+        if oid is not None and oid >= 16384:
+            return False
+    return True
+
+
+def answer(
+    select: Any,
+    text: str,
+    context: SessionContext,
+    cursor: Cursor,
+    dynamic: Mapping[str, Provider] = _NOTHING,
+    functions: Functions = _NOTHING,
+    parameters: Sequence[Any] = (),
+) -> ResultSet:
+    """Runs a SelectStmt. `dynamic`: rows of dynamic relations by name; `functions`: functions that act, by name (Python values in: str,
+    int, bool, Lsn, list; out: a value, a tuple for a row, an iterable of rows for a set); `parameters`: $1… with `type_oid`, `text`."""
+    del text  # locations in the tree already count in it
+    given = [Parameter(each.type_oid, each.text) for each in parameters]
+    rewriter = Rewriter(context, cursor, dynamic, functions, given)
+    query = rewriter.select(select, None)
+    if rewriter.acting:
+        return _answer_acting(rewriter, query)
+    types = query.types()
+    values = [(name, Value(f"q.c{place}", kind, fields=value.fields)) for place, ((name, value), kind) in enumerate(zip(query.columns, types, strict=True), 1)]
+    rows = [(name, value) for name, value in query.columns if value.fields]
+    if rows:
+        query = _flatten_rows(query, rewriter)
+        types = query.types()
+        values = [(name, Value(f"q.c{place}", kind)) for place, ((name, _), kind) in enumerate(zip(query.columns, types, strict=True), 1)]
+    shown = [f"{_shown(value, rewriter, context)} AS c{place}" for place, (_, value) in enumerate(values, 1)]
+    sql = f"SELECT {', '.join(shown) or 'NULL'} FROM ({query.build(types)}) q"
+    table = _run(rewriter, sql)
+    columns = _columns(query, types)
+    return ResultSet(columns, _batches(table, columns, context))
+
+
+def describe(select: Any, context: SessionContext, cursor: Cursor, parameter_types: Sequence[int] = ()) -> tuple[tuple[int, ...], tuple[ResultColumn, ...]]:
+    """The types of the parameters (0 in `parameter_types`: inferred, text if nothing decides) and the columns of a query, not run."""
+    given = [Parameter(kind, None) for kind in parameter_types]
+    rewriter = Rewriter(context, cursor, _NOTHING, _AnyFunction(), given, describing=True)
+    query = rewriter.select(select, None)
+    types = query.types()
+    if not rewriter.acting:
+        query.build(types)
+    count = max([len(given), *rewriter.inferred], default=0)
+    found = []
+    for number in range(1, count + 1):
+        declared = given[number - 1].type_oid if number <= len(given) else 0
+        found.append(declared or rewriter.inferred.get(number, 0) or t.TEXT)
+    return tuple(found), _columns(query, types)
+
+
+class _AnyFunction(dict[str, Callable[..., Any]]):
+    """Stands for the caller's functions while a query is only described: none is called."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in _DESCRIBED
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return (lambda *_, **__: None) if name in _DESCRIBED else default
+
+
+_DESCRIBED = frozenset(
+    "pg_terminate_backend pg_cancel_backend pg_reload_conf set_config pg_sleep pg_drop_replication_slot pg_replication_slot_advance"
+    " pg_create_logical_replication_slot pg_current_wal_lsn pg_current_wal_flush_lsn pg_current_wal_insert_lsn pg_replication_origin_advance"
+    " pg_replication_origin_create pg_replication_origin_drop pg_replication_origin_oid pg_replication_origin_progress"
+    " pg_logical_slot_get_changes pg_logical_slot_peek_changes pg_logical_slot_get_binary_changes pg_logical_slot_peek_binary_changes"
+    " pg_logical_emit_message pg_stat_reset_subscription_stats pg_stat_reset_replication_slot pg_advisory_lock pg_advisory_unlock"
+    " pg_advisory_unlock_all pg_try_advisory_lock pg_advisory_xact_lock pg_postmaster_start_time pg_conf_load_time txid_current"
+    " pg_current_xact_id pg_export_snapshot pg_notify pg_stat_get_subscription pg_show_all_settings nextval currval setval lastval".split()
+)
+
+
+def _flatten_rows(query: Query, rewriter: Rewriter) -> Query:
+    """Whole-row columns become their text within the query."""
+    columns = [
+        (name, Value(output(value, rewriter.names), t.RECORD)) if value.fields else (name, value) for name, value in query.columns
+    ]
+    for place, pair in enumerate(columns):
+        query.columns[place] = pair
+    return query
+
+
+def _shown(value: Value, rewriter: Rewriter, context: SessionContext) -> str:
+    if value.type == t.TIMESTAMPTZ and context.time_zone not in ("UTC", "Etc/UTC", "GMT"):
+        return value.sql
+    return output(value, rewriter.names)
+
+
+def _columns(query: Query, types: Sequence[int]) -> tuple[ResultColumn, ...]:
+    return tuple(
+        ResultColumn(name, kind, value.typmod, value.relation, value.attnum) for (name, value), kind in zip(query.columns, types, strict=True)
+    )
+
+
+def _run(rewriter: Rewriter, sql: str) -> pa.Table:
+    cursor = rewriter.cursor
+    for name, table in rewriter.tables.items():
+        cursor.register(name, table)
+    try:
+        return cursor.sql(sql).to_arrow_table()
+    except duckdb.Error as error:
+        raise _translated(error) from error
+    finally:
+        for name in rewriter.tables:
+            cursor.unregister(name)
+
+
+def _translated(error: duckdb.Error) -> PostgresError:
+    """DuckDB's error as PostgreSQL's, or one that says only which part failed."""
+    said = str(error).split("\n", 1)[0]
+    if isinstance(error, duckdb.OutOfRangeException) or "out of range" in said or "Overflow" in said:
+        kind = re.search(r"INT(16|32|64)", said)
+        word = {"16": "smallint", "32": "integer", "64": "bigint"}.get(kind[1] if kind else "", "value")
+        return PostgresError("22003", f"{word} out of range")
+    if "Division by zero" in said or "division by zero" in said:
+        return PostgresError("22012", "division by zero")
+    if "More than one row returned by a subquery" in said:
+        return PostgresError("21000", "more than one row returned by a subquery used as an expression")
+    if isinstance(error, duckdb.ConversionException):
+        found = re.search(r"string '(.*?)' to (\w+)", said)
+        if found:
+            word = {"INT32": "integer", "INT64": "bigint", "INT16": "smallint", "UINT32": "oid", "UINT64": "pg_lsn", "BOOL": "boolean"}
+            return PostgresError("22P02", f'invalid input syntax for type {word.get(found[2], found[2].lower())}: "{found[1]}"')
+        return PostgresError("22P02", "invalid input syntax")
+    grouped = re.search(r'column "?(\w+)"? must appear in the GROUP BY', said)
+    if grouped:
+        return PostgresError("42803", "a column must appear in the GROUP BY clause or be used in an aggregate function")
+    if "aggregate" in said.lower() and "WHERE" in said:
+        return PostgresError("42803", "aggregate functions are not allowed in WHERE")
+    if isinstance(error, duckdb.InterruptException):
+        return PostgresError("57014", "canceling statement due to user request")
+    if isinstance(error, duckdb.TransactionException):
+        return PostgresError("40001", "could not serialize access due to concurrent update")
+    return PostgresError(
+        "0A000", "this query on system catalogs is not supported", detail="It goes beyond the SQL that a node runs on its catalogs."
+    )
+
+
+def _batches(table: pa.Table, columns: Sequence[ResultColumn], context: SessionContext) -> list[pa.RecordBatch]:
+    arrays = []
+    for place, column in enumerate(columns):
+        found = table.column(place)
+        if pa.types.is_timestamp(found.type):
+            arrays.append(pa.array([_in_zone(value, context.time_zone) for value in found.to_pylist()], pa.string()))
+        else:
+            cast = found.cast(pa.string()) if not pa.types.is_string(found.type) else found
+            arrays.append(cast.combine_chunks() if cast.num_chunks != 1 else cast.chunk(0))
+        if column.type_oid == 0:
+            raise PostgresError("XX000", "a column has no type")
+    schema = pa.schema([pa.field(str(place), pa.string()) for place, _ in enumerate(columns)])
+    if not columns:
+        return [pa.RecordBatch.from_struct_array(pa.array([{}] * table.num_rows, pa.struct([])))]
+    return [pa.RecordBatch.from_arrays(arrays, schema=schema)]
+
+
+def _in_zone(value: datetime.datetime | None, zone: str) -> str | None:
+    if value is None:
+        return None
+    try:
+        local = value.replace(tzinfo=datetime.UTC).astimezone(zoneinfo.ZoneInfo(zone))
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+        local = value.replace(tzinfo=datetime.UTC)
+    text = local.strftime("%Y-%m-%d %H:%M:%S")
+    if local.microsecond:
+        text += f".{local.microsecond:06d}".rstrip("0")
+    offset = local.utcoffset() or datetime.timedelta()
+    minutes = int(offset.total_seconds() // 60)
+    sign, minutes = ("-", -minutes) if minutes < 0 else ("+", minutes)
+    return text + f"{sign}{minutes // 60:02d}" + (f":{minutes % 60:02d}" if minutes % 60 else "")
+
+
+def _answer_acting(rewriter: Rewriter, query: Query) -> ResultSet:
+    """A select list with functions that act: their arguments come from the query, then each is called once per row."""
+    places: dict[int, tuple[Acting, int]] = {}
+    hidden: list[tuple[str, Value]] = []
+    shown: list[tuple[str, Value]] = []
+    for place, (name, value) in enumerate(query.columns):
+        matched = re.fullmatch(r"<acting (\d+)>", value.sql)
+        if matched is None and "<acting " in value.sql:
+            raise PostgresError("0A000", "a function that acts is only supported as a column of its own")
+        if matched is not None:
+            acting, arguments = rewriter.acting[int(matched[1])]
+            places[place] = (acting, len(hidden))
+            hidden += [("", argument) for argument in arguments]
+            shown.append((name, Value("CAST(NULL AS VARCHAR)", acting.result)))
+        else:
+            shown.append((name, value))
+    if len(places) != len(rewriter.acting):
+        raise PostgresError("0A000", "a function that acts is only supported as a column of its own")
+    count = len(shown)
+    query.columns[:] = [*shown, *hidden]
+    types = [t.VARCHAR if place in places else kind for place, kind in enumerate(query.types())]
+    printed = [
+        f"{output(Value(f'q.c{place + 1}', types[place]), rewriter.names) if place < count and place not in places else f'q.c{place + 1}'} AS c{place + 1}"
+        for place in range(len(types))
+    ]
+    table = _run(rewriter, f"SELECT {', '.join(printed)} FROM ({query.build(types)}) q")
+    columns = [column.to_pylist() for column in table.columns]
+    results: dict[int, list[str | None]] = {place: [] for place in places}
+    for row in range(table.num_rows):
+        for place, (acting, first) in places.items():
+            values = [python_value(columns[count + first + each][row], acting.types[each]) for each in range(len(acting.types))]
+            results[place].append(_call(rewriter, acting, values))
+    given = tuple(ResultColumn(name, places[place][0].result if place in places else types[place]) for place, (name, _) in enumerate(shown))
+    arrays = [pa.array(results[place] if place in places else columns[place], pa.string()) for place in range(count)]
+    schema = pa.schema([pa.field(str(place), pa.string()) for place in range(count)])
+    return ResultSet(given, [pa.RecordBatch.from_arrays(arrays, schema=schema)])
+
+
+def _call(rewriter: Rewriter, acting: Acting, values: list[Any]) -> str | None:
+    """Calls one function for one row; its result in text form."""
+    procedure = procedures()[acting.name][0]
+    if procedure.required and any(value is None for value in values) and acting.name not in _NOT_STRICT:
+        return None
+    [row, *_] = result_rows(rewriter.functions[acting.name], values, acting.keywords, procedure) or [(None,)]
+    if procedure.outputs:
+        parts = [_text(rewriter, value, kind) for value, (_, kind) in zip(row, procedure.outputs, strict=True)]
+        return "(" + ",".join("" if part is None else part for part in parts) + ")"
+    return _text(rewriter, row[0], acting.result)
+
+
+def _text(rewriter: Rewriter, value: object, kind: int) -> str | None:
+    if kind == t.VOID:
+        return ""
+    if value is None:
+        return None
+    found = rewriter.cursor.execute(f"SELECT {output(constant(value, kind), rewriter.names)}").fetchone()
+    return None if found is None else found[0]
+
+
+_NOT_STRICT = frozenset({"pg_stat_reset_subscription_stats", "set_config", "pg_stat_reset_replication_slot"})
+
+__all__ = ["Parameter", "answer", "coerce", "describe", "uses_catalog_only", "views"]

@@ -1,0 +1,398 @@
+"""Functions that need the session: current_user, current_setting, to_regclass, has_…_privilege, now(), and those that act.
+
+A function that acts (pg_drop_replication_slot, set_config, pg_sleep, …) is a Python callable that the caller gives. In the select
+list it is called per row of the result, after the query; elsewhere it is called once, before.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from headgate.catalog import function, namespace, physical, relation
+from headgate.catalog.cast import Names, coerce, implicit
+from headgate.catalog.physical import Cursor, duckdb_type, one, rows
+from headgate.catalog.scope import Scope
+from headgate.catalog.session import SessionContext
+from headgate.catalog.value import Value, array_of, element_of, null, position, quote
+from headgate.catalog.writer import ExpressionWriter
+from headgate.errors import PostgresError, not_supported
+from headgate.lsn import Lsn
+from headgate.sql.names import split_name, strings
+from headgate.sql.parser import parse_expression, unwrap
+from headgate.types import registry as t
+
+SERVER_VERSION = "15.18"
+VERSION = f"PostgreSQL {SERVER_VERSION} (headgate)"
+
+STABLE = frozenset(
+    "pg_current_wal_lsn pg_current_wal_flush_lsn pg_current_wal_insert_lsn pg_last_wal_receive_lsn pg_last_wal_replay_lsn txid_current"
+    " pg_current_xact_id pg_current_xact_id_if_assigned txid_current_if_assigned pg_postmaster_start_time pg_conf_load_time"
+    " pg_last_xact_replay_timestamp pg_export_snapshot pg_replication_origin_progress pg_current_snapshot pg_blocking_pids"
+    " pg_replication_origin_oid pg_replication_origin_session_is_setup pg_replication_origin_session_progress".split()
+)
+"""Functions of the caller's that only read: called once, wherever they stand, if their arguments are constants."""
+
+
+@dataclass(frozen=True)
+class Acting:
+    """A call that waits for its rows: hidden result columns [first, first + count) hold the arguments."""
+
+    name: str
+    keywords: tuple[str | None, ...]
+    types: tuple[int, ...]
+    result: int
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """What pg_proc says of a function that acts."""
+
+    name: str
+    arguments: tuple[int, ...]
+    argument_names: tuple[str, ...]
+    required: int
+    variadic: int
+    result: int
+    is_set: bool
+    outputs: tuple[tuple[str, int], ...]
+
+
+class SessionFunctions(ExpressionWriter):
+    """The functions of a session. Needs `context`, `cursor`, `functions`, `describing`."""
+
+    context: SessionContext
+    cursor: Cursor
+    functions: Mapping[str, Callable[..., Any]]
+    describing: bool
+    acting: list[tuple[Acting, list[Value]]]
+    names: Names
+
+    def session_call(self, name: str, node: Any, scope: Scope) -> Value | None:
+        """The value of a session function; None for a name that is none."""
+        if name in self.functions or name in _ACTING_ALWAYS:
+            return self._call_given(name, node, scope)
+        if name in _MOMENTS:
+            return self._moment(name)
+        if name.startswith("has_") or name in ("pg_has_role", "row_security_active"):
+            return self._privilege(name, node, scope)
+        method = getattr(self, f"_fn_{name}", None)
+        if method is None:
+            return None
+        arguments = [] if node is None else self.expressions(node.args, scope)
+        found: Value = method(arguments, node)
+        return found
+
+    # ---- who and where -----------------------------------------------------------------------------------------------------
+
+    def _fn_current_database(self, _arguments: list[Value], _node: Any) -> Value:
+        return Value(quote(self.context.database_name), t.NAME)
+
+    _fn_current_catalog = _fn_current_database
+
+    def _fn_current_user(self, _arguments: list[Value], _node: Any) -> Value:
+        return Value(quote(self.context.user), t.NAME)
+
+    _fn_user = _fn_current_role = _fn_current_user
+
+    def _fn_session_user(self, _arguments: list[Value], _node: Any) -> Value:
+        return Value(quote(self.context.session_user), t.NAME)
+
+    def _schemas(self) -> list[str]:
+        return namespace.effective(self.cursor, self.context.database, self.context.user, self.context.search_path)
+
+    def _fn_current_schema(self, _arguments: list[Value], _node: Any) -> Value:
+        found = self._schemas()
+        return Value(quote(found[0]), t.NAME) if found else Value("CAST(NULL AS VARCHAR)", t.NAME)
+
+    def _fn_current_schemas(self, arguments: list[Value], _node: Any) -> Value:
+        found = self._schemas()
+        if arguments and arguments[0].sql == "TRUE" and "pg_catalog" not in found:
+            found = ["pg_catalog", *found]
+        return Value(f"CAST([{', '.join(quote(each) for each in found)}] AS VARCHAR[])", t.NAME_ARRAY)
+
+    def _fn_version(self, _arguments: list[Value], _node: Any) -> Value:
+        return Value(quote(VERSION), t.TEXT)
+
+    def _fn_pg_backend_pid(self, _arguments: list[Value], _node: Any) -> Value:
+        return Value(str(self.context.pid), t.INT4)
+
+    def _fn_inet_client_addr(self, _arguments: list[Value], _node: Any) -> Value:
+        return _text_or_null(self.context.client_addr, t.INET)
+
+    def _fn_inet_server_addr(self, _arguments: list[Value], _node: Any) -> Value:
+        return _text_or_null(self.context.server_addr, t.INET)
+
+    def _fn_inet_client_port(self, _arguments: list[Value], _node: Any) -> Value:
+        return Value(f"CAST({self.context.client_port or 'NULL'} AS INTEGER)", t.INT4)
+
+    def _fn_inet_server_port(self, _arguments: list[Value], _node: Any) -> Value:
+        return Value(f"CAST({self.context.server_port or 'NULL'} AS INTEGER)", t.INT4)
+
+    def _fn_current_setting(self, arguments: list[Value], node: Any) -> Value:
+        name = self._constant(arguments[0], t.TEXT)
+        if name is None:
+            return null(t.TEXT)
+        by_name = {key.lower(): value for key, value in self.context.settings.items()}
+        if str(name).lower() in by_name:
+            return Value(quote(by_name[str(name).lower()]), t.TEXT)
+        defaults = {"server_version": SERVER_VERSION, "server_version_num": "150018", "search_path": ", ".join(self.context.search_path)}
+        if str(name).lower() in defaults:
+            return Value(quote(defaults[str(name).lower()]), t.TEXT)
+        if len(arguments) > 1 and arguments[1].sql == "TRUE" or self.describing:
+            return Value("CAST(NULL AS VARCHAR)", t.TEXT)
+        raise PostgresError("42704", f'unrecognized configuration parameter "{name}"')
+
+    def _fn_pg_get_keywords(self, _arguments: list[Value], node: Any) -> Value:
+        raise not_supported("pg_get_keywords is not supported", position=position(node.location))
+
+    # ---- names ---------------------------------------------------------------------------------------------------------------
+
+    def _to_reg(self, arguments: list[Value], kind: int) -> Value:
+        text = self._constant(arguments[0], t.TEXT)
+        if text is None:
+            return Value("CAST(NULL AS UINTEGER)", kind)
+        try:
+            return Value(f"CAST({self.resolve(str(text), kind, None)} AS UINTEGER)", kind)
+        except PostgresError:
+            return Value("CAST(NULL AS UINTEGER)", kind)
+
+    def _fn_to_regclass(self, arguments: list[Value], _node: Any) -> Value:
+        return self._to_reg(arguments, t.REGCLASS)
+
+    def _fn_to_regtype(self, arguments: list[Value], _node: Any) -> Value:
+        return self._to_reg(arguments, t.REGTYPE)
+
+    def _fn_to_regnamespace(self, arguments: list[Value], _node: Any) -> Value:
+        return self._to_reg(arguments, t.REGNAMESPACE)
+
+    def _fn_to_regrole(self, arguments: list[Value], _node: Any) -> Value:
+        return self._to_reg(arguments, t.REGROLE)
+
+    def _fn_to_regproc(self, arguments: list[Value], _node: Any) -> Value:
+        return self._to_reg(arguments, t.REGPROC)
+
+    def resolve(self, text: str, kind: int, where: int | None) -> int:
+        """The oid that the text of a reg… literal stands for; 42P01, 42704, 42883, 3F000 if there is none."""
+        word = text.strip()
+        if word.isdigit():
+            return int(word)
+        if word == "-":
+            return 0
+        if kind == t.REGTYPE:
+            return self._resolve_type(word, where)
+        parts = _split(word, where)
+        schema, name = (parts[-2] if len(parts) > 1 else None), parts[-1]
+        database = self.context.database
+        if kind == t.REGCLASS:
+            oid = relation.find_oid(self.cursor, database, schema, name, self._schemas())
+            if oid is None:
+                raise PostgresError("42P01", f'relation "{".".join(parts)}" does not exist', position=where)
+            return oid
+        sql, code, label = _REGISTERS[kind]
+        found = rows(self.cursor, sql, [name] if sql.count("?") == 1 else [database, name])
+        if not found:
+            raise PostgresError(code, label.format(name), position=where)
+        if kind == t.REGPROC and len(found) > 1:
+            raise PostgresError("42725", f'more than one function named "{name}"', position=where)
+        return int(found[0][0])
+
+    def _resolve_type(self, word: str, where: int | None) -> int:
+        known = t.builtin().find_name(word.removeprefix("pg_catalog.").strip('"') if not word.startswith('"') or word.count('"') == 2 else word)
+        if known is not None:
+            return known.oid
+        parts = _split(word.removesuffix("[]"), where)
+        column = "typarray" if word.endswith("[]") else "oid"
+        sql = (
+            f"SELECT t.{column} FROM hg.pg_type t JOIN hg.pg_namespace n ON n.oid = t.typnamespace AND n.dbid IN (0, ?) WHERE t.dbid IN (0, ?)"
+            " AND t.typname = ? AND (? = '' OR n.nspname = ?)"
+        )
+        schema = parts[-2] if len(parts) > 1 else ""
+        found = one(self.cursor, sql, [self.context.database, self.context.database, parts[-1], schema, schema])
+        if found is None:
+            try:
+                cast = parse_expression(f"NULL::{word}")
+                from headgate.sql.names import type_name
+
+                return type_name(unwrap(cast).type_name)[0]
+            except PostgresError:
+                raise PostgresError("42704", f'type "{word}" does not exist', position=where) from None
+        return int(found[0])
+
+    # ---- privileges, time ------------------------------------------------------------------------------------------------------
+
+    def _privilege(self, name: str, node: Any, scope: Scope) -> Value:
+        """Superusers may all; others what they own and what is public in the system schemas."""
+        arguments = self.expressions(node.args, scope)
+        if name == "row_security_active":
+            return Value("FALSE", t.BOOL)
+        if name in ("has_table_privilege", "has_any_column_privilege") and len(arguments) >= 2:
+            target = coerce(arguments[-2], t.REGCLASS if arguments[-2].unknown else arguments[-2].type, self.names)
+            if self.context.superuser or target.type not in (t.OID, t.REGCLASS):
+                return Value(f"({target.sql} IS NOT NULL OR NULL)", t.BOOL)
+            owned = f"(SELECT _c.relowner = {self.context.user_oid} OR _c.oid < 16384 FROM hg.pg_class _c WHERE _c.oid = {target.sql} AND _c.dbid IN (0, {self.context.database}))"
+            return Value(owned, t.BOOL)
+        if name == "pg_has_role" and not self.context.superuser and arguments[-2].type in (t.OID,):
+            return Value(f"({arguments[-2].sql} = {self.context.user_oid})", t.BOOL)
+        return Value("TRUE", t.BOOL)
+
+    def _moment(self, name: str) -> Value:
+        now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
+        kind = _MOMENTS[name]
+        if kind == t.TEXT:
+            return Value(quote(now.strftime("%a %b %d %H:%M:%S.%f %Y UTC")), t.TEXT)
+        return Value(f"CAST({quote(now.isoformat(sep=' '))} AS {duckdb_type(kind)})", kind)
+
+    # ---- functions that act ---------------------------------------------------------------------------------------------------
+
+    def _call_given(self, name: str, node: Any, scope: Scope) -> Value:
+        procedure = procedures().get(name)
+        if procedure is None:
+            raise PostgresError("42883", f"function {name} does not exist", position=position(node.location))
+        arguments, keywords = self.acting_arguments(procedure[0] if len(procedure) == 1 else _fitting(procedure, node), node, scope)
+        chosen = procedure[0] if len(procedure) == 1 else _fitting(procedure, node)
+        callee = self.functions.get(name)
+        if callee is None:
+            raise not_supported(f"function {name} is not supported", position=position(node.location))
+        if chosen.is_set and not chosen.outputs:
+            raise not_supported(f"function {name} is only supported in FROM", position=position(node.location))
+        if name in STABLE:
+            if self.describing:
+                return Value(f"CAST(NULL AS {duckdb_type(chosen.result)})", chosen.result)
+            result = callee(*[self._constant(value, value.type) for value in arguments])
+            return constant(result, chosen.result)
+        self.acting.append((Acting(name, keywords, tuple(value.type for value in arguments), chosen.result), arguments))
+        return Value(f"<acting {len(self.acting) - 1}>", chosen.result if not chosen.outputs else t.RECORD)
+
+    def acting_arguments(self, procedure: Procedure, node: Any, scope: Scope) -> tuple[list[Value], tuple[str | None, ...]]:
+        """The arguments of a function that acts, cast to its declared types; names of those given by name."""
+        values: list[Value] = []
+        keywords: list[str | None] = []
+        for place, each in enumerate(node.args):
+            inner = unwrap(each)
+            keyword = inner.name if inner.DESCRIPTOR.name == "NamedArgExpr" else None
+            value = self.expression(inner.arg if keyword else inner, scope)
+            if keyword:
+                target = dict(zip(procedure.argument_names, procedure.arguments, strict=False)).get(keyword, t.TEXT)
+            elif place < len(procedure.arguments):
+                target = procedure.arguments[place]
+            else:
+                target = procedure.variadic or t.TEXT
+            if procedure.variadic and place >= len(procedure.arguments) - 1:
+                target = procedure.variadic
+            if implicit(value.type, target) is None:
+                given = self.expressions([unwrap(a).arg if unwrap(a).DESCRIPTOR.name == "NamedArgExpr" else a for a in node.args], scope)
+                raise function.no_function(procedure.name, given, node.location)
+            values.append(coerce(value, target, self.names))
+            keywords.append(keyword)
+        if len(values) < procedure.required or (len(values) > len(procedure.arguments) and not procedure.variadic):
+            raise function.no_function(procedure.name, values, node.location)
+        return values, tuple(keywords)
+
+    def _constant(self, value: Value, kind: int) -> Any:
+        """The Python value of an expression without columns."""
+        settled = coerce(value, kind, self.names) if value.unknown else value
+        try:
+            found = self.cursor.execute(f"SELECT {settled.sql}").fetchone()
+        except Exception as error:
+            raise not_supported("an argument of this function must be a constant") from error
+        return python_value(found[0] if found else None, settled.type)
+
+
+def python_value(value: Any, kind: int) -> Any:
+    """A value of DuckDB's as a function that acts gets it: pg_lsn as Lsn."""
+    return Lsn(value) if kind == t.PG_LSN and value is not None else value
+
+
+def constant(value: Any, kind: int) -> Value:
+    """A Python value as SQL of a type."""
+    if value is None:
+        return Value(f"CAST(NULL AS {duckdb_type(kind)})", kind)
+    if isinstance(value, bool):
+        return Value("TRUE" if value else "FALSE", kind)
+    if isinstance(value, int):
+        return Value(f"CAST({int(value)} AS {duckdb_type(kind)})", kind)
+    if isinstance(value, list | tuple):
+        element = element_of(kind) or t.TEXT
+        return Value(f"CAST([{', '.join(constant(each, element).sql for each in value)}] AS {duckdb_type(kind)})", kind)
+    if isinstance(value, datetime.datetime):
+        moment = value.astimezone(datetime.UTC).replace(tzinfo=None) if value.tzinfo else value
+        return Value(f"CAST({quote(moment.isoformat(sep=' '))} AS TIMESTAMP)", kind)
+    return Value(f"CAST({quote(str(value))} AS {duckdb_type(kind)})", kind)
+
+
+_MOMENTS = {
+    "now": t.TIMESTAMPTZ, "transaction_timestamp": t.TIMESTAMPTZ, "statement_timestamp": t.TIMESTAMPTZ, "clock_timestamp": t.TIMESTAMPTZ,
+    "current_timestamp": t.TIMESTAMPTZ, "localtimestamp": t.TIMESTAMP, "current_date": t.DATE, "timeofday": t.TEXT,
+}  # fmt: skip
+
+_ACTING_ALWAYS = frozenset(
+    "pg_terminate_backend pg_cancel_backend pg_reload_conf set_config pg_sleep pg_drop_replication_slot pg_replication_slot_advance"
+    " pg_create_logical_replication_slot pg_current_wal_lsn pg_replication_origin_advance".split()
+)
+
+_REGISTERS = {
+    t.REGNAMESPACE: ("SELECT oid FROM hg.pg_namespace WHERE dbid IN (0, ?) AND nspname = ?", "3F000", 'schema "{}" does not exist'),
+    t.REGROLE: ("SELECT oid FROM hg.pg_authid WHERE rolname = ?", "42704", 'role "{}" does not exist'),
+    t.REGPROC: ("SELECT oid FROM hg.pg_proc WHERE dbid IN (0, ?) AND proname = ?", "42883", 'function "{}" does not exist'),
+    2202: ("SELECT oid FROM hg.pg_proc WHERE dbid IN (0, ?) AND proname = ?", "42883", 'function "{}" does not exist'),
+    2203: ("SELECT oid FROM hg.pg_operator WHERE dbid IN (0, ?) AND oprname = ?", "42883", "operator does not exist: {}"),
+    2204: ("SELECT oid FROM hg.pg_operator WHERE dbid IN (0, ?) AND oprname = ?", "42883", "operator does not exist: {}"),
+    3734: ("SELECT oid FROM hg.pg_ts_config WHERE dbid IN (0, ?) AND cfgname = ?", "42704", 'text search configuration "{}" does not exist'),
+    3769: ("SELECT oid FROM hg.pg_ts_dict WHERE dbid IN (0, ?) AND dictname = ?", "42704", 'text search dictionary "{}" does not exist'),
+    4191: ("SELECT oid FROM hg.pg_collation WHERE dbid IN (0, ?) AND collname = ?", "42704", 'collation "{}" does not exist'),
+}
+
+_procedures: dict[str, list[Procedure]] = {}
+
+
+def procedures() -> dict[str, list[Procedure]]:
+    """pg_proc by name, read once."""
+    if not _procedures:
+        names = ["proname", "proargtypes", "proallargtypes", "proargmodes", "proargnames", "pronargdefaults", "prorettype", "proretset", "provariadic"]
+        for row in pq.read_table(physical.DATA / "pg_proc.parquet", columns=names).to_pylist():
+            modes = row["proargmodes"] or ["i"] * len(row["proargtypes"])
+            all_types = row["proallargtypes"] or row["proargtypes"]
+            argument_names = row["proargnames"] or [""] * len(all_types)
+            outputs = tuple((n, k) for n, k, m in zip(argument_names, all_types, modes, strict=False) if m in "obt")
+            inputs = tuple(n for n, m in zip(argument_names, modes, strict=False) if m in "iv")
+            required = len(row["proargtypes"]) - row["pronargdefaults"] - (1 if row["provariadic"] else 0)
+            found = Procedure(
+                row["proname"], tuple(row["proargtypes"]), inputs, required, row["provariadic"], row["prorettype"], row["proretset"],
+                outputs if row["prorettype"] == t.RECORD else (),
+            )  # fmt: skip
+            _procedures.setdefault(row["proname"], []).append(found)
+    return _procedures
+
+
+def _fitting(candidates: list[Procedure], node: Any) -> Procedure:
+    count = 0 if node is None else len(node.args)
+    fitting = [each for each in candidates if each.required <= count <= len(each.arguments) or each.variadic]
+    return (fitting or candidates)[0]
+
+
+def _text_or_null(value: str | None, kind: int) -> Value:
+    return Value("CAST(NULL AS VARCHAR)" if value is None else quote(value), kind)
+
+
+def _split(text: str, where: int | None) -> list[str]:
+    try:
+        node = parse_expression(text)
+        if node.DESCRIPTOR.name == "ColumnRef":
+            return strings(node.fields)
+        if node.DESCRIPTOR.name == "FuncCall":
+            return strings(node.funcname)
+    except PostgresError:
+        pass
+    if text.replace("_", "").replace(".", "").isalnum():
+        return text.lower().split(".")
+    if text and not any(char.isalnum() for char in text):
+        return [text]
+    raise PostgresError("42602", "invalid name syntax", position=where)
+
+
+__all__ = ["Acting", "Procedure", "SessionFunctions", "array_of", "constant", "field", "procedures", "python_value", "split_name"]

@@ -1,0 +1,63 @@
+"""The name that PostgreSQL gives to an output column without AS (FigureColname in parse_target.c)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.sql import names as sql_names
+from headgate.sql.parser import unwrap
+
+
+def title(node: Any) -> str:
+    """The column's name, ``?column?`` if nothing suggests one."""
+    return _figure(unwrap(node))[1] or "?column?"
+
+
+def _figure(node: Any) -> tuple[int, str]:
+    """(how good, name): 2 is a name of its own, 1 a makeshift that a better one inside replaces."""
+    kind = "" if node is None else node.DESCRIPTOR.name
+    if kind == "ColumnRef":
+        words = [unwrap(each) for each in node.fields]
+        named = [each.sval for each in words if each.DESCRIPTOR.name == "String"]
+        return (2, named[-1]) if named else (0, "")
+    if kind == "A_Indirection":
+        fields = [unwrap(each) for each in node.indirection]
+        named = [each.sval for each in fields if each.DESCRIPTOR.name == "String"]
+        return (2, named[-1]) if named else _figure(unwrap(node.arg))
+    if kind == "FuncCall":
+        return 2, sql_names.strings(node.funcname)[-1]
+    if kind == "A_Expr" and node.kind == pb.AEXPR_NULLIF:
+        return 2, "nullif"
+    if kind == "TypeCast":
+        strength, name = _figure(unwrap(node.arg))
+        return (strength, name) if strength > 1 else (1, sql_names.strings(node.type_name.names)[-1])
+    if kind == "CollateClause":
+        return _figure(unwrap(node.arg))
+    if kind == "SubLink":
+        return _sublink(node)
+    if kind == "CaseExpr":
+        strength, name = _figure(unwrap(node.defresult)) if node.HasField("defresult") else (0, "")
+        return (strength, name) if strength > 1 else (1, "case")
+    if kind == "MinMaxExpr":
+        return 2, "greatest" if node.op == pb.IS_GREATEST else "least"
+    if kind == "SQLValueFunction":
+        return 2, pb.SQLValueFunctionOp.Name(node.op).removeprefix("SVFOP_").removesuffix("_N").lower()
+    fixed = {"A_ArrayExpr": "array", "RowExpr": "row", "CoalesceExpr": "coalesce", "GroupingFunc": "grouping"}.get(kind)
+    return (2, fixed) if fixed else (0, "")
+
+
+def _sublink(node: Any) -> tuple[int, str]:
+    if node.sub_link_type == pb.EXISTS_SUBLINK:
+        return 2, "exists"
+    if node.sub_link_type == pb.ARRAY_SUBLINK:
+        return 2, "array"
+    if node.sub_link_type == pb.EXPR_SUBLINK:
+        select = unwrap(node.subselect)
+        while select.op != pb.SETOP_NONE:
+            select = select.larg
+        if select.target_list:
+            target = select.target_list[0].res_target
+            return 2, target.name or title(target.val)
+    return 0, ""

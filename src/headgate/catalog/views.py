@@ -1,0 +1,123 @@
+"""The system relations as a query sees them: names, columns, and for views PostgreSQL's own definition or a Provider.
+
+Three kinds of relations answer a query: catalogs (physical tables), views that are written over catalogs (`View`: PostgreSQL's
+text of the definition, from pg_rewrite, rewritten like a query), and dynamic ones, whose rows the caller's `Provider` gives:
+pg_stat_activity, pg_settings, pg_locks, … A dynamic relation without a Provider has no rows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow.parquet as pq
+
+from headgate.catalog import physical
+from headgate.types import registry
+
+Provider = Callable[[], Iterable[Sequence[object]]]
+"""Gives the rows of a dynamic relation, each a sequence of Python values in the order of `columns(name)`: int for integers, oids
+and pg_lsn, str for text and whatever is kept as text, bool, float, datetime (aware, or naive in UTC), timedelta, list for arrays."""
+
+EXPANDED = frozenset(
+    "pg_roles pg_shadow pg_user pg_group pg_tables pg_views pg_matviews pg_indexes pg_publication_tables pg_rules pg_policies"
+    " pg_user_mappings".split()
+)
+"""Views of pg_catalog that are answered by PostgreSQL's definition; so are those of information_schema."""
+
+FROM_CATALOG = {
+    "pg_replication_slots": "SELECT s.slot_name, s.plugin, 'logical'::text AS slot_type, s.datoid, d.datname AS database, s.temporary,"
+    " false AS active, NULL::int4 AS active_pid, NULL::xid AS xmin, NULL::xid AS catalog_xmin, s.restart_lsn, s.confirmed_flush_lsn,"
+    " 'reserved'::text AS wal_status, NULL::int8 AS safe_wal_size, s.two_phase"
+    " FROM hg.replication_slot s LEFT JOIN pg_catalog.pg_database d ON d.oid = s.datoid",
+    "pg_replication_origin_status": "SELECT p.roident AS local_id, o.roname AS external_id, p.remote_lsn, p.local_lsn"
+    " FROM hg.origin_progress p JOIN pg_catalog.pg_replication_origin o ON o.roident = p.roident",
+    "pg_stat_subscription_stats": "SELECT s.oid AS subid, s.subname, coalesce(t.apply_error_count, 0::int8) AS apply_error_count,"
+    " coalesce(t.sync_error_count, 0::int8) AS sync_error_count, t.stats_reset"
+    " FROM pg_catalog.pg_subscription s LEFT JOIN hg.subscription_stats t ON t.subid = s.oid",
+}
+"""Dynamic views whose rows are in the catalog file, where no Provider is given. They may name the node's own tables as hg.x."""
+
+NODE_TABLES: Mapping[str, tuple[tuple[str, int], ...]] = {
+    "replication_slot": (
+        ("slot_name", registry.NAME), ("plugin", registry.NAME), ("datoid", registry.OID), ("temporary", registry.BOOL),
+        ("restart_lsn", registry.PG_LSN), ("confirmed_flush_lsn", registry.PG_LSN), ("two_phase", registry.BOOL),
+    ),
+    "origin_progress": (("roident", registry.OID), ("remote_lsn", registry.PG_LSN), ("local_lsn", registry.PG_LSN)),
+    "subscription_stats": (
+        ("subid", registry.OID), ("apply_error_count", registry.INT8), ("sync_error_count", registry.INT8),
+        ("stats_reset", registry.TIMESTAMPTZ),
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SystemColumn:
+    """A column of a system relation; a domain of information_schema is its base type."""
+
+    name: str
+    type_oid: int
+    typmod: int
+    attnum: int
+
+
+@dataclass(frozen=True)
+class SystemRelation:
+    """A relation of pg_catalog or information_schema. `definition`: a view's query in PostgreSQL's SQL."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    columns: tuple[SystemColumn, ...]
+    definition: str | None = None
+
+    @property
+    def physical(self) -> physical.PhysicalTable | None:
+        """The table that holds it, None for a view."""
+        return physical.tables().get(self.name) if self.schema == "pg_catalog" and self.kind == "r" else None
+
+    @property
+    def expanded(self) -> bool:
+        """Whether a query on it is a query on its definition."""
+        return self.schema == "information_schema" or self.name in EXPANDED
+
+
+@functools.cache
+def relations() -> Mapping[tuple[str, str], SystemRelation]:
+    """All tables and views of pg_catalog and information_schema, by schema and name."""
+    schemas = {
+        row["oid"]: row["nspname"] for row in pq.read_table(physical.DATA / "pg_namespace.parquet", columns=["oid", "nspname"]).to_pylist()
+    }
+    names = ["oid", "relname", "relnamespace", "relkind"]
+    classes = pq.read_table(physical.DATA / "pg_class.parquet", columns=names).to_pylist()
+    columns: dict[int, list[SystemColumn]] = {}
+    names = ["attrelid", "attname", "atttypid", "atttypmod", "attnum"]
+    for row in pq.read_table(physical.DATA / "pg_attribute.parquet", columns=names).to_pylist():
+        if row["attnum"] > 0:
+            column = SystemColumn(row["attname"], *_base(row["atttypid"], row["atttypmod"]), row["attnum"])
+            columns.setdefault(row["attrelid"], []).append(column)
+    rewrite = pq.read_table(physical.DATA / "pg_rewrite.parquet", columns=["ev_class", "ev_action", "rulename"]).to_pylist()
+    definitions = {row["ev_class"]: row["ev_action"] for row in rewrite if row["rulename"] == "_RETURN"}
+    found = {}
+    for row in classes:
+        if row["relkind"] in "rv":
+            listed = tuple(sorted(columns.get(row["oid"], ()), key=lambda each: each.attnum))
+            relation = SystemRelation(
+                row["oid"], schemas[row["relnamespace"]], row["relname"], row["relkind"], listed, definitions.get(row["oid"])
+            )
+            found[relation.schema, relation.name] = relation
+    return found
+
+
+def columns(name: str) -> tuple[SystemColumn, ...]:
+    """The columns of a relation of pg_catalog: what a Provider's rows hold."""
+    return relations()["pg_catalog", name].columns
+
+
+def _base(type_oid: int, typmod: int) -> tuple[int, int]:
+    known = registry.builtin().find(type_oid)
+    if known is not None and known.kind == registry.Kind.DOMAIN:
+        return known.base, known.base_typmod
+    return type_oid, typmod

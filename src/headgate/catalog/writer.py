@@ -1,0 +1,475 @@
+"""Expressions of a query on system relations: parse tree → typed DuckDB SQL.
+
+One method per kind of node. The half above, `headgate.catalog.rewrite`, writes SELECT and FROM and is what makes subqueries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import function, literal, operator
+from headgate.catalog.cast import Names, coerce, common
+from headgate.catalog.physical import duckdb_type
+from headgate.catalog.scope import Query, Scope, Source
+from headgate.catalog.value import OIDS, TEXTUAL, Value, array_of, element_of, null, position, quote
+from headgate.errors import PostgresError, not_supported
+from headgate.sql import names as sql_names
+from headgate.sql.parser import unwrap
+from headgate.types import registry as t
+from headgate.types.registry import format_type
+
+
+class ExpressionWriter:
+    """Writes expressions. A subclass gives `names`, `subquery` and the functions that need the session."""
+
+    names: Names
+
+    def subquery(self, node: Any, scope: Scope, *, keep_order: bool = False) -> Query:
+        """A SELECT inside an expression."""
+        raise NotImplementedError
+
+    def session_call(self, name: str, node: Any, scope: Scope) -> Value | None:
+        """A function that the session answers, or None."""
+        raise NotImplementedError
+
+    def set_call(self, name: str, node: Any, scope: Scope) -> Value | None:
+        """A set-returning function in a select list, as unnest(list), or None."""
+        raise NotImplementedError
+
+    def parameter(self, number: int, location: int) -> Value:
+        """$number."""
+        raise NotImplementedError
+
+    def expression(self, node: Any, scope: Scope) -> Value:
+        """Any expression."""
+        inner = unwrap(node)
+        if inner is None:
+            return null()
+        kind = inner.DESCRIPTOR.name
+        method: Callable[[Any, Scope], Value] | None = getattr(self, f"_{kind.lower()}", None)
+        if method is None:
+            raise not_supported(f"{kind} is not supported in a query on system catalogs", position=position(getattr(inner, "location", -1)))
+        return method(inner, scope)
+
+    def condition(self, node: Any, scope: Scope, clause: str) -> str:
+        """A boolean expression as SQL; 42804 for another type."""
+        value = self.expression(node, scope)
+        if value.unknown:
+            value = coerce(value, t.BOOL, self.names)
+        if value.type != t.BOOL:
+            inner = unwrap(node)
+            raise PostgresError(
+                "42804",
+                f"argument of {clause} must be type boolean, not type {format_type(value.type)}",
+                position=position(getattr(inner, "location", -1)),
+            )
+        return value.sql
+
+    def expressions(self, nodes: Iterable[Any], scope: Scope) -> list[Value]:
+        """Several expressions."""
+        return [self.expression(node, scope) for node in nodes]
+
+    # ---- constants, columns ------------------------------------------------------------------------------------------
+
+    def _a_const(self, node: Any, _scope: Scope) -> Value:
+        where = node.location
+        if node.isnull:
+            return Value("NULL", t.UNKNOWN, location=where)
+        kind = node.WhichOneof("val")
+        if kind == "ival":
+            return Value(str(node.ival.ival), t.INT4, location=where)
+        if kind == "boolval":
+            return Value("TRUE" if node.boolval.boolval else "FALSE", t.BOOL, location=where)
+        if kind == "fval":
+            return _float(node.fval.fval, where)
+        if kind == "sval":
+            return Value(quote(node.sval.sval), t.UNKNOWN, literal=node.sval.sval, location=where)
+        raise not_supported("bit string constants are not supported in a query on system catalogs", position=position(where))
+
+    def _columnref(self, node: Any, scope: Scope) -> Value:
+        parts = [unwrap(each) for each in node.fields]
+        if parts[-1].DESCRIPTOR.name == "A_Star":
+            source = scope.source(None, parts[0].sval) if len(parts) > 1 else None
+            if source is None:
+                raise PostgresError("42601", "row expansion via \"*\" is not supported here", position=position(node.location))
+            return source.row()
+        words = [each.sval for each in parts]
+        if len(words) == 1:
+            return scope.column(words[0], node.location)
+        if len(words) == 2 and scope.source(None, words[0]) is None:
+            found = _field_of_column(scope, words)
+            if found is not None:
+                return found
+        return scope.qualified(words[-3] if len(words) > 2 else None, words[-2], words[-1], node.location)
+
+    def _paramref(self, node: Any, _scope: Scope) -> Value:
+        return self.parameter(node.number, node.location)
+
+    def _sqlvaluefunction(self, node: Any, scope: Scope) -> Value:
+        op = pb.SQLValueFunctionOp.Name(node.op).removeprefix("SVFOP_").lower()
+        name = {"current_catalog": "current_database", "user": "current_user", "current_role": "current_user"}.get(op, op)
+        found = self.session_call(name.removesuffix("_n"), None, scope)
+        if found is None:
+            raise not_supported(f"{name} is not supported in a query on system catalogs", position=position(node.location))
+        return found
+
+    # ---- casts, operators ------------------------------------------------------------------------------------------------
+
+    def _typecast(self, node: Any, scope: Scope) -> Value:
+        target, typmod = sql_names.type_name(node.type_name)
+        known = t.builtin().find(target)
+        if known is not None and known.kind == t.Kind.DOMAIN:
+            target, typmod = known.base, known.base_typmod
+        inner = unwrap(node.arg)
+        element = element_of(target)
+        if inner.DESCRIPTOR.name == "A_ArrayExpr" and element is not None:
+            listed = [coerce(self.expression(each, scope), element, self.names, explicit=True).sql for each in inner.elements]
+            return Value(f"CAST([{', '.join(listed)}] AS {duckdb_type(target)})", target)
+        where = node.location if node.location >= 0 else getattr(inner, "location", -1)
+        value = coerce(self.expression(inner, scope), target, self.names, explicit=True, location=where)
+        return _with_typmod(value, target, typmod)
+
+    def _collateclause(self, node: Any, scope: Scope) -> Value:
+        name = sql_names.strings(node.collname)[-1]
+        if name not in ("default", "C", "POSIX", "ucs_basic"):
+            raise PostgresError("42704", f'collation "{name}" for encoding "UTF8" does not exist', position=position(node.location))
+        value = self.expression(node.arg, scope)
+        return coerce(value, t.TEXT, self.names) if value.unknown else value
+
+    def _a_expr(self, node: Any, scope: Scope) -> Value:
+        kind, where = node.kind, node.location
+        name = sql_names.strings(node.name)[-1] if node.name else "="
+        if kind in (pb.AEXPR_OP, pb.AEXPR_LIKE, pb.AEXPR_ILIKE):
+            if not node.HasField("lexpr"):
+                return operator.prefix(name, self.expression(node.rexpr, scope), self.names, where)
+            return self._operate(name, node, scope)
+        if kind in (pb.AEXPR_OP_ANY, pb.AEXPR_OP_ALL):
+            left, right = self.expression(node.lexpr, scope), self.expression(node.rexpr, scope)
+            return operator.any_all(name, left, right, self.names, where, every=kind == pb.AEXPR_OP_ALL)
+        if kind == pb.AEXPR_IN:
+            return self._in(name, node, scope)
+        if kind in (pb.AEXPR_DISTINCT, pb.AEXPR_NOT_DISTINCT):
+            left, right = operator.comparable("=", *self._sides(node, scope), self.names, where)
+            word = "IS DISTINCT FROM" if kind == pb.AEXPR_DISTINCT else "IS NOT DISTINCT FROM"
+            return Value(f"({left.sql} {word} {right.sql})", t.BOOL)
+        if kind == pb.AEXPR_NULLIF:
+            left, right = operator.comparable("=", *self._sides(node, scope), self.names, where)
+            return Value(f"nullif({left.sql}, {right.sql})", left.type)
+        if kind in (pb.AEXPR_BETWEEN, pb.AEXPR_NOT_BETWEEN, pb.AEXPR_BETWEEN_SYM, pb.AEXPR_NOT_BETWEEN_SYM):
+            return self._between(node, scope)
+        raise not_supported(f"operator {name} is not supported in a query on system catalogs", position=position(where))
+
+    def _sides(self, node: Any, scope: Scope) -> tuple[Value, Value]:
+        return self.expression(node.lexpr, scope), self.expression(node.rexpr, scope)
+
+    def _operate(self, name: str, node: Any, scope: Scope) -> Value:
+        left_node, right_node = unwrap(node.lexpr), unwrap(node.rexpr)
+        if left_node.DESCRIPTOR.name == right_node.DESCRIPTOR.name == "RowExpr":
+            pairs = [
+                operator.comparable(name, self.expression(a, scope), self.expression(b, scope), self.names, node.location)
+                for a, b in zip(left_node.args, right_node.args, strict=True)
+            ]
+            left = ", ".join(a.sql for a, _ in pairs)
+            right = ", ".join(b.sql for _, b in pairs)
+            return Value(f"(({left}) {operator.COMPARISONS[name]} ({right}))", t.BOOL)
+        return operator.binary(name, *self._sides(node, scope), self.names, node.location)
+
+    def _in(self, name: str, node: Any, scope: Scope) -> Value:
+        left_node = unwrap(node.lexpr)
+        items = unwrap(node.rexpr).items
+        if left_node.DESCRIPTOR.name == "RowExpr":
+            rows = [[self.expression(each, scope) for each in unwrap(item).args] for item in items]
+            left_row = [self.expression(each, scope) for each in left_node.args]
+            shown = []
+            for row in rows:
+                pairs = [operator.comparable("=", a, b, self.names, node.location) for a, b in zip(left_row, row, strict=True)]
+                shown.append(" AND ".join(f"{a.sql} = {b.sql}" for a, b in pairs))
+            sql = " OR ".join(f"({each})" for each in shown)
+            return Value(f"(NOT ({sql}))" if name == "<>" else f"({sql})", t.BOOL)
+        left = self.expression(node.lexpr, scope)
+        values = self.expressions(items, scope)
+        if left.unknown:
+            left = coerce(left, common(values, "IN"), self.names)
+        listed = [operator.comparable("=", left, value, self.names, node.location)[1].sql for value in values]
+        return Value(f"({left.sql} {'NOT IN' if name == '<>' else 'IN'} ({', '.join(listed)}))", t.BOOL)
+
+    def _between(self, node: Any, scope: Scope) -> Value:
+        low, high = self.expressions(unwrap(node.rexpr).items, scope)
+        value = self.expression(node.lexpr, scope)
+        first = operator.binary(">=", value, low, self.names, node.location).sql
+        second = operator.binary("<=", value, high, self.names, node.location).sql
+        sql = f"({first} AND {second})"
+        if node.kind in (pb.AEXPR_BETWEEN_SYM, pb.AEXPR_NOT_BETWEEN_SYM):
+            third = operator.binary(">=", value, high, self.names, node.location).sql
+            fourth = operator.binary("<=", value, low, self.names, node.location).sql
+            sql = f"({sql} OR ({third} AND {fourth}))"
+        negated = node.kind in (pb.AEXPR_NOT_BETWEEN, pb.AEXPR_NOT_BETWEEN_SYM)
+        return Value(f"(NOT {sql})" if negated else sql, t.BOOL)
+
+    def _boolexpr(self, node: Any, scope: Scope) -> Value:
+        word = {pb.AND_EXPR: "AND", pb.OR_EXPR: "OR", pb.NOT_EXPR: "NOT"}[node.boolop]
+        parts = [self.condition(each, scope, word) for each in node.args]
+        if node.boolop == pb.NOT_EXPR:
+            return Value(f"(NOT {parts[0]})", t.BOOL)
+        return Value("(" + f" {word} ".join(parts) + ")", t.BOOL)
+
+    def _nulltest(self, node: Any, scope: Scope) -> Value:
+        value = self.expression(node.arg, scope)
+        word = "IS NULL" if node.nulltesttype == pb.IS_NULL else "IS NOT NULL"
+        if value.fields:
+            return Value("(" + " AND ".join(f"{each.sql} {word}" for _, each in value.fields) + ")", t.BOOL)
+        return Value(f"({value.sql} {word})", t.BOOL)
+
+    def _booleantest(self, node: Any, scope: Scope) -> Value:
+        word = pb.BoolTestType.Name(node.booltesttype).replace("_UNKNOWN", "_NULL").replace("_", " ")
+        return Value(f"({self.condition(node.arg, scope, word)} {word})", t.BOOL)
+
+    # ---- CASE, COALESCE, arrays, rows --------------------------------------------------------------------------------------
+
+    def _caseexpr(self, node: Any, scope: Scope) -> Value:
+        subject = self.expression(node.arg, scope) if node.HasField("arg") else None
+        conditions, results = [], []
+        for each in node.args:
+            when = unwrap(each)
+            if subject is None:
+                conditions.append(self.condition(when.expr, scope, "CASE/WHEN"))
+            else:
+                conditions.append(operator.binary("=", subject, self.expression(when.expr, scope), self.names, node.location).sql)
+            results.append(self.expression(when.result, scope))
+        otherwise = self.expression(node.defresult, scope) if node.HasField("defresult") else null()
+        kind = common([otherwise, *results], "CASE")
+        shown = [f"WHEN {c} THEN {coerce(r, kind, self.names).sql}" for c, r in zip(conditions, results, strict=True)]
+        zero = any(value.zero_based for value in results)
+        return Value(f"CASE {' '.join(shown)} ELSE {coerce(otherwise, kind, self.names).sql} END", kind, zero_based=zero)
+
+    def _coalesceexpr(self, node: Any, scope: Scope) -> Value:
+        return self._unified("coalesce", self.expressions(node.args, scope), "COALESCE")
+
+    def _minmaxexpr(self, node: Any, scope: Scope) -> Value:
+        word = "greatest" if node.op == pb.IS_GREATEST else "least"
+        return self._unified(word, self.expressions(node.args, scope), word.upper())
+
+    def _unified(self, word: str, values: list[Value], context: str) -> Value:
+        kind = common(values, context)
+        return Value(f"{word}({', '.join(coerce(value, kind, self.names).sql for value in values)})", kind)
+
+    def _a_arrayexpr(self, node: Any, scope: Scope) -> Value:
+        values = self.expressions(node.elements, scope)
+        if not values:
+            raise PostgresError(
+                "42P18",
+                "cannot determine type of empty array",
+                hint="Explicitly cast to the desired type, for example ARRAY[]::integer[].",
+                position=position(node.location),
+            )
+        kind = common(values, "ARRAY")
+        return Value(f"[{', '.join(coerce(value, kind, self.names).sql for value in values)}]", array_of(kind))
+
+    def _rowexpr(self, node: Any, scope: Scope) -> Value:
+        values = self.expressions(node.args, scope)
+        settled = [coerce(value, t.TEXT, self.names) if value.unknown else value for value in values]
+        return Value("NULL", t.RECORD, fields=tuple((f"f{place}", value) for place, value in enumerate(settled, 1)))
+
+    def _a_indirection(self, node: Any, scope: Scope) -> Value:
+        value = self.expression(node.arg, scope)
+        for each in node.indirection:
+            step = unwrap(each)
+            if step.DESCRIPTOR.name == "String":
+                value = self._field(value, step.sval, node)
+            elif step.DESCRIPTOR.name == "A_Indices":
+                value = self._subscript(value, step, scope)
+            else:
+                raise not_supported("row expansion is not supported here")
+        return value
+
+    def _field(self, value: Value, name: str, _node: Any) -> Value:
+        for known, each in value.fields:
+            if known == name:
+                return each
+        for known, kind in value.struct:
+            if known == name:
+                return Value(f"struct_extract({value.sql}, {quote(name)})", kind, is_set=value.is_set)
+        raise PostgresError("42703", f'could not identify column "{name}" in record data type')
+
+    def _subscript(self, value: Value, step: Any, scope: Scope) -> Value:
+        element = element_of(value.type)
+        if element is None:
+            raise PostgresError("42804", f"cannot subscript type {format_type(value.type)} because it does not support subscripting")
+        shift = 1 if value.zero_based else 0
+
+        def bound(node: Any) -> str:
+            return f"CAST({coerce(self.expression(node, scope), t.INT4, self.names).sql} AS BIGINT) + {shift}"
+
+        if step.is_slice:
+            low = bound(step.lidx) if step.HasField("lidx") else "1"
+            high = bound(step.uidx) if step.HasField("uidx") else f"len({value.sql})"
+            return Value(f"list_slice({value.sql}, {low}, {high})", array_of(element) if value.zero_based else value.type)
+        return Value(f"list_extract({value.sql}, {bound(step.uidx)})", element)
+
+    # ---- subqueries, functions ---------------------------------------------------------------------------------------------
+
+    def _sublink(self, node: Any, scope: Scope) -> Value:
+        kind = node.sub_link_type
+        query = self.subquery(node.subselect, scope, keep_order=kind == pb.ARRAY_SUBLINK)
+        types = query.types()
+        if kind == pb.EXISTS_SUBLINK:
+            return Value(f"EXISTS ({query.build(types)})", t.BOOL)
+        if kind == pb.ARRAY_SUBLINK:
+            return Value(f"ARRAY({query.build(types)})", array_of(types[0]))
+        if kind == pb.EXPR_SUBLINK:
+            if len(types) != 1:
+                raise PostgresError("42601", "subquery must return only one column", position=position(node.location))
+            return Value(f"({query.build(types)})", types[0])
+        if kind not in (pb.ANY_SUBLINK, pb.ALL_SUBLINK):
+            raise not_supported("this kind of subquery is not supported in a query on system catalogs", position=position(node.location))
+        return self._compared_with_query(node, query, types, scope)
+
+    def _compared_with_query(self, node: Any, query: Query, types: list[int], scope: Scope) -> Value:
+        test = self.expression(node.testexpr, scope)
+        name = sql_names.strings(node.oper_name)[-1] if node.oper_name else "="
+        tested = [value for _, value in test.fields] or [test]
+        if len(tested) != len(types):
+            raise PostgresError("42601", "subquery has too many columns", position=position(node.location))
+        tested = [coerce(each, kind, self.names) if each.unknown else each for each, kind in zip(tested, types, strict=True)]
+        if node.sub_link_type == pb.ANY_SUBLINK:
+            wanted = [each.type if value.unknown else kind for each, kind, (_, value) in zip(tested, types, query.columns, strict=True)]
+        else:
+            wanted = types
+        for each, kind in zip(tested, wanted, strict=True):
+            operator.comparable(name, each, Value("x", kind), self.names, node.location)
+        left = ", ".join(each.sql for each in tested)
+        left = f"({left})" if len(tested) > 1 else left
+        body = query.build(wanted)
+        if name == "=" and node.sub_link_type == pb.ANY_SUBLINK:
+            return Value(f"({left} IN ({body}))", t.BOOL)
+        word = "ALL" if node.sub_link_type == pb.ALL_SUBLINK else "ANY"
+        return Value(f"({left} {operator.COMPARISONS[name]} {word} ({body}))", t.BOOL)
+
+    def _funccall(self, node: Any, scope: Scope) -> Value:
+        parts = sql_names.strings(node.funcname)
+        name = parts[-1]
+        if len(parts) > 1 and parts[-2] not in ("pg_catalog", "information_schema"):
+            raise function.no_function(".".join(parts), self.expressions(node.args, scope), node.location)
+        found = self.session_call(name, node, scope) or self.set_call(name, node, scope)
+        if found is not None:
+            return found
+        if name in function.signatures()[1]:
+            return self._aggregate(name, node, scope)
+        arguments = self.expressions([_named(each) for each in node.args], scope)
+        if node.HasField("over"):
+            return self._window(function.call(name, arguments, self.names, node.location), node, scope)
+        if name in ("concat", "concat_ws"):
+            texts = [coerce(value, t.TEXT, self.names).sql for value in arguments]
+            return Value(f"{name}({', '.join(texts)})", t.TEXT)
+        if name == "pg_get_expr" and len(arguments) > 2 and arguments[2].sql == "TRUE":
+            arguments[0] = _pretty(arguments[0])
+        return function.call(name, arguments, self.names, node.location)
+
+    def _aggregate(self, name: str, node: Any, scope: Scope) -> Value:
+        if name == "count" and node.agg_star:
+            value = Value("count(*)", t.INT8)
+        else:
+            arguments = self.expressions(node.args, scope)
+            value = function.call(name, arguments, self.names, node.location, aggregate=True)
+            inside = value.sql
+            distinct = "DISTINCT " if node.agg_distinct else ""
+            order = self._sorted(node.agg_order, scope) or (self._natural_order(scope) if name in ("string_agg", "array_agg") else "")
+            value = Value(_inside(inside, distinct, order if not distinct or node.agg_order else ""), value.type)
+        if node.HasField("agg_filter"):
+            value = Value(f"{value.sql} FILTER (WHERE {self.condition(node.agg_filter, scope, 'FILTER')})", value.type)
+            if value.sql.startswith("CAST("):
+                raise not_supported("FILTER with this aggregate is not supported", position=position(node.location))
+        return self._window(value, node, scope) if node.HasField("over") else value
+
+    def _natural_order(self, scope: Scope) -> str:
+        orders = [source.order for source in scope.sources if source.order]
+        return f" ORDER BY {', '.join(orders)}" if orders else ""
+
+    def _window(self, value: Value, node: Any, scope: Scope) -> Value:
+        over = node.over
+        partition = ", ".join(each.sql for each in self.expressions(over.partition_clause, scope))
+        inside = (f"PARTITION BY {partition}" if partition else "") + self._sorted(over.order_clause, scope)
+        return Value(f"{value.sql} OVER ({inside.strip()})", value.type)
+
+    def _sorted(self, clause: Iterable[Any], scope: Scope) -> str:
+        shown = [self.sort_key(unwrap(each), self.expression(unwrap(each).node, scope).sql) for each in clause]
+        return f" ORDER BY {', '.join(shown)}" if shown else ""
+
+    @staticmethod
+    def sort_key(node: Any, sql: str) -> str:
+        """One key of ORDER BY with PostgreSQL's place of NULLs."""
+        descending = node.sortby_dir == pb.SORTBY_DESC
+        first = node.sortby_nulls == pb.SORTBY_NULLS_FIRST or (descending and node.sortby_nulls != pb.SORTBY_NULLS_LAST)
+        return f"{sql} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
+
+
+def _inside(call: str, distinct: str, order: str) -> str:
+    """Puts DISTINCT and ORDER BY into the call of an aggregate, which may be wrapped in a CAST."""
+    matched = re.match(r"(CAST\()?(\w+)\(", call)
+    if matched is None or not (distinct or order):
+        return call
+    start = matched.end()
+    depth, end = 1, start
+    quoted = False
+    while depth:
+        char = call[end]
+        if char == "'":
+            quoted = not quoted
+        elif not quoted:
+            depth += {"(": 1, ")": -1}.get(char, 0)
+        end += 1
+    return call[:start] + distinct + call[start : end - 1] + order + call[end - 1 :]
+
+
+def _named(node: Any) -> Any:
+    inner = unwrap(node)
+    return inner.arg if inner.DESCRIPTOR.name == "NamedArgExpr" else inner
+
+
+def _pretty(value: Value) -> Value:
+    """The column that holds the pretty-printed text of an expression."""
+    return Value(re.sub(r'"(adbin|conbin)"\Z', r'"\1pretty"', value.sql), value.type)
+
+
+def _float(text: str, location: int) -> Value:
+    if re.match(r"\d+\Z", text):
+        number = int(text)
+        if number < 2**63:
+            return Value(f"CAST({number} AS BIGINT)", t.INT8, location=location)
+    if not re.match(r"[\d.]+\Z", text):
+        text = format(Decimal(text.replace("_", "")), "f")
+    return Value(literal.decimal(text), t.NUMERIC, location=location)
+
+
+def _with_typmod(value: Value, target: int, typmod: int) -> Value:
+    if typmod < 0:
+        return value
+    if target in (t.VARCHAR, t.BPCHAR):
+        return Value(f"left({value.sql}, {typmod - 4})", target, typmod)
+    if target == t.NUMERIC:
+        return Value(f"CAST({value.sql} AS DECIMAL({(typmod - 4) >> 16},{(typmod - 4) & 0x7FF}))", target, typmod)
+    return Value(value.sql, target, typmod)
+
+
+def _field_of_column(scope: Scope, words: list[str]) -> Value | None:
+    return None
+
+
+def is_oid_like(value: Value) -> bool:
+    """Whether a value is an oid or prints as one."""
+    return value.type in OIDS
+
+
+def is_textual(value: Value) -> bool:
+    """Whether a value is text, name, varchar, bpchar or "char"."""
+    return value.type in TEXTUAL
+
+
+def whole_row(source: Source) -> Value:
+    """The row of a FROM item."""
+    return source.row()
