@@ -10,7 +10,7 @@ import duckdb
 import psycopg
 import pytest
 
-from chain import Database, arrived, subscribe
+from tests.system.chain import Database, arrived, subscribe
 
 TABLE = "CREATE TABLE orders (id int, region text, amount numeric(10,2), placed timestamptz, {more} PRIMARY KEY (id, region))"
 ROWS = """INSERT INTO orders SELECT g, (ARRAY['eu','us','ap'])[1 + g % 3], g * 0.5, timestamptz '2026-01-01 00:00:00+00' + g * interval '1 minute', 'n' || g
