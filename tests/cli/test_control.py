@@ -41,8 +41,15 @@ class Directory:
     def pid(self) -> int:
         return int((self.data / "headgate.pid").read_text().split("\n")[0])
 
+    def _is_ours(self, cmdline: Path) -> bool:
+        try:
+            words = cmdline.read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            return False
+        return "run" in words and str(self.data) in words
+
     def leaves_nothing(self) -> bool:
-        running = subprocess.run(["pgrep", "-f", "--", f"run -D {self.data}"], capture_output=True, text=True).stdout
+        running = [path for path in Path("/proc").glob("[0-9]*/cmdline") if self._is_ours(path)]
         return not (self.data / "headgate.pid").exists() and not running
 
 
