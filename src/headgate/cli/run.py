@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,10 @@ def run(data_dir: Path, command_line: Mapping[str, str]) -> int:
         _serve(data_dir, command_line)
     except PostgresError as error:
         message.log(error, Severity.FATAL)
+        return 1
+    except Exception as error:  # noqa: BLE001 - the last place that can say why the process ends
+        text = f"the node ended unexpectedly: {error}"
+        message.log(PostgresError("XX000", text, detail=traceback.format_exc().rstrip()), Severity.FATAL)
         return 1
     return 0
 
