@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.lsn import Lsn
-from headgate.storage import delta, spark
+from headgate.storage import delta, spark, warmup
 from headgate.storage.delta import Delta, DeltaTable, TableState
 from headgate.storage.lock import Key, TableLocks
 from headgate.storage.log import TransactionLog
@@ -61,6 +61,8 @@ class Engine:
         self.data_dir = Path(data_dir)
         self.spark = session if session is not None else spark.start(settings, scratch=self.data_dir / "pgsql_tmp" / "spark")
         self._owns_session = session is None
+        if self._owns_session:
+            warmup.start(self.spark, self.data_dir / "pgsql_tmp")
         self.settings = settings
         self.delta = Delta(self.spark)
         self.log = TransactionLog(catalog)

@@ -14,18 +14,26 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import threading
+import tempfile
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from headgate.errors import PostgresError
+from headgate.storage import archive
 from headgate.storage.jars import find_jars
 
 
+_LOG4J = Path(str(resources.files("headgate.storage").joinpath("log4j2.properties")))
+
+
 def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
-    java = f"-Xss16m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Duser.timezone=UTC -Dderby.system.home={scratch}"
+    java = ["-Xss16m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable", "-Duser.timezone=UTC", f"-Dderby.system.home={scratch}"]
+    java.append(f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}")
+    if archive.usable():
+        java.append(f"-XX:SharedArchiveFile={archive.path()}")
     return {
         "spark.master": "local[*]",
         "spark.app.name": "headgate",
@@ -33,10 +41,9 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraClassPath": os.pathsep.join(jars),
-        "spark.driver.extraJavaOptions": java,
+        "spark.driver.extraJavaOptions": " ".join(java),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
         "spark.local.dir": str(scratch),
         "spark.python.worker.reuse": "true",
         "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
@@ -54,7 +61,6 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
         "spark.sql.maxConcurrentOutputFileWriters": "16",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.merge.materializeSource": "none",
-        "spark.databricks.delta.commitInfo.userMetadata.enabled": "true",
     }
 
 
@@ -66,7 +72,7 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    scratch = scratch or Path(os.environ.get("TMPDIR", "/tmp")) / f"headgate-spark-{os.getpid()}"
+    scratch = scratch or Path(tempfile.gettempdir()) / f"headgate-spark-{os.getpid()}"
     scratch.mkdir(parents=True, exist_ok=True)
     jars = [str(jar) for jar in find_jars()]
     configured = _defaults(jars, scratch)
@@ -83,6 +89,6 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
         session = builder.getOrCreate()
     except Exception as error:
         raise PostgresError("58000", f"could not start Spark: {error}", hint="A Java 17 runtime is needed; see the server log.") from error
-    session.sparkContext.setLogLevel(configured["spark.log.level"])
     logging.getLogger("py4j").setLevel(logging.ERROR)
+    logging.getLogger("DataFrameQueryContextLogger").disabled = True
     return session

@@ -44,7 +44,7 @@ def is_small(frame: DataFrame) -> bool:
     most = plan.maxRows()
     if most.isDefined() and int(most.get()) <= SMALL_ROWS:
         return True
-    return int(plan.stats().sizeInBytes().toString()) <= SMALL_BYTES
+    return int(str(plan.stats().sizeInBytes())) <= SMALL_BYTES
 
 
 def _without_columns(rows: int, batch_rows: int) -> Iterator[pa.RecordBatch]:

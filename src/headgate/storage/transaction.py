@@ -273,6 +273,10 @@ class Transaction:
                 return at
         raise PostgresError("3B001", f'savepoint "{name}" does not exist')
 
+    def lock(self, relation: Any) -> None:
+        """Takes the relation's write lock until the transaction ends, before it writes: what it then reads stays the newest."""
+        self._lock(relation)
+
     def catalog_changed(self) -> None:
         """The catalog changed in a way that streams must know: its state is recorded at this place, before the next write."""
         self._history_due = True

@@ -1,0 +1,51 @@
+"""Does once, in the background, what a node's first statements will do, so that they do not pay for class loading and compilation.
+
+Started by `engine.Engine` in a thread of its own after the session is there; `archive` uses it to see the classes that matter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import uuid
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from headgate.storage import delta
+from headgate.storage.delta import Delta, DeltaTable
+
+
+def warm_up(session: SparkSession, scratch: Path) -> None:
+    """Makes a table, writes, reads and rewrites it, and removes it."""
+    place = scratch / f"warmup-{uuid.uuid4()}"
+    try:
+        delta.create(place, StructType([StructField("a", LongType()), StructField("b", StringType())]))
+        table = DeltaTable(Delta(session), place)
+        state = table.state()
+        rows = session.range(100).select(F.col("id").alias("a"), F.lit("x").alias("b"))
+        state = table.commit(state, table.write(state, rows), "warm-up")
+        frame = table.frame(state, positions=True)
+        found = frame.where("a % 7 = 3").persist()
+        found.toArrow()
+        deleted = table.deletions(state, found.select("_file", "_row"))
+        found.unpersist()
+        state = table.commit(state, deleted, "warm-up")
+        table.frame(state).groupBy("b").agg(F.count("*"), F.max("a")).orderBy("b").limit(10).toArrow()
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def start(session: SparkSession, scratch: Path) -> threading.Thread:
+    """`warm_up` in a daemon thread; a node that stops meanwhile is no failure."""
+
+    def run() -> None:
+        with contextlib.suppress(Exception):  # the session may end under it
+            warm_up(session, scratch)
+
+    thread = threading.Thread(target=run, name="spark warm-up", daemon=True)
+    thread.start()
+    return thread
