@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ _UNITS = {
 _UNIT = {word: unit for unit, words in _UNITS.items() for word in words.split()}
 _MICROS = {"microsecond": 1, "millisecond": 1000, "second": _SECOND, "minute": _MINUTE, "hour": _HOUR}
 _YEARS = {"year": 1, "decade": 10, "century": 100, "millennium": 1000}
+_SECONDS = frozenset({"second", "millisecond", "microsecond"})
 _RIGHTMOST = {
     "year": "year", "month": "month", "year to month": "month", "day": "day", "hour": "hour", "day to hour": "hour",
     "minute": "minute", "hour to minute": "minute", "day to minute": "minute",
@@ -119,9 +121,7 @@ def _decode(text: str, rightmost: str) -> Interval:
     for kind, field in reversed(split(text)):
         clock = re.fullmatch(r"([+-]?)([0-9]+):([0-9]*)(?::([0-9]*))?(?:\.([0-9]*))?", field) if kind in (Kind.TIME, Kind.ZONE) else None
         if clock:
-            if "time" in seen or seen & {"hour", "minute", "second"}:
-                raise Flawed(Flaw.FORMAT)
-            seen.add("time")
+            _mark(seen, {"hour", "minute", *_SECONDS})
             micros = _clock_micros(clock[2], clock[3], clock[4], clock[5], rightmost)
             found.micros += -micros if clock[1] == "-" else micros
             unit = "day"
@@ -165,11 +165,15 @@ def _add_number(found: Interval, field: str, unit: str, seen: set[str]) -> None:
         key, value, fraction = unit, sign * int(number[2] or 0), sign * float("0." + (number[3] or "0"))
     if value and abs(value) >= 1 << 63:
         raise Flawed(Flaw.RANGE)
-    clash = {key, "time"} if key in ("hour", "minute", "second") else {key}
-    if seen & clash:
-        raise Flawed(Flaw.FORMAT)
-    seen.add(key)
+    _mark(seen, _SECONDS if key == "second" and fraction else {key})
     found.add(unit, value, fraction)
+
+
+def _mark(seen: set[str], units: AbstractSet[str]) -> None:
+    """Notes that units have been given; none may be given twice."""
+    if seen & units:
+        raise Flawed(Flaw.FORMAT)
+    seen |= units
 
 
 def _iso(text: str) -> Interval:

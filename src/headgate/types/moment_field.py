@@ -46,7 +46,7 @@ class Flaw(enum.Enum):
     ZONE_NAME = enum.auto()
 
 
-class Flawed(Exception):  # noqa: N818 (it never leaves this floor)
+class Flawed(Exception):
     """Raised inside the decoder; `error` makes it PostgreSQL's error."""
 
     def __init__(self, flaw: Flaw, word: str = "") -> None:

@@ -76,12 +76,14 @@ class Decoder:
         self.meridiem = ""
         self.prefix = ""
         self.plain_number = False
+        self.time_only = False
 
     def read(self, text: str, *, time_only: bool = False) -> Parts:
         """Reads a whole text; Flawed."""
         fields = split(text)
         if not fields:
             raise Flawed(Flaw.FORMAT)
+        self.time_only = time_only
         self.plain_number = time_only and (len(fields) == 1 or fields[-1][0] not in (Kind.DATE, Kind.TIME))
         for place, (kind, field) in enumerate(fields):
             following = fields[place + 1][0] if place + 1 < len(fields) else None
@@ -324,7 +326,7 @@ class Decoder:
         if minute > 59 or second > 60:
             raise Flawed(Flaw.RANGE)
         parts.hour, parts.minute, parts.second, parts.micro = hour, minute, second, micro
-        if parts.hour > 24 or parts.clock > calendar.DAY:
+        if not self.time_only and (parts.hour > 24 or parts.clock > calendar.DAY):
             raise Flawed(Flaw.RANGE)
         return TIME
 

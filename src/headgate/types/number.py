@@ -155,6 +155,12 @@ def write_float(values: pa.Array, oid: int, extra_digits: int) -> pa.StringArray
     odd = pc.or_(pc.less(size, 1e-4), pc.invert(pc.less(size, 1e6 if short else 1e14)))
     odd = pc.and_(odd, pc.not_equal(values, pa.scalar(0, values.type)))
     shown = pc.cast(values, pa.string())
+    if not short:  # Arrow uses exponents from 1e10 on
+        large = pc.fill_null(pc.and_not(pc.greater_equal(size, 1e10), odd), False)
+        whole = pc.and_(large, pc.equal(pc.trunc(values), values))
+        if pc.any(whole, min_count=0).as_py():
+            shown = pc.if_else(whole, pc.cast(pc.cast(pc.if_else(whole, values, 0.0), pa.int64()), pa.string()), shown)
+        odd = pc.or_(odd, pc.and_not(large, whole))
     return column.write(values, odd, shown, lambda each: shortest(each.as_py(), short=short))
 
 

@@ -50,11 +50,9 @@ def read_as_text(strings: pa.StringArray, modifier: int) -> pa.StringArray:
 
 def _read_decimal(strings: pa.StringArray, precision: int, scale: int) -> pa.Array:
     target = pa.decimal128(precision, scale)
-    done = column.attempt(strings, target)
-    if done is not None:
-        return done
     whole = precision - scale
     front = f"[0-9]{{1,{whole}}}" if whole else "0"
+    # the cast alone is not enough: it lets what is too long for 128 bits overflow without an error
     usual = column.matches(strings, rf"\A[+-]?{front}(\.[0-9]{{0,{scale}}})?\z")
     modifier = typmod.numeric(precision, scale)
 

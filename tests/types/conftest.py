@@ -1,0 +1,121 @@
+"""The oracle of the tests of types: what the real PostgreSQL makes of a text when it enters a column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from headgate.errors import PostgresError
+from headgate.types import text
+
+TRY = """
+CREATE FUNCTION try_input(type text, value text) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE shown text; state text; message text; detail text;
+BEGIN
+  EXECUTE format('INSERT INTO pg_temp.%I(v) VALUES (%L) RETURNING format(''%%s'', v)', type, value) INTO shown;
+  RETURN ARRAY[shown, NULL, NULL, NULL];
+EXCEPTION WHEN OTHERS THEN
+  GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL;
+  RETURN ARRAY[NULL, state, message, nullif(detail, '')];
+END $$
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a value: its text, or an error."""
+
+    shown: str | None
+    sqlstate: str | None = None
+    message: str | None = None
+    detail: str | None = None
+
+
+class Oracle:
+    """Asks a PostgreSQL session; `tables` are temporary, one per type."""
+
+    def __init__(self, conninfo: str) -> None:
+        self.connection = psycopg.connect(conninfo, autocommit=True)
+        self.connection.execute(TRY)
+        self.tables: set[str] = set()
+
+    def table(self, type_name: str) -> str:
+        name = "of " + type_name.replace('"', "")
+        if name not in self.tables:
+            self.connection.execute(f'CREATE TEMP TABLE "{name}" (v {type_name})')
+            self.tables.add(name)
+        return name
+
+    def enter(self, type_name: str, values: Sequence[str]) -> list[Outcome]:
+        """What PostgreSQL makes of each value in a column of the type."""
+        query = "SELECT try_input(%s, x) FROM unnest(%s::text[]) WITH ORDINALITY u(x, n) ORDER BY n"
+        return [Outcome(*row[0]) for row in self.connection.execute(query, (self.table(type_name), list(values)))]
+
+    def type_of(self, type_name: str) -> tuple[int, int]:
+        """The oid and the modifier of a column of the type."""
+        query = "SELECT atttypid, atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum = 1"
+        row = self.connection.execute(query, (f'pg_temp."{self.table(type_name)}"',)).fetchone()
+        assert row is not None
+        return int(row[0]), int(row[1])
+
+    def stored(self, type_name: str, values: Sequence[str]) -> tuple[bytes, bytes]:
+        """The values that the type takes, and a NULL, as COPY writes them: in text and in binary format."""
+        table = self.table(type_name)
+        self.connection.execute(f'TRUNCATE pg_temp."{table}"; INSERT INTO pg_temp."{table}" VALUES (NULL)')
+        self.enter(type_name, values)
+        query = f'SELECT v FROM pg_temp."{table}"'
+        return self.copy_out(query, "text"), self.copy_out(query, "binary")
+
+    def copy_out(self, query: str, form: str) -> bytes:
+        with self.connection.cursor().copy(f"COPY ({query}) TO STDOUT (FORMAT {form})") as copy:
+            return b"".join(bytes(part) for part in copy)
+
+
+@pytest.fixture(scope="session")
+def oracle(postgres) -> Iterator[Oracle]:
+    found = Oracle(postgres.conninfo(postgres.new_database()))
+    yield found
+    found.connection.close()
+
+
+def read_and_write(value: str, oid: int, modifier: int, timezone: str = "UTC") -> Outcome:
+    """What headgate makes of a value."""
+    try:
+        stored = text.read_text(pa.array([None, value], pa.string()), oid, modifier, timezone=timezone)
+        return Outcome(text.write_text(stored, oid, modifier, timezone=timezone)[1].as_py())
+    except PostgresError as error:
+        return Outcome(None, error.sqlstate, error.message, error.detail)
+
+
+NO_DETAIL = {"json", "jsonb", "int4[]", "text[]"}
+"""Types whose DETAIL is worded differently for some malformed values (docs/types.md)."""
+
+
+def compare(oracle: Oracle, type_name: str, values: list[str], timezone: str = "UTC") -> None:
+    oracle.connection.execute(f"SET timezone = '{timezone}'")
+    oid, modifier = oracle.type_of(type_name)
+    good: list[tuple[str, str]] = []
+    for value, expected in zip(values, oracle.enter(type_name, values), strict=True):
+        got = read_and_write(value, oid, modifier, timezone)
+        if expected.sqlstate is None and got.sqlstate == "0A000" and got.message.startswith("cannot store"):
+            continue
+        if type_name in NO_DETAIL:
+            assert (got.shown, got.sqlstate, got.message) == (expected.shown, expected.sqlstate, expected.message), (type_name, value)
+        else:
+            assert got == expected, (type_name, value, timezone)
+        if expected.shown is not None:
+            good.append((value, expected.shown))
+    if good:
+        column = pa.array([value for value, _ in good], pa.string())
+        stored = text.read_text(column, oid, modifier, timezone=timezone)
+        assert text.write_text(stored, oid, modifier, timezone=timezone).to_pylist() == [shown for _, shown in good]
+
+
+@pytest.fixture(scope="session")
+def check(oracle: Oracle) -> Callable[..., None]:
+    """Compares headgate with PostgreSQL on values of a type."""
+    return lambda *arguments: compare(oracle, *arguments)

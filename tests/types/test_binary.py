@@ -1,0 +1,82 @@
+"""The binary forms of values are PostgreSQL's, byte for byte, and malformed bytes are a PostgresError."""
+
+# ruff: noqa: E501 (lists of values)
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.errors import PostgresError
+from headgate.types import binary, copy, copy_binary, registry, text, typmod
+
+NUMBERS = st.decimals(allow_nan=False, allow_infinity=False).map(str)
+NASTY_NUMBERS = ["0", "-1", "0.00", "10000", "1e8", "12345678.9012", "0.0001", "-0.00000000123", "NaN", "Infinity", "-Infinity", "1e50", "1e-50",
+                 "12345678901234567890123456789012345678", "0.12345678901234567890123456789012345678", "123.4500", "5000.0000"]  # fmt: skip
+VALUES = {
+    **dict.fromkeys(["int2", "int4", "int8"], st.integers(-32768, 32767).map(str)), "bool": st.sampled_from(["t", "f"]),
+    **dict.fromkeys(["float4", "float8"], st.floats(width=32).map(repr)),
+    **dict.fromkeys(["numeric", "numeric(12,2)", "numeric(38,10)", "numeric(18,4)", "numeric(5,0)"], NUMBERS | st.sampled_from(NASTY_NUMBERS)),
+    **dict.fromkeys(["text", "varchar(7)", "char(5)", "name"], st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))),
+    "bytea": st.binary().map(lambda raw: "\\x" + raw.hex()), "date": st.dates().map(str), "timestamp": st.datetimes().map(str),
+    "timestamptz": st.datetimes().map(str), "uuid": st.uuids().map(str), "time": st.times().map(str),
+    "timetz": st.builds("{}{}".format, st.times(), st.sampled_from(["+02", "-03:30"])),
+    "interval": st.builds("{} mons {} days {} s".format, st.integers(-99, 99), st.integers(-99, 99), st.integers(-(10**6), 10**6)),
+    "jsonb": st.sampled_from(['{"a":1}', "[]", "1"]), "inet": st.ip_addresses().map(str), "varbit": st.text("01", max_size=20),
+    "macaddr": st.binary(min_size=6, max_size=6).map(bytes.hex), "pg_lsn": st.builds("{:X}/{:X}".format, st.integers(0, 99), st.integers(0, 2**32 - 1)),
+    "int4[]": st.lists(st.integers(-9, 9)).map(lambda items: "{" + ",".join(map(str, items)) + "}"),
+    "text[]": st.lists(st.text("ab ,\"\\{}", max_size=3)).map(lambda items: "{" + ",".join('"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"' for item in items) + "}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("type_name", VALUES)
+def test_a_column_is_read_from_and_written_to_the_binary_form(oracle, type_name: str) -> None:
+    oid, modifier = oracle.type_of(type_name)
+
+    @settings(max_examples=settings.default.max_examples // 10)
+    @given(st.lists(VALUES[type_name], min_size=1, max_size=30))
+    def run(values: list[str]) -> None:
+        as_text, raw = oracle.stored(type_name, values)
+        rows = copy_binary.read_copy_binary(raw, 1, at=copy_binary.header_length(raw))
+        assert (rows.ended, rows.consumed) == (True, len(raw))
+        try:
+            stored = binary.read_binary(np.frombuffer(raw, np.uint8), rows.starts[0], rows.lengths[0], oid, modifier)
+        except PostgresError as refused:
+            if not refused.message.startswith("cannot store"):
+                raise
+            return
+        assert text.write_text(stored, oid, modifier).equals(copy.read_copy_text(as_text, 1)[0])
+        sent = copy_binary.write_copy_binary([binary.write_binary(stored, oid, modifier)])
+        assert copy_binary.HEADER + sent + copy_binary.TRAILER == raw
+
+    run()
+
+
+OIDS = [registry.INT4, registry.NUMERIC, registry.TEXT, registry.DATE, registry.TIMESTAMPTZ, registry.UUID, registry.JSONB, registry.INET,
+        registry.VARBIT, registry.INTERVAL, registry.INT4_ARRAY, registry.TIMETZ, registry.PG_LSN, registry.BOOL, registry.MACADDR]  # fmt: skip
+
+
+@given(st.sampled_from(OIDS), st.lists(st.binary(max_size=40), min_size=1, max_size=4), st.sampled_from([-1, typmod.numeric(9, 2)]))
+def test_malformed_bytes_are_an_error_with_a_sqlstate(oid: int, values: list[bytes], modifier: int) -> None:
+    data = np.frombuffer(b"".join(values), np.uint8)
+    lengths = np.array([len(each) for each in values], np.int32)
+    starts = np.cumsum(lengths, dtype=np.int64) - lengths
+    with contextlib.suppress(PostgresError):  # anything else that is raised fails the test
+        assert len(binary.read_binary(data, starts, lengths, oid, modifier if oid == registry.NUMERIC else -1)) == len(values)
+
+
+def test_a_value_beyond_the_buffer_is_an_error() -> None:
+    with pytest.raises(PostgresError, match="insufficient data"):
+        binary.read_binary(np.zeros(3, np.uint8), np.array([0]), np.array([4], np.int32), registry.INT4)
+
+
+def test_a_numeric_is_rounded_to_the_scale_of_its_column() -> None:
+    sent = binary.write_binary(pa.array(["1.239"]), registry.NUMERIC)[0].as_py()
+    data, start, size = np.frombuffer(sent, np.uint8), np.array([0]), np.array([len(sent)], np.int32)
+    assert binary.read_binary(data, start, size, registry.NUMERIC, typmod.numeric(4, 2)).cast(pa.string()).to_pylist() == ["1.24"]
+    with pytest.raises(PostgresError, match="numeric field overflow"):
+        binary.read_binary(data, start, size, registry.NUMERIC, typmod.numeric(2, 2))

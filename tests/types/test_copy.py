@@ -1,0 +1,103 @@
+"""COPY's formats are cut into columns and put together as PostgreSQL does it, in chunks of any size."""
+
+from __future__ import annotations
+
+import contextlib
+
+import psycopg
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.errors import PostgresError
+from headgate.types import binary, copy, copy_binary, registry
+
+WORD = (
+    st.none()
+    | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+    | st.text("\\\t\n\r,\"N.;' ab", max_size=5)
+)
+TABLE = st.integers(1, 4).flatmap(lambda columns: st.lists(st.tuples(*[WORD] * columns), min_size=1, max_size=30))
+
+
+def columns_of(rows: list[tuple[str | None, ...]]) -> list[pa.StringArray]:
+    return [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
+
+
+def through_postgres(oracle, rows: list[tuple[str | None, ...]], form: str) -> bytes:
+    names = ", ".join(f"c{place}" for place in range(len(rows[0])))
+    places = ", ".join(["%s"] * len(rows[0]))
+    oracle.connection.execute(f"DROP TABLE IF EXISTS copied; CREATE TEMP TABLE copied ({names.replace(',', ' text,')} text)")
+    with oracle.connection.cursor() as cursor:
+        cursor.executemany(f"INSERT INTO copied VALUES ({places})", rows)
+    return oracle.copy_out("TABLE copied", form)
+
+
+@given(TABLE)
+def test_text_format_is_postgresqls(oracle, rows) -> None:
+    raw = through_postgres(oracle, rows, "text")
+    columns = columns_of(rows)
+    assert copy.read_copy_text(raw, len(columns)) == columns
+    assert copy.write_copy_text(columns) == raw
+
+
+@given(TABLE)
+def test_csv_format_is_postgresqls(oracle, rows) -> None:
+    raw = through_postgres(oracle, rows, "csv")
+    assert copy.write_copy_csv(columns_of(rows)) == raw
+
+
+@given(TABLE, st.integers(1, 60))
+def test_binary_format_is_postgresqls_in_chunks_of_any_size(oracle, rows, size: int) -> None:
+    raw = through_postgres(oracle, rows, "binary")
+    columns = columns_of(rows)
+    sent = copy_binary.write_copy_binary([binary.write_binary(column, registry.TEXT) for column in columns])
+    assert copy_binary.HEADER + sent + copy_binary.TRAILER == raw
+    found: list[list[str | None]] = [[] for _ in columns]
+    rest, ended = b"", False
+    stream = raw[len(copy_binary.HEADER) :]
+    for place in range(0, len(stream), size):
+        rest += stream[place : place + size]
+        part = copy_binary.read_copy_binary(rest, len(columns))
+        for column, starts, lengths in zip(found, part.starts, part.lengths, strict=True):
+            column += [None if n < 0 else rest[s : s + n].decode() for s, n in zip(starts.tolist(), lengths.tolist(), strict=True)]
+        rest, ended = rest[part.consumed :], part.ended
+    assert ended
+    assert [pa.array(column, pa.string()) for column in found] == columns
+
+
+@given(st.binary(max_size=60), st.integers(1, 3))
+def test_malformed_binary_rows_are_an_error_or_wait_for_more(chunk: bytes, columns: int) -> None:
+    with contextlib.suppress(PostgresError):  # anything else that is raised fails the test
+        assert 0 <= copy_binary.read_copy_binary(chunk, columns).consumed <= len(chunk)
+
+
+def test_whole_rows_end_at_a_newline_that_is_not_escaped() -> None:
+    assert copy.whole_rows(b"a\tb\nc\td") == 4
+    assert copy.whole_rows(b"a\\\nb") == 0
+    assert copy.whole_rows(b"a\\\\\nb") == 4
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"1\t2\n\\.\nrest", [["1"], ["2"]]),
+        (b"1\t2\r\n3\t\\N\r\n", [["1", "3"], ["2", None]]),
+        (b"\\x41\\101\t\\q\\\t", [["AA"], ["q\t"]]),
+        (b"\\\\N\t", [["\\N"], [""]]),
+        (b"", [[], []]),
+    ],
+)
+def test_escapes_markers_and_line_ends(data: bytes, expected: list[list[str | None]]) -> None:
+    assert [column.to_pylist() for column in copy.read_copy_text(data, 2)] == expected
+
+
+@pytest.mark.parametrize("data", [b"1\n", b"1\t2\n3\n", b"1\t2\t3\n", b"1\t2\n\n", b"1\t\xff\n", b"1\t2\n3\t4\r5\n"])
+def test_malformed_text_is_refused_as_in_postgresql(oracle, data: bytes) -> None:
+    oracle.connection.execute("DROP TABLE IF EXISTS copied; CREATE TEMP TABLE copied (a text, b text)")
+    with pytest.raises(psycopg.Error) as theirs, oracle.connection.cursor().copy("COPY copied FROM STDIN") as into:
+        into.write(data)
+    with pytest.raises(PostgresError) as ours:
+        copy.read_copy_text(data, 2, names=["a", "b"])
+    assert (ours.value.sqlstate, ours.value.message) == (theirs.value.sqlstate, theirs.value.diag.message_primary)

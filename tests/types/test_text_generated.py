@@ -1,0 +1,62 @@
+"""Every text enters a column as it does in PostgreSQL, with the same value or the same error: generated texts."""
+
+# ruff: noqa: E501 (lists of values)
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+DIGITS = st.text("0123456789", max_size=25)
+SIGN = st.sampled_from(["", "-", "+", " "])
+NUMBER = st.builds(
+    lambda sign, whole, fraction, exponent: f"{sign}{whole}{fraction}{exponent}",
+    SIGN, DIGITS, DIGITS.map(lambda digits: f".{digits}" if digits else ""), st.sampled_from(["", "", "", "e3", "E-7", "e+12", "e", " "]),
+)  # fmt: skip
+CLOCK = st.from_regex(r"\A([01][0-9]|2[0-4]):[0-5][0-9](:[0-6][0-9](\.[0-9]{1,8})?)?( ?[+-][01][0-9](:?[0-5][0-9])?|Z| [AP]M)?\Z")
+DAY = st.from_regex(r"\A[0-9]{4}-[01][0-9]-[0-3][0-9]\Z")
+MOMENT = st.one_of(
+    st.datetimes().map(str),
+    st.builds("{} {}".format, DAY, CLOCK),
+    st.builds("{}T{}".format, DAY, CLOCK),
+    DAY,
+    st.from_regex(r"\A[0-9]{1,6}[-/][0-9]{1,3}[-/][0-9]{1,5}( BC)?\Z"),
+    st.from_regex(r"\A(jan|Feb|MAR|april|Sept|dec) [0-9]{1,2},? [0-9]{2,4}( [0-9]{1,2}:[0-9]{2})?\Z"),
+)
+PART = st.builds(
+    "{} {}".format, st.from_regex(r"\A[+-]?[0-9]{1,4}(\.[0-9]{1,4})?\Z"), st.sampled_from("year mons days hours min s weeks ms".split())
+)
+INTERVAL = st.one_of(st.lists(PART, min_size=1, max_size=4).map(" ".join), st.builds("{} {}".format, PART, CLOCK))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+).map(json.dumps)
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=9)
+ARRAY = st.lists(st.none() | TEXT, max_size=4).map(
+    lambda items: (
+        "{" + ",".join("NULL" if item is None else '"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"' for item in items) + "}"
+    )
+)
+WILD_ARRAY = st.text('{},"\\ aN1[]:=', max_size=12)
+FLOAT = st.one_of(st.floats().map(repr), st.floats(width=32).map(repr), NUMBER, st.integers(0, 80).map(lambda power: repr(2.0**power)))
+
+GENERATED = {
+    "int2": st.integers(-40000, 40000).map(str), "int4": NUMBER, "int8": NUMBER, "float8": FLOAT, "float4": FLOAT,
+    "numeric": NUMBER, "numeric(10,3)": NUMBER, "numeric(38,20)": NUMBER, "numeric(60,2)": NUMBER, "numeric(3,-3)": NUMBER,
+    "text": TEXT, "varchar(4)": TEXT, "char(4)": TEXT, "name": TEXT, "bytea": st.one_of(st.binary().map(lambda raw: "\\x" + raw.hex()), TEXT),
+    "date": MOMENT, "timestamp": MOMENT, "timestamp(2)": MOMENT, "timestamptz": MOMENT, "time": CLOCK, "timetz": CLOCK, "interval": INTERVAL,
+    "jsonb": JSON, "json": JSON, "uuid": st.uuids().map(str), "text[]": st.one_of(ARRAY, WILD_ARRAY), "bool": st.text("truefalsyno01 ", max_size=5),
+    "inet": st.ip_addresses().map(str), "varbit(9)": st.text("01", max_size=12),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("type_name", GENERATED)
+def test_generated_texts_enter_a_column_as_in_postgresql(check, type_name: str) -> None:
+    @settings(max_examples=settings.default.max_examples // 5)
+    @given(st.lists(GENERATED[type_name], min_size=1, max_size=30))
+    def run(values: list[str]) -> None:
+        check(type_name, values)
+
+    run()
