@@ -14,13 +14,14 @@ from headgate.catalog import definition
 from headgate.catalog import relation as relations
 from headgate.catalog.definition import choose_name
 from headgate.catalog.physical import Cursor, insert, one, run
+from headgate.catalog.session import SessionContext
 from headgate.commands import lookup, privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.sql import names
 from headgate.sql.options import unique
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import parse_expression, unwrap
 from headgate.types import registry
 
 _MAXIMA = {registry.INT2: 2**15 - 1, registry.INT4: 2**31 - 1, registry.INT8: 2**63 - 1}
@@ -184,3 +185,16 @@ def drop_sequence(node: Any, session: Session) -> CommandResult:
         privilege.check_owner(cursor, context.user, found.owner, "sequence", name)
         definition.drop(cursor, context.database, found.oid)
     return CommandResult("DROP SEQUENCE")
+
+
+def named(cursor: Cursor, context: SessionContext, default: str) -> int:
+    """The sequence that a default of the form ``nextval('s'::regclass)`` names."""
+    call = parse_expression(default)
+    literal = unwrap(call.args[0])
+    text = unwrap(literal.arg).sval.sval if literal.DESCRIPTOR.name == "TypeCast" else literal.sval.sval
+    parts = names.split_identifiers(text.replace(".", ",")) or [text]
+    schema = parts[-2] if len(parts) > 1 else None
+    found = relations.lookup(cursor, context.database, schema, parts[-1], lookup.search_path(cursor, context))
+    if found is None or found.kind != "S":
+        raise PostgresError("42P01", f'relation "{text}" does not exist')
+    return found.oid

@@ -1,0 +1,163 @@
+"""SET lists, and the writing of changed rows: what UPDATE and ON CONFLICT DO UPDATE share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from headgate.catalog.relation import Relation
+from headgate.commands import binding, constraint, uniqueness, value_list
+from headgate.commands.new_rows import NewRows
+from headgate.commands.query.plan import PlanColumn, col, quoted
+from headgate.commands.query.planner import Planner
+from headgate.errors import PostgresError, not_supported
+from headgate.expression import binder
+from headgate.expression.node import Expression, SetToDefault
+from headgate.expression.scope import Scope
+from headgate.sql.parser import position, unwrap
+
+
+def set_list(targets: Sequence[Any], planner: Planner, relation: Relation, scope: Scope) -> dict[str, Expression | SetToDefault]:
+    """The SET list: for each column its new value, in the column's type."""
+    context = planner.context.within(construct="UPDATE", default=True)
+    found: dict[str, Expression | SetToDefault] = {}
+    rows: dict[int, Sequence[Any]] = {}
+    for item in targets:
+        target = unwrap(item)
+        column = relation.column(target.name)
+        if column is None:
+            raise PostgresError("42703", f'column "{target.name}" of relation "{relation.name}" does not exist', position=position(target.location))
+        if target.indirection:
+            raise not_supported("assigning to a part of a column is not supported", position=position(target.location))
+        if target.name in found:
+            raise PostgresError("42601", f'multiple assignments to same column "{target.name}"', position=position(target.location))
+        node = unwrap(target.val)
+        if node.DESCRIPTOR.name == "MultiAssignRef":
+            node = _of_row(node, rows)
+        bound = binder.bind_raw(node, scope, context)
+        if not isinstance(bound, SetToDefault):
+            constant = value_list.folded(bound, binding.type_of(column))
+            bound = constant if constant is not None else binder.assign(bound, binding.type_of(column), column.name, context)
+        if column.generated is not None and not isinstance(bound, SetToDefault):
+            raise PostgresError(
+                "428C9", f'column "{column.name}" can only be updated to DEFAULT', detail=f'Column "{column.name}" is a generated column.'
+            )
+        if column.identity == "a" and not isinstance(bound, SetToDefault):
+            raise PostgresError(
+                "428C9",
+                f'column "{column.name}" can only be updated to DEFAULT',
+                detail=f'Column "{column.name}" is an identity column defined as GENERATED ALWAYS.',
+            )
+        found[target.name] = bound
+    return found
+
+
+def _of_row(node: Any, rows: dict[int, Sequence[Any]]) -> Any:
+    """One item of ``SET (a, b) = (x, y)``: libpg_query gives the source with the first item only."""
+    source = unwrap(node.source)
+    if source is not None:
+        if source.DESCRIPTOR.name != "RowExpr":
+            raise not_supported("SET (...) = (SELECT ...) is not supported")
+        rows[0] = source.args
+    items = rows.get(0, ())
+    if len(items) != node.ncolumns:
+        raise PostgresError("42601", "number of columns does not match number of values")
+    return unwrap(items[node.colno - 1])
+
+
+def new_row(targets: Sequence[Any], planner: Planner, relation: Relation, columns: Sequence[PlanColumn], scope: Scope) -> Column:
+    """The new row as a struct with the relation's columns, over a frame that has the old row under the keys of `columns`."""
+    assigned = set_list(targets, planner, relation, scope)
+    values = []
+    for each in columns:
+        column = relation.numbered(each.attnum)
+        assert column is not None
+        value = assigned.get(column.name)
+        if value is None:
+            values.append(col(each.key).alias(column.name))
+        elif isinstance(value, SetToDefault):
+            values.append(_default(planner, relation, column).alias(column.name))
+        else:
+            values.append(planner.column(value).alias(column.name))
+    return F.struct(*values) if values else F.struct()
+
+
+def _default(planner: Planner, relation: Relation, column: Any) -> Column:
+    from headgate.types.storage import spark_type
+
+    kind = spark_type(column.type_oid, column.typmod)
+    if column.generated is not None:
+        return F.lit(None).cast(kind)
+    if column.identity or (column.default or "").startswith("nextval("):
+        [value] = NewRows(planner, relation).default(column, 1).to_pylist()
+        return F.lit(value).cast(kind)
+    if column.default is None:
+        return F.lit(None).cast(kind)
+    return planner.column(binding.stored(column.default, relation, column))
+
+
+def write(planner: Planner, relation: Relation, changed: DataFrame, schema: StructType, set_columns: set[str]) -> pa.Table | DataFrame:
+    """Checks and writes changed rows (`old`, `new`, `file`, `row`); gives the new rows (few: an Arrow table)."""
+    del schema
+    transaction = planner.transaction
+    checked = _checked(planner, relation, changed).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        _refuse_clash(planner, relation, checked, set_columns)
+        transaction.rewrite(relation, checked)
+        return checked.select("new.*").toArrow()
+    finally:
+        checked.unpersist()
+
+
+def rewrite(planner: Planner, relation: Relation, changed: DataFrame, set_columns: set[str], *, keep: bool) -> tuple[int, pa.Table | None]:
+    """As `write`; the number of rows, and the new rows if `keep`."""
+    transaction = planner.transaction
+    checked = _checked(planner, relation, changed)
+    keyed = _touched_keys(relation, set_columns)
+    held = checked.persist(StorageLevel.MEMORY_AND_DISK) if keyed or keep else checked
+    try:
+        if keyed:
+            _refuse_clash(planner, relation, held, set_columns)
+        count = transaction.rewrite(relation, held)
+        return count, held.select("new.*").toArrow() if keep else None
+    finally:
+        if keyed or keep:
+            held.unpersist()
+
+
+def _checked(planner: Planner, relation: Relation, changed: DataFrame) -> DataFrame:
+    """The changes with generated columns computed and constraints checked in the new row."""
+    if not relation.columns:
+        return changed
+    names = [each.name for each in relation.columns]
+    flat = changed.select(
+        *[F.col(f"new.{quoted(name)}").alias(name) for name in names], F.col("old").alias("hg_old"), F.col("file").alias("hg_file"), F.col("row").alias("hg_row")
+    )
+    generated = constraint.with_generated(planner.evaluation, relation, flat)
+    checked = constraint.checked(planner.evaluation, relation, generated)
+    new = F.struct(*[F.col(quoted(name)) for name in names])
+    return checked.select(F.col("hg_old").alias("old"), new.alias("new"), F.col("hg_file").alias("file"), F.col("hg_row").alias("row"))
+
+
+def _touched_keys(relation: Relation, set_columns: set[str]) -> bool:
+    for index in uniqueness.keys_of(relation):
+        for attnum in index.attnums:
+            column = relation.numbered(attnum)
+            if column is not None and (column.name in set_columns or column.generated is not None):
+                return True
+    return False
+
+
+def _refuse_clash(planner: Planner, relation: Relation, changed: DataFrame, set_columns: set[str]) -> None:
+    """23505 if two rows of the table would have one key after the change."""
+    if not _touched_keys(relation, set_columns):
+        return
+    gone = changed.select(F.col("file").alias("_file"), F.col("row").alias("_row"))
+    left = planner.transaction.positions(relation).join(gone, ["_file", "_row"], "left_anti")
+    uniqueness.check_new(planner.transaction, relation, changed.select("new.*"), existing=left)

@@ -1,0 +1,119 @@
+"""INSERT … ON CONFLICT: rows whose key is taken are left out (DO NOTHING) or change the stored row (DO UPDATE)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from postgast import pg_query_pb2 as pb
+from pyspark.sql import functions as F
+
+from headgate.catalog.relation import Index, Relation
+from headgate.commands import assignment, identity, uniqueness
+from headgate.commands.new_rows import NewRows
+from headgate.commands.query import from_clause
+from headgate.commands.query.plan import Source, col, quoted
+from headgate.commands.query.planner import Planner
+from headgate.errors import PostgresError, not_supported
+from headgate.sql.parser import unwrap
+from headgate.storage.local import local_frame
+from headgate.storage.write import columns as spark_columns
+
+
+def insert(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.Table:
+    """Inserts what does not conflict, updates what does; gives the rows that were inserted or updated, as they are now."""
+    clause = node.on_conflict_clause
+    relation = writer.relation
+    update = clause.action == pb.ONCONFLICT_UPDATE
+    arbiters = _arbiters(clause, relation)
+    if update:
+        identity.check(planner.transaction.cursor, relation, "update")
+    rows = writer.checked(rows)
+    planner.transaction.lock(relation)
+    if not update:
+        left = {clash.row for clash in writer.clashes(rows, arbiters)}
+        kept = rows.filter(pa.array(np.isin(np.arange(rows.num_rows), list(left), invert=True)))
+        return writer.append(kept)
+    [index] = arbiters
+    if writer.repeated(rows, index):
+        raise PostgresError(
+            "21000",
+            "ON CONFLICT DO UPDATE command cannot affect row a second time",
+            hint="Ensure that no rows proposed for insertion within the same command have duplicate constrained values.",
+        )
+    stored = writer.stored_keys(rows, index)
+    taken = set(stored["place"].to_pylist())
+    fresh = rows.filter(pa.array(np.isin(np.arange(rows.num_rows), list(taken), invert=True)))
+    inserted = writer.append(fresh)
+    if not stored.num_rows:
+        return inserted
+    updated = _update(clause, node, planner, writer, rows, stored)
+    return pa.concat_tables([inserted, updated.cast(inserted.schema)])
+
+
+def _arbiters(clause: Any, relation: Relation) -> list[Index]:
+    """The unique indexes that decide what a conflict is."""
+    unique = uniqueness.keys_of(relation)
+    if not clause.HasField("infer"):
+        return unique
+    infer = clause.infer
+    if infer.conname:
+        found = [each for each in unique if each.constraint and each.name == infer.conname]
+        if not found:
+            raise PostgresError("42704", f'constraint "{infer.conname}" for table "{relation.name}" does not exist')
+        return found
+    attnums = set()
+    for item in infer.index_elems:
+        element = unwrap(item)
+        if element.HasField("expr"):
+            raise not_supported("ON CONFLICT with an expression is not supported")
+        column = relation.column(element.name)
+        if column is None:
+            raise PostgresError("42703", f'column "{element.name}" does not exist')
+        attnums.add(column.attnum)
+    found = [each for each in unique if set(each.attnums) == attnums]
+    if not found:
+        raise PostgresError("42P10", "there is no unique or exclusion constraint matching the ON CONFLICT specification")
+    return found[:1]
+
+
+def _update(clause: Any, node: Any, planner: Planner, writer: NewRows, rows: pa.Table, stored: pa.Table) -> pa.Table:
+    relation = writer.relation
+    schema = spark_columns(relation)
+    old = stored["old"].combine_chunks()
+    old_struct = old.chunk(0) if isinstance(old, pa.ChunkedArray) else old
+    proposed = rows.take(stored["place"])
+    names = [each.name for each in relation.columns]
+    wide = pa.table(
+        [*old_struct.flatten(), *[proposed.column(name) for name in names], stored["file"], stored["row"]],
+        names=[*[f"o_{name}" for name in names], *[f"e_{name}" for name in names], "file", "row"],
+    )
+    frame = planner.session_spark.createDataFrame(wide)
+    ours = from_clause.table_source(planner, frame.select(*[F.col(quoted(f"o_{n}")).alias(n) for n in names]), relation, node.relation.alias.aliasname or relation.name, None)
+    theirs = from_clause.table_source(planner, frame.select(*[F.col(quoted(f"e_{n}")).alias(n) for n in names]), relation, "excluded", None)
+    keyed = frame.select(
+        *[F.col(quoted(f"o_{each.name}")).alias(each.key) for each in ours.star],
+        *[F.col(quoted(f"e_{each.name}")).alias(each.key) for each in theirs.star],
+        "file",
+        "row",
+    )
+    source = Source(keyed, ours.tables + theirs.tables, ours.star)
+    scope = source.scope(None)
+    from dataclasses import replace
+
+    if clause.HasField("where_clause"):
+        from headgate.expression import binder
+
+        condition = binder.bind_condition(clause.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))
+        source = replace(source, frame=source.frame.where(planner.evaluation.condition(condition)))
+    new = assignment.new_row(clause.target_list, planner, relation, ours.star, scope)
+    changed = source.frame.select(
+        F.struct(*[col(each.key).alias(each.name) for each in ours.star]).alias("old"), new.alias("new"), "file", "row"
+    )
+    return assignment.write(planner, relation, changed, schema, set_columns=_set_columns(clause.target_list))
+
+
+def _set_columns(targets: Sequence[Any]) -> set[str]:
+    return {unwrap(each).name for each in targets}

@@ -1,0 +1,80 @@
+"""NOT NULL, CHECK, generated columns and domain of a row that is about to be written: checked inside the Spark job that writes it.
+
+Called by INSERT, UPDATE, COPY and ALTER TABLE. A violated constraint raises in the task, with the row in its DETAIL, and comes
+back as PostgreSQL's error (`headgate.expression.failure`). Rows of a statement are checked in no particular order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headgate.catalog.relation import Check, Relation
+from headgate.commands import binding
+from headgate.commands.query.evaluation import Evaluation
+from headgate.commands.query.plan import quoted
+from headgate.expression import failure
+from headgate.expression.coerce import Reach, coerce
+from headgate.expression.node import ColumnRef, TypeRef
+from headgate.types import registry
+
+ROW_TEXT = 64
+"""Each value is cut to this many bytes in the DETAIL, as PostgreSQL does."""
+
+
+def with_generated(evaluation: Evaluation, relation: Relation, rows: DataFrame) -> DataFrame:
+    """Rows (columns by name) with the generated columns computed; the columns come out in the table's order."""
+    if not any(each.generated for each in relation.columns):
+        return rows
+    selected = []
+    for each in relation.columns:
+        if each.generated is None:
+            selected.append(F.col(quoted(each.name)))
+        else:
+            value = binding.stored(each.generated, relation, each)
+            selected.append(evaluation.column(value).alias(each.name))
+    others = [F.col(quoted(name)) for name in rows.columns if relation.column(name) is None]
+    return rows.select(*selected, *others)
+
+
+def checked(evaluation: Evaluation, relation: Relation, rows: DataFrame, checks: Sequence[Check] | None = None) -> DataFrame:
+    """Rows (columns by name) that raise 23502 or 23514 when they are computed and violate a constraint of the table."""
+    violations = [(each.name, not_null_violation(evaluation, relation, each.name)) for each in relation.columns if each.not_null]
+    violation: Column | None = None
+    for name, message in violations:
+        failed = F.col(quoted(name)).isNull()
+        violation = F.when(failed, message) if violation is None else violation.when(failed, message)
+    for each in relation.checks if checks is None else checks:
+        met = evaluation.column(binding.stored(each.expression, relation))
+        failed = ~F.coalesce(met, F.lit(True))
+        text = f'new row for relation "{relation.name}" violates check constraint "{each.name}"'
+        message = _message("23514", text, evaluation, relation)
+        violation = F.when(failed, message) if violation is None else violation.when(failed, message)
+    if violation is None or not relation.columns:
+        return rows
+    first = relation.columns[0].name
+    guarded = F.when(violation.isNull(), F.col(quoted(first))).otherwise(F.raise_error(violation).cast(rows.schema[first].dataType))
+    return rows.select(*[guarded.alias(name) if name == first else F.col(quoted(name)) for name in rows.columns])
+
+
+def not_null_violation(evaluation: Evaluation, relation: Relation, name: str) -> Column:
+    """The message of a row that has NULL in a NOT NULL column."""
+    return _message("23502", f'null value in column "{name}" of relation "{relation.name}" violates not-null constraint', evaluation, relation)
+
+
+def _message(state: str, text: str, evaluation: Evaluation, relation: Relation) -> Column:
+    return F.concat(F.lit(failure.marked(state, f"{text}|DETAIL|Failing row contains (")), row_text(evaluation, relation), F.lit(")."))
+
+
+def row_text(evaluation: Evaluation, relation: Relation) -> Column:
+    """A row as "Failing row contains" shows it: the values in text form, joined by commas, NULL as null."""
+    parts = []
+    for each in relation.columns:
+        reference = ColumnRef(type=binding.type_of(each), name=each.name, attnum=each.attnum, key=each.name)
+        text = coerce(reference, TypeRef(registry.TEXT, -1, 100), Reach.EXPLICIT, evaluation.context)
+        shown = evaluation.column(text if text is not None else reference).cast("string")
+        cut = F.when(F.octet_length(shown) > ROW_TEXT, F.concat(F.substring(shown, 1, ROW_TEXT), F.lit("..."))).otherwise(shown)
+        parts.append(F.coalesce(cut, F.lit("null")))
+    return F.concat_ws(", ", *parts)

@@ -1,0 +1,169 @@
+"""COPY FROM STDIN: the client's bytes, cut anywhere, become Arrow tables of a table's columns.
+
+Rows are handed over in portions of some megabytes, so that memory does not follow the size of the copy. An error carries the
+context PostgreSQL gives: ``COPY t, line 3, column a: "x"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.catalog.relation import Column, Relation
+from headgate.commands.copy_option import CopyOptions
+from headgate.errors import PostgresError
+from headgate.types import copy as copy_format
+from headgate.types import text
+from headgate.types.binary import read_binary
+from headgate.types.copy_binary import header_length, read_copy_binary
+
+PORTION = 16 << 20
+"""Bytes that are collected before rows are read out of them."""
+
+
+class Reader:
+    """Reads one COPY FROM."""
+
+    def __init__(self, relation: Relation, columns: Sequence[Column], options: CopyOptions, timezone: str) -> None:
+        self.relation = relation
+        self.columns = columns
+        self.options = options
+        self.timezone = timezone
+        self._line = 1
+
+    def tables(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
+        """The rows, in portions."""
+        if self.options.binary:
+            yield from self._binary(pieces)
+        elif self.options.csv:
+            yield from self._csv(pieces)
+        else:
+            yield from self._text(pieces)
+
+    # ---- text ------------------------------------------------------------------------------------------------
+
+    def _text(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
+        held = bytearray()
+        skip_header = self.options.header
+        for piece in pieces:
+            held += piece
+            if len(held) < PORTION:
+                continue
+            end = copy_format.whole_rows(bytes(held))
+            if end:
+                chunk, held = bytes(held[:end]), held[end:]
+                yield from self._text_rows(chunk, skip_header)
+                skip_header = False
+        if held:
+            yield from self._text_rows(bytes(held), skip_header)
+
+    def _text_rows(self, chunk: bytes, skip_header: bool) -> Iterator[pa.Table]:
+        if skip_header:
+            _, _, chunk = chunk.partition(b"\n")
+            self._line += 1
+        if not self.columns:
+            rows = 0 if chunk.startswith(b"\\.") else chunk.count(b"\n")
+            if rows:
+                yield pa.table({"none": pa.array([True] * rows, pa.bool_())})
+            return
+        options = self.options
+        names = [each.name for each in self.columns]
+        try:
+            arrays = copy_format.read_copy_text(
+                chunk, len(names), null=options.null, delimiter=options.delimiter, names=names, first_line=self._line
+            )
+        except PostgresError as error:
+            if error.context is not None:
+                error.context = f"COPY {self.relation.name}, {error.context}"
+            raise
+        yield from self._typed(arrays)
+
+    # ---- CSV -------------------------------------------------------------------------------------------------
+
+    def _csv(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
+        held = bytearray()
+        header = self.options.header
+        for piece in pieces:
+            held += piece
+            if len(held) < PORTION:
+                continue
+            end = self._csv_end(bytes(held))
+            if end:
+                chunk, held = bytes(held[:end]), held[end:]
+                yield from self._csv_rows(chunk, header)
+                header = False
+        if held:
+            yield from self._csv_rows(bytes(held), header)
+
+    def _csv_end(self, data: bytes) -> int:
+        """The end of the last line that stands outside quotes."""
+        array = np.frombuffer(data, np.uint8)
+        inside = np.cumsum(array == ord(self.options.quote)) % 2
+        ends = np.flatnonzero((array == 0x0A) & (inside == 0))
+        return int(ends[-1]) + 1 if len(ends) else 0
+
+    def _csv_rows(self, chunk: bytes, header: bool) -> Iterator[pa.Table]:
+        if chunk.rstrip(b"\r\n").endswith(b"\n\\."):
+            chunk = chunk[: chunk.rindex(b"\\.")]
+        options = self.options
+        arrays = copy_format.read_copy_csv(
+            chunk, len(self.columns), null=options.null, delimiter=options.delimiter, quote=options.quote, escape=options.escape, header=header
+        )
+        if header:
+            self._line += 1
+        yield from self._typed(arrays)
+
+    def _typed(self, arrays: Sequence[pa.StringArray]) -> Iterator[pa.Table]:
+        typed = []
+        for column, strings in zip(self.columns, arrays, strict=True):
+            try:
+                typed.append(text.read_text(strings, column.type_oid, column.typmod, timezone=self.timezone))
+            except PostgresError as error:
+                row = text.first_refused(strings, column.type_oid, column.typmod, timezone=self.timezone)
+                if row is not None:
+                    shown = strings[row].as_py()
+                    value = f': "{shown}"' if shown is not None else ""
+                    error.within(f"COPY {self.relation.name}, line {self._line + row}, column {column.name}{value}")
+                raise
+        rows = len(arrays[0]) if arrays else 0
+        self._line += rows
+        if rows:
+            yield pa.table(typed, names=[each.name for each in self.columns])
+
+    # ---- binary ----------------------------------------------------------------------------------------------
+
+    def _binary(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
+        held = bytearray()
+        begun = ended = False
+        for piece in pieces:
+            held += piece
+            if not begun:
+                length = header_length(held)
+                if length is None:
+                    continue
+                del held[:length]
+                begun = True
+            if len(held) < PORTION or ended:
+                continue
+            ended = yield from self._binary_rows(held)
+        if begun and not ended:
+            ended = yield from self._binary_rows(held)
+        if not begun:
+            raise PostgresError("22P04", "COPY file signature not recognized")
+        if not ended:
+            raise PostgresError("22P04", "unexpected EOF in COPY data")
+
+    def _binary_rows(self, held: bytearray) -> Generator[pa.Table, None, bool]:
+        chunk = bytes(held)
+        found = read_copy_binary(chunk, len(self.columns))
+        del held[: found.consumed]
+        if found.row_count:
+            data = np.frombuffer(chunk, np.uint8)
+            arrays = [
+                read_binary(data, starts, lengths, column.type_oid, column.typmod)
+                for column, starts, lengths in zip(self.columns, found.starts, found.lengths, strict=True)
+            ]
+            yield pa.table(arrays, names=[each.name for each in self.columns])
+        return found.ended

@@ -1,0 +1,54 @@
+"""DELETE, with USING and RETURNING."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F
+
+from headgate.commands import identity
+from headgate.commands.insert import target
+from headgate.commands.query import render
+from headgate.commands.query.plan import col
+from headgate.commands.query.planner import Planner
+from headgate.commands.result import CommandResult
+from headgate.commands.returning import returned
+from headgate.commands.session import Session
+from headgate.commands.update import changed_source
+from headgate.storage.local import local_frame
+from headgate.storage.write import columns as spark_columns
+from headgate.types.resultset import ResultSet
+
+
+def delete(node: Any, session: Session) -> ResultSet | CommandResult:
+    """Runs a DELETE. The replica identity is asked for before any row is looked at."""
+    transaction = session.begin_statement()
+    relation = target(node.relation, session, "delete from", "DELETE")
+    planner = Planner(session, transaction)
+    with render.running(session, transaction):
+        if node.HasField("with_clause"):
+            planner.with_queries(node.with_clause)
+        table, source = changed_source(planner, relation, node, node.using_clause)
+        source = planner.where(node, source, source.scope(None))
+        identity.check(transaction.cursor, relation, "delete")
+        row = spark_columns(relation)
+        names = {each.attnum: each.name for each in relation.columns}
+        changed = source.frame.select(
+            F.struct(*[col(each.key).alias(names[each.attnum]) for each in table.star]).alias("old"),
+            F.lit(None).cast(row).alias("new"),
+            F.col("_file").alias("file"),
+            F.col("_row").alias("row"),
+        )
+        if node.using_clause:
+            changed = changed.dropDuplicates(["file", "row"])
+        if not node.HasField("returning_clause"):
+            return CommandResult(f"DELETE {transaction.rewrite(relation, changed)}")
+        held = changed.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            rows = held.select("old.*").toArrow()
+            count = transaction.rewrite(relation, held)
+        finally:
+            held.unpersist()
+        frame = local_frame(planner.session_spark, rows, row)
+        return returned(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname, f"DELETE {count}")

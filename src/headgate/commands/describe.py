@@ -1,0 +1,92 @@
+"""What a statement will give, before it runs: the types of its parameters and its columns (manual, 55.2.3, Describe)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.catalog import query as catalog_query
+from headgate.catalog.relation import Relation
+from headgate.commands import assignment, binding
+from headgate.commands.insert import target, target_columns
+from headgate.commands.query import render, select
+from headgate.commands.query.planner import Planner
+from headgate.commands.result import Described
+from headgate.commands.returning import plan_returning
+from headgate.commands.session import Session
+from headgate.commands.update import changed_source
+from headgate.expression import binder
+from headgate.expression.node import SetToDefault
+from headgate.expression.scope import EMPTY
+from headgate.sql.parser import kind, unwrap, walk
+from headgate.storage.local import local_frame
+from headgate.storage.write import arrow_row
+from headgate.storage.write import columns as spark_columns
+from headgate.types import registry
+from headgate.types.resultset import ResultColumn
+
+_QUERIES = {"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt"}
+
+
+def describe(node: Any, text: str, session: Session, parameter_types: tuple[int, ...]) -> Described:
+    """The parameters (0 in `parameter_types`: to be inferred) and columns of a statement; nothing is executed."""
+    if node.DESCRIPTOR.name not in _QUERIES:
+        return Described(parameter_types, None)
+    highest = max((each.number for each in walk(node) if kind(each) == "ParamRef"), default=0)  # type: ignore[attr-defined]
+    known = {number: (parameter_types[number - 1] if number <= len(parameter_types) else 0) for number in range(1, max(highest, len(parameter_types)) + 1)}
+    if node.DESCRIPTOR.name == "SelectStmt" and select.by_catalog(node, session):
+        return _by_catalog(node, session, known)
+    planner = Planner(session, session.begin_statement(), known)
+    columns = _PLANNED[node.DESCRIPTOR.name](node, planner, session)
+    types = tuple(registry.TEXT if known[number] in (0, registry.UNKNOWN) else known[number] for number in sorted(known))
+    return Described(types, columns)
+
+
+def _by_catalog(node: Any, session: Session, known: dict[int, int]) -> Described:
+    given = tuple(known[number] for number in sorted(known))
+    types, columns = catalog_query.describe(node, session.context, session.begin_statement().cursor, given)
+    return Described(types, columns)
+
+
+def _select(node: Any, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
+    return render.result_columns(planner.select(node, None))
+
+
+def _insert(node: Any, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
+
+    relation = target(node.relation, session, "insert into", "INSERT")
+    columns = target_columns(node, relation)
+    query = unwrap(node.select_stmt)
+    if query is not None and query.values_lists:
+        context = planner.context.within(construct="VALUES", default=True)
+        for row in query.values_lists:
+            for item, column in zip(unwrap(row).items, columns, strict=False):
+                bound = binder.bind_raw(item, EMPTY, context)
+                if not isinstance(bound, SetToDefault):
+                    binder.assign(bound, binding.type_of(column), column.name, context)
+    elif query is not None:
+        planner.select(query, None)
+    return _returning(node, planner, relation)
+
+
+def _update(node: Any, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
+
+    deleting = node.DESCRIPTOR.name == "DeleteStmt"
+    relation = target(node.relation, session, "delete from" if deleting else "update", "DELETE" if deleting else "UPDATE")
+    _, source = changed_source(planner, relation, node, node.using_clause if deleting else node.from_clause)
+    scope = source.scope(None)
+    if node.HasField("where_clause"):
+        binder.bind_condition(node.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))
+    if not deleting:
+        assignment.set_list(node.target_list, planner, relation, scope)
+    return _returning(node, planner, relation)
+
+
+def _returning(node: Any, planner: Planner, relation: Relation) -> tuple[ResultColumn, ...] | None:
+    if not node.HasField("returning_clause"):
+        return None
+
+    frame = local_frame(planner.session_spark, arrow_row(relation).empty_table(), spark_columns(relation))
+    return render.result_columns(plan_returning(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname))
+
+
+_PLANNED = {"SelectStmt": _select, "InsertStmt": _insert, "UpdateStmt": _update, "DeleteStmt": _update}

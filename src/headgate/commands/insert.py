@@ -1,0 +1,181 @@
+"""INSERT: VALUES, SELECT, DEFAULT VALUES, ON CONFLICT, RETURNING."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog.relation import Column, Relation
+from headgate.commands import binding, conflict, lookup, privilege, value_list
+from headgate.commands.new_rows import NewRows
+from headgate.commands.query import render
+from headgate.commands.query.plan import Plan, reference
+from headgate.commands.query.planner import Planner
+from headgate.commands.result import CommandResult
+from headgate.commands.returning import returned
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.expression import binder
+from headgate.expression.node import Expression, SetToDefault
+from headgate.expression.scope import EMPTY
+from headgate.sql.parser import position, unwrap
+from headgate.storage import spool
+from headgate.storage.local import local_frame
+from headgate.storage.write import columns as spark_columns
+from headgate.types.resultset import ResultSet
+
+
+def insert(node: Any, session: Session) -> ResultSet | CommandResult:
+    """Runs an INSERT."""
+    transaction = session.begin_statement()
+    relation = target(node.relation, session, "insert into", "INSERT")
+    planner = Planner(session, transaction)
+    with render.running(session, transaction):
+        if node.HasField("with_clause"):
+            planner.with_queries(node.with_clause)
+        columns = target_columns(node, relation)
+        writer = NewRows(planner, relation)
+        rows = _source(node, planner, writer, columns)
+        if node.HasField("on_conflict_clause"):
+            table = rows if isinstance(rows, pa.Table) else rows.toArrow()
+            stored = conflict.insert(node, planner, writer, table)
+        elif isinstance(rows, pa.Table):
+            stored = writer.append(rows)
+        else:
+            if node.HasField("returning_clause"):
+                stored = writer.append(rows.toArrow())
+            else:
+                return CommandResult(f"INSERT 0 {writer.append_frame(rows)}")
+        if not node.HasField("returning_clause"):
+            return CommandResult(f"INSERT 0 {stored.num_rows}")
+        frame = local_frame(planner.session_spark, stored, spark_columns(relation))
+        return returned(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname, f"INSERT 0 {stored.num_rows}")
+
+
+def target(node: Any, session: Session, doing: str, right: str) -> Relation:
+    """The table that a command writes to, with the checks of PostgreSQL's CheckValidResultRel."""
+    cursor, context = session.begin_statement().cursor, session.context
+    relation = lookup.source(cursor, context, node)
+    if relation.kind == "v":
+        raise PostgresError("55000", f'cannot {doing} view "{relation.name}"')
+    if relation.kind in "iIc":
+        raise PostgresError("42809", f'cannot open relation "{relation.name}"', detail=f"This operation is not supported for {lookup.PLURALS[relation.kind]}.")
+    if relation.kind == "S":
+        raise PostgresError("42809", f'cannot change sequence "{relation.name}"')
+    privilege.check_table(cursor, context.user, context.database, relation.oid, relation.name, right)
+    if relation.oid < 16384:
+        raise not_supported(f'changing the system catalog "{relation.name}" is not supported')
+    if relation.kind == "p":
+        raise not_supported("writing to a partitioned table is not supported")
+    return relation
+
+
+def target_columns(node: Any, relation: Relation) -> list[Column]:
+    """The columns that INSERT names, or all of them."""
+    if not node.cols:
+        return list(relation.columns)
+    found: list[Column] = []
+    for item in node.cols:
+        each = unwrap(item)
+        column = relation.column(each.name)
+        if column is None:
+            raise PostgresError("42703", f'column "{each.name}" of relation "{relation.name}" does not exist', position=position(each.location))
+        if column in found:
+            raise PostgresError("42701", f'column "{each.name}" specified more than once', position=position(each.location))
+        found.append(column)
+    return found
+
+
+def _source(node: Any, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
+    """The rows to insert, complete: an Arrow table, or a frame where there may be many."""
+    if not node.HasField("select_stmt"):
+        count = pa.table({"none": pa.array([True], pa.bool_())})
+        rows = writer.completed(count)
+        return rows if writer.relation.columns else count
+    select = unwrap(node.select_stmt)
+    if select.values_lists and not select.sort_clause and not select.HasField("limit_count") and not select.HasField("with_clause"):
+        return _values(select, node, planner, writer, columns)
+    plan = planner.select(select, None)
+    return _selected(plan, node, planner, writer, columns)
+
+
+def _values(select: Any, node: Any, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> pa.Table:
+    lists = [list(unwrap(row).items) for row in select.values_lists]
+    width = len(lists[0])
+    if any(len(row) != width for row in lists):
+        raise PostgresError("42601", "VALUES lists must all be the same length", position=position(_location(lists[-1])))
+    if width > len(columns):
+        raise PostgresError("42601", "INSERT has more expressions than target columns", position=position(_location([lists[0][len(columns)]])))
+    if node.cols and width < len(columns):
+        raise PostgresError(
+            "42601", "INSERT has more target columns than expressions", position=position(unwrap(node.cols[width]).location)
+        )
+    context = planner.context.within(construct="VALUES", default=True)
+    arrays: dict[str, pa.Array] = {}
+    for place, column in enumerate(columns[:width]):
+        cells = [_cell(row[place], column, context, len(lists)) for row in lists]
+        refuse_generated(node, column, all(isinstance(cell, SetToDefault) for cell in cells))
+        if all(isinstance(cell, SetToDefault) for cell in cells):
+            continue
+        if column.generated is not None:
+            continue
+        if any(isinstance(cell, SetToDefault) for cell in cells):
+            defaults = writer.default(column, sum(isinstance(cell, SetToDefault) for cell in cells)).to_pylist()
+            known = value_list.column_of(planner, column, [None if isinstance(cell, SetToDefault) else cell for cell in cells]).to_pylist()
+            values = [defaults.pop(0) if isinstance(cell, SetToDefault) else value for cell, value in zip(cells, known, strict=True)]
+            from headgate.types.storage import arrow_type
+
+            arrays[column.name] = pa.array(values, arrow_type(column.type_oid, column.typmod))
+        else:
+            arrays[column.name] = value_list.column_of(planner, column, cells)
+    rows = pa.table(arrays) if arrays else pa.table({"none": pa.array([True] * len(lists), pa.bool_())})
+    return writer.completed(rows)
+
+
+def _location(nodes: Sequence[Any]) -> int:
+    inner = unwrap(nodes[0]) if nodes else None
+    return int(inner.location) if inner is not None and "location" in inner.DESCRIPTOR.fields_by_name else -1
+
+
+def _cell(item: Any, column: Column, context: Any, rows: int) -> Expression:
+    bound = binder.bind_raw(item, EMPTY, context)
+    wanted = binding.type_of(column)
+    if isinstance(bound, SetToDefault):
+        return bound
+    constant = value_list.folded(bound, wanted)
+    return constant if constant is not None else binder.assign(bound, wanted, column.name, context)
+
+
+def refuse_generated(node: Any, column: Column, default: bool) -> None:
+    """428C9 for a value in a generated column or in an identity column GENERATED ALWAYS."""
+    message = f'cannot insert a non-DEFAULT value into column "{column.name}"'
+    if column.generated is not None and not default:
+        raise PostgresError("428C9", message, detail=f'Column "{column.name}" is a generated column.')
+    if column.identity == "a" and not default and node.override != pb.OVERRIDING_SYSTEM_VALUE:
+        raise PostgresError(
+            "428C9",
+            message,
+            detail=f'Column "{column.name}" is an identity column defined as GENERATED ALWAYS.',
+            hint="Use OVERRIDING SYSTEM VALUE to override.",
+        )
+
+
+def _selected(plan: Plan, node: Any, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
+    if len(plan.columns) > len(columns):
+        raise PostgresError("42601", "INSERT has more expressions than target columns")
+    if node.cols and len(plan.columns) < len(columns):
+        raise PostgresError(
+            "42601", "INSERT has more target columns than expressions", position=position(unwrap(node.cols[len(plan.columns)]).location)
+        )
+    selected = []
+    for each, column in zip(plan.columns, columns, strict=False):
+        refuse_generated(node, column, default=False)
+        value = binder.assign(reference(each), binding.type_of(column), column.name, planner.context)
+        selected.append(planner.column(value).alias(column.name))
+    frame = plan.frame.select(*selected)
+    if spool.is_small(frame):
+        return writer.completed(frame.toArrow())
+    return writer.completed_frame(frame)

@@ -1,0 +1,250 @@
+"""Rows on their way into a table: defaults filled in, generated columns computed, constraints checked, then appended.
+
+Called by INSERT and COPY FROM. Rows come either as an Arrow table (small: everything is done by the driver, but for CHECK and
+generated columns) or as a Spark frame. Both have the table's columns by name, in stored types.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from headgate.catalog.relation import Column, Index, Relation
+from headgate.changes import lookup as key_lookup
+from headgate.commands import binding, constraint, sequence, uniqueness, value_list
+from headgate.commands.query.planner import Planner
+from headgate.errors import PostgresError
+from headgate.expression.node import Const
+from headgate.storage.local import local_frame
+from headgate.storage.write import columns as spark_columns
+from headgate.types.storage import arrow_type, spark_type
+from headgate.types.text import write_text
+
+_NEXTVAL = re.compile(r"nextval\('(?:[^']|'')*'::regclass\)\Z")
+
+
+@dataclass(frozen=True)
+class Clash:
+    """A new row whose key is taken: by a stored row, or by an earlier new row."""
+
+    row: int
+    index: Index
+
+
+class NewRows:
+    """Writes rows into one table within one statement."""
+
+    def __init__(self, planner: Planner, relation: Relation) -> None:
+        self.planner = planner
+        self.transaction = planner.transaction
+        self.relation = relation
+
+    # ---- defaults --------------------------------------------------------------------------------------------
+
+    def default(self, column: Column, rows: int) -> pa.Array:
+        """`rows` default values of a column."""
+        kind = arrow_type(column.type_oid, column.typmod)
+        if column.identity or (column.default and _NEXTVAL.match(column.default)):
+            first, step = self._numbers(column, rows)
+            return pa.array(first + step * np.arange(rows, dtype=np.int64)).cast(kind)
+        if column.default is None or column.generated is not None:
+            return pa.nulls(rows, kind)
+        bound = binding.stored(column.default, self.relation, column)
+        if not isinstance(bound, Const):
+            prepared = self.planner.prepare(bound)
+            if binding.immutable(prepared) or not _volatile(column.default):
+                [value] = value_list.evaluate(self.planner, [prepared])
+                return pa.array([value] * rows, kind)
+            return value_list.column_of(self.planner, column, [prepared] * rows)
+        return value_list.column_of(self.planner, column, [bound] * rows)
+
+    def _numbers(self, column: Column, rows: int) -> tuple[int, int]:
+        cursor = self.transaction.cursor
+        owned = sequence.of_column(cursor, self.relation.database, self.relation.oid, column.attnum)
+        if owned is None:
+            owned = sequence.named(cursor, self.planner.session.context, column.default or "")
+        return sequence.take(self.transaction.engine.catalog, cursor, self.relation.database, owned, rows) if rows else (0, 1)
+
+    def completed(self, rows: pa.Table) -> pa.Table:
+        """Rows with the columns that they lack at their defaults, in the table's order."""
+        given = set(rows.column_names)
+        arrays = [
+            rows.column(each.name) if each.name in given else self.default(each, rows.num_rows) for each in self.relation.columns
+        ]
+        return pa.table(arrays, names=[each.name for each in self.relation.columns]) if arrays else rows
+
+    def completed_frame(self, rows: DataFrame) -> DataFrame:
+        """The same for a frame."""
+        given = set(rows.columns)
+        selected = []
+        for each in self.relation.columns:
+            kind = spark_type(each.type_oid, each.typmod)
+            if each.name in given:
+                selected.append(F.col(_quoted(each.name)))
+            elif each.identity or (each.default and _NEXTVAL.match(each.default)):
+                held = rows.persist(StorageLevel.MEMORY_AND_DISK)
+                first, step = self._numbers(each, held.count())
+                place = F.row_number().over(Window.orderBy(F.monotonically_increasing_id())) - 1
+                selected.append((F.lit(first) + place * F.lit(step)).cast(kind).alias(each.name))
+            elif each.default is not None and each.generated is None:
+                selected.append(self.planner.column(binding.stored(each.default, self.relation, each)).alias(each.name))
+            else:
+                selected.append(F.lit(None).cast(kind).alias(each.name))
+        return rows.select(*selected)
+
+    # ---- checks ----------------------------------------------------------------------------------------------
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether rows must pass through Spark: for CHECK constraints and generated columns."""
+        return bool(self.relation.checks) or any(each.generated is not None for each in self.relation.columns)
+
+    def checked(self, rows: pa.Table) -> pa.Table:
+        """Rows with generated columns; 23502 and 23514."""
+        if self.needs_spark and rows.num_rows:
+            frame = local_frame(self.planner.session_spark, rows, spark_columns(self.relation))
+            return self.checked_frame(frame).toArrow()
+        for each in self.relation.columns:
+            if each.not_null and rows.column(each.name).null_count:
+                self._refuse_null(rows, each)
+        return rows
+
+    def checked_frame(self, rows: DataFrame) -> DataFrame:
+        """The same for a frame; the errors come when it is computed."""
+        generated = constraint.with_generated(self.planner.evaluation, self.relation, rows)
+        return constraint.checked(self.planner.evaluation, self.relation, generated)
+
+    def _refuse_null(self, rows: pa.Table, column: Column) -> None:
+        firsts = []
+        for place, each in enumerate(self.relation.columns):
+            if each.not_null and rows.column(each.name).null_count:
+                firsts.append((int(pc.index(rows.column(each.name).is_null(), True).as_py()), place, each))
+        row, _, column = min(firsts, key=lambda found: found[:2])
+        relation = self.relation
+        raise PostgresError(
+            "23502", f'null value in column "{column.name}" of relation "{relation.name}" violates not-null constraint',
+            detail=f"Failing row contains ({self.row_text(rows, row)}).", schema=relation.schema, table=relation.name, column=column.name,
+        )  # fmt: skip
+
+    def row_text(self, rows: pa.Table, row: int) -> str:
+        """A row as "Failing row contains" shows it."""
+        shown = []
+        for each in self.relation.columns:
+            value = rows.column(each.name).slice(row, 1).combine_chunks()
+            array = value.chunk(0) if isinstance(value, pa.ChunkedArray) else value
+            text = write_text(array, each.type_oid, each.typmod, timezone=self.planner.evaluation.context.timezone)[0].as_py()
+            if text is not None and len(text.encode()) > constraint.ROW_TEXT:
+                text = text.encode()[: constraint.ROW_TEXT].decode(errors="ignore") + "..."
+            shown.append("null" if text is None else text)
+        return ", ".join(shown)
+
+    # ---- keys ------------------------------------------------------------------------------------------------
+
+    def clashes(self, rows: pa.Table, indexes: Sequence[Index]) -> list[Clash]:
+        """The new rows whose key is taken, by row and then by index."""
+        found: list[Clash] = []
+        for index in indexes:
+            stored = self.stored_keys(rows, index)
+            taken = {int(each) for each in stored["place"].to_pylist()}
+            taken |= set(self.repeated(rows, index))
+            found += [Clash(row, index) for row in taken]
+        return sorted(found, key=lambda each: (each.row, indexes.index(each.index)))
+
+    def _keys(self, rows: pa.Table, index: Index) -> tuple[key_lookup.Key, pa.Table]:
+        """The key's columns of the rows that have no NULL in it: k0, k1, … and `place`, the row."""
+        key = key_lookup.key_of(self.relation, index.attnums)
+        arrays = [
+            key_lookup.canonical_array(_whole(rows.column(name)), kind) for name, kind in zip(key.names, key.kinds, strict=True)
+        ]
+        table = pa.table(arrays + [pa.array(np.arange(rows.num_rows))], names=[f"k{place}" for place in range(len(arrays))] + ["place"])
+        valid = None
+        for place in range(len(arrays)):
+            here = table.column(place).is_valid()
+            valid = here if valid is None else pc.and_(valid, here)
+        return key, table if valid is None else table.filter(valid)
+
+    def repeated(self, rows: pa.Table, index: Index) -> list[int]:
+        """The rows whose key an earlier new row has."""
+        _, keys = self._keys(rows, index)
+        names = [name for name in keys.column_names if name != "place"]
+        grouped = keys.group_by(names).aggregate([("place", "min"), ("place", "count")])
+        if not grouped.num_rows or pc.max(grouped["place_count"]).as_py() < 2:
+            return []
+        firsts = set(grouped["place_min"].to_pylist())
+        return [place for place in keys["place"].to_pylist() if place not in firsts]
+
+    def stored_keys(self, rows: pa.Table, index: Index) -> pa.Table:
+        """The stored rows that have the key of a new one: `place` (the new row), `old` struct, `file`, `row`."""
+        key, keys = self._keys(rows, index)
+        names = [name for name in keys.column_names if name != "place"]
+        first = keys.group_by(names).aggregate([("place", "min")])
+        wanted = first.select(names)
+        found = key_lookup.find(self.transaction, self.relation, key, wanted)
+        places = first["place_min"].combine_chunks().take(found["i"])
+        return found.append_column("place", places)
+
+    def refuse_clash(self, rows: pa.Table) -> None:
+        """23505 for the first row whose key is taken."""
+        found = self.clashes(rows, uniqueness.keys_of(self.relation))
+        if found:
+            raise self.violated(rows, found[0])
+
+    def violated(self, rows: pa.Table, clash: Clash) -> PostgresError:
+        """23505 with the key in its DETAIL."""
+        names, values = [], []
+        for attnum in clash.index.attnums:
+            column = self.relation.numbered(attnum)
+            assert column is not None
+            names.append(column.name)
+            array = _whole(rows.column(column.name).slice(clash.row, 1))
+            values.append(str(write_text(array, column.type_oid, column.typmod)[0].as_py()))
+        return uniqueness.violated(self.relation, clash.index, f"({', '.join(names)})=({', '.join(values)})")
+
+    # ---- writing ---------------------------------------------------------------------------------------------
+
+    def append(self, rows: pa.Table) -> pa.Table:
+        """Checks rows and adds them; gives them as they were stored."""
+        rows = self.checked(rows)
+        if rows.num_rows:
+            self.transaction.lock(self.relation)
+            self.refuse_clash(rows)
+            self.transaction.append(self.relation, rows)
+        return rows
+
+    def append_frame(self, rows: DataFrame) -> int:
+        """Checks the rows of a frame and adds them; the number of rows."""
+        checked = self.checked_frame(rows)
+        if not uniqueness.keys_of(self.relation):
+            return self.transaction.append(self.relation, checked)
+        self.transaction.lock(self.relation)
+        held = checked.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            uniqueness.check_new(self.transaction, self.relation, held)
+            return self.transaction.append(self.relation, held)
+        finally:
+            held.unpersist()
+
+
+def _volatile(text: str) -> bool:
+    """Whether a default gives another value for each row of a statement."""
+    return any(name in text for name in ("random()", "gen_random_uuid()", "clock_timestamp()", "uuid_generate", "nextval("))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _whole(column: Any) -> pa.Array:
+    combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(combined, pa.ChunkedArray):
+        return combined.chunk(0) if combined.num_chunks else pa.array([], combined.type)
+    return combined

@@ -1,0 +1,174 @@
+"""From a typed expression to a Spark Column within a query: parameters, the session's values and subqueries are put in first.
+
+Called by the planner and by INSERT, UPDATE and DELETE. What must hold: an expression that reaches the compiler has only
+columns whose keys are names in the frame it is used on (`levels_up` > 0: of the enclosing query's frame).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headgate.commands import tree
+from headgate.commands.query.plan import col, reference
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.expression import binder, builtin, compile, literal
+from headgate.expression.coerce import Reach, coerce
+from headgate.expression.context import BindContext
+from headgate.expression.node import CaseTest, ColumnRef, Const, Expression, FuncExpr, Param, SqlValue, SubLink, TypeRef, walk
+from headgate.types import registry
+
+_NOW = {"now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"}
+
+
+class Evaluation:
+    """The values that expressions of one statement share."""
+
+    def __init__(self, session: Session, *, describing: bool = False) -> None:
+        """`describing`: the statement does not run, so parameters have no values."""
+        self.session = session
+        self._describing = describing
+        self.context = BindContext(timezone=session.context.time_zone)
+        self.now = datetime.now(UTC)
+        self._subqueries: dict[str, Column] = {}
+
+    def column(self, expression: Expression) -> Column:
+        """The Column of an expression over a frame whose columns are named by keys."""
+        prepared = self.prepare(expression)
+        return compile.compile(prepared, self._places(prepared))
+
+    def condition(self, expression: Expression) -> Column:
+        """The Column of a condition, in which NULL counts as false."""
+        prepared = self.prepare(expression)
+        return compile.condition(prepared, self._places(prepared))
+
+    def sort_key(self, expression: Expression) -> Column:
+        """A Column that orders and compares as PostgreSQL does with the expression's values."""
+        prepared = self.prepare(expression)
+        return compile.sort_key(prepared, self._places(prepared))
+
+    def _places(self, prepared: Expression) -> dict[str, Column]:
+        places: dict[str, Column] = {}
+        for each in walk(prepared):
+            if isinstance(each, ColumnRef) and each.key not in places:
+                found = self._subqueries.get(each.key)
+                places[each.key] = self._place(each) if found is None else found
+        return places
+
+    def _place(self, reference: ColumnRef) -> Column:
+        if reference.attnum == 0:
+            raise not_supported(f'a reference to the whole row "{reference.name}" is not supported')
+        if reference.attnum < 0:
+            raise not_supported(f'system column "{reference.name}" is not supported')
+        found = col(reference.key)
+        return found.outer() if reference.levels_up else found
+
+    def prepare(self, expression: Expression) -> Expression:
+        """The expression with parameters, the session's values and subqueries in place."""
+        return tree.rewrite(expression, self._substitute)
+
+    def _substitute(self, node: Expression) -> Expression | None:
+        match node:
+            case Param():
+                return self._parameter(node)
+            case SqlValue():
+                return self._session_value(node)
+            case FuncExpr() if not node.args:
+                return self._function(node)
+            case SubLink():
+                return self._sublink(node)
+        return None
+
+    def _constant(self, text: str | None, target: TypeRef) -> Const:
+        value = None if text is None else literal.read(text, target.oid, target.typmod, self.context)
+        return Const(type=target, value=value)
+
+    def _parameter(self, node: Param) -> Expression:
+        if self._describing:
+            return Const(type=node.type, value=None)
+        given = self.session.parameters
+        if not 1 <= node.number <= len(given):
+            raise PostgresError("42P02", f"there is no parameter ${node.number}")
+        return self._constant(given[node.number - 1].text, node.type)
+
+    def _instant(self, target: TypeRef) -> Expression:
+        text = self.now.strftime("%Y-%m-%d %H:%M:%S.%f+00")
+        instant = self._constant(text, TypeRef(registry.TIMESTAMPTZ))
+        if target.oid == registry.TIMESTAMPTZ:
+            return replace(instant, type=target) if target.typmod < 0 else self._constant(text, target)
+        from zoneinfo import ZoneInfo
+
+        local = self.now.astimezone(ZoneInfo(self.context.timezone))
+        patterns = {registry.DATE: "%Y-%m-%d", registry.TIMESTAMP: "%Y-%m-%d %H:%M:%S.%f", registry.TIME: "%H:%M:%S.%f", registry.TIMETZ: "%H:%M:%S.%f%z"}
+        return self._constant(local.strftime(patterns[target.oid]), target)
+
+    def _session_value(self, node: SqlValue) -> Expression:
+        if node.type.oid in (registry.TIMESTAMPTZ, registry.DATE, registry.TIMESTAMP, registry.TIME, registry.TIMETZ):
+            return self._instant(node.type)
+        context = self.session.context
+        words = {"CURRENT_ROLE": context.user, "CURRENT_USER": context.user, "USER": context.user, "SESSION_USER": context.session_user,
+                 "CURRENT_CATALOG": context.database_name, "CURRENT_SCHEMA": next(iter(context.search_path), None)}  # fmt: skip
+        return Const(type=node.type, value=words.get(node.name))
+
+    def _function(self, node: FuncExpr) -> Expression | None:
+        name = builtin.function(node.function).name
+        if name in _NOW:
+            return self._instant(node.type)
+        context = self.session.context
+        values = {"current_database": context.database_name, "session_user": context.session_user, "current_user": context.user,
+                  "pg_backend_pid": str(context.pid)}  # fmt: skip
+        return Const(type=node.type, value=values[name]) if name in values else None
+
+    # ---- subqueries ------------------------------------------------------------------------------------------
+
+    def _sublink(self, node: SubLink) -> Expression:
+        key = f"subquery_{id(node)}"
+        plan = node.query
+        frame = plan.frame.select(*[col(each.key) for each in plan.columns]) if plan.columns else plan.frame
+        if node.kind == "EXISTS":
+            self._subqueries[key] = frame.exists()
+        elif node.kind == "EXPR":
+            self._subqueries[key] = frame.scalar()
+        elif node.kind in ("ANY", "ALL"):
+            assert node.test is not None
+            self._subqueries[key] = self._quantified(node, plan)
+        else:
+            raise not_supported(f"{node.kind} subqueries are not supported")
+        return ColumnRef(type=node.type, name=key, attnum=1, key=key)
+
+    def _quantified(self, node: SubLink, plan: Any) -> Column:
+        """``x IN (SELECT …)``; other quantified comparisons are refused."""
+        test, negated = node.test, node.kind == "ALL"
+        args = getattr(test, "args", ())
+        operator = builtin.operator(test.operator).name if hasattr(test, "operator") else ""
+        if len(args) != 2 or operator != ("<>" if negated else "="):
+            raise not_supported("subqueries with this operator are not supported")
+        inner = tree.rewrite(args[1], lambda each: reference(plan.columns[0]) if isinstance(each, CaseTest) else None)
+        side = plan.frame.select(self.column(inner).alias("value"))
+        found = self.column(args[0]).isin(side)
+        return ~found if negated else found
+
+
+def assigned(expression: Expression, target: TypeRef, column: str, context: BindContext) -> Expression:
+    """The expression as it enters a column (an assignment cast)."""
+    return binder.assign(expression, target, column, context)
+
+
+def cast(expression: Expression, target: TypeRef, context: BindContext) -> Expression:
+    """An implicit coercion that is known to exist."""
+    result = coerce(expression, target, Reach.IMPLICIT, context)
+    if result is None:
+        raise PostgresError("42846", f"cannot cast type {context.show_type(expression.type.oid)} to {context.show_type(target.oid)}")
+    return result
+
+
+def lit_null(target: TypeRef) -> Column:
+    """NULL of a type."""
+    from headgate.types.storage import spark_type
+
+    return F.lit(None).cast(spark_type(target.oid, target.typmod))

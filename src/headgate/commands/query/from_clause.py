@@ -1,0 +1,182 @@
+"""FROM: tables, subqueries, functions, VALUES and joins → a `Source`.
+
+Called by the planner for each SELECT, and by UPDATE … FROM and DELETE … USING. Each column gets a key of its own, so frames
+that are joined never have two columns of one name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from postgast import pg_query_pb2 as pb
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headgate.catalog.relation import Relation
+from headgate.commands import lookup, privilege
+from headgate.commands.query import function_scan, system_relation
+from headgate.commands.query.plan import Plan, PlanColumn, Source, quoted, reference, renamed, scope_table
+from headgate.errors import PostgresError, not_supported
+from headgate.expression import binder, operators
+from headgate.expression.node import BoolExpr, BoolKind, Coalesce, Expression, TypeRef
+from headgate.expression.scope import Scope, ScopeColumn, ScopeTable
+from headgate.sql import names
+from headgate.sql.parser import position, unwrap
+from headgate.types import registry
+
+if TYPE_CHECKING:
+    from headgate.commands.query.planner import Planner
+
+FIRST_USER_OID = 16384
+
+
+def plan_from(planner: Planner, items: Sequence[Any], outer: Scope | None) -> Source:
+    """The FROM list; several items are a cross join. No items: one row without columns."""
+    if not items:
+        return Source(planner.one_row(), (), ())
+    sources = [item(planner, each, outer) for each in items]
+    whole = sources[0]
+    for each in sources[1:]:
+        _check_alias(whole, each)
+        whole = Source(
+            whole.frame.crossJoin(each.frame), whole.tables + each.tables, whole.star + each.star, whole.merged + each.merged
+        )
+    return whole
+
+
+def _check_alias(left: Source, right: Source) -> None:
+    for table in right.tables:
+        if any(each.name == table.name and each.schema == table.schema for each in left.tables if table.name):
+            raise PostgresError("42712", f'table name "{table.name}" specified more than once')
+
+
+def item(planner: Planner, node: Any, outer: Scope | None) -> Source:
+    """One item of a FROM list."""
+    inner = unwrap(node)
+    match inner.DESCRIPTOR.name:
+        case "RangeVar":
+            return _range_var(planner, inner)
+        case "RangeSubselect":
+            return _subselect(planner, inner, outer)
+        case "JoinExpr":
+            return _join(planner, inner, outer)
+        case "RangeFunction":
+            return function_scan.scan(planner, inner, outer)
+    raise not_supported(f"{inner.DESCRIPTOR.name} in FROM is not supported")
+
+
+def _range_var(planner: Planner, node: Any) -> Source:
+    if not node.schemaname and node.relname in planner.ctes:
+        plan = planner.copy_of(planner.ctes[node.relname])
+        return as_table(plan, node.alias.aliasname or node.relname, names.strings(node.alias.colnames))
+    session, cursor = planner.session, planner.transaction.cursor
+    relation = lookup.source(cursor, session.context, node)
+    privilege.check_table(cursor, session.context.user, session.context.database, relation.oid, relation.name, "SELECT")
+    alias = node.alias.aliasname or relation.name
+    schema = None if node.alias.aliasname else relation.schema
+    if relation.oid < FIRST_USER_OID or relation.kind == "v":
+        return as_table(system_relation.read(planner, node, relation), alias, names.strings(node.alias.colnames), schema)
+    if relation.kind in "iI":
+        raise PostgresError("42809", f'cannot open relation "{relation.name}"', detail="This operation is not supported for indexes.")
+    if relation.kind not in "rp":
+        raise not_supported(f"reading {lookup.PLURALS[relation.kind]} is not supported", position=position(node.location))
+    return table_source(planner, planner.frame_of(relation), relation, alias, schema, names.strings(node.alias.colnames))
+
+
+def table_source(
+    planner: Planner, frame: DataFrame, relation: Relation, alias: str, schema: str | None, aliases: Sequence[str] = (), *, keep: Sequence[str] = ()
+) -> Source:
+    """The source of a table's rows; `keep` are further columns of the frame (positions) that stay under their names."""
+    columns = [
+        PlanColumn(each.name, TypeRef(each.type_oid, each.typmod, each.collation), planner.key(each.name), relation.oid, each.attnum)
+        for each in relation.columns
+    ]
+    keyed = frame.select(*[F.col(quoted(each.name)).alias(each.key) for each in columns], *[F.col(quoted(name)) for name in keep])
+    if len(aliases) > len(columns):
+        raise PostgresError("42P10", f'table "{alias}" has {len(columns)} columns available but {len(aliases)} columns specified')
+    shown = renamed(columns, aliases)
+    table = ScopeTable(
+        alias, tuple(ScopeColumn(each.name, each.attnum, each.type, each.key) for each in shown), schema, relation.oid
+    )
+    return Source(keyed, (table,), tuple(shown))
+
+
+def as_table(plan: Plan, alias: str, aliases: Sequence[str], schema: str | None = None) -> Source:
+    """A planned query as an item of FROM."""
+    if len(aliases) > len(plan.columns):
+        raise PostgresError("42P10", f'table "{alias}" has {len(plan.columns)} columns available but {len(aliases)} columns specified')
+    columns = renamed(plan.columns, aliases)
+    return Source(plan.frame, (scope_table(alias, columns, schema),), tuple(columns))
+
+
+def _subselect(planner: Planner, node: Any, outer: Scope | None) -> Source:
+    if not node.HasField("alias"):
+        query = unwrap(node.subquery)
+        values = bool(query.values_lists)
+        what, example = ("VALUES in FROM", "FROM (VALUES ...) [AS] foo.") if values else ("subquery in FROM", "FROM (SELECT ...) [AS] foo.")
+        raise PostgresError("42601", f"{what} must have an alias", hint=f"For example, {example}")
+    if node.lateral:
+        raise not_supported("LATERAL is not supported")
+    plan = planner.select(unwrap(node.subquery), None)
+    return as_table(plan, node.alias.aliasname, names.strings(node.alias.colnames))
+
+
+_JOINS = {pb.JOIN_INNER: "inner", pb.JOIN_LEFT: "left", pb.JOIN_RIGHT: "right", pb.JOIN_FULL: "full"}
+
+
+def _join(planner: Planner, node: Any, outer: Scope | None) -> Source:
+    left, right = item(planner, node.larg, outer), item(planner, node.rarg, outer)
+    _check_alias(left, right)
+    how = _JOINS[node.jointype]
+    using = names.strings(node.using_clause)
+    if node.is_natural:
+        there = {each.name for each in right.star}
+        using = [each.name for each in left.star if each.name in there]
+    if using:
+        found = _using(planner, left, right, using, how, node)
+    else:
+        both = Source(left.frame, left.tables + right.tables, left.star + right.star, left.merged + right.merged)
+        if node.HasField("quals"):
+            context = planner.context.within(construct="JOIN/ON", aggregates=False)
+            condition = binder.bind_condition(node.quals, both.scope(outer), "JOIN/ON", context=context)
+            frame = left.frame.join(right.frame, planner.column(condition), how)
+        else:
+            frame = left.frame.crossJoin(right.frame)
+        found = replace(both, frame=frame)
+    if node.HasField("alias"):
+        return as_table(Plan(found.frame, found.star), node.alias.aliasname, names.strings(node.alias.colnames))
+    return found
+
+
+def _using(planner: Planner, left: Source, right: Source, using: Sequence[str], how: str, node: Any) -> Source:
+    """JOIN … USING and NATURAL JOIN: the named columns appear once, first, as the left or (outer joins) whichever value there is."""
+    conditions: list[Expression] = []
+    merged: list[PlanColumn] = []
+    values = []
+    for name in using:
+        one, other = _common(left, name, "left"), _common(right, name, "right")
+        condition = operators.make(["="], reference(one), reference(other), planner.context, -1)
+        conditions.append(condition)
+        sides, kind = binder.unify([reference(one), reference(other)], "JOIN/USING", planner.context)
+        value: Expression = {"inner": sides[0], "left": sides[0], "right": sides[1]}.get(how) or Coalesce(type=kind, args=tuple(sides))
+        key = planner.key(name)
+        merged.append(PlanColumn(name, kind, key, one.relation if how in ("inner", "left") else 0, one.attnum if how in ("inner", "left") else 0))
+        values.append(planner.column(value).alias(key))
+    whole = conditions[0] if len(conditions) == 1 else BoolExpr(type=TypeRef(registry.BOOL), kind=BoolKind.AND, args=tuple(conditions))
+    frame = left.frame.join(right.frame, planner.column(whole), how).select("*", *values)
+    rest = [each for each in left.star + right.star if each.name not in using]
+    seen = tuple(ScopeColumn(each.name, place, each.type, each.key) for place, each in enumerate(merged, 1))
+    return Source(frame, left.tables + right.tables, (*merged, *rest), left.merged + right.merged + seen)
+
+
+def _common(source: Source, name: str, side: str) -> PlanColumn:
+    found = [each for each in source.star if each.name == name]
+    if not found:
+        raise PostgresError("42703", f'column "{name}" specified in USING clause does not exist in {side} table')
+    if len(found) > 1:
+        raise PostgresError("42702", f'common column name "{name}" appears more than once in {side} table')
+    return found[0]
+
+

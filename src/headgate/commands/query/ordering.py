@@ -1,0 +1,201 @@
+"""ORDER BY, DISTINCT, LIMIT and OFFSET.
+
+Sorting and comparing for equality go by `compile.sort_key`, a key that orders and is equal as PostgreSQL's values do and are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from postgast import pg_query_pb2 as pb
+from pyspark.sql import Column
+
+from headgate.commands.query.plan import Plan, col, reference
+from headgate.commands.query.target import Target
+from headgate.errors import PostgresError, not_supported
+from headgate.expression import binder, compile
+from headgate.expression.coerce import Reach, coerce
+from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, TypeRef, walk
+from headgate.expression.scope import Scope
+from headgate.sql.parser import position, unwrap
+from headgate.types import registry
+from headgate.types.storage import stored_as_text
+
+if TYPE_CHECKING:
+    from headgate.commands.query.planner import Planner
+
+_BYTES = {registry.TEXT, registry.VARCHAR, registry.NAME, registry.UUID, registry.CHAR, registry.TIME, registry.UNKNOWN}
+"""Types stored as text whose text orders and compares as the values do (the collation is C)."""
+
+
+@dataclass(frozen=True)
+class Sort:
+    """One item of ORDER BY."""
+
+    expression: Expression
+    descending: bool
+    nulls_first: bool
+
+
+def read(planner: Planner, nodes: Sequence[Any], targets: Sequence[Target], scope: Scope) -> list[Sort]:
+    """ORDER BY of a plain SELECT: an output column's name or place, else an expression over FROM."""
+    return [_sort(each, _item(planner, unwrap(each).node, targets, scope)) for each in nodes]
+
+
+def _sort(node: Any, expression: Expression) -> Sort:
+    item = unwrap(node)
+    if item.sortby_dir == pb.SORTBY_USING:
+        raise not_supported("ORDER BY ... USING is not supported", position=position(item.location))
+    descending = item.sortby_dir == pb.SORTBY_DESC
+    first = item.sortby_nulls == pb.SORTBY_NULLS_FIRST or (item.sortby_nulls != pb.SORTBY_NULLS_LAST and descending)
+    return Sort(expression, descending, first)
+
+
+def _item(planner: Planner, node: Any, targets: Sequence[Target], scope: Scope) -> Expression:
+    place = _place(node, len(targets), "ORDER BY")
+    if place is not None:
+        return binder.resolve_unknown(targets[place].expression, planner.context)
+    name = plain_name(node)
+    named = [each for each in targets if each.name == name] if name is not None else []
+    if len({each.expression for each in named}) > 1:
+        raise PostgresError("42702", f'ORDER BY "{name}" is ambiguous', position=position(unwrap(node).location))
+    if named:
+        return binder.resolve_unknown(named[0].expression, planner.context)
+    return binder.bind(node, scope, context=planner.context.within(construct="ORDER BY", aggregates=True))
+
+
+def _place(node: Any, count: int, clause: str) -> int | None:
+    """The index that a whole constant stands for; 42P10 if there is no such column, 42601 for other constants."""
+    inner = unwrap(node)
+    if inner.DESCRIPTOR.name != "A_Const":
+        return None
+    if inner.WhichOneof("val") != "ival":
+        raise PostgresError("42601", f"non-integer constant in {clause}", position=position(inner.location))
+    number = inner.ival.ival
+    if not 1 <= number <= count:
+        raise PostgresError("42P10", f"{clause} position {number} is not in select list", position=position(inner.location))
+    return int(number) - 1
+
+
+def plain_name(node: Any) -> str | None:
+    inner = unwrap(node)
+    if inner.DESCRIPTOR.name == "ColumnRef" and len(inner.fields) == 1 and unwrap(inner.fields[0]).DESCRIPTOR.name == "String":
+        return str(unwrap(inner.fields[0]).sval)
+    return None
+
+
+def by_output(planner: Planner, nodes: Sequence[Any], plan: Plan) -> list[Sort]:
+    """ORDER BY of a set operation or VALUES: names and places of result columns only."""
+    found = []
+    for node in nodes:
+        inner = unwrap(unwrap(node).node)
+        place = _place(inner, len(plan.columns), "ORDER BY")
+        name = plain_name(inner)
+        column = plan.columns[place] if place is not None else next((each for each in plan.columns if each.name == name), None)
+        if column is None and name is not None:
+            raise PostgresError("42703", f'column "{name}" does not exist', position=position(inner.location))
+        if column is None:
+            raise PostgresError(
+                "0A000",
+                "invalid UNION/INTERSECT/EXCEPT ORDER BY clause",
+                detail="Only result column names can be used, not expressions or functions.",
+                hint="Add the expression/function to every SELECT, or move the UNION into a FROM clause.",
+            )
+        found.append(_sort(node, reference(column)))
+    return found
+
+
+def group_place(node: Any, targets: Sequence[Target]) -> int | None:
+    """The target that an item of GROUP BY names by its place."""
+    return _place(node, len(targets), "GROUP BY")
+
+
+def sort(planner: Planner, plan: Plan, sorts: Sequence[Sort]) -> Plan:
+    """The plan sorted; columns that only served the sorting stay behind those of the plan."""
+    if not sorts:
+        return plan
+    keys = []
+    for each in sorts:
+        value = sort_key(planner, each.expression)
+        if each.descending:
+            keys.append(value.desc_nulls_first() if each.nulls_first else value.desc_nulls_last())
+        else:
+            keys.append(value.asc_nulls_first() if each.nulls_first else value.asc_nulls_last())
+    return Plan(plan.frame.orderBy(*keys), plan.columns)
+
+
+def sort_key(planner: Planner, expression: Expression) -> Column:
+    """A Column that orders as PostgreSQL orders the expression's type, and is equal where PostgreSQL's values are equal."""
+    if expression.type.collation not in compile.C_COLLATIONS:
+        raise not_supported("sorting by a collation other than C is not supported")
+    return planner.evaluation.sort_key(expression)
+
+
+def plain_equality(kind: TypeRef) -> bool:
+    """Whether stored values are equal exactly where PostgreSQL's are."""
+    return not stored_as_text(kind.oid, kind.typmod) or kind.oid in _BYTES
+
+
+def require_plain_equality(kind: TypeRef, clause: str) -> None:
+    """0A000 where stored values cannot be compared directly."""
+    if not plain_equality(kind):
+        raise not_supported(f"{clause} of values of type {registry.format_type(kind.oid)} is not supported")
+
+
+def check_distinct(sorts: Sequence[Sort], targets: Sequence[Target], *, on: bool) -> None:
+    """42P10 when SELECT DISTINCT sorts by something that it does not select."""
+    if on:
+        return
+    selected = {each.expression for each in targets}
+    if any(each.expression not in selected for each in sorts):
+        raise PostgresError("42P10", "for SELECT DISTINCT, ORDER BY expressions must appear in select list")
+
+
+def distinct(planner: Planner, plan: Plan, clause: Sequence[Any]) -> Plan:
+    """Rows that differ; DISTINCT ON is refused."""
+    if clause and unwrap(clause[0]) is not None:
+        raise not_supported("SELECT DISTINCT ON is not supported")
+    if all(plain_equality(each.type) for each in plan.columns):
+        return Plan(plan.frame.select(*[col(each.key) for each in plan.columns]).distinct(), plan.columns)
+    keys = [sort_key(planner, reference(each)).alias(f"e{place}") for place, each in enumerate(plan.columns)]
+    frame = plan.frame.select("*", *keys).dropDuplicates([f"e{place}" for place in range(len(keys))])
+    return Plan(frame.select(*[col(each.key) for each in plan.columns]), plan.columns)
+
+
+def limit(planner: Planner, plan: Plan, node: Any) -> Plan:
+    """LIMIT and OFFSET."""
+    if node.limit_option == pb.LIMIT_OPTION_WITH_TIES:
+        raise not_supported("FETCH FIRST ... WITH TIES is not supported")
+    frame = plan.frame
+    if node.HasField("limit_offset"):
+        offset = _count(planner, node.limit_offset, "OFFSET")
+        if offset is not None and offset < 0:
+            raise PostgresError("2201X", "OFFSET must not be negative")
+        if offset:
+            frame = frame.offset(offset)
+    if node.HasField("limit_count"):
+        count = _count(planner, node.limit_count, "LIMIT")
+        if count is not None and count < 0:
+            raise PostgresError("2201W", "LIMIT must not be negative")
+        if count is not None:
+            frame = frame.limit(min(count, 2**31 - 1))
+    return Plan(frame, plan.columns)
+
+
+def _count(planner: Planner, node: Any, clause: str) -> int | None:
+    context = planner.context.within(construct=clause, aggregates=False)
+    bound = binder.bind_raw(node, Scope(), context)
+    value = coerce(bound, TypeRef(registry.INT8), Reach.ASSIGNMENT, context)
+    if value is None:
+        raise PostgresError("42804", f"argument of {clause} must be type bigint, not type {context.show_type(bound.type.oid)}")
+    prepared = planner.prepare(value)
+    while isinstance(prepared, FuncExpr) and len(prepared.args) == 1:
+        prepared = prepared.args[0]
+    if isinstance(prepared, Const):
+        return None if prepared.value is None else int(prepared.value)
+    if any(isinstance(each, ColumnRef) for each in walk(bound)):
+        raise PostgresError("42P10", f"argument of {clause} must not contain variables")
+    [row] = planner.one_row().select(planner.column(value).alias("count")).collect()
+    return None if row["count"] is None else int(row["count"])

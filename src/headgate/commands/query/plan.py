@@ -1,0 +1,81 @@
+"""What a part of a query is, once planned: a Spark DataFrame and what its columns mean in PostgreSQL's types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headgate.expression.node import ColumnRef, TypeRef
+from headgate.expression.scope import Scope, ScopeColumn, ScopeTable
+from headgate.types import registry
+
+
+@dataclass(frozen=True)
+class PlanColumn:
+    """A column of a plan: `key` is its name in the frame, unique within the whole query. `relation` and `attnum` as in
+    RowDescription."""
+
+    name: str
+    type: TypeRef
+    key: str
+    relation: int = 0
+    attnum: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A frame whose columns are named by the keys of `columns`, in their order (it may have others behind them)."""
+
+    frame: DataFrame
+    columns: tuple[PlanColumn, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A FROM clause, or a part of it: the frame, the names that it brings into scope, and what ``*`` stands for.
+
+    `hidden` are the columns of the tables of a JOIN … USING that an unqualified ``*`` leaves out, because `merged` has them.
+    """
+
+    frame: DataFrame
+    tables: tuple[ScopeTable, ...]
+    star: tuple[PlanColumn, ...]
+    merged: tuple[ScopeColumn, ...] = ()
+
+    def scope(self, outer: Scope | None) -> Scope:
+        """The scope of expressions over this FROM clause."""
+        return Scope(self.tables, outer, self.merged)
+
+
+def quoted(name: str) -> str:
+    """A column name as `F.col` takes it literally."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def col(key: str) -> Column:
+    """The column of a key."""
+    return F.col(quoted(key))
+
+
+def scope_table(alias: str, columns: Sequence[PlanColumn], schema: str | None = None, relation: int = 0) -> ScopeTable:
+    """An entry of FROM made of planned columns; it has no system columns."""
+    return ScopeTable(
+        alias, tuple(ScopeColumn(each.name, place, each.type, each.key) for place, each in enumerate(columns, 1)), schema, relation, system=False
+    )
+
+
+def reference(column: PlanColumn) -> ColumnRef:
+    """An expression that is just this column."""
+    return ColumnRef(type=column.type, name=column.name, attnum=max(column.attnum, 1), key=column.key)
+
+
+def renamed(columns: Sequence[PlanColumn], aliases: Sequence[str]) -> list[PlanColumn]:
+    """The columns under the names of an alias list, as far as it goes."""
+    names = list(aliases) + [each.name for each in columns[len(aliases) :]]
+    return [replace(each, name=name) for each, name in zip(columns, names, strict=True)]
+
+
+UNKNOWN_TEXT = TypeRef(registry.TEXT, -1, 100)

@@ -1,0 +1,273 @@
+"""SELECT → a Spark DataFrame, clause by clause, as PostgreSQL's parse_analyze resolves it.
+
+`Planner.select` takes a SelectStmt and gives a `Plan`. One planner serves one statement; it hands out the keys under which
+columns run through the frames, so that any two frames of a statement can be joined.
+
+    FROM (from_clause) → WHERE → GROUP BY, aggregates, HAVING (grouping) → SELECT list (target) → DISTINCT → ORDER BY, LIMIT (ordering)
+
+Traced: ``SELECT b, count(*) FROM t WHERE a > 1 GROUP BY b ORDER BY 2`` reads t as (k1_a, k2_b), filters by the Column of
+``a > 1``, groups by g3 = k2_b with a4 = count(1), projects (k5_b, k6_count), sorts by k6_count, NULLs last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headgate.catalog import relation as relations
+from headgate.catalog.relation import Relation
+from headgate.commands.query import from_clause, function_scan, grouping, ordering, target
+from headgate.commands.query.evaluation import Evaluation
+from headgate.commands.query.plan import Plan, PlanColumn, Source, col, quoted, reference
+from headgate.commands.query.target import Target
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.expression import binder, operators
+from headgate.expression.context import BindContext
+from headgate.expression.node import CaseTest, Expression, FuncExpr, SubLink, TypeRef
+from headgate.expression.scope import Scope
+from headgate.sql import names
+from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import walk as walk_tree
+from headgate.storage.transaction import Transaction
+from headgate.types import registry
+
+_SUBLINKS = {pb.EXISTS_SUBLINK: "EXISTS", pb.EXPR_SUBLINK: "EXPR", pb.ANY_SUBLINK: "ANY", pb.ALL_SUBLINK: "ALL"}
+
+
+class Planner:
+    """Plans the queries of one statement."""
+
+    def __init__(self, session: Session, transaction: Transaction, parameters: dict[int, int] | None = None) -> None:
+        """`parameters`: the types of parameters of a statement that is only described; 0 is to be inferred, in place."""
+        self.session = session
+        self.transaction = transaction
+        self.session_spark = transaction.engine.spark
+        self.describing = parameters is not None
+        self.evaluation = Evaluation(session, describing=self.describing)
+        given = {number: each.type_oid for number, each in enumerate(session.parameters, 1)} if parameters is None else parameters
+        self.context: BindContext = self.evaluation.context.within(
+            parameters=given, infer=parameters is not None, subquery=self._subquery, construct="SELECT"
+        )
+        self.ctes: dict[str, Plan] = {}
+        self._keys = 0
+
+    def key(self, name: str = "") -> str:
+        """A new key; the name in it is for whoever reads a plan."""
+        self._keys += 1
+        return f"k{self._keys}_{name}"
+
+    def column(self, expression: Expression) -> Column:
+        """The Column of an expression."""
+        return self.evaluation.column(expression)
+
+    def prepare(self, expression: Expression) -> Expression:
+        """The expression with parameters and the session's values in place."""
+        return self.evaluation.prepare(expression)
+
+    def one_row(self) -> DataFrame:
+        """One row without columns that matter."""
+        return self.session_spark.range(1).select(F.col("id").alias(self.key("one")))
+
+    def frame_of(self, relation: Relation) -> DataFrame:
+        """The rows of a table, of a partitioned one those of all its leaves, as this statement sees them."""
+        if relation.kind == "p":
+            cursor = self.transaction.cursor
+            below = relations.load_many(cursor, relation.database, relations.descendants(cursor, relation.database, relation.oid))
+            leaves = [self.frame_of(each).select(*[F.col(quoted(c.name)) for c in relation.columns]) for each in below if each.kind == "r"]
+            whole = None
+            for each in leaves:
+                whole = each if whole is None else whole.unionAll(each)
+            if whole is None:
+                from headgate.storage.transaction import columns
+
+                return self.session_spark.createDataFrame([], columns(relation))
+            return whole
+        lsn = self.session.snapshot
+        if lsn is not None and not self.transaction.has_written(relation):
+            return self.transaction.frame_at(relation, lsn)
+        return self.transaction.frame(relation)
+
+    def copy_of(self, plan: Plan) -> Plan:
+        """The same rows under new keys: a WITH query that is read more than once."""
+        columns = tuple(replace(each, key=self.key(each.name)) for each in plan.columns)
+        frame = plan.frame.select(*[col(old.key).alias(new.key) for old, new in zip(plan.columns, columns, strict=True)])
+        return Plan(frame, columns)
+
+    # ---- queries ---------------------------------------------------------------------------------------------
+
+    def select(self, node: Any, outer: Scope | None) -> Plan:
+        """A SELECT, VALUES or set operation, with its WITH clause."""
+        saved = dict(self.ctes)
+        try:
+            if node.HasField("with_clause"):
+                self.with_queries(node.with_clause)
+            if node.locking_clause and node.op != pb.SETOP_NONE:
+                raise not_supported("FOR UPDATE is not allowed with UNION/INTERSECT/EXCEPT")
+            if node.into_clause.ByteSize():
+                raise not_supported("SELECT ... INTO is not supported")
+            if node.op != pb.SETOP_NONE:
+                return self._set_operation(node, outer)
+            if node.values_lists:
+                return self._limited(node, self._sorted_by_name(node, self._values(node, outer)), outer)
+            return self._plain(node, outer)
+        finally:
+            self.ctes = saved
+
+    def with_queries(self, clause: Any) -> None:
+        """Plans the queries of a WITH clause, for those that come after."""
+        if clause.recursive and any(_mentions(unwrap(each)) for each in clause.ctes):
+            raise not_supported("WITH RECURSIVE is not supported")
+        for each in clause.ctes:
+            cte = unwrap(each)
+            query = unwrap(cte.ctequery)
+            if query.DESCRIPTOR.name != "SelectStmt":
+                raise not_supported("data-modifying statements in WITH are not supported", position=position(cte.location))
+            plan = self.select(query, None)
+            aliases = names.strings(cte.aliascolnames)
+            if len(aliases) > len(plan.columns):
+                raise PostgresError(
+                    "42P10",
+                    f'WITH query "{cte.ctename}" has {len(plan.columns)} columns available but {len(aliases)} columns specified',
+                    position=position(cte.location),
+                )
+            shown = aliases + [column.name for column in plan.columns[len(aliases) :]]
+            self.ctes[cte.ctename] = Plan(plan.frame, tuple(replace(c, name=name) for c, name in zip(plan.columns, shown, strict=True)))
+
+    def _plain(self, node: Any, outer: Scope | None) -> Plan:
+        if node.window_clause:
+            raise not_supported("window functions are not supported")
+        source = from_clause.plan_from(self, node.from_clause, outer)
+        scope = source.scope(outer)
+        targets = target.expand(node.target_list, source, scope, self.context.within(aggregates=True, sets=True))
+        source = self.where(node, source, scope)
+        sorts = ordering.read(self, node.sort_clause, targets, scope)
+        targets = target.resolve_unknown(targets, self.context)
+        grouped = grouping.group(self, node, source, scope, targets, sorts)
+        if grouped is not None:
+            source, targets, sorts = grouped
+        if node.distinct_clause:
+            ordering.check_distinct(sorts, targets, on=bool(unwrap(node.distinct_clause[0])))
+        plan, sorts = self._project(source.frame, targets, sorts, distinct=bool(node.distinct_clause))
+        if node.distinct_clause:
+            plan = ordering.distinct(self, plan, node.distinct_clause)
+        plan = ordering.sort(self, plan, sorts)
+        return self._limited(node, plan, outer)
+
+    def where(self, node: Any, source: Source, scope: Scope) -> Source:
+        """The source after WHERE."""
+        if not node.HasField("where_clause"):
+            return source
+        condition = binder.bind_condition(node.where_clause, scope, "WHERE", context=self.context.within(construct="WHERE"))
+        return replace(source, frame=source.frame.where(self.evaluation.condition(condition)))
+
+    def _project(
+        self, frame: DataFrame, targets: Sequence[Target], sorts: Sequence[ordering.Sort], *, distinct: bool
+    ) -> tuple[Plan, list[ordering.Sort]]:
+        """The SELECT list; sort expressions that are no targets become further columns of the frame."""
+        columns = [PlanColumn(each.name, each.expression.type, self.key(each.name), each.relation, each.attnum) for each in targets]
+        by_target = {each.expression: column for each, column in zip(targets, columns, strict=True)}
+        extra: list[Column] = []
+        placed: list[ordering.Sort] = []
+        for each in sorts:
+            column = by_target.get(each.expression)
+            if column is None:
+                key = self.key("sort")
+                extra.append(self.column(each.expression).alias(key))
+                column = PlanColumn("", each.expression.type, key)
+            placed.append(replace(each, expression=reference(column)))
+        selected = [self._item(each.expression).alias(column.key) for each, column in zip(targets, columns, strict=True)]
+        if not selected and not extra:
+            selected = [F.lit(True).alias(self.key("none"))]
+        return Plan(frame.select(*selected, *extra), tuple(columns)), placed
+
+    def _item(self, expression: Expression) -> Column:
+        prepared = self.prepare(expression)
+        if isinstance(prepared, FuncExpr):
+            generator = function_scan.explode(self, prepared)
+            if generator is not None:
+                return generator
+        return self.column(prepared)
+
+    def _limited(self, node: Any, plan: Plan, outer: Scope | None) -> Plan:
+        return ordering.limit(self, plan, node)
+
+    def _sorted_by_name(self, node: Any, plan: Plan) -> Plan:
+        return ordering.sort(self, plan, ordering.by_output(self, node.sort_clause, plan))
+
+    def _values(self, node: Any, outer: Scope | None) -> Plan:
+        """VALUES (…), (…): each column in the common type of its expressions."""
+        scope = Scope((), outer)
+        rows = [[binder.bind_raw(value, scope, self.context.within(construct="VALUES")) for value in unwrap(row).items] for row in node.values_lists]
+        if len({len(row) for row in rows}) > 1:
+            raise PostgresError("42601", "VALUES lists must all be the same length")
+        columns, cells = [], []
+        for place in range(len(rows[0])):
+            values, type_ref = binder.unify([binder.resolve_unknown(row[place], self.context) if len(rows) == 1 else row[place] for row in rows], "VALUES", self.context)
+            columns.append(PlanColumn(f"column{place + 1}", type_ref, self.key(f"column{place + 1}")))
+            cells.append([self.column(value) for value in values])
+        structs = [F.struct(*[cells[place][row].alias(columns[place].key) for place in range(len(columns))]) for row in range(len(rows))]
+        frame = self.one_row().select(F.explode(F.array(*structs)).alias("row")).select("row.*")
+        return Plan(frame, tuple(columns))
+
+    def _set_operation(self, node: Any, outer: Scope | None) -> Plan:
+        left, right = self.select(node.larg, outer), self.select(node.rarg, outer)
+        word = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP_EXCEPT: "EXCEPT"}[node.op]
+        if len(left.columns) != len(right.columns):
+            raise PostgresError("42601", f"each {word} query must have the same number of columns")
+        columns, ours, theirs = [], [], []
+        for one, other in zip(left.columns, right.columns, strict=True):
+            sides, type_ref = binder.unify([reference(one), reference(other)], word, self.context)
+            column = PlanColumn(one.name, type_ref, self.key(one.name))
+            columns.append(column)
+            ours.append(self.column(sides[0]).alias(column.key))
+            theirs.append(self.column(sides[1]).alias(column.key))
+        one_frame, other_frame = left.frame.select(*ours), right.frame.select(*theirs)
+        if node.op == pb.SETOP_UNION:
+            plan = Plan(one_frame.unionAll(other_frame), tuple(columns))
+            if not node.all:
+                plan = ordering.distinct(self, plan, ())
+        else:
+            for column in columns:
+                ordering.require_plain_equality(column.type, word)
+            if node.op == pb.SETOP_INTERSECT:
+                frame = one_frame.intersectAll(other_frame) if node.all else one_frame.intersect(other_frame)
+            else:
+                frame = one_frame.exceptAll(other_frame) if node.all else one_frame.subtract(other_frame)
+            plan = Plan(frame, tuple(columns))
+        return self._limited(node, self._sorted_by_name(node, plan), outer)
+
+    # ---- subqueries in expressions ---------------------------------------------------------------------------
+
+    def _subquery(self, node: Any, scope: Scope, context: BindContext) -> Expression:
+        """The callback of the binder: plans a SubLink's query, whose outer scope is the expression's."""
+        word = _SUBLINKS.get(node.sub_link_type)
+        if word is None:
+            raise not_supported("this kind of subquery is not supported", position=position(node.location))
+        plan = self.select(unwrap(node.subselect), scope)
+        boolean = TypeRef(registry.BOOL)
+        if word == "EXISTS":
+            return SubLink(type=boolean, kind=word, query=plan, location=node.location)
+        if len(plan.columns) != 1:
+            if word == "EXPR":
+                raise PostgresError("42601", "subquery must return only one column", position=position(node.location))
+            raise not_supported("comparing a row with a subquery is not supported", position=position(node.location))
+        only = plan.columns[0]
+        if word == "EXPR":
+            return SubLink(type=only.type, kind=word, query=plan, location=node.location)
+        left = binder.bind_raw(node.testexpr, scope, context)
+        name = names.strings(node.oper_name) or ["="]
+        test = operators.make(name, left, CaseTest(type=only.type), context, node.location)
+        if test.type.oid != registry.BOOL:
+            raise PostgresError("42804", "row comparison operator must yield type boolean", position=position(node.location))
+        return SubLink(type=boolean, kind=word, query=plan, test=test, location=node.location)
+
+
+def _mentions(cte: Any) -> bool:
+    """Whether a WITH RECURSIVE query names itself."""
+    return any(each.DESCRIPTOR.name == "RangeVar" and each.relname == cte.ctename and not each.schemaname for each in walk_tree(cte.ctequery))  # type: ignore[attr-defined]

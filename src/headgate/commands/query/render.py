@@ -1,0 +1,76 @@
+"""From a planned query to the result that the server sends: rows as PostgreSQL's text forms, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headgate.commands.query.plan import Plan, col
+from headgate.commands.query.spark_error import translated
+from headgate.commands.session import Session
+from headgate.storage import spool
+from headgate.types.resultset import ResultColumn, ResultSet
+from headgate.types.text import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headgate.storage.transaction import Transaction
+
+
+def result_columns(plan: Plan) -> tuple[ResultColumn, ...]:
+    """The description of a plan's columns."""
+    return tuple(ResultColumn(each.name, each.type.oid, each.type.typmod, each.relation, each.attnum) for each in plan.columns)
+
+
+def result(plan: Plan, session: Session, transaction: Transaction, tag: str | None = None) -> ResultSet:
+    """The rows of a plan; they are computed when they are asked for."""
+    return ResultSet(result_columns(plan), rows(plan, session, transaction), tag)
+
+
+def rows(plan: Plan, session: Session, transaction: Transaction) -> Iterator[pa.RecordBatch]:
+    """The batches of a result, each column in text form."""
+    frame = plan.frame.select(*[col(each.key) for each in plan.columns])
+    directory = transaction.engine.data_dir / "pgsql_tmp"
+    with running(session, transaction):
+        for batch in spool.batches(frame, directory):
+            session.check_cancel()
+            yield text_batch(batch, plan, session)
+
+
+def text_batch(batch: pa.RecordBatch, plan: Plan, session: Session) -> pa.RecordBatch:
+    """A batch in stored form as text."""
+    settings = session.settings
+    arrays = [
+        write_text(
+            batch.column(place),
+            column.type.oid,
+            column.type.typmod,
+            timezone=session.context.time_zone,
+            extra_float_digits=int(settings.value("extra_float_digits")),
+            bytea_output=settings.text("bytea_output"),
+        )
+        for place, column in enumerate(plan.columns)
+    ]
+    if not arrays:
+        return batch
+    return pa.RecordBatch.from_arrays(arrays, names=_names(plan.columns))
+
+
+def _names(columns: Sequence[object]) -> list[str]:
+    return [str(place) for place in range(len(columns))]
+
+
+@contextmanager
+def running(session: Session, transaction: Transaction) -> Iterator[None]:
+    """Spark's work inside belongs to the session: a cancel request stops it, and what Spark raises becomes PostgreSQL's error."""
+    context = transaction.engine.spark.sparkContext
+    context.setJobGroup(session.job_group, "headgate session", interruptOnCancel=False)
+    try:
+        with session.cancelling(lambda: context.cancelJobGroup(session.job_group)), translated(session.check_cancel):
+            yield
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)

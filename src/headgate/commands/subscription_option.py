@@ -1,0 +1,109 @@
+"""The options of CREATE and ALTER SUBSCRIPTION (PostgreSQL 15's parse_subscription_options)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate.errors import PostgresError
+from headgate.lsn import Lsn
+from headgate.sql.options import Option, conflicting, options
+
+CREATABLE = {"connect", "enabled", "create_slot", "slot_name", "copy_data", "synchronous_commit", "binary", "streaming", "two_phase", "disable_on_error"}
+ALTERABLE = {"slot_name", "synchronous_commit", "binary", "streaming", "disable_on_error"}
+_COMMITS = {"local", "remote_write", "remote_apply", "on", "off", "true", "false", "yes", "no", "1", "0"}
+_NAME_BYTES = 63
+
+
+@dataclass
+class Options:
+    """The options as given, the others at their defaults; `given` has the names of those that were."""
+
+    connect: bool = True
+    enabled: bool = True
+    create_slot: bool = True
+    slot_name: str | None = None
+    copy_data: bool = True
+    refresh: bool = True
+    synchronous_commit: str = "off"
+    binary: bool = False
+    streaming: bool = False
+    two_phase: bool = False
+    disable_on_error: bool = False
+    lsn: Lsn | None = None
+    given: set[str] = field(default_factory=set)
+
+
+def read(nodes: Iterable[Any], supported: set[str]) -> Options:
+    """The options of a command that supports these; 42601 for any other, and for one that is given twice."""
+    found = Options()
+    for option in options(nodes):
+        if option.name not in supported:
+            raise PostgresError("42601", f'unrecognized subscription parameter: "{option.name}"')
+        if option.name in found.given:
+            raise conflicting(option)
+        found.given.add(option.name)
+        setattr(found, option.name, _value(option))
+    return found
+
+
+def _value(option: Option) -> Any:
+    if option.name == "slot_name":
+        name = option.text()
+        if name == "none":
+            return None
+        check_slot_name(name)
+        return name
+    if option.name == "synchronous_commit":
+        text = option.text()
+        if text.lower() not in _COMMITS:
+            raise PostgresError(
+                "22023",
+                f'invalid value for parameter "synchronous_commit": "{text}"',
+                hint="Available values: local, remote_write, remote_apply, on, off.",
+            )
+        return text
+    if option.name == "lsn":
+        text = option.text()
+        if text == "none":
+            return None
+        lsn = Lsn.parse(text)
+        if not lsn:
+            raise PostgresError("22023", f"invalid WAL location (LSN): {lsn}")
+        return lsn
+    return option.boolean()
+
+
+def check_slot_name(name: str) -> None:
+    """42602 and 42622 for a name that no slot can have."""
+    if not name:
+        raise PostgresError("42602", f'replication slot name "{name}" is too short')
+    if len(name.encode()) > _NAME_BYTES:
+        raise PostgresError("42622", f'replication slot name "{name}" is too long')
+    if not re.fullmatch(r"[a-z0-9_]+", name):
+        raise PostgresError(
+            "42602",
+            f'replication slot name "{name}" contains invalid character',
+            hint="Replication slot names may only contain lower case letters, numbers, and the underscore character.",
+        )
+
+
+def check_exclusive(found: Options) -> None:
+    """What excludes what in CREATE SUBSCRIPTION; with connect = false the defaults of three options become false."""
+
+    def exclusive(one: str, other: str) -> PostgresError:
+        return PostgresError("42601", f"{one} and {other} are mutually exclusive options")
+
+    if not found.connect:
+        for name in ("enabled", "create_slot", "copy_data"):
+            if name in found.given and getattr(found, name):
+                raise exclusive("connect = false", f"{name} = true")
+        found.enabled = found.create_slot = found.copy_data = False
+    if "slot_name" in found.given and found.slot_name is None:
+        for name in ("enabled", "create_slot"):
+            if getattr(found, name):
+                if name in found.given:
+                    raise exclusive("slot_name = NONE", f"{name} = true")
+                raise PostgresError("42601", f"subscription with slot_name = NONE must also set {name} = false")

@@ -1,0 +1,97 @@
+"""The tables of a subscription: fetched from the publisher, found here, and their slots on the publisher.
+
+Called by CREATE, ALTER … REFRESH and DROP SUBSCRIPTION. pg_subscription_rel gets a row in state i (to be copied) or r
+(copy_data = false) for each table that the publications contain.
+"""
+
+from __future__ import annotations
+
+from headgate.catalog import origin as origins
+from headgate.catalog import relation as relations
+from headgate.catalog import subscription as subscriptions
+from headgate.catalog.relation import Relation
+from headgate.catalog.subscription import Subscription, SubscriptionRel
+from headgate.commands import lookup
+from headgate.commands.session import Session
+from headgate.errors import PostgresError
+from headgate.storage.transaction import Transaction
+from headgate.walreceiver import remote
+from headgate.walreceiver.connection import Connection
+
+
+def _local(session: Session, transaction: Transaction, schema: str, name: str) -> Relation:
+    """The local table that a published one is applied to; 3F000, 42P01, 42809."""
+    cursor, context = transaction.cursor, session.context
+    lookup.namespace(cursor, context.database, schema)
+    relation = relations.lookup(cursor, context.database, schema, name)
+    if relation is None:
+        raise PostgresError("42P01", f'relation "{schema}.{name}" does not exist')
+    if relation.kind not in "rp":
+        raise PostgresError(
+            "42809",
+            f'cannot use relation "{schema}.{name}" as logical replication target',
+            detail=f"This operation is not supported for {lookup.PLURALS[relation.kind]}.",
+        )
+    return relation
+
+
+def add_all(session: Session, transaction: Transaction, connection: Connection, subscription: Subscription, state: str) -> int:
+    """Adds the published tables in `state`; how many there are."""
+    tables = remote.published_tables(connection, list(subscription.publications))
+    for table in tables:
+        relation = _local(session, transaction, table.schema, table.name)
+        subscriptions.add_table(transaction.cursor, subscription.database, SubscriptionRel(subscription.oid, relation.oid, state))
+    return len(tables)
+
+
+def refresh(session: Session, transaction: Transaction, connection: Connection, subscription: Subscription, state: str) -> None:
+    """Makes the tables of the subscription those that its publications contain now."""
+    cursor = transaction.cursor
+    known = {each.relation: each for each in subscriptions.tables(cursor, subscription.oid)}
+    published: set[int] = set()
+    for table in remote.published_tables(connection, list(subscription.publications)):
+        relation = _local(session, transaction, table.schema, table.name)
+        published.add(relation.oid)
+        if relation.oid not in known:
+            subscriptions.add_table(cursor, subscription.database, SubscriptionRel(subscription.oid, relation.oid, state))
+    for oid, each in known.items():
+        if oid in published:
+            continue
+        session.node.launcher.stop_table(subscription.oid, oid)
+        subscriptions.drop_table(cursor, subscription.oid, oid)
+        if each.state == "r":
+            continue
+        origins.drop(cursor, f"pg_{subscription.oid}_{oid}", missing_ok=True)
+        if each.state != "s":
+            connection.drop_slot(sync_slot(session, subscription.oid, oid), missing_ok=True)
+
+
+def sync_slot(session: Session, subscription: int, relation: int) -> str:
+    """The name of a table's synchronization slot on the publisher (ReplicationSlotNameForTablesync)."""
+    return f"pg_{subscription}_sync_{relation}_{session.node.system_identifier}"
+
+
+def drop_slots(session: Session, subscription: Subscription, unfinished: list[int]) -> None:
+    """Drops the slots of a subscription that goes: those of unfinished table syncs (if they are there), then its own."""
+    try:
+        connection = Connection.open(subscription.conninfo, subscription.name)
+    except PostgresError as error:
+        if subscription.slot_name is None:
+            for relation in unfinished:
+                session.notices.warning(f'could not drop tablesync replication slot "{sync_slot(session, subscription.oid, relation)}"')
+            return
+        reason = error.message.removeprefix("could not connect to the publisher: ")
+        raise PostgresError(
+            "08006",
+            f'could not connect to publisher when attempting to drop replication slot "{subscription.slot_name}": {reason}',
+            hint="Use ALTER SUBSCRIPTION ... DISABLE to disable the subscription, and then use ALTER SUBSCRIPTION ... SET (slot_name = NONE)"
+            " to disassociate it from the slot.",
+        ) from error
+    with connection:
+        for relation in unfinished:
+            name = sync_slot(session, subscription.oid, relation)
+            if connection.drop_slot(name, missing_ok=True):
+                session.notices.notice(f'dropped replication slot "{name}" on publisher')
+        if subscription.slot_name is not None:
+            connection.drop_slot(subscription.slot_name)
+            session.notices.notice(f'dropped replication slot "{subscription.slot_name}" on publisher')

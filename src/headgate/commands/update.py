@@ -1,0 +1,79 @@
+"""UPDATE: SET lists over a table's rows, with FROM and RETURNING."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from headgate.commands import assignment, identity
+from headgate.commands.insert import target
+from headgate.commands.query import from_clause, render
+from headgate.commands.query.plan import Source, col
+from headgate.commands.query.planner import Planner
+from headgate.commands.result import CommandResult
+from headgate.commands.returning import returned
+from headgate.commands.session import Session
+from headgate.errors import PostgresError
+from headgate.sql.parser import unwrap
+from headgate.storage.local import local_frame
+from headgate.storage.write import columns as spark_columns
+from headgate.types.resultset import ResultSet
+
+
+def update(node: Any, session: Session) -> ResultSet | CommandResult:
+    """Runs an UPDATE. The replica identity is asked for before any row is looked at."""
+    transaction = session.begin_statement()
+    relation = target(node.relation, session, "update", "UPDATE")
+    planner = Planner(session, transaction)
+    with render.running(session, transaction):
+        if node.HasField("with_clause"):
+            planner.with_queries(node.with_clause)
+        alias = node.relation.alias.aliasname
+        table, source = changed_source(planner, relation, node, node.from_clause)
+        scope = source.scope(None)
+        source = planner.where(node, source, scope)
+        set_columns = {unwrap(each).name for each in node.target_list}
+        new = assignment.new_row(node.target_list, planner, relation, table.star, scope)
+        identity.check(transaction.cursor, relation, "update")
+        changed = source.frame.select(
+            F.struct(*[col(each.key).alias(_name(relation, each.attnum)) for each in table.star]).alias("old"),
+            new.alias("new"),
+            F.col("_file").alias("file"),
+            F.col("_row").alias("row"),
+        )
+        if node.from_clause:
+            changed = changed.dropDuplicates(["file", "row"])
+        keep = node.HasField("returning_clause")
+        count, rows = assignment.rewrite(planner, relation, changed, set_columns, keep=keep)
+        if not keep:
+            return CommandResult(f"UPDATE {count}")
+        frame = local_frame(planner.session_spark, rows, spark_columns(relation))
+        return returned(node.returning_clause, planner, frame, relation, alias, f"UPDATE {count}")
+
+
+def _name(relation: Any, attnum: int) -> str:
+    column = relation.numbered(attnum)
+    return "" if column is None else str(column.name)
+
+
+def changed_source(planner: Planner, relation: Any, node: Any, items: Any) -> tuple[Source, Source]:
+    """(the table with its rows' positions, the same joined with FROM or USING)."""
+    alias = node.relation.alias.aliasname
+    if planner.describing:
+        frame = planner.transaction.frame(relation).select("*", F.lit("").alias("_file"), F.lit(0).alias("_row"))
+    else:
+        frame = planner.transaction.positions(relation)
+    table = from_clause.table_source(
+        planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=("_file", "_row")
+    )
+    if not items:
+        return table, table
+    others = from_clause.plan_from(planner, items, None)
+    if any(each.name == table.tables[0].name for each in others.tables):
+        raise PostgresError("42712", f'table name "{table.tables[0].name}" specified more than once')
+    whole = replace(
+        table, frame=table.frame.crossJoin(others.frame), tables=table.tables + others.tables, star=table.star + others.star, merged=others.merged
+    )
+    return table, whole

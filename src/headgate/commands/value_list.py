@@ -1,0 +1,69 @@
+"""VALUES lists of INSERT: constants are read into Arrow columns by the driver, other expressions by one Spark row.
+
+Called by `insert`, and for defaults. An INSERT of constants starts no Spark job: that is what keeps it fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.catalog.relation import Column
+from headgate.commands.query.planner import Planner
+from headgate.expression.node import Const, Expression, TypeRef
+from headgate.types import registry
+from headgate.types.storage import arrow_type
+from headgate.types.text import read_text
+
+_WHOLE = {registry.INT2: 2**15, registry.INT4: 2**31, registry.INT8: 2**63}
+_NUMBERS = (registry.NUMERIC, registry.FLOAT4, registry.FLOAT8)
+
+
+def folded(expression: Expression, target: TypeRef) -> Const | None:
+    """The constant that a constant is in a column of type `target`, where its text form says so; None: let Spark compute it."""
+    if not isinstance(expression, Const):
+        return None
+    source, text = expression.type.oid, expression.value
+    if text is None:
+        return Const(type=target, value=None)
+    if source in _WHOLE and target.oid in _WHOLE:
+        limit = _WHOLE[target.oid]
+        return Const(type=target, value=text) if -limit <= int(text) < limit else None
+    if source in _WHOLE and (target.oid in _NUMBERS or target.oid in (registry.TEXT, registry.VARCHAR)):
+        return Const(type=target, value=text)
+    if source == registry.NUMERIC and target.oid in (registry.NUMERIC, registry.TEXT, registry.VARCHAR):
+        return Const(type=target, value=text)
+    if source == registry.NUMERIC and target.oid == registry.FLOAT8 and text not in ("NaN", "Infinity", "-Infinity"):
+        return Const(type=target, value=text)
+    if source in (registry.TEXT, registry.VARCHAR) and target.oid in (registry.TEXT, registry.VARCHAR, registry.BPCHAR):
+        return Const(type=target, value=text)
+    return Const(type=target, value=text) if source == target.oid and target.typmod < 0 else None
+
+
+def column_of(planner: Planner, column: Column, cells: Sequence[Expression | None]) -> pa.Array:
+    """The values of one column: `cells` are expressions in the column's type, None for NULL."""
+    kind = arrow_type(column.type_oid, column.typmod)
+    texts: list[str | None] = []
+    computed: dict[int, Expression] = {}
+    for place, cell in enumerate(cells):
+        if isinstance(cell, Const) or cell is None:
+            texts.append(None if cell is None else cell.value)
+        else:
+            texts.append(None)
+            computed[place] = cell
+    array = read_text(pa.array(texts, pa.string()), column.type_oid, column.typmod, timezone=planner.evaluation.context.timezone)
+    if not computed:
+        return array
+    values: list[Any] = array.to_pylist()
+    for place, value in zip(computed, evaluate(planner, list(computed.values())), strict=True):
+        values[place] = value
+    return pa.array(values, kind)
+
+
+def evaluate(planner: Planner, expressions: Sequence[Expression]) -> list[Any]:
+    """The values (in stored form) of expressions without columns, by one Spark row."""
+    columns = [planner.column(each).alias(f"v{place}") for place, each in enumerate(expressions)]
+    table = planner.one_row().select(*columns).toArrow()
+    return [table.column(place)[0].as_py() for place in range(len(expressions))]
