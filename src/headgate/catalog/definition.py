@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from headgate.catalog import relation as relations
 from headgate.catalog.physical import Cursor, insert, one, rows, run
+from headgate.catalog.pretty import pretty
 from headgate.catalog.relation import Column, PartitionKey, Relation
 from headgate.errors import PostgresError
 from headgate.types import registry
@@ -232,7 +233,7 @@ def set_default(cursor: Cursor, oids: Oids, relation: Relation, attnum: int, def
     """ALTER TABLE … ALTER COLUMN … SET DEFAULT (text as pg_get_expr prints it) or, with None, DROP DEFAULT."""
     run(cursor, "DELETE FROM hg.pg_attrdef WHERE dbid = ? AND adrelid = ? AND adnum = ?", [relation.database, relation.oid, attnum])
     if default is not None:
-        insert(cursor, "pg_attrdef", dbid=relation.database, oid=oids(), adrelid=relation.oid, adnum=attnum, adbin=default)
+        insert(cursor, "pg_attrdef", dbid=relation.database, oid=oids(), adrelid=relation.oid, adnum=attnum, adbin=default, adbinpretty=pretty(default))
     _set_column(cursor, relation, attnum, "atthasdef", default is not None)
 
 
@@ -326,6 +327,7 @@ def add_check(cursor: Cursor, oids: Oids, relation: Relation, check: NewCheck) -
         cursor, "pg_constraint", dbid=relation.database, oid=oid, conname=name, connamespace=relation.namespace_oid, contype="c",
         convalidated=True, conrelid=relation.oid, confupdtype=" ", confdeltype=" ", confmatchtype=" ", conislocal=True,
         conkey=list(check.attnums), conbin=check.expression,
+        conbinpretty=pretty(check.expression),
     )  # fmt: skip
     run(cursor, "UPDATE hg.pg_class SET relchecks = relchecks + 1 WHERE dbid = ? AND oid = ?", [relation.database, relation.oid])
     return oid
@@ -450,7 +452,7 @@ def _write_column(cursor: Cursor, oids: Oids, database: int, relation: int, colu
         attislocal=True, attcollation=column.collation,
     )  # fmt: skip
     if expression is not None:
-        insert(cursor, "pg_attrdef", dbid=database, oid=oids(), adrelid=relation, adnum=attnum, adbin=expression)
+        insert(cursor, "pg_attrdef", dbid=database, oid=oids(), adrelid=relation, adnum=attnum, adbin=expression, adbinpretty=pretty(expression))
 
 
 def _create_row_type(cursor: Cursor, oids: Oids, database: int, definition: Definition, relation: int) -> int:

@@ -46,7 +46,14 @@ class FromFunctions(SessionFunctions):
         raise NotImplementedError
 
     def add_source(
-        self, scope: Scope, node: Any, name: str, schema: str | None, columns: list[tuple[str, Value]], order: str | None = None
+        self,
+        scope: Scope,
+        node: Any,
+        name: str,
+        schema: str | None,
+        columns: list[tuple[str, Value]],
+        order: str | None = None,
+        table: int = 0,
     ) -> None:
         """Makes a FROM item visible."""
         raise NotImplementedError

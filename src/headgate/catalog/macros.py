@@ -8,6 +8,7 @@ Columns are named by aliases that start with an underscore: an argument of a cal
 from __future__ import annotations
 
 import hashlib
+import re
 
 from headgate.catalog.physical import Cursor, one, run
 from headgate.sql.names import KEYWORDS
@@ -138,7 +139,7 @@ CREATE OR REPLACE VIEW hg.publication_table AS
 
 def install(cursor: Cursor) -> None:
     """Writes macros, views and the texts of types, unless the file has those of this version already."""
-    text = _MACROS + _VIEWS
+    text = "\n".join(split_macros()) + _VIEWS
     version = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
     if one(cursor, "SELECT 1 FROM hg.counter WHERE name = 'macros' AND value = ?", [version]):
         return
@@ -169,14 +170,15 @@ CREATE TABLE hg.function_type AS SELECT f.oid, f.proargnames, f.proargmodes, f.p
 
 
 def split_macros() -> list[str]:
-    """The definitions, one per macro: a line that does not start with a blank begins one."""
+    """The definitions, one per macro: a line that does not start with a blank begins one. Aliases get the macro's number: a macro
+    that calls another must not have its arguments captured there."""
     found: list[str] = []
     for line in _MACROS.strip().splitlines():
         if line.startswith(" "):
             found[-1] += "\n" + line
         else:
             found.append(line)
-    return found
+    return [re.sub(r'(?<![\w"])_([a-z])\b', rf"_{place}\1", macro) for place, macro in enumerate(found)]
 
 
 def _type_text(found: registry.PgType) -> tuple[object, ...]:

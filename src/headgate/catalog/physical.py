@@ -160,8 +160,8 @@ def run(cursor: Cursor, sql: str, parameters: list[Any] | None = None) -> Cursor
 
 def one(cursor: Cursor, sql: str, parameters: list[Any] | None = None) -> tuple[Any, ...] | None:
     """The first row of a query, or None."""
-    found = run(cursor, sql, parameters).fetchone()
-    return found if found is None else tuple(found)
+    found = run(cursor, sql, parameters).fetchall()  # all of it: an unread result keeps its transaction open
+    return tuple(found[0]) if found else None
 
 
 def rows(cursor: Cursor, sql: str, parameters: list[Any] | None = None) -> list[tuple[Any, ...]]:

@@ -8,6 +8,7 @@ text of DuckDB's own errors never reaches a client.
 from __future__ import annotations
 
 import datetime
+import logging
 import re
 import zoneinfo
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,8 @@ from headgate.types.resultset import ResultColumn, ResultSet
 Functions = Mapping[str, Callable[..., Any]]
 
 _NOTHING: Mapping[str, Any] = {}
+
+_log = logging.getLogger(__name__)
 
 
 def uses_catalog_only(tree: Any, context: SessionContext, cursor: Cursor) -> bool:
@@ -148,13 +151,17 @@ def _columns(query: Query, types: Sequence[int]) -> tuple[ResultColumn, ...]:
     )
 
 
-def _run(rewriter: Rewriter, sql: str) -> pa.Table:
+def _run(rewriter: Rewriter, sql: str) -> list[list[Any]]:
+    """The columns of the result."""
     cursor = rewriter.cursor
     for name, table in rewriter.tables.items():
         cursor.register(name, table)
     try:
-        return cursor.sql(sql).to_arrow_table()
+        done = cursor.execute(sql)
+        rows = done.fetchall()
+        return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in done.description or ()]
     except duckdb.Error as error:
+        _log.debug("%s\nwhile running %s", error, sql)
         raise _translated(error) from error
     finally:
         for name in rewriter.tables:
@@ -192,26 +199,21 @@ def _translated(error: duckdb.Error) -> PostgresError:
     )
 
 
-def _batches(table: pa.Table, columns: Sequence[ResultColumn], context: SessionContext) -> list[pa.RecordBatch]:
-    arrays = []
-    for place, column in enumerate(columns):
-        found = table.column(place)
-        if pa.types.is_timestamp(found.type):
-            arrays.append(pa.array([_in_zone(value, context.time_zone) for value in found.to_pylist()], pa.string()))
-        else:
-            cast = found.cast(pa.string()) if not pa.types.is_string(found.type) else found
-            arrays.append(cast.combine_chunks() if cast.num_chunks != 1 else cast.chunk(0))
-        if column.type_oid == 0:
-            raise PostgresError("XX000", "a column has no type")
-    schema = pa.schema([pa.field(str(place), pa.string()) for place, _ in enumerate(columns)])
+def _batches(table: list[list[Any]], columns: Sequence[ResultColumn], context: SessionContext) -> list[pa.RecordBatch]:
     if not columns:
-        return [pa.RecordBatch.from_struct_array(pa.array([{}] * table.num_rows, pa.struct([])))]
+        return [pa.RecordBatch.from_struct_array(pa.array([{}] * len(table[0]), pa.struct([])))]
+    arrays = []
+    for column, values in zip(columns, table, strict=True):
+        if column.type_oid == t.TIMESTAMPTZ:
+            shown = [_in_zone(value, context.time_zone) if isinstance(value, datetime.datetime) else value for value in values]
+        else:
+            shown = [value if value is None or isinstance(value, str) else str(value) for value in values]
+        arrays.append(pa.array(shown, pa.string()))
+    schema = pa.schema([pa.field(str(place), pa.string()) for place, _ in enumerate(columns)])
     return [pa.RecordBatch.from_arrays(arrays, schema=schema)]
 
 
-def _in_zone(value: datetime.datetime | None, zone: str) -> str | None:
-    if value is None:
-        return None
+def _in_zone(value: datetime.datetime, zone: str) -> str:
     try:
         local = value.replace(tzinfo=datetime.UTC).astimezone(zoneinfo.ZoneInfo(zone))
     except (zoneinfo.ZoneInfoNotFoundError, ValueError):
@@ -251,9 +253,9 @@ def _answer_acting(rewriter: Rewriter, query: Query) -> ResultSet:
         for place in range(len(types))
     ]
     table = _run(rewriter, f"SELECT {', '.join(printed)} FROM ({query.build(types)}) q")
-    columns = [column.to_pylist() for column in table.columns]
+    columns = table
     results: dict[int, list[str | None]] = {place: [] for place in places}
-    for row in range(table.num_rows):
+    for row in range(len(table[0])):
         for place, (acting, first) in places.items():
             values = [python_value(columns[count + first + each][row], acting.types[each]) for each in range(len(acting.types))]
             results[place].append(_call(rewriter, acting, values))
@@ -280,8 +282,8 @@ def _text(rewriter: Rewriter, value: object, kind: int) -> str | None:
         return ""
     if value is None:
         return None
-    found = rewriter.cursor.execute(f"SELECT {output(constant(value, kind), rewriter.names)}").fetchone()
-    return None if found is None else found[0]
+    [found] = rewriter.cursor.execute(f"SELECT {output(constant(value, kind), rewriter.names)}").fetchall()
+    return None if found[0] is None else str(found[0])
 
 
 _NOT_STRICT = frozenset({"pg_stat_reset_subscription_stats", "set_config", "pg_stat_reset_replication_slot"})

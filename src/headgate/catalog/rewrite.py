@@ -332,7 +332,7 @@ class Rewriter(FromFunctions):
             self.add_source(scope, node, node.relname, None, listed)
             return f"hg.{node.relname} {alias}"
         found = self._system_relation(node)
-        self.add_source(scope, node, found.name, found.schema, self._relation_columns(found, alias))
+        self.add_source(scope, node, found.name, found.schema, self._relation_columns(found, alias), table=found.oid)
         return f"({self._relation_sql(found)}) {alias}"
 
     def _relation_columns(self, found: views.SystemRelation, alias: str) -> list[tuple[str, Value]]:
@@ -403,7 +403,14 @@ class Rewriter(FromFunctions):
         return f"{'LATERAL ' if node.lateral else ''}({query.build(types)}) {alias}"
 
     def add_source(
-        self, scope: Scope, node: Any, name: str, schema: str | None, columns: list[tuple[str, Value]], order: str | None = None
+        self,
+        scope: Scope,
+        node: Any,
+        name: str,
+        schema: str | None,
+        columns: list[tuple[str, Value]],
+        order: str | None = None,
+        table: int = 0,
     ) -> None:
         """Makes a FROM item visible, with its alias and column aliases."""
         shown = list(columns)
@@ -418,14 +425,7 @@ class Rewriter(FromFunctions):
             shown = [(new, value) for new, (_, value) in zip(given, shown, strict=False)] + shown[len(given) :]
         if visible is not None and any(source.name == visible and source.schema == schema for source in scope.sources):
             raise PostgresError("42712", f'table name "{visible}" specified more than once')
-        if schema is not None:
-            known = views.relations().get((schema, name))
-            if known is not None:
-                shown_with = Source(visible, schema, shown, order=order)
-                shown_with.hidden.update(())
-                scope.sources.append(shown_with)
-                return
-        scope.sources.append(Source(visible, schema, shown, order=order))
+        scope.sources.append(Source(visible, schema, shown, order=order, table=table))
 
     def _join(self, node: Any, scope: Scope) -> str:
         start = len(scope.sources)

@@ -20,6 +20,11 @@ class Source:
     hidden: set[str] = field(default_factory=set)
     order: str | None = None
     star: bool = True
+    table: int = 0
+
+    def system(self, name: str) -> Value | None:
+        """A system column that every table has: tableoid."""
+        return Value(f"CAST({self.table} AS UINTEGER)", t.OID) if name == "tableoid" and self.table else None
 
     def row(self) -> Value:
         """The whole row as one value."""
@@ -73,6 +78,9 @@ class Scope:
                 raise PostgresError("42702", f'column reference "{name}" is ambiguous', position=position(location))
             if found:
                 return found[0]
+            system = [value for value in (source.system(name) for source in scope.sources) if value is not None]
+            if len(system) == 1:
+                return system[0]
             scope = scope.parent
         whole = self.source(None, name)
         if whole is not None:
@@ -88,6 +96,9 @@ class Scope:
         for known, value in source.columns:
             if known == name:
                 return value
+        system = source.system(name)
+        if system is not None:
+            return system
         raise PostgresError("42703", f"column {table}.{name} does not exist", position=position(location))
 
     def source(self, schema: str | None, table: str) -> Source | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import duckdb
 import pyarrow.parquet as pq
 
 from headgate.catalog import function, namespace, physical, relation
@@ -297,10 +298,10 @@ class SessionFunctions(ExpressionWriter):
         """The Python value of an expression without columns."""
         settled = coerce(value, kind, self.names) if value.unknown else value
         try:
-            found = self.cursor.execute(f"SELECT {settled.sql}").fetchone()
-        except Exception as error:
+            [found] = self.cursor.execute(f"SELECT {settled.sql}").fetchall()
+        except duckdb.Error as error:
             raise not_supported("an argument of this function must be a constant") from error
-        return python_value(found[0] if found else None, settled.type)
+        return python_value(found[0], settled.type)
 
 
 def python_value(value: Any, kind: int) -> Any:

@@ -1,0 +1,124 @@
+"""Stored expressions as pg_get_expr(…, true) prints them: without the parentheses that PostgreSQL's pretty mode leaves out.
+
+An expression is stored as pg_get_expr prints it, fully parenthesised. Pretty mode drops the parentheses of an operand whose parent
+makes its extent clear (isSimpleNode in ruleutils.c): around the whole, around arguments of functions, of CASE, ARRAY and COALESCE,
+around comparisons under AND, OR and NOT, around AND under OR, and around arithmetic as precedence allows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import postgast
+from postgast import pg_query_pb2 as pb
+
+from headgate.errors import PostgresError
+from headgate.sql.parser import parse_expression, unwrap
+
+_LEAD = len("SELECT ")  # parse_expression puts it before the text
+_LOW, _HIGH = frozenset("+-"), frozenset("*/%")
+
+
+def pretty(text: str) -> str:
+    """The pretty form of a stored expression; the text itself where nothing can be left out."""
+    try:
+        root = parse_expression(text)
+    except PostgresError:
+        return text
+    pairs = _pairs(text)
+    dropped: set[int] = set()
+    _visit(root, None, False, text, pairs, dropped)
+    return "".join(char for place, char in enumerate(text) if place not in dropped)
+
+
+def _pairs(text: str) -> dict[int, int]:
+    """Opening parenthesis → closing one, those in literals and quoted names left out."""
+    found: dict[int, int] = {}
+    stack: list[int] = []
+    for token in postgast.scan(text).tokens:
+        word = text.encode()[token.start : token.end].decode()
+        at = len(text.encode()[: token.start].decode())
+        if word == "(":
+            stack.append(at)
+        elif word == ")" and stack:
+            found[stack.pop()] = at
+    return found
+
+
+def _visit(node: Any, parent: Any, right: bool, text: str, pairs: dict[int, int], dropped: set[int]) -> None:
+    inner = unwrap(node)
+    if inner is None:
+        return
+    kind = inner.DESCRIPTOR.name
+    if kind in ("A_Expr", "BoolExpr", "NullTest", "BooleanTest") and _simple(inner, parent, right):
+        span = _enclosing(inner, text, pairs)
+        if span is not None:
+            dropped.update(span)
+    elif kind == "TypeCast" and unwrap(inner.arg).DESCRIPTOR.name in ("ColumnRef", "FuncCall", "TypeCast"):
+        dropped.update(_cast(inner, text, pairs))
+    for child, is_right in _children(inner):
+        _visit(child, inner, is_right, text, pairs, dropped)
+
+
+def _children(node: Any) -> list[tuple[Any, bool]]:
+    found: list[tuple[Any, bool]] = []
+    for field, value in node.ListFields():
+        if field.message_type is None or field.name in ("type_name", "name", "funcname"):
+            continue
+        for each in value if field.is_repeated else [value]:
+            if each.DESCRIPTOR.name == "Node" and unwrap(each) is not None and unwrap(each).DESCRIPTOR.name in ("List", "CaseWhen"):
+                found += _children(unwrap(each))
+            else:
+                found.append((each, field.name == "rexpr"))
+    return found
+
+
+def _simple(node: Any, parent: Any, right: bool) -> bool:
+    """isSimpleNode: whether the node needs no parentheses under its parent."""
+    if parent is None:
+        return True
+    above = parent.DESCRIPTOR.name
+    if above in ("FuncCall", "A_ArrayExpr", "CoalesceExpr", "MinMaxExpr", "CaseExpr", "RowExpr", "A_Indirection"):
+        return True
+    if node.DESCRIPTOR.name == "BoolExpr":
+        if above != "BoolExpr":
+            return False
+        if node.boolop == pb.OR_EXPR:
+            return bool(parent.boolop == pb.OR_EXPR)
+        return bool(parent.boolop in (pb.AND_EXPR, pb.OR_EXPR))
+    if above == "BoolExpr":
+        return True
+    if above == "A_Expr" and node.DESCRIPTOR.name == "A_Expr" and parent.kind == node.kind == pb.AEXPR_OP:
+        return _clear(_operator(node), _operator(parent), right)
+    return False
+
+
+def _clear(name: str, above: str, right: bool) -> bool:
+    if name in _HIGH and above in _LOW:
+        return True
+    same = (name in _LOW and above in _LOW) or (name in _HIGH and above in _HIGH)
+    return same and not right
+
+
+def _operator(node: Any) -> str:
+    return str(unwrap(node.name[-1]).sval)
+
+
+def _cast(node: Any, text: str, pairs: dict[int, int]) -> tuple[int, ...]:
+    """The parentheses between which the operand of a cast stands."""
+    place = node.location - _LEAD - 1
+    opening = next((opening for opening, closing in pairs.items() if closing == place), -1)
+    if opening < 0 or (opening and (text[opening - 1].isalnum() or text[opening - 1] in '_"')):
+        return ()
+    return opening, place
+
+
+def _enclosing(node: Any, text: str, pairs: dict[int, int]) -> tuple[int, int] | None:
+    """The node's own parentheses: in the stored form the innermost ones around its operator, unless they are a function's."""
+    place = node.location - _LEAD
+    around = [opening for opening, closing in pairs.items() if opening < place < closing]
+    if not around:
+        return None
+    opening = max(around)
+    before = text[opening - 1] if opening else " "
+    return None if before.isalnum() or before in '_"' else (opening, pairs[opening])

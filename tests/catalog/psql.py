@@ -1,0 +1,112 @@
+"""The catalog behind real psql: a server of one thread that answers simple queries with `query.answer`, and nothing else."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headgate.catalog import query
+from headgate.catalog.catalog import Catalog
+from headgate.catalog.session import SessionContext
+from headgate.errors import PostgresError
+from headgate.sql.parser import parse
+
+
+def message(kind: bytes, body: bytes) -> bytes:
+    return kind + struct.pack("!i", len(body) + 4) + body
+
+
+class CatalogServer:
+    """Listens on a port of its own; each connection is a session of `database`."""
+
+    def __init__(self, catalog: Catalog, database: int, dynamic: Mapping[str, Any] | None = None, functions: Mapping[str, Any] | None = None) -> None:
+        self.catalog, self.database = catalog, database
+        self.dynamic, self.functions = dynamic or {}, functions or {}
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self.socket.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def psql(self, *commands: str, options: tuple[str, ...] = ()) -> str:
+        return run_psql(["-h", "127.0.0.1", "-p", str(self.port)], self._name(), commands, options)
+
+    def _name(self) -> str:
+        found = self.catalog.cursor().execute("SELECT datname FROM hg.pg_database WHERE oid = ?", [self.database]).fetchone()
+        assert found
+        return str(found[0])
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                peer, _ = self.socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(peer,), daemon=True).start()
+
+    def _serve(self, peer: socket.socket) -> None:
+        stream = peer.makefile("rwb")
+        while True:
+            length, code = struct.unpack("!ii", stream.read(8))
+            stream.read(length - 8)
+            if code == 196608:
+                break
+            stream.write(b"N")
+            stream.flush()
+        stream.write(message(b"R", struct.pack("!i", 0)))
+        for name, value in (("server_version", "15.18"), ("client_encoding", "UTF8"), ("standard_conforming_strings", "on")):
+            stream.write(message(b"S", f"{name}\0{value}\0".encode()))
+        context = SessionContext(self.database, self._name(), "postgres", settings={"TimeZone": "UTC"}, pid=42)
+        cursor = self.catalog.cursor()
+        while True:
+            stream.write(message(b"Z", b"I"))
+            stream.flush()
+            kind = stream.read(1)
+            if kind != b"Q":
+                return
+            (length,) = struct.unpack("!i", stream.read(4))
+            text = stream.read(length - 4)[:-1].decode()
+            try:
+                for statement in parse(text):
+                    self._answer(stream.write, query.answer(statement.node, text, context, cursor, self.dynamic, self.functions))
+            except PostgresError as error:
+                body = b"".join(key + str(value).encode() + b"\0" for key, value in self._fields(error) if value is not None)
+                stream.write(message(b"E", body + b"\0"))
+
+    @staticmethod
+    def _fields(error: PostgresError) -> list[tuple[bytes, Any]]:
+        return [
+            (b"S", "ERROR"), (b"V", "ERROR"), (b"C", error.sqlstate), (b"M", error.message), (b"D", error.detail), (b"H", error.hint),
+            (b"P", error.position),
+        ]  # fmt: skip
+
+    @staticmethod
+    def _answer(write: Callable[[bytes], Any], result: Any) -> None:
+        body = struct.pack("!h", len(result.columns))
+        for column in result.columns:
+            body += column.name.encode() + b"\0" + struct.pack("!ihihih", column.relation, column.attnum, column.type_oid, column.type_length, column.typmod, 0)
+        write(message(b"T", body))
+        for batch in result:
+            for row in zip(*[column.to_pylist() for column in batch.columns], strict=True):
+                data = struct.pack("!h", len(row))
+                for value in row:
+                    data += struct.pack("!i", -1) if value is None else struct.pack("!i", len(value.encode())) + value.encode()
+                write(message(b"D", data))
+        write(message(b"C", result.command_tag.encode() + b"\0"))
+
+
+def run_psql(where: list[str], database: str, commands: tuple[str, ...], options: tuple[str, ...] = ()) -> str:
+    """What psql prints for each command: output, then errors, one after the other."""
+    found = []
+    for command in commands:
+        done = subprocess.run(
+            ["psql", "-X", *where, "-U", "postgres", "-d", database, "-v", "HIDE_TABLEAM=on", *options, "-c", command],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        found.append(f"=== {command}\n{done.stdout}{done.stderr}")
+    return "".join(found)
