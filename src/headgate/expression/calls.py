@@ -114,8 +114,6 @@ def _arguments(
     real, result = real_types(actual, candidate.arguments, candidate.function.result, context, node.location)
     done = []
     for each, oid in zip(args, real, strict=True):
-        if oid == registry.ANY and each.type.oid == registry.UNKNOWN and candidate.function.variadic == registry.ANY:
-            oid = registry.TEXT
         done.append(coerce_type(each, oid, Reach.IMPLICIT, context))
     if candidate.spread and candidate.function.variadic != registry.ANY:
         done = _gather(candidate, done, context)

@@ -4,7 +4,7 @@ Called by the binder for every operand, argument, CASE and column. `Reach` is ho
 expressions, assignment to a column, explicit cast.
 
 What must hold: the result of `coerce` has exactly the type asked for; a literal of type unknown is read here, once, by the
-type's input rules, so that a Const of type unknown never outlives binding.
+type's input rules, so that a Const of type unknown outlives binding only where PostgreSQL keeps it (an argument of VARIADIC "any").
 """
 
 from __future__ import annotations

@@ -106,13 +106,13 @@ def _overlay(text: Column, new: Column, start: Column, count: Column | None = No
 
 def _ascii(text: Column) -> Column:
     first = F.substring(text, 1, 1)
-    return F.when(text == "", F.lit(0)).otherwise(F.conv(F.hex(F.encode(first, "UTF-32BE")), 16, 10).cast("int"))
+    return F.when(text == "", F.lit(0)).otherwise(F.conv(F.hex(F.encode(first, "UTF-32")), 16, 10).cast("int"))
 
 
 def _chr(number: Column) -> Column:
     code = F.when((number < 1) | (number > 0x10FFFF), F.lit(65)).otherwise(number)
     surrogate = (number >= 0xD800) & (number <= 0xDFFF)
-    made = F.decode(F.unhex(F.lpad(F.hex(F.when(surrogate, F.lit(65)).otherwise(code)), 8, "0")), "UTF-32BE")
+    made = F.decode(F.unhex(F.lpad(F.hex(F.when(surrogate, F.lit(65)).otherwise(code)), 8, "0")), "UTF-32")
     return (
         F.when(number < 0, raising("54000", "character number must be positive"))
         .when(number == 0, raising("54000", "null character not permitted"))

@@ -1,0 +1,195 @@
+"""Expressions evaluated by a real PostgreSQL and by the compiled Column, value by value.
+
+A `Probe` is an expression over columns with rows of text values. `Comparison.run` gives each probe's `Verdict`. All probes on
+which PostgreSQL does not raise are evaluated in few Spark queries; rows on which it raises, one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import psycopg
+import pyarrow as pa
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from headgate.errors import PostgresError
+from headgate.expression import binder, failure
+from headgate.expression import compile as compiler
+from headgate.expression.context import BindContext
+from headgate.expression.node import Expression, TypeRef
+from headgate.expression.scope import Scope, ScopeColumn, relation_scope
+from headgate.sql.parser import parse_expression, unwrap
+from headgate.sql import names
+from headgate.types import registry, storage, text
+
+BATCH = 60
+
+
+@dataclass(frozen=True)
+class Probe:
+    """An expression, its columns as (name, PostgreSQL type) and rows of texts."""
+
+    expression: str
+    columns: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[str | None, ...], ...]
+    label: str = ""
+
+
+@dataclass
+class Verdict:
+    """What came of a probe: 'agree', 'refused' (0A000 when bound), 'rejected' (both reject it), 'differ'."""
+
+    probe: Probe
+    outcome: str = "agree"
+    expected: list[str | None] = field(default_factory=list)
+    got: list[str | None] = field(default_factory=list)
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.probe.expression!r} over {self.probe.columns}: rows {self.probe.rows} expected {self.expected} got {self.got} {self.why}"
+
+
+def type_of(name: str) -> tuple[int, int]:
+    """(oid, typmod) of a type as written in SQL."""
+    cast = parse_expression(f"NULL::{name}")
+    return names.type_name(unwrap(cast).type_name)
+
+
+def scope_of(columns: Sequence[tuple[str, str]], prefix: str = "", table: str = "t") -> Scope:
+    """A scope with these columns, keyed by prefix and name."""
+    made = []
+    for place, (name, kind) in enumerate(columns, 1):
+        oid, modifier = type_of(kind)
+        found = registry.by_oid(oid)
+        made.append(ScopeColumn(name, place, TypeRef(oid, modifier, found.collation), prefix + name))
+    return relation_scope(table, "public", made)
+
+
+class Comparison:
+    """Runs probes on both sides."""
+
+    def __init__(self, spark: SparkSession, connection: psycopg.Connection) -> None:
+        self.spark = spark
+        self.connection = connection
+
+    def run(self, probes: Sequence[Probe]) -> list[Verdict]:
+        """The verdicts, in order."""
+        verdicts = [Verdict(each) for each in probes]
+        planned: list[tuple[Verdict, Expression]] = []
+        for verdict in verdicts:
+            verdict.expected = self.expected(verdict.probe)
+            try:
+                bound = binder.bind(parse_expression(verdict.probe.expression), scope_of(verdict.probe.columns), context=BindContext())
+                compiler.check(bound)
+            except PostgresError as error:
+                same = all(each == f"!{error.sqlstate}" for each in verdict.expected)
+                verdict.outcome = "rejected" if same else "refused" if error.sqlstate == "0A000" else "differ"
+                verdict.why = f"{error.sqlstate} {error.message}"
+                continue
+            planned.append((verdict, bound))
+        for verdict, _ in planned:
+            verdict.got = [None] * len(verdict.expected)
+        quiet = [(verdict, bound, [place for place, each in enumerate(verdict.expected) if not raised(each)]) for verdict, bound in planned]
+        quiet = [each for each in quiet if each[2]]
+        for start in range(0, len(quiet), BATCH):
+            self._batch(quiet[start : start + BATCH])
+        for verdict, bound in planned:
+            for place, each in enumerate(verdict.expected):
+                if raised(each):
+                    verdict.got[place] = self._single(verdict.probe, bound, verdict.probe.rows[place])
+            if verdict.got != verdict.expected:
+                verdict.outcome = "differ"
+        return verdicts
+
+    def expected(self, probe: Probe) -> list[str | None]:
+        """PostgreSQL's text per row, ``!SQLSTATE`` where it raises."""
+        results: list[str | None] = []
+        for row in probe.rows:
+            shown = ", ".join(
+                ("NULL" if value is None else "'" + value.replace("'", "''") + "'") + f'::{kind} AS "{name}"'
+                for (name, kind), value in zip(probe.columns, row, strict=True)
+            )
+            try:
+                found = self.connection.execute(f"SELECT ({probe.expression})::text FROM (SELECT {shown} OFFSET 0) t".encode()).fetchone()
+                results.append(found[0] if found else None)
+            except psycopg.Error as error:
+                results.append(f"!{error.sqlstate}")
+        return results
+
+    def _batch(self, planned: list[tuple[Verdict, Expression, list[int]]]) -> None:
+        """Evaluates the rows on which PostgreSQL does not raise, in one query; halves the batch where Spark raises."""
+        work = [(verdict.probe, bound, [verdict.probe.rows[place] for place in places]) for verdict, bound, places in planned]
+        try:
+            results = self._evaluate(work)
+        except Exception as error:  # noqa: BLE001 (what Spark raises is the result)
+            if len(planned) == 1:
+                verdict, _, places = planned[0]
+                for place in places:
+                    verdict.got[place] = f"!{failure.from_spark(error).sqlstate}"
+                verdict.why = str(error)[:600]
+                return
+            middle = len(planned) // 2
+            self._batch(planned[:middle])
+            self._batch(planned[middle:])
+            return
+        for (verdict, _, places), got in zip(planned, results, strict=True):
+            for place, each in zip(places, got, strict=True):
+                verdict.got[place] = each
+
+    def _single(self, probe: Probe, bound: Expression, row: tuple[str | None, ...]) -> str | None:
+        try:
+            return self._evaluate([(probe, bound, (row,))])[0][0]
+        except PostgresError as error:
+            return f"!{error.sqlstate}"
+        except Exception as error:
+            return f"!{failure.from_spark(error).sqlstate}"
+
+    def _evaluate(self, work: Sequence[tuple[Probe, Expression, Sequence[tuple[str | None, ...]]]]) -> list[list[str | None]]:
+        height = max(len(rows) for _, _, rows in work)
+        arrays: dict[str, pa.Array] = {"row": pa.array(range(height), pa.int32())}
+        outputs: list[Column] = []
+        for place, (probe, bound, rows) in enumerate(work):
+            columns: dict[str, Column] = {}
+            for number, (name, kind) in enumerate(probe.columns):
+                values = [row[number] for row in rows] + [None] * (height - len(rows))
+                oid, modifier = type_of(kind)
+                arrays[f"c{place}_{number}"] = text.read_text(pa.array(values, pa.string()), oid, modifier)
+                columns[name] = F.col(f"c{place}_{number}")
+            made = compiler.compile(bound, columns)
+            outputs.append(F.when(F.col("row") < len(rows), made).alias(f"r{place}"))
+        frame = self.spark.createDataFrame(pa.table(arrays)).repartition(1)
+        for name, array in arrays.items():
+            if pa.types.is_timestamp(array.type) and array.type.tz is None:
+                frame = frame.withColumn(name, F.col(name).cast("timestamp_ntz"))
+        result = frame.orderBy("row").select(*outputs).toArrow()
+        done = []
+        for place, (_, bound, rows) in enumerate(work):
+            column = result.column(place).combine_chunks().slice(0, len(rows))
+            wanted = storage.arrow_type(bound.type.oid, bound.type.typmod)
+            if column.type != wanted:
+                column = column.cast(wanted)
+            shown = text.write_text(column, bound.type.oid, bound.type.typmod)
+            if bound.type.oid == registry.BOOL:
+                done.append([None if each is None else {"t": "true", "f": "false"}[each] for each in shown.to_pylist()])
+            else:
+                done.append(
+                    [each.rstrip(" ") if each is not None and bound.type.oid == registry.BPCHAR else each for each in shown.to_pylist()]
+                )
+        return done
+
+
+def raised(text: str | None) -> bool:
+    """Whether a result stands for an error."""
+    return text is not None and text.startswith("!")
+
+
+def table_of(columns: Sequence[tuple[str, str]], name: str = "t") -> SimpleNamespace:
+    """A relation as `bind_filter` wants it."""
+    made = []
+    for place, (column, kind) in enumerate(columns, 1):
+        oid, modifier = type_of(kind)
+        made.append(SimpleNamespace(name=column, attnum=place, type_oid=oid, typmod=modifier, collation=registry.by_oid(oid).collation))
+    return SimpleNamespace(oid=16400, schema="public", name=name, columns=tuple(made))

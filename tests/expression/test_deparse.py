@@ -1,0 +1,46 @@
+"""Expressions print as pg_get_expr prints them: the table of accepted filters, and a real PostgreSQL on many more."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from headgate.expression import serial
+from headgate.expression.binder import bind, bind_condition
+from headgate.expression.context import BindContext
+from headgate.expression.deparse import deparse
+from headgate.sql.parser import parse_expression
+from tests.expression.comparison import scope_of
+from tests.expression.table import ACCEPTED, COLUMNS, MORE
+
+
+@pytest.mark.parametrize(("written", "printed"), ACCEPTED)
+def test_a_filter_prints_as_postgresql_prints_it(written: str, printed: str) -> None:
+    bound = bind_condition(parse_expression(written), scope_of(COLUMNS, table="r"), "PUBLICATION WHERE", context=BindContext())
+    assert deparse(bound) == printed
+
+
+@pytest.mark.parametrize(("written", "printed"), ACCEPTED)
+def test_a_stored_expression_comes_back_equal(written: str, printed: str) -> None:
+    bound = bind_condition(parse_expression(written), scope_of(COLUMNS, table="r"), "PUBLICATION WHERE", context=BindContext())
+    loaded = serial.load(serial.dump(bound))
+    assert loaded == bound
+    assert deparse(loaded) == printed
+
+
+def test_views_of_postgresql_print_the_same_expressions(oracle: psycopg.Connection) -> None:
+    """pg_get_expr of a column default or check is what the deparser prints, plain and pretty."""
+    columns = ", ".join(f'"{name}" {kind}' for name, kind in COLUMNS)
+    oracle.execute(f"DROP TABLE IF EXISTS golden; CREATE TABLE golden ({columns})".encode())
+    wrong = []
+    for written in MORE:
+        oracle.execute(f"ALTER TABLE golden ADD CONSTRAINT c CHECK (({written}) IS NULL)".encode())
+        row = oracle.execute(
+            "SELECT pg_get_expr(conbin, conrelid), pg_get_expr(conbin, conrelid, true) FROM pg_constraint WHERE conname = 'c'"
+        ).fetchone()
+        oracle.execute("ALTER TABLE golden DROP CONSTRAINT c")
+        bound = bind(parse_expression(f"({written}) IS NULL"), scope_of(COLUMNS, table="golden"), context=BindContext())
+        got = (deparse(bound), deparse(bound, pretty=True))
+        if got != row:
+            wrong.append((written, row, got))
+    assert not wrong

@@ -1,0 +1,48 @@
+"""What PostgreSQL refuses in a row filter is refused with its error, DETAIL and all; what it accepts is bound or refused with a reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.errors import PostgresError
+from headgate.rowfilter.filter import bind_filter, load
+from headgate.sql.parser import parse_expression
+from tests.expression.comparison import table_of
+from tests.expression.table import ACCEPTED, COLUMNS, REJECTED
+
+TABLE = table_of(COLUMNS, "r")
+
+
+@pytest.mark.parametrize(("written", "sqlstate", "message", "detail"), REJECTED)
+def test_a_filter_is_rejected_as_postgresql_rejects_it(written: str, sqlstate: str, message: str, detail: str | None) -> None:
+    with pytest.raises(PostgresError) as caught:
+        bind_filter(parse_expression(written), TABLE, written)
+    assert (caught.value.sqlstate, caught.value.message, caught.value.detail) == (sqlstate, message, detail)
+
+
+@pytest.mark.parametrize(("written", "printed"), ACCEPTED)
+def test_an_accepted_filter_is_bound_or_refused_with_a_reason(written: str, printed: str) -> None:
+    try:
+        bound = bind_filter(parse_expression(written), TABLE, written)
+    except PostgresError as error:
+        assert error.sqlstate == "0A000"
+        assert "not supported" in error.message
+        return
+    assert bound.text == printed
+    assert load(bound.dump()) == bound
+
+
+def test_the_columns_of_a_filter_are_known() -> None:
+    assert bind_filter(parse_expression("a > 5 AND b = 'x' OR c IS NULL"), TABLE).columns == {1, 2, 3}
+    assert bind_filter(parse_expression("true"), TABLE).columns == set()
+
+
+def test_errors_point_to_the_offending_word() -> None:
+    text = "a > 5 AND b = 1"
+    with pytest.raises(PostgresError) as caught:
+        bind_filter(parse_expression(text), TABLE, text)
+    assert caught.value.position == len("SELECT a > 5 AND b ") + 1
+    assert caught.value.hint is not None
+    with pytest.raises(PostgresError) as caught:
+        bind_filter(parse_expression("gss = 1"), TABLE)
+    assert caught.value.hint == 'Perhaps you meant to reference the column "r.gs".'
