@@ -191,7 +191,8 @@ def _inside(digits: str, value: np.floating, kind: type[np.floating]) -> str:
     length = len(digits.partition("e")[0].replace("-", "").replace(".", ""))
     while True:
         shown = Decimal(digits)
-        other = np.nextafter(value, kind("inf") if shown > exact else kind("-inf"))
+        with np.errstate(over="ignore"):
+            other = np.nextafter(value, kind("inf") if shown > exact else kind("-inf"))
         if np.isinf(other) or shown == exact or abs(shown - exact) < abs(Decimal(float(other)) - shown):
             return digits
         digits = f"{exact:.{length}e}"

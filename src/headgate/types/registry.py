@@ -98,9 +98,10 @@ _SPELLINGS = {
     "timestamp with time zone": "timestamptz", "timestamp without time zone": "timestamp",
     "time with time zone": "timetz", "time without time zone": "time",
 }  # fmt: skip
-"""The grammar's own names of types (manual, table 8.1). 
+"""The grammar's own names of types (manual, table 8.1).
 
-``char`` is missing: the grammar turns SQL's ``char`` into pg_catalog.bpchar, so that a bare name ``char`` is the quoted one, the type of one byte.
+``char`` is missing: the grammar turns SQL's ``char`` into pg_catalog.bpchar, so that a bare name ``char`` is the quoted one,
+the type of one byte.
 """
 
 
