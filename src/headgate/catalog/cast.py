@@ -5,6 +5,7 @@ Used by the writer of expressions. `Names` is what the reg… types need to prin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,9 @@ from headgate.catalog.value import NUMBERS, OIDS, REGISTERED, STRINGS, TEXTUAL, 
 from headgate.errors import PostgresError
 from headgate.types import registry as t
 from headgate.types.registry import format_type
+
+
+FIRST_USER_OID = 16384
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,7 @@ def output(value: Value, names: Names) -> str:
         t.FLOAT8: f"hg.float_out(CAST({sql} AS VARCHAR))",
         t.INTERVAL: f"hg.interval_out({sql})",
         t.TIMESTAMPTZ: f"(CAST({sql} AS VARCHAR) || '+00')",
+        t.BYTEA: f"('\\x' || lower(hex({sql})))",
         t.INT2VECTOR: f"array_to_string({sql}, ' ')",
         t.OIDVECTOR: f"array_to_string({sql}, ' ')",
         t.VOID: f"CASE WHEN {sql} IS NULL THEN '' ELSE '' END",
@@ -176,6 +181,9 @@ def _q(text: str) -> str:
 
 def _registered(kind: int, sql: str, names: Names) -> str:
     arguments = f"{sql}, {names.database}, {names.path}"
+    constant = re.fullmatch(r"CAST\((\d+) AS UINTEGER\)", sql)
+    if kind == t.REGTYPE and constant and int(constant[1]) < FIRST_USER_OID:
+        return _q(format_type(int(constant[1])))
     if kind == t.REGCLASS:
         return f"hg.regclass_out({arguments})"
     if kind == t.REGTYPE:

@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from headgate.catalog.physical import duckdb_type
 from headgate.catalog.views import SystemColumn
-from headgate.types import registry as t
 
 _ARROW = {
     "BOOLEAN": pa.bool_(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(), "FLOAT": pa.float32(), "DOUBLE": pa.float64(),
     "UINTEGER": pa.uint32(), "UBIGINT": pa.uint64(), "TIMESTAMP": pa.timestamp("us"), "DATE": pa.date32(), "INTERVAL": pa.duration("us"),
     "VARCHAR": pa.string(), "DECIMAL(38,10)": pa.float64(), "TIME": pa.time64("us"),
+    "BLOB": pa.binary(),
 }  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def arrow_type(type_oid: int) -> pa.DataType:
     kind = duckdb_type(type_oid)
     if kind.endswith("[]"):
         return pa.list_(_ARROW[kind.removesuffix("[]")])
-    return pa.binary() if type_oid == t.BYTEA else _ARROW[kind]
+    return _ARROW[kind]
 
 
 def _stored(value: object, kind: pa.DataType) -> object:

@@ -68,6 +68,10 @@ quote_nullable(text) -> text: coalesce(hg.quote_literal({0}), 'NULL')
 acldefault(char, oid) -> _aclitem: CAST(NULL AS VARCHAR[])
 pg_wal_lsn_diff(pg_lsn, pg_lsn) -> numeric: CAST(CAST({0} AS HUGEINT) - CAST({1} AS HUGEINT) AS DECIMAL(38,0))
 pg_walfile_name(pg_lsn) -> text: printf('00000001%08X%08X', CAST({0} >> 32 AS BIGINT), CAST(({0} & 4294967295) >> 24 AS BIGINT))
+get_byte(bytea, int4) -> int4: CAST('0x' || substr(hex({0}), 2 * {1} + 1, 2) AS INTEGER)
+octet_length(bytea) -> int4: CAST(octet_length({0}) AS INTEGER)
+length(bytea) -> int4: CAST(octet_length({0}) AS INTEGER)
+encode(bytea, text) -> text: lower(hex({0}))
 getdatabaseencoding() -> name: 'UTF8'
 pg_client_encoding() -> name: 'UTF8'
 pg_is_in_recovery() -> bool: false

@@ -5,6 +5,7 @@ Errors are PostgreSQL's (22P02, 22003, 22007). The reg… types need the catalog
 
 from __future__ import annotations
 
+import datetime
 import re
 
 from headgate.catalog.physical import duckdb_type
@@ -46,6 +47,8 @@ def _sql(text: str, type_oid: int) -> str:
         return quote(text.encode()[:63].decode(errors="ignore"))
     if type_oid in STRINGS:
         return quote(text)
+    if type_oid == t.BYTEA:
+        return f"from_hex({quote(text[2:] if text.startswith(chr(92) + 'x') else text.encode().hex())})"
     if type_oid in VECTORS:
         return _list(text.split(), VECTORS[type_oid])
     element = element_of(type_oid)
@@ -118,11 +121,20 @@ def decimal(word: str) -> str:
     return f"CAST({quote(word)} AS DECIMAL({max(width, len(fraction) + 1) if width < 38 else 38},{len(fraction)}))"
 
 
+def _special_moment(word: str) -> str | None:
+    now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    day = datetime.timedelta(days=1)
+    found = {"now": now, "today": today, "yesterday": today - day, "tomorrow": today + day, "epoch": datetime.datetime(1970, 1, 1)}.get(word)  # noqa: DTZ001
+    return None if found is None else f"CAST({quote(found.isoformat(sep=' '))} AS TIMESTAMP)"
+
+
 def _time(text: str, type_oid: int) -> str:
     word = text.strip()
     if type_oid == t.TIMESTAMPTZ:
-        if word.lower() in ("now", "today"):
-            word = {"now": "", "today": ""}[word.lower()]
+        special = _special_moment(word.lower())
+        if special is not None:
+            return special
         zone = re.search(r"([+-]\d\d)(?::?(\d\d))?\Z|\s*(Z|UTC)\Z", word) if re.search(r"\d:\d", word) else None
         local = word[: zone.start()] if zone else word
         shift = 0

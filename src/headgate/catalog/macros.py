@@ -29,10 +29,9 @@ element_out(s) AS CASE WHEN s IS NULL THEN 'NULL' WHEN s = '' OR lower(s) = 'nul
     THEN '"' || replace(replace(s, '\', '\\'), '"', '\"') || '"' ELSE s END
 array_out(l) AS CASE WHEN l IS NOT NULL THEN '{{' || array_to_string(list_transform(l, lambda e: hg.element_out(e)), ',') || '}}' END
 interval_out(i) AS replace(CAST(i AS VARCHAR), ' month', ' mon')
-visible_class(o, db, p) AS (SELECT arg_min(_k.oid, list_position(p, _k.relnamespace)) = _c.oid FROM hg.pg_class _c JOIN hg.pg_class _k
-    ON _k.relname = _c.relname AND _k.dbid IN (0, db) AND list_contains(p, _k.relnamespace) WHERE _c.oid = o AND _c.dbid IN (0, db)
-    GROUP BY _c.oid)
-table_is_visible(o, db, p) AS (SELECT coalesce(hg.visible_class(_t.oid, db, p), false) FROM hg.pg_class _t WHERE _t.oid = o AND _t.dbid IN (0, db))
+visible_class(o, db, p) AS (o IN (SELECT arg_min(_k.oid, list_position(p, _k.relnamespace)) FROM hg.pg_class _k
+    WHERE _k.dbid IN (0, db) AND list_contains(p, _k.relnamespace) GROUP BY _k.relname))
+table_is_visible(o, db, p) AS hg.visible_class(o, db, p)
 type_is_visible(o, db, p) AS (SELECT list_contains(p, _t.typnamespace) FROM hg.pg_type _t WHERE _t.oid = o AND _t.dbid IN (0, db))
 function_is_visible(o, db, p) AS (SELECT list_contains(p, _t.pronamespace) FROM hg.pg_proc _t WHERE _t.oid = o AND _t.dbid IN (0, db))
 operator_is_visible(o, db, p) AS (SELECT list_contains(p, _t.oprnamespace) FROM hg.pg_operator _t WHERE _t.oid = o AND _t.dbid IN (0, db))

@@ -59,6 +59,7 @@ _SCALARS = {
     registry.TIME: "TIME",
     registry.INTERVAL: "INTERVAL",
     registry.NUMERIC: "DECIMAL(38,10)",
+    registry.BYTEA: "BLOB",
 }
 
 EXTRA = {

@@ -79,12 +79,7 @@ def answer(
     if rewriter.acting:
         return _answer_acting(rewriter, query)
     types = query.types()
-    values = [(name, Value(f"q.c{place}", kind, fields=value.fields)) for place, ((name, value), kind) in enumerate(zip(query.columns, types, strict=True), 1)]
-    rows = [(name, value) for name, value in query.columns if value.fields]
-    if rows:
-        query = _flatten_rows(query, rewriter)
-        types = query.types()
-        values = [(name, Value(f"q.c{place}", kind)) for place, ((name, _), kind) in enumerate(zip(query.columns, types, strict=True), 1)]
+    values = [(name, Value(f"q.c{place}", kind)) for place, ((name, _), kind) in enumerate(zip(query.columns, types, strict=True), 1)]
     shown = [f"{_shown(value, rewriter, context)} AS c{place}" for place, (_, value) in enumerate(values, 1)]
     sql = f"SELECT {', '.join(shown) or 'NULL'} FROM ({query.build(types)}) q"
     table = _run(rewriter, sql)
@@ -129,17 +124,9 @@ _DESCRIBED = frozenset(
 )
 
 
-def _flatten_rows(query: Query, rewriter: Rewriter) -> Query:
-    """Whole-row columns become their text within the query."""
-    columns = [
-        (name, Value(output(value, rewriter.names), t.RECORD)) if value.fields else (name, value) for name, value in query.columns
-    ]
-    for place, pair in enumerate(columns):
-        query.columns[place] = pair
-    return query
-
-
 def _shown(value: Value, rewriter: Rewriter, context: SessionContext) -> str:
+    if value.type == t.RECORD and not value.struct:
+        return value.sql
     if value.type == t.TIMESTAMPTZ and context.time_zone not in ("UTC", "Etc/UTC", "GMT"):
         return value.sql
     return output(value, rewriter.names)

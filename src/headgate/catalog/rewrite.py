@@ -14,7 +14,7 @@ import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import namespace, relation, views
-from headgate.catalog.cast import Names, coerce, common
+from headgate.catalog.cast import Names, coerce, common, output
 from headgate.catalog.dynamic import arrow_table
 from headgate.catalog.fromfunction import FromFunctions
 from headgate.catalog.physical import Cursor
@@ -204,7 +204,7 @@ class Rewriter(FromFunctions):
 
         def build(types: list[int]) -> str:
             shown = [
-                f"{coerce(value, kind, self.names).sql} AS c{place}"
+                f"{output(value, self.names) if value.fields else coerce(value, kind, self.names).sql} AS c{place}"
                 for place, ((_, value), kind) in enumerate(zip(targets, types, strict=True), 1)
             ]
             return f"SELECT {distinct}{', '.join(shown) or 'NULL AS c0'}{source}{where}{group}{having}{order}{limit}"

@@ -135,6 +135,9 @@ class SessionFunctions(ExpressionWriter):
         return Value(f"CAST({self.context.server_port or 'NULL'} AS INTEGER)", t.INT4)
 
     def _fn_current_setting(self, arguments: list[Value], node: Any) -> Value:
+        if arguments[0].literal is None and not arguments[0].parameter and "." in arguments[0].sql:
+            known = ", ".join(f"{quote(key.lower())}: {quote(value)}" for key, value in self.context.settings.items())
+            return Value(f"(MAP {{{known}}})[lower({arguments[0].sql})]", t.TEXT) if known else null(t.TEXT)
         name = self._constant(arguments[0], t.TEXT)
         if name is None:
             return null(t.TEXT)

@@ -177,6 +177,10 @@ class ExpressionWriter:
             left = ", ".join(a.sql for a, _ in pairs)
             right = ", ".join(b.sql for _, b in pairs)
             return Value(f"(({left}) {operator.COMPARISONS[name]} ({right}))", t.BOOL)
+        if right_node.DESCRIPTOR.name == "FuncCall" and sql_names.strings(right_node.funcname)[-1] == "like_escape":
+            pattern, escape = (coerce(each, t.TEXT, self.names) for each in self.expressions(right_node.args, scope))
+            found = operator.binary(name, self.expression(left_node, scope), pattern, self.names, node.location)
+            return Value(found.sql.removesuffix(" ESCAPE '\\')") + f" ESCAPE {escape.sql})", t.BOOL)
         return operator.binary(name, *self._sides(node, scope), self.names, node.location)
 
     def _in(self, name: str, node: Any, scope: Scope) -> Value:
@@ -366,9 +370,28 @@ class ExpressionWriter:
         if name in ("concat", "concat_ws"):
             texts = [coerce(value, t.TEXT, self.names).sql for value in arguments]
             return Value(f"{name}({', '.join(texts)})", t.TEXT)
+        if name == "format":
+            return self._format(node, arguments)
+        if name in ("_pg_truetypid", "_pg_truetypmod"):
+            return _true_type(name, arguments)
         if name == "pg_get_expr" and len(arguments) > 2 and arguments[2].sql == "TRUE":
             arguments[0] = _pretty(arguments[0])
         return function.call(name, arguments, self.names, node.location)
+
+    def _format(self, node: Any, arguments: list[Value]) -> Value:
+        """format() with a constant pattern of %s, %I, %L."""
+        pattern = arguments[0].literal if arguments else None
+        if pattern is None:
+            raise not_supported("format with a pattern that is not a constant is not supported", position=position(node.location))
+        texts = [coerce(value, t.TEXT, self.names).sql for value in arguments[1:]]
+        parts = []
+        for piece in re.split(r"(%[%sIL])", pattern):
+            if piece in ("%s", "%I", "%L"):
+                shown = texts.pop(0)
+                parts.append({"%s": f"coalesce({shown}, '')", "%I": f"hg.quote_ident({shown})", "%L": f"coalesce(hg.quote_literal({shown}), 'NULL')"}[piece])
+            elif piece:
+                parts.append(quote("%" if piece == "%%" else piece))
+        return Value(f"({' || '.join(parts) or quote('')})", t.TEXT)
 
     def _aggregate(self, name: str, node: Any, scope: Scope) -> Value:
         if name == "count" and node.agg_star:
@@ -424,6 +447,17 @@ def _inside(call: str, distinct: str, order: str) -> str:
             depth += {"(": 1, ")": -1}.get(char, 0)
         end += 1
     return call[:start] + distinct + call[start : end - 1] + order + call[end - 1 :]
+
+
+def _true_type(name: str, arguments: list[Value]) -> Value:
+    """information_schema's functions that look through a domain: of a row of pg_attribute and one of pg_type."""
+    attribute, kind = (dict(value.fields) for value in arguments)
+    if name == "_pg_truetypid":
+        chosen = (kind["typbasetype"].sql, attribute["atttypid"].sql)
+    else:
+        chosen = (kind["typtypmod"].sql, attribute["atttypmod"].sql)
+    sql = f"CASE WHEN {kind['typtype'].sql} = 'd' THEN {chosen[0]} ELSE {chosen[1]} END"
+    return Value(sql, t.OID if name == "_pg_truetypid" else t.INT4)
 
 
 def _named(node: Any) -> Any:
