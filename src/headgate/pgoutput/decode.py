@@ -57,6 +57,26 @@ class Changes:
     def __len__(self) -> int:
         return len(self.op)
 
+    def where(self, mask: Mask) -> Changes:
+        """The changes for which `mask` is true."""
+        if mask.all():
+            return self
+        kept = pa.array(mask)
+
+        def of(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+            return tuple(Column(c.values.filter(kept), None if c.unchanged is None else c.unchanged[mask]) for c in columns)
+
+        return Changes(
+            self.relation,
+            self.txn[mask],
+            self.lsn[mask],
+            self.seq[mask],
+            self.op[mask],
+            self.old_kind[mask],
+            of(self.new),
+            None if self.old is None else of(self.old),
+        )
+
     def table(self) -> pa.Table:
         """The changes as a table.
 
@@ -128,7 +148,7 @@ def decode(
     run = _Run(data, starts, starts + lengths, outline, result, first_seq)
     for seq, lsn, found in outline.others:
         run.single(seq, lsn, found)
-    run.changes(outline.changes, only)
+    run.changes(outline.changes, outline.relations, only)
     return result
 
 
@@ -169,14 +189,10 @@ class _Run:
         except KeyError:
             raise violation(f"no relation map entry for remote relation ID {oid}") from None
 
-    def changes(self, frames: Numbers, only: int | None) -> None:
+    def changes(self, frames: Numbers, oids: Numbers, only: int | None) -> None:
         """Decodes the frames with I, U and D."""
         if not len(frames):
             return
-        places = self.starts[frames] + XLOG_HEADER
-        if (self.ends[frames] - places < 6).any():
-            raise violation("insufficient data left in message")
-        oids = uint32(self.data, places + 1)
         for oid in np.unique(oids).tolist() if only is None else [only]:
             of_relation = frames[oids == oid]
             if not len(of_relation):

@@ -65,6 +65,8 @@ class Outline:
     others: tuple[tuple[int, int, m.Message], ...]
     changes: Numbers
     """Indexes (not seqs) of the frames with I, U and D."""
+    relations: Numbers
+    """The OID of the relation of each of these."""
 
     def transactions(self) -> Transactions:
         """Pairs Begins with Commits; 08P01 if they do not alternate. A Commit before the first Begin ends an earlier run's transaction."""
@@ -108,6 +110,9 @@ def scan(data: Bytes, starts: Numbers, lengths: Numbers, first_seq: int = 0) -> 
         if not isinstance(found, m.Origin | m.Relation | m.Type | m.Truncate | m.LogicalMessage):
             raise violation(f"unexpected message {type(found).__name__} in a run of whole transactions")
         others.append((first_seq + frame, int.from_bytes(data[starts[frame] + 1 : starts[frame] + 9].tobytes()), found))
+    changes = np.flatnonzero(is_change)
+    if (lengths[changes] < XLOG_HEADER + 6).any():
+        raise violation("insufficient data left in message")
     at_begin, at_commit = bodies[begins], bodies[commits]
     return Outline(
         begins + first_seq,
@@ -119,7 +124,8 @@ def scan(data: Bytes, starts: Numbers, lengths: Numbers, first_seq: int = 0) -> 
         int64(data, at_commit + 10),
         int64(data, at_commit + 18),
         tuple(others),
-        np.flatnonzero(is_change),
+        changes,
+        uint32(data, bodies[changes] + 1),
     )
 
 

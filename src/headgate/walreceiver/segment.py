@@ -95,6 +95,8 @@ class Segment:
     transactions: Transactions
     others: tuple[tuple[int, int, m.Message], ...]
     size: int
+    touched: frozenset[int]
+    """OIDs of the relations that are changed (of a part of a segment: some that the other part changes may be among them)."""
 
     @property
     def first_seq(self) -> int:
@@ -122,8 +124,10 @@ class Segment:
         border = int(self.transactions.commit[count - 1]) + 1
         left, right = _cut(self.pieces, border)
         return (
-            _segment(left, self.transactions.slice(0, count), [o for o in self.others if o[0] < border]),
-            _segment(right, self.transactions.slice(count, len(self.transactions)), [o for o in self.others if o[0] >= border]),
+            _segment(left, self.transactions.slice(0, count), [o for o in self.others if o[0] < border], self.touched),
+            _segment(
+                right, self.transactions.slice(count, len(self.transactions)), [o for o in self.others if o[0] >= border], self.touched
+            ),
         )
 
     def ranges(self, size: int) -> list[Range]:
@@ -140,8 +144,10 @@ class Segment:
         return found
 
 
-def _segment(pieces: Sequence[Piece], transactions: Transactions, others: Sequence[tuple[int, int, m.Message]]) -> Segment:
-    return Segment(tuple(pieces), transactions, tuple(others), sum(piece.size for piece in pieces))
+def _segment(
+    pieces: Sequence[Piece], transactions: Transactions, others: Sequence[tuple[int, int, m.Message]], touched: frozenset[int]
+) -> Segment:
+    return Segment(tuple(pieces), transactions, tuple(others), sum(piece.size for piece in pieces), touched)
 
 
 def _cut(pieces: Sequence[Piece], seq: int) -> tuple[list[Piece], list[Piece]]:
@@ -290,7 +296,8 @@ class Spool:
         transactions = pair(arrived.outlines)
         done = len(transactions) - int(len(transactions) > 0 and transactions.commit[-1] < 0)
         others = [other for outline in arrived.outlines for other in outline.others]
-        whole = _segment(_joined(pieces), transactions.slice(0, done), [o for o in others if o[0] < arrived.committed])
+        touched = frozenset(np.unique(np.concatenate([outline.relations for outline in arrived.outlines])).tolist())
+        whole = _segment(_joined(pieces), transactions.slice(0, done), [o for o in others if o[0] < arrived.committed], touched)
         left_over = [] if not rest else [_rest_of(arrived.outlines, arrived.committed)]
         self._arrived = _Arrived(rest, left_over, 0, sum(p.size for p in rest if p.data is not None))
         if whole.size > limit and len(whole.transactions) > 1:
@@ -401,14 +408,16 @@ def _rest_of(outlines: Sequence[Outline], seq: int) -> Outline:
 
     none = np.zeros(0, np.int64)
     others = tuple(other for outline in outlines for other in outline.others if other[0] >= seq)
-    return Outline(begins[kept], of("begin_lsn"), of("begin_time"), of("begin_xid"), none, none, none, none, others, none)
+    touched = np.unique(outlines[-1].relations) if len(outlines) == 1 else np.unique(np.concatenate([o.relations for o in outlines]))
+    return Outline(begins[kept], of("begin_lsn"), of("begin_time"), of("begin_xid"), none, none, none, none, others, none, touched)
 
 
 def _outline_of(segment: Segment) -> Outline:
     """The outline of a segment of whole transactions."""
     t = segment.transactions
     return Outline(
-        t.begin, t.commit_lsn, t.commit_time, t.xid, t.commit, t.commit_lsn, t.end_lsn, t.commit_time, segment.others, np.zeros(0, np.int64)
+        t.begin, t.commit_lsn, t.commit_time, t.xid, t.commit, t.commit_lsn, t.end_lsn, t.commit_time, segment.others,
+        np.zeros(0, np.int64), np.array(sorted(segment.touched), np.int64),
     )  # fmt: skip
 
 

@@ -1,0 +1,4 @@
+"""The subscribing side: launcher, apply workers, table synchronization, conflicts, progress.
+
+`launcher.Launcher` is the entry; the node has one. Publisher and subscriber know each other only through the wire.
+"""

@@ -1,0 +1,158 @@
+"""The apply worker of one subscription: streams, applies what is ready, and leads the table syncs to their end.
+
+Loop: look at the subscription (removed, disabled, changed), settle the tables' states, take a segment, apply it. What it does for
+tables that are not ready (process_syncing_tables_for_apply in tablesync.c) is told in `tablesync`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+
+from headgate.catalog import origin as origins
+from headgate.catalog import subscription as subscriptions
+from headgate.catalog.physical import Cursor
+from headgate.catalog.subscription import Subscription, SubscriptionRel
+from headgate.errors import PostgresError
+from headgate.lsn import INVALID, Lsn
+from headgate.subscriber import skip
+from headgate.subscriber.apply import Applier, Stream
+from headgate.subscriber.tablesync import Phase, SyncWorker
+from headgate.subscriber.worker import BATCH_SIZE, Worker
+from headgate.walreceiver.connection import Connection
+
+_log = logging.getLogger("headgate.subscriber")
+
+WAIT = 1.0
+"""Seconds between two looks at nothing."""
+_PARAMETERS = ("name", "conninfo", "publications", "slot_name", "binary", "stream", "owner")
+
+
+class ApplyWorker(Worker):
+    """See the module."""
+
+    def __init__(self, launcher: object, subscription: Subscription) -> None:
+        super().__init__(launcher, subscription, f"apply worker {subscription.name}")  # type: ignore[arg-type]
+        self.origin = f"pg_{subscription.oid}"
+        self._applier = Applier(self.engine, Stream(subscription.oid, subscription.database, self.origin), self.session, self.check_stop)
+        self._unsettled = True
+        """Whether some table is not ready."""
+        self._sync_started: dict[int, float] = {}
+
+    def work(self) -> None:
+        """Streams until told to end."""
+        subscription = self.subscription
+        _log.info('logical replication apply worker for subscription "%s" has started', subscription.name)
+        if subscription.slot_name is None:
+            raise PostgresError("55000", "subscription has no replication slot set")
+        start = self.catalog.change(self._start_position)
+        connection = Connection.open(subscription.conninfo, subscription.name, waker=self.waker)
+        try:
+            connection.identify_system()
+            receiver = self.open_stream(connection, subscription.slot_name, start, str(subscription.oid))
+            try:
+                while self._look():
+                    self._step()
+            finally:
+                receiver.stop()
+        finally:
+            connection.close()
+
+    def _start_position(self, cursor: Cursor) -> Lsn:
+        if origins.find(cursor, self.origin) is None:
+            origins.create(cursor, self.origin)
+        known = origins.progress(cursor, self.origin)
+        if known is None:
+            origins.advance(cursor, self.origin, INVALID)
+        return known.remote_lsn if known is not None else INVALID
+
+    def _step(self) -> None:
+        assert self.spool is not None
+        if self._unsettled:
+            self._settle_tables()
+        segment = self.spool.take(self._pause(), BATCH_SIZE, wanted=self.wanted)
+        if segment is None:
+            return
+        rest = segment
+        if self.subscription.skip_lsn != INVALID:
+            left = skip.take_out(self.catalog, self.subscription, self._applier, segment, self.applied)
+            self.subscription = dataclasses.replace(self.subscription, skip_lsn=INVALID)
+            if left is None:
+                self.spool.release(segment)
+                return
+            rest = left
+        self._applier.apply(rest, self.applied)
+        self.spool.release(segment)
+
+    def _pause(self) -> float:
+        return 0.1 if self._unsettled else WAIT
+
+    # ---- the subscription -------------------------------------------------------------------------------
+
+    def _look(self) -> bool:
+        """Reads the subscription again if something may have changed; whether to go on."""
+        self.check_stop()
+        if not self.wanted.is_set():
+            return True
+        self.wanted.clear()
+        cursor = self.catalog.cursor()
+        try:
+            now = subscriptions.find(cursor, self.subscription.oid)
+        finally:
+            cursor.close()
+        name = self.subscription.name
+        if now is None:
+            _log.info('logical replication apply worker for subscription "%s" will stop because the subscription was removed', name)
+            return False
+        if not now.enabled:
+            _log.info('logical replication apply worker for subscription "%s" will stop because the subscription was disabled', name)
+            return False
+        if any(getattr(now, field) != getattr(self.subscription, field) for field in _PARAMETERS):
+            _log.info('logical replication apply worker for subscription "%s" will restart because of a parameter change', name)
+            return False
+        self.subscription = now
+        self._unsettled = True
+        return True
+
+    # ---- the tables -------------------------------------------------------------------------------------
+
+    def _settle_tables(self) -> None:
+        """Brings each table that is not ready one step further."""
+        assert self.progress is not None
+        cursor = self.catalog.cursor()
+        try:
+            tables = [rel for rel in subscriptions.tables(cursor, self.subscription.oid) if rel.state != "r"]
+        finally:
+            cursor.close()
+        self._unsettled = bool(tables)
+        for rel in tables:
+            if rel.state == "s":
+                self._make_ready(rel)
+            elif (sync := self.launcher.sync_of(self.subscription.oid, rel.relation)) is not None:
+                self._lead(sync)
+            else:
+                self._start_sync(rel)
+
+    def _make_ready(self, rel: SubscriptionRel) -> None:
+        assert self.progress is not None
+        position = self.progress.flushed
+        if rel.lsn is not None and position >= rel.lsn:
+            self.catalog.change(lambda cursor: subscriptions.set_table(cursor, dataclasses.replace(rel, state="r", lsn=position)))
+
+    def _lead(self, sync: SyncWorker) -> None:
+        """Tells a sync that waits how far to stream, and waits until it is there: no change between the two is lost or done twice."""
+        assert self.progress is not None
+        if sync.phase is not Phase.SYNCWAIT:
+            return
+        sync.catch_up(max(sync.lsn, self.progress.flushed))
+        while sync.phase is Phase.CATCHUP and sync.alive:
+            self.check_stop()
+            sync.wait_done(0.2)
+
+    def _start_sync(self, rel: SubscriptionRel) -> None:
+        last = self._sync_started.get(rel.relation)
+        if last is not None and time.monotonic() - last < self.settings.seconds("wal_retrieve_retry_interval"):
+            return
+        if self.launcher.start_sync(self, rel.relation):
+            self._sync_started[rel.relation] = time.monotonic()

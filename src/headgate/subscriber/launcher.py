@@ -1,0 +1,256 @@
+"""The launcher: one apply worker for each enabled subscription, and the table syncs that these ask for.
+
+The node has one; `wake` after any change of pg_subscription or pg_subscription_rel. States of a subscription, as seen from here:
+
+    no worker  → running   enabled, and `wal_retrieve_retry_interval` has passed since the last start (at once after `wake`, unless
+                           the last worker failed), and fewer than `max_logical_replication_workers` run
+    running    → no worker  the worker ended: disabled, removed, parameters changed, an error
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+
+from headgate.catalog import origin as origins
+from headgate.catalog import subscription as subscriptions
+from headgate.catalog.subscription import Subscription
+from headgate.errors import PostgresError
+from headgate.subscriber.applyworker import ApplyWorker
+from headgate.subscriber.tablesync import SyncWorker, drop_leftover
+from headgate.subscriber.worker import Worker
+
+_log = logging.getLogger("headgate.subscriber")
+
+
+class Launcher:
+    """See the module. `node` offers catalog, engine, settings, data_dir, system_identifier and (if it has one) activity."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+        self.stopping = False
+        self._lock = threading.RLock()
+        self._wanted = threading.Event()
+        self._workers: dict[int, ApplyWorker] = {}
+        self._syncs: dict[tuple[int, int], SyncWorker] = {}
+        self._held: set[int] = set()
+        """Subscriptions whose workers a command has stopped; released by `wake`."""
+        self._last_start: dict[int, float] = {}
+        self._cleaned: set[int] = set()
+        self._thread = threading.Thread(target=self._run, name="logical replication launcher", daemon=True)
+
+    # ---- for the node -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Starts the launcher's thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends all workers and the launcher."""
+        self.stopping = True
+        self._wanted.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with self._lock:
+            workers: list[Worker] = [*self._syncs.values(), *self._workers.values()]
+        for worker in workers:
+            worker.stop(wait=False)
+        for worker in workers:
+            worker.stop()
+
+    # ---- for commands -----------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Looks at the catalog at once: after the commit of any command on subscriptions, and when settings were reloaded."""
+        with self._lock:
+            self._held.clear()
+            workers = list(self._workers.values())
+        for worker in workers:
+            worker.look()
+        self._wanted.set()
+
+    def stop_workers(self, subscription: int) -> None:
+        """Ends the workers of a subscription and waits for it; they stay away until the next `wake`."""
+        with self._lock:
+            self._held.add(subscription)
+            found: list[Worker] = [sync for (oid, _), sync in self._syncs.items() if oid == subscription]
+            if subscription in self._workers:
+                found.append(self._workers[subscription])
+        for worker in found:
+            worker.stop(wait=False)
+        for worker in found:
+            worker.stop()
+
+    def stop_sync(self, subscription: int, relation: int) -> None:
+        """Ends the sync worker of a table, if there is one, and waits for it."""
+        sync = self.sync_of(subscription, relation)
+        if sync is not None:
+            sync.stop()
+
+    def sync_slot_name(self, subscription: int, relation: int) -> str:
+        """The slot (and application name) of a table's sync: ``pg_<subscription>_sync_<relation>_<system identifier>``."""
+        return f"pg_{subscription}_sync_{relation}_{self.node.system_identifier}"
+
+    # ---- for views --------------------------------------------------------------------------------------
+
+    def workers(self) -> list[Worker]:
+        """The workers that run."""
+        with self._lock:
+            return [*self._workers.values(), *self._syncs.values()]
+
+    def subscription_rows(self) -> list[dict[str, Any]]:
+        """Rows of pg_stat_subscription; times in microseconds since 2000-01-01 or None; a subscription without worker has a row too."""
+        cursor = self.node.catalog.cursor()
+        try:
+            known = subscriptions.all_subscriptions(cursor)
+        finally:
+            cursor.close()
+        running = self.workers()
+        rows = []
+        for subscription in known:
+            mine = [worker for worker in running if worker.subscription.oid == subscription.oid]
+            rows += [_row(subscription, worker) for worker in mine] if any(w.relation is None for w in mine) else [
+                _row(subscription, None), *(_row(subscription, worker) for worker in mine)
+            ]  # fmt: skip
+        return rows
+
+    def copy_rows(self) -> list[dict[str, Any]]:
+        """Rows of pg_stat_progress_copy for initial copies."""
+        with self._lock:
+            copies = [(sync, sync.copy) for sync in self._syncs.values() if sync.copy is not None and sync.copy.running]
+        return [
+            {
+                "pid": sync.backend.pid if sync.backend is not None else None,
+                "datid": sync.subscription.database,
+                "relid": sync.relation,
+                "command": "COPY FROM",
+                "type": "CALLBACK",
+                "bytes_processed": copy.bytes,
+                "bytes_total": 0,
+                "tuples_processed": copy.rows,
+                "tuples_excluded": 0,
+            }
+            for sync, copy in copies
+        ]
+
+    # ---- for workers ------------------------------------------------------------------------------------
+
+    def sync_of(self, subscription: int, relation: int) -> SyncWorker | None:
+        """The sync worker of a table."""
+        with self._lock:
+            return self._syncs.get((subscription, relation))
+
+    def start_sync(self, leader: ApplyWorker, relation: int) -> bool:
+        """Starts the sync worker of a table, if the limits allow one more."""
+        settings = self.node.settings
+        oid = leader.subscription.oid
+        with self._lock:
+            mine = sum(subscription == oid for subscription, _ in self._syncs)
+            if self.stopping or oid in self._held or mine >= settings.integer("max_sync_workers_per_subscription"):
+                return False
+            if not self._room():
+                return False
+            sync = SyncWorker(leader, relation)
+            self._syncs[oid, relation] = sync
+        sync.start()
+        return True
+
+    def ended(self, worker: Worker) -> None:
+        """A worker's thread is about to end."""
+        oid = worker.subscription.oid
+        with self._lock:
+            if worker.relation is not None:
+                if self._syncs.get((oid, worker.relation)) is worker:
+                    del self._syncs[oid, worker.relation]
+            elif self._workers.get(oid) is worker:
+                del self._workers[oid]
+                if worker.error is None:
+                    self._last_start.pop(oid, None)
+            leader = self._workers.get(oid)
+        if worker.relation is not None and leader is not None:
+            leader.look()
+        self._wanted.set()
+
+    def _room(self) -> bool:
+        """Whether one more worker may run; says so if not."""
+        limit = self.node.settings.integer("max_logical_replication_workers")
+        if len(self._workers) + len(self._syncs) < limit:
+            return True
+        _log.warning(
+            "out of logical replication worker slots",
+            extra={"hint": "You might need to increase max_logical_replication_workers."},
+        )
+        return False
+
+    # ---- the thread -------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self.stopping:
+            try:
+                pause = self._launch()
+            except PostgresError as error:
+                _log.warning("logical replication launcher: %s", error.message)
+                pause = 1.0
+            self._wanted.wait(pause)
+            self._wanted.clear()
+
+    def _launch(self) -> float:
+        """Starts what should run; seconds until the next look."""
+        cursor = self.node.catalog.cursor()
+        try:
+            enabled = [found for found in subscriptions.all_subscriptions(cursor) if found.enabled]
+        finally:
+            cursor.close()
+        interval = self.node.settings.seconds("wal_retrieve_retry_interval")
+        pause = 60.0
+        for subscription in enabled:
+            with self._lock:
+                if self.stopping or subscription.oid in self._workers or subscription.oid in self._held:
+                    continue
+                last = self._last_start.get(subscription.oid)
+                left = 0.0 if last is None else last + interval - time.monotonic()
+                if left > 0:
+                    pause = min(pause, left)
+                    continue
+                if not self._room():
+                    pause = min(pause, interval)
+                    continue
+                worker = ApplyWorker(self, subscription)
+                self._workers[subscription.oid] = worker
+                self._last_start[subscription.oid] = time.monotonic()
+            self._clean(worker)
+            worker.start()
+        return pause
+
+    def _clean(self, worker: ApplyWorker) -> None:
+        """Drops sync slots that a crash between SYNCDONE and the drop left on the publisher."""
+        oid = worker.subscription.oid
+        if oid in self._cleaned:
+            return
+        self._cleaned.add(oid)
+        cursor = self.node.catalog.cursor()
+        try:
+            done = [rel.relation for rel in subscriptions.tables(cursor, oid) if rel.state in ("s", "r")]
+            left = [relation for relation in done if origins.find(cursor, f"pg_{oid}_{relation}") is not None]
+        finally:
+            cursor.close()
+        for relation in left:
+            name = self.sync_slot_name(oid, relation)
+            threading.Thread(target=drop_leftover, args=(worker, name, f"pg_{oid}_{relation}"), daemon=True).start()
+
+
+def _row(subscription: Subscription, worker: Worker | None) -> dict[str, Any]:
+    position = None if worker is None else worker.position
+    return {
+        "subid": subscription.oid,
+        "subname": subscription.name,
+        "pid": worker.backend.pid if worker is not None and worker.backend is not None else None,
+        "relid": None if worker is None else worker.relation,
+        "received_lsn": position.received if position and (worker is not None and worker.relation is None) else None,
+        "last_msg_send_time": (position.last_send_time or None) if position else None,
+        "last_msg_receipt_time": (position.last_receipt_time or None) if position else None,
+        "latest_end_lsn": position.latest_end if position and position.latest_end else None,
+        "latest_end_time": (position.latest_end_time or None) if position else None,
+    }

@@ -1,0 +1,199 @@
+"""Table synchronization: the first copy of a table, and the hand-over to the apply worker (PostgreSQL's tablesync.c).
+
+States of a table in pg_subscription_rel, and phases of its sync worker; a state is written by the one who is named:
+
+    i  INIT          CREATE SUBSCRIPTION or REFRESH
+    d  DATASYNC      sync worker, before it copies: what a crash leaves behind is dropped and copied afresh
+    f  FINISHEDCOPY  sync worker, in the one commit of the copied rows and of the origin ``pg_<sub>_<rel>`` at the slot's LSN
+       SYNCWAIT      (in memory) the copy stands at `lsn`; the worker waits for the apply worker
+       CATCHUP       (in memory) apply worker: `lsn` is its own position, up to which the sync worker streams
+    s  SYNCDONE      sync worker: all changes that end at or before `lsn` are in the table; the slot is dropped
+    r  READY         apply worker, when its position has reached `lsn`
+
+The apply worker does nothing else while a worker is in CATCHUP, so its position stands still; it applies to a table in state s the
+transactions whose commit LSN is at or behind the state's LSN. Traced, the sync behind: copy at 0/50, apply worker at 0/80: CATCHUP to
+0/80, the sync worker streams from 0/50, a transaction ends at 0/80: SYNCDONE at 0/80; the apply worker is there: READY. The sync
+ahead: copy at 0/90, apply at 0/80: CATCHUP to 0/90, nothing to stream, SYNCDONE at 0/90; the apply worker skips the table's
+changes up to 0/90, then READY.
+
+The origin ``pg_<sub>_<rel>`` is removed when the slot on the publisher has been dropped; where it is still there with state s or
+r, the drop is done again. A slot that is missing for a table in state f starts the table afresh.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headgate.catalog import origin as origins
+from headgate.catalog import relation as relations
+from headgate.catalog import subscription as subscriptions
+from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import Relation
+from headgate.catalog.subscription import SubscriptionRel
+from headgate.errors import PostgresError
+from headgate.lsn import INVALID, Lsn
+from headgate.subscriber.apply import Applier, Stream
+from headgate.subscriber.initialcopy import InitialCopy
+from headgate.subscriber.relation import shown
+from headgate.subscriber.worker import BATCH_SIZE, Worker
+from headgate.walreceiver.connection import Connection
+
+if TYPE_CHECKING:
+    from headgate.subscriber.applyworker import ApplyWorker
+
+_log = logging.getLogger("headgate.subscriber")
+
+
+class Phase(enum.Enum):
+    """Where a sync worker is."""
+
+    COPY = "d"
+    SYNCWAIT = "w"
+    CATCHUP = "c"
+    SYNCDONE = "s"
+
+
+class SyncWorker(Worker):
+    """The worker of one table of a subscription."""
+
+    def __init__(self, leader: ApplyWorker, relation: int) -> None:
+        super().__init__(leader.launcher, leader.subscription, f"table sync {relation}", relation)
+        self.leader = leader
+        self.phase = Phase.COPY
+        self.lsn = INVALID
+        self.copy: InitialCopy | None = None
+        self._moved = threading.Condition()
+        self.origin = f"pg_{self.subscription.oid}_{relation}"
+        self.slot = self.launcher.sync_slot_name(self.subscription.oid, relation)
+
+    # ---- the apply worker's side ------------------------------------------------------------------------
+
+    def catch_up(self, lsn: Lsn) -> None:
+        """SYNCWAIT → CATCHUP: stream up to `lsn`."""
+        with self._moved:
+            self.lsn = lsn
+            self.phase = Phase.CATCHUP
+            self._moved.notify_all()
+
+    def wait_done(self, timeout: float) -> None:
+        """Waits for the end of CATCHUP."""
+        with self._moved:
+            self._moved.wait_for(lambda: self.phase is not Phase.CATCHUP, timeout)
+
+    # ---- the sync worker's side -------------------------------------------------------------------------
+
+    def work(self) -> None:
+        """From whatever state the catalog has to SYNCDONE."""
+        found = self._read()
+        if found is None:
+            return
+        relation, state = found
+        table = relation.name
+        name = self.subscription.name
+        _log.info('logical replication table synchronization worker for subscription "%s", table "%s" has started', name, table)
+        connection = Connection.open(self.subscription.conninfo, self.slot, waker=self.waker)
+        try:
+            start = self._copied(connection, relation, state)
+            target = self._wait_for_leader(start)
+            end = self._stream(connection, relation, start, target) if start < target else start
+        finally:
+            connection.close()
+        self._finish(end)
+        _log.info('logical replication table synchronization worker for subscription "%s", table "%s" has finished', name, table)
+
+    def _read(self) -> tuple[Relation, SubscriptionRel] | None:
+        assert self.relation is not None
+        cursor = self.catalog.cursor()
+        try:
+            state = subscriptions.table(cursor, self.subscription.oid, self.relation)
+            relation = relations.find(cursor, self.subscription.database, self.relation)
+        finally:
+            cursor.close()
+        return None if state is None or relation is None or state.state in ("s", "r") else (relation, state)
+
+    def _copied(self, connection: Connection, relation: Relation, state: SubscriptionRel) -> Lsn:
+        """The position of the finished copy: an earlier one in state f, else a new one."""
+        if state.state == "f":
+            cursor = self.catalog.cursor()
+            try:
+                known = origins.progress(cursor, self.origin)
+            finally:
+                cursor.close()
+            if known is not None and self._slot_exists(connection):
+                return known.remote_lsn
+            _log.warning('replication slot "%s" of an unfinished table is missing: table "%s" is copied afresh', self.slot, shown(relation))
+        if state.state != "i":
+            connection.drop_slot(self.slot, missing_ok=True)
+        self.catalog.change(lambda cursor: self._begin_copy(cursor, relation.oid))
+        self.copy = InitialCopy(self, relation, self.slot, self.origin, afresh=state.state == "f")
+        return self.copy.run(connection)
+
+    def _slot_exists(self, connection: Connection) -> bool:
+        rows = connection.query(f"SELECT 1 FROM pg_catalog.pg_replication_slots WHERE slot_name = '{self.slot}'")
+        return bool(rows)
+
+    def _begin_copy(self, cursor: Cursor, relation: int) -> None:
+        origins.drop(cursor, self.origin, missing_ok=True)
+        origins.create(cursor, self.origin)
+        if not subscriptions.set_table(cursor, SubscriptionRel(self.subscription.oid, relation, "d", None)):
+            raise PostgresError("XX000", f"subscription table {relation} in subscription {self.subscription.oid} does not exist")
+
+    def _wait_for_leader(self, start: Lsn) -> Lsn:
+        """SYNCWAIT until the apply worker says how far to go."""
+        with self._moved:
+            self.lsn, self.phase = start, Phase.SYNCWAIT
+        self.leader.look()
+        with self._moved:
+            while self.phase is Phase.SYNCWAIT:
+                self.check_stop()
+                if not self.leader.alive:
+                    raise PostgresError("55000", f'apply worker of subscription "{self.subscription.name}" has ended')
+                self._moved.wait(0.2)
+            return self.lsn
+
+    def _stream(self, connection: Connection, relation: Relation, start: Lsn, target: Lsn) -> Lsn:
+        """Applies the table's changes from the copy up to at least `target`; where it ended."""
+        stream = Stream(self.subscription.oid, self.subscription.database, self.origin, relation.oid)
+        applier = Applier(self.engine, stream, self.session, self.check_stop)
+        receiver = self.open_stream(connection, self.slot, start, f"{self.subscription.oid}_{relation.oid}")
+        assert self.spool is not None
+        assert self.progress is not None
+        try:
+            while (position := self.progress.flushed) < target:
+                self.check_stop()
+                segment = self.spool.take(0.1, BATCH_SIZE)
+                if segment is None:
+                    continue
+                behind = int(np.searchsorted(segment.transactions.end_lsn, int(target), side="left")) + 1
+                wanted = segment if behind >= len(segment.transactions) else segment.split(behind)[0]
+                applier.apply(wanted, self.applied)
+                self.spool.release(segment)
+        finally:
+            receiver.stop()
+        return position
+
+    def _finish(self, end: Lsn) -> None:
+        """CATCHUP → SYNCDONE, durable first; then the slot goes, and with it the origin."""
+        assert self.relation is not None
+        done = SubscriptionRel(self.subscription.oid, self.relation, "s", end)
+        self.catalog.change(lambda cursor: subscriptions.set_table(cursor, done))
+        with self._moved:
+            self.phase = Phase.SYNCDONE
+            self._moved.notify_all()
+        self.leader.look()
+        drop_leftover(self)
+
+
+def drop_leftover(worker: Worker, slot: str | None = None, origin: str | None = None) -> None:
+    """Drops a sync slot on the publisher and then its origin; what cannot be reached is tried again by the next apply worker."""
+    slot = slot or getattr(worker, "slot")  # noqa: B009
+    origin = origin or getattr(worker, "origin")  # noqa: B009
+    with contextlib.suppress(PostgresError), Connection.open(worker.subscription.conninfo, slot) as connection:
+        connection.drop_slot(slot, missing_ok=True)
+        worker.catalog.change(lambda cursor: origins.drop(cursor, origin, missing_ok=True))

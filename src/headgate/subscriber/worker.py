@@ -1,0 +1,178 @@
+"""What apply workers and table syncs have in common: a thread with a connection, an entry in pg_stat_activity, and an end.
+
+    starting → running → ended      `error` says why it ended, None for a worker that was told to, or has nothing to do
+
+A worker that fails logs the error with its context, counts it (pg_stat_subscription_stats), disables the subscription if
+`disable_on_error` says so, and ends; the launcher or the apply worker starts another one after `wal_retrieve_retry_interval`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from headgate.catalog import subscription as subscriptions
+from headgate.catalog.subscription import Subscription
+from headgate.errors import PostgresError, Severity
+from headgate.expression import failure
+from headgate.lsn import Lsn
+from headgate.subscriber.convert import Session
+from headgate.walreceiver.connection import Connection, terminated
+from headgate.walreceiver.progress import Position, Progress
+from headgate.walreceiver.receiver import Limits, Receiver, StreamEndError
+from headgate.walreceiver.segment import Spool
+from headgate.walreceiver.waker import Waker
+
+if TYPE_CHECKING:
+    from headgate.subscriber.launcher import Launcher
+
+_log = logging.getLogger("headgate.subscriber")
+
+BATCH_SIZE = 256 << 20
+"""Bytes of a segment that are applied together, unless one transaction is larger."""
+
+
+class Worker:
+    """See the module; `work` is what the two kinds of workers do."""
+
+    def __init__(self, launcher: Launcher, subscription: Subscription, name: str, relation: int | None = None) -> None:
+        self.launcher, self.subscription, self.relation = launcher, subscription, relation
+        self.node = launcher.node
+        self.engine, self.catalog, self.settings = self.node.engine, self.node.catalog, self.node.settings
+        self.name = name
+        self.waker = Waker()
+        self.wanted = threading.Event()
+        """Set when the catalog changed or a table sync came further: the worker looks."""
+        self.started = time.monotonic()
+        self.error: PostgresError | None = None
+        self.progress: Progress | None = None
+        self.spool: Spool | None = None
+        self.backend: Any = None
+        self._streaming = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    @property
+    def position(self) -> Position | None:
+        """What the receiver has seen; None before it streams."""
+        return None if self.progress is None else self.progress.position
+
+    def look(self) -> None:
+        """Asks the worker to look at the catalog and its table syncs."""
+        self.wanted.set()
+        if self.spool is not None:
+            self.spool.wake()
+
+    def stop(self, *, wait: bool = True) -> None:
+        """Asks the worker to end, and waits for it."""
+        self.waker.stop()
+        self.look()
+        if wait and self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def check_stop(self) -> None:
+        """Raises 57P01 once the worker has been asked to end."""
+        if self.waker.stopped:
+            raise terminated()
+
+    def session(self) -> Session:
+        """What input functions depend on."""
+        return Session(self.settings.text("TimeZone"))
+
+    def limits(self) -> Limits:
+        """The settings of a stream."""
+        s = self.settings
+        disk = s.bytes("segment_disk_limit")
+        return Limits(s.seconds("wal_receiver_status_interval"), s.seconds("wal_receiver_timeout"), disk if disk > 0 else 1 << 62)
+
+    # ---- for the workers --------------------------------------------------------------------------------
+
+    def work(self) -> None:
+        """What the worker does until it is told to end; raises PostgresError."""
+        raise NotImplementedError
+
+    def open_stream(self, connection: Connection, slot: str, start: Lsn, directory: str) -> Receiver:
+        """Starts streaming into a new spool."""
+        subscription = self.subscription
+        options = {"binary": "true"} if subscription.binary else {}
+        connection.start_streaming(slot, start, subscription.publications, options)
+        self._streaming = True
+        self.progress = Progress(start)
+        self.spool = Spool(self.node.data_dir / "pg_replication" / directory)
+        receiver = Receiver(connection, self.spool, self.progress, self.waker, self.limits)
+        receiver.start(f"{self.name} receiver")
+        return receiver
+
+    def applied(self, end: Lsn) -> None:
+        """Everything up to `end` is durable and visible."""
+        assert self.progress is not None
+        self.progress.applied(end)
+        self.waker.wake()
+
+    # ---- inside -----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        self._enter()
+        try:
+            self.work()
+        except StreamEndError as error:
+            _log.info("%s", error.message)
+        except PostgresError as error:
+            self._failed(error)
+        except Exception as error:  # a worker must end in a typed error, whatever happened
+            _log.exception("worker failed")
+            self._failed(failure.from_spark(error))
+        finally:
+            if self.spool is not None:
+                self.spool.close()
+            self._leave()
+            self.launcher.ended(self)
+
+    def _failed(self, error: PostgresError) -> None:
+        if error.sqlstate == "57P01" and error.severity is Severity.FATAL:
+            if not self.launcher.stopping:
+                _log.log(50, "%s", error.message, extra={"severity": "FATAL"})
+            return
+        self.error = error
+        extra = {"severity": "ERROR", "detail": error.detail, "hint": error.hint, "context": error.context}
+        _log.error("%s", error.message, extra=extra)
+        sync = self.relation is not None
+        if not (self._streaming or sync):
+            return
+        with contextlib.suppress(PostgresError):
+            self.catalog.change(lambda cursor: self._record(cursor, sync=sync))
+
+    def _record(self, cursor: Any, *, sync: bool) -> None:
+        subscriptions.count_error(cursor, self.subscription.oid, sync=sync)
+        now = subscriptions.find(cursor, self.subscription.oid)
+        if now is not None and now.disable_on_error and now.enabled:
+            subscriptions.change(cursor, now.oid, enabled=False)
+            _log.info('subscription "%s" has been disabled because of an error', now.name)
+
+    def _enter(self) -> None:
+        activity = getattr(self.node, "activity", None)
+        if activity is not None:
+            self.backend = activity.enter("logical replication worker")
+            self.backend.database, self.backend.state = self.subscription.database, None
+            self.backend.role = self.subscription.owner
+            self.backend.wake = self.waker.stop
+
+    def _leave(self) -> None:
+        if self.backend is not None:
+            self.node.activity.leave(self.backend)
+
+
+def log_line(text: str, *values: object) -> None:
+    """A LOG line of the subscriber."""
+    _log.info(text, *values)
