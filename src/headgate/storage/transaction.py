@@ -33,6 +33,7 @@ from headgate.storage.delta import FILE, ROW, Action, TableState
 from headgate.storage.engine import MARK, Engine, Visible, undo_mark
 from headgate.storage.lock import Key
 from headgate.storage.log import OriginProgress, TableVersion, TableWrite
+from headgate.storage.recorded import RecordedCatalog
 from headgate.storage.write import quoted, stored
 
 CASCADE, RESTART_IDENTITY = 1, 2
@@ -45,6 +46,8 @@ class _Savepoint:
     writes: int
     created: set[Key]
     dropped: set[Key]
+    catalog: int
+    history: tuple[bool, bool]
 
 
 @dataclass
@@ -82,7 +85,7 @@ class Transaction:
     def catalog(self) -> Any:
         """The catalog transaction that commits with this one; begun when first asked for."""
         if self._catalog is None:
-            self._catalog = self.engine.catalog.begin()
+            self._catalog = RecordedCatalog(self.engine.catalog)
         return self._catalog
 
     @property
@@ -244,7 +247,10 @@ class Transaction:
     def savepoint(self, name: str) -> None:
         """Marks a place to return to; a name may be used again and then hides the earlier one."""
         opened = self._open
-        self._savepoints.append(_Savepoint(name, dict(opened.states), len(opened.writes), set(opened.created), set(opened.dropped)))
+        place = self._catalog.place if self._catalog is not None else 0
+        recorded = (self._history_due, self._history_recorded)
+        saved = _Savepoint(name, dict(opened.states), len(opened.writes), set(opened.created), set(opened.dropped), place, recorded)
+        self._savepoints.append(saved)
 
     def rollback_to(self, name: str) -> None:
         """Undoes what was written after the savepoint; the savepoint stays."""
@@ -258,6 +264,9 @@ class Transaction:
             else:
                 before = saved.states.get(key) or self.engine.visible[key].state
                 opened.states[key] = self._undo(key, state, before)
+        if self._catalog is not None:
+            self._catalog.rollback_to(saved.catalog)
+        self._history_due, self._history_recorded = saved.history
         del opened.writes[saved.writes :]
         opened.created, opened.dropped = set(saved.created), set(saved.dropped)
         del self._savepoints[at + 1 :]
