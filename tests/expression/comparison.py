@@ -71,9 +71,11 @@ def scope_of(columns: Sequence[tuple[str, str]], prefix: str = "", table: str = 
 class Comparison:
     """Runs probes on both sides."""
 
-    def __init__(self, spark: SparkSession, connection: psycopg.Connection) -> None:
+    def __init__(self, spark: SparkSession, connection: psycopg.Connection, *, thorough: bool = True) -> None:
+        """`thorough`: all rows on which PostgreSQL raises are tried, not only a probe's first (each costs a query)."""
         self.spark = spark
         self.connection = connection
+        self.thorough = thorough
 
     def run(self, probes: Sequence[Probe]) -> list[Verdict]:
         """The verdicts, in order."""
@@ -97,9 +99,12 @@ class Comparison:
         for start in range(0, len(quiet), BATCH):
             self._batch(quiet[start : start + BATCH])
         for verdict, bound in planned:
-            for place, each in enumerate(verdict.expected):
-                if raised(each):
+            failing = [place for place, each in enumerate(verdict.expected) if raised(each)]
+            for place in failing:
+                if self.thorough or place == failing[0]:
                     verdict.got[place] = self._single(verdict.probe, bound, verdict.probe.rows[place])
+                else:
+                    verdict.got[place] = verdict.expected[place]
             if verdict.got != verdict.expected:
                 verdict.outcome = "differ"
         return verdicts
@@ -160,11 +165,11 @@ class Comparison:
                 columns[name] = F.col(f"c{place}_{number}")
             made = compiler.compile(bound, columns)
             outputs.append(F.when(F.col("row") < len(rows), made).alias(f"r{place}"))
-        frame = self.spark.createDataFrame(pa.table(arrays)).repartition(1)
+        frame = self.spark.createDataFrame(pa.table(arrays)).coalesce(1)
         for name, array in arrays.items():
             if pa.types.is_timestamp(array.type) and array.type.tz is None:
                 frame = frame.withColumn(name, F.col(name).cast("timestamp_ntz"))
-        result = frame.orderBy("row").select(*outputs).toArrow()
+        result = frame.select(*outputs).toArrow()
         done = []
         for place, (_, bound, rows) in enumerate(work):
             column = result.column(place).combine_chunks().slice(0, len(rows))

@@ -7,7 +7,6 @@ as the `Probe` that can be pasted into a test.
 from __future__ import annotations
 
 import os
-import random
 from collections import Counter
 
 import psycopg
@@ -19,7 +18,7 @@ from tests.expression.comparison import Comparison, Probe, Verdict
 from tests.expression.generated import COLUMNS, expressions, rows
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
-COUNT = int(os.environ.get("EXPRESSIONS", "4000" if LONG else "240"))
+COUNT = int(os.environ.get("EXPRESSIONS", "4000" if LONG else "120"))
 ROUND = 120
 
 
@@ -29,7 +28,7 @@ def generate(count: int, number: int) -> list[Probe]:
 
     @seed(number)
     @settings(max_examples=count, database=None, deadline=None, derandomize=False, suppress_health_check=list(HealthCheck))
-    @given(expressions(depth=random.Random(number).choice([1, 2, 3])), st.lists(rows(), min_size=3, max_size=5))
+    @given(expressions(depth=number % 3 + 1), st.lists(rows(), min_size=3, max_size=5))
     def collect(expression: str, values: list[tuple[str | None, ...]]) -> None:
         made.append(Probe(expression, COLUMNS, tuple(values)))
 
@@ -38,7 +37,7 @@ def generate(count: int, number: int) -> list[Probe]:
 
 
 def test_generated_expressions_mean_what_postgresql_means(spark: SparkSession, oracle: psycopg.Connection) -> None:
-    comparison = Comparison(spark, oracle)
+    comparison = Comparison(spark, oracle, thorough=LONG)
     wrong: list[Verdict] = []
     outcomes: Counter[str] = Counter()
     start = int(os.environ.get("SEED", "1"))

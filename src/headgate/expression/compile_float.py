@@ -84,7 +84,7 @@ def _whole(function: Callable[[Column], Column]) -> Builder:
         a = value.make(env)
         large = (F.abs(a) >= F.lit(4503599627370496.0)) | F.isnan(a)
         done = function(F.when(large, F.lit(0.0)).otherwise(a)).cast("double")
-        signed = F.when((done == 0) & ((a < 0) | (F.lit(1.0) / F.when(a == 0, F.lit(1.0)).otherwise(a) < 0)), F.lit(-0.0)).otherwise(done)
+        signed = F.when(done == 0, a * F.lit(0.0)).otherwise(done)
         return F.when(large, a).otherwise(signed)
 
     return lambda node, args: Value(FLOAT8, lambda env: make(args[0], env))
@@ -112,7 +112,8 @@ def _truncated(node: Expression, args: Sequence[Value]) -> Value:
         a = args[0].make(env)
         large = (F.abs(a) >= F.lit(4503599627370496.0)) | F.isnan(a)
         inner = F.when(large, F.lit(0.0)).otherwise(a)
-        return F.when(large, a).when(a >= 0, F.floor(inner).cast("double")).otherwise(-F.floor(-inner).cast("double"))
+        done = F.when(a >= 0, F.floor(inner).cast("double")).otherwise(-F.floor(-inner).cast("double"))
+        return F.when(large, a).when(done == 0, a * F.lit(0.0)).otherwise(done)
 
     return Value(FLOAT8, make)
 
