@@ -121,8 +121,8 @@ def _decode(text: str, rightmost: str) -> Interval:
     for kind, field in reversed(split(text)):
         clock = re.fullmatch(r"([+-]?)([0-9]+):([0-9]*)(?::([0-9]*))?(?:\.([0-9]*))?", field) if kind in (Kind.TIME, Kind.ZONE) else None
         if clock:
-            _mark(seen, {"hour", "minute", *_SECONDS})
             micros = _clock_micros(clock[2], clock[3], clock[4], clock[5], rightmost)
+            _mark(seen, {"hour", "minute", *_SECONDS})
             found.micros += -micros if clock[1] == "-" else micros
             unit = "day"
         elif kind in (Kind.NUMBER, Kind.DATE, Kind.ZONE):
