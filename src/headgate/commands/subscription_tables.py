@@ -63,12 +63,7 @@ def refresh(session: Session, transaction: Transaction, connection: Connection, 
             continue
         origins.drop(cursor, f"pg_{subscription.oid}_{oid}", missing_ok=True)
         if each.state != "s":
-            connection.drop_slot(sync_slot(session, subscription.oid, oid), missing_ok=True)
-
-
-def sync_slot(session: Session, subscription: int, relation: int) -> str:
-    """The name of a table's synchronization slot on the publisher (ReplicationSlotNameForTablesync)."""
-    return f"pg_{subscription}_sync_{relation}_{session.node.system_identifier}"
+            connection.drop_slot(session.node.launcher.sync_slot_name(subscription.oid, oid), missing_ok=True)
 
 
 def drop_slots(session: Session, subscription: Subscription, unfinished: list[int]) -> None:
@@ -78,7 +73,8 @@ def drop_slots(session: Session, subscription: Subscription, unfinished: list[in
     except PostgresError as error:
         if subscription.slot_name is None:
             for relation in unfinished:
-                session.notices.warning(f'could not drop tablesync replication slot "{sync_slot(session, subscription.oid, relation)}"')
+                name = session.node.launcher.sync_slot_name(subscription.oid, relation)
+                session.notices.warning(f'could not drop tablesync replication slot "{name}"')
             return
         reason = error.message.removeprefix("could not connect to the publisher: ")
         raise PostgresError(
@@ -89,7 +85,7 @@ def drop_slots(session: Session, subscription: Subscription, unfinished: list[in
         ) from error
     with connection:
         for relation in unfinished:
-            name = sync_slot(session, subscription.oid, relation)
+            name = session.node.launcher.sync_slot_name(subscription.oid, relation)
             if connection.drop_slot(name, missing_ok=True):
                 session.notices.notice(f'dropped replication slot "{name}" on publisher')
         if subscription.slot_name is not None:
