@@ -16,7 +16,6 @@ from headgate.errors import PostgresError
 from headgate.types import registry as t
 from headgate.types.registry import format_type
 
-
 FIRST_USER_OID = 16384
 
 
@@ -39,12 +38,19 @@ def coerce(value: Value, target: int, names: Names, *, explicit: bool = False, l
     at = location if location >= 0 else value.location
     sql = _cast(value, target, names, explicit=explicit)
     if sql is None:
-        raise PostgresError(
-            "42846", f"cannot cast type {format_type(value.type)} to {format_type(target)}", position=position(at)
-        )
+        raise PostgresError("42846", f"cannot cast type {format_type(value.type)} to {format_type(target)}", position=position(at))
     zero = value.zero_based and element_of(target) is not None
     return replace(
-        value, sql=sql, type=target, typmod=-1, literal=None, zero_based=zero or target in VECTORS, relation=0, attnum=0, fields=(), struct=()
+        value,
+        sql=sql,
+        type=target,
+        typmod=-1,
+        literal=None,
+        zero_based=zero or target in VECTORS,
+        relation=0,
+        attnum=0,
+        fields=(),
+        struct=(),
     )
 
 
@@ -75,7 +81,9 @@ def _cast(value: Value, target: int, names: Names, *, explicit: bool) -> str | N
     if target in TEXTUAL or target in (t.JSON, t.JSONB, t.CSTRING, t.UUID, t.INET):
         return _to_text(value, target, names)
     if source in NUMBERS and target in NUMBERS:
-        return f"CAST({sql} AS DECIMAL(38,0))" if target == t.NUMERIC and source not in (t.FLOAT4, t.FLOAT8) else _number(sql, source, target)
+        return (
+            f"CAST({sql} AS DECIMAL(38,0))" if target == t.NUMERIC and source not in (t.FLOAT4, t.FLOAT8) else _number(sql, source, target)
+        )
     if (source in NUMBERS and target in OIDS) or (source in OIDS and target in NUMBERS):
         return f"CAST({sql} AS {duckdb_type(target)})"
     if source == t.BOOL and target == t.INT4 and explicit:
@@ -124,7 +132,12 @@ def _from_text(sql: str, target: int, names: Names) -> str | None:
         )
     if target == t.REGTYPE:
         return f"(SELECT min(_t.oid) FROM hg.type_text _t WHERE _t.plain = {sql})"
-    if target in STRINGS or target in OIDS or target in NUMBERS or target in (t.BOOL, t.TIMESTAMP, t.TIMESTAMPTZ, t.DATE, t.INTERVAL, t.XID):
+    if (
+        target in STRINGS
+        or target in OIDS
+        or target in NUMBERS
+        or target in (t.BOOL, t.TIMESTAMP, t.TIMESTAMPTZ, t.DATE, t.INTERVAL, t.XID)
+    ):
         return f"CAST({sql} AS {duckdb_type(target)})"
     element = element_of(target)
     if element is not None:
@@ -165,7 +178,7 @@ def output(value: Value, names: Names) -> str:
 
 
 def _row(value: Value, names: Names) -> str:
-    parts = [each for _, each in value.fields] or [Value(f'struct_extract({value.sql}, {_q(name)})', kind) for name, kind in value.struct]
+    parts = [each for _, each in value.fields] or [Value(f"struct_extract({value.sql}, {_q(name)})", kind) for name, kind in value.struct]
     shown = " || ',' || ".join(f"coalesce({_field(output(each, names))}, '')" for each in parts)
     return f"('(' || {shown} || ')')"
 

@@ -16,7 +16,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import duckdb
 
@@ -27,7 +27,12 @@ from headgate.errors import PostgresError
 T = TypeVar("T")
 
 _OID_BLOCK = 64
-_OPTIONS: dict[str, str | int | float | list[str]] = {"threads": 2, "memory_limit": "256MB", "preserve_insertion_order": True, "checkpoint_threshold": "16MB"}
+_OPTIONS: dict[str, str | int | float | list[str]] = {
+    "threads": 2,
+    "memory_limit": "256MB",
+    "preserve_insertion_order": True,
+    "checkpoint_threshold": "16MB",
+}
 
 
 class CatalogTransaction:
@@ -61,7 +66,7 @@ class CatalogTransaction:
             self._open = False
             self.cursor.close()
 
-    def __enter__(self) -> CatalogTransaction:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

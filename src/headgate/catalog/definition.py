@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from headgate.catalog import relation as relations
+from headgate.catalog.macros import write_key_texts
 from headgate.catalog.physical import Cursor, insert, one, rows, run
 from headgate.catalog.pretty import pretty
 from headgate.catalog.relation import Column, PartitionKey, Relation
@@ -96,7 +97,9 @@ def create(cursor: Cursor, oids: Oids, database: int, definition: Definition) ->
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
-    """Removes a relation with all that belongs to it: indexes, constraints, its membership in publications and subscriptions,
+    """Removes a relation with all that belongs to it.
+
+    That is: indexes, constraints, its membership in publications and subscriptions,
     the sequences that its columns own. Its partitions are the caller's to drop first.
     """
     owned = rows(
@@ -142,6 +145,7 @@ def rename_column(cursor: Cursor, relation: Relation, attnum: int, name: str) ->
             if number == attnum:
                 sql = "UPDATE hg.pg_attribute SET attname = ? WHERE dbid = ? AND attrelid = ? AND attnum = ?"
                 run(cursor, sql, [name, relation.database, index.oid, place])
+    write_key_texts(cursor, relation.database, relation.oid)
 
 
 def rename_constraint(cursor: Cursor, relation: Relation, name: str, new_name: str) -> None:
@@ -233,7 +237,16 @@ def set_default(cursor: Cursor, oids: Oids, relation: Relation, attnum: int, def
     """ALTER TABLE … ALTER COLUMN … SET DEFAULT (text as pg_get_expr prints it) or, with None, DROP DEFAULT."""
     run(cursor, "DELETE FROM hg.pg_attrdef WHERE dbid = ? AND adrelid = ? AND adnum = ?", [relation.database, relation.oid, attnum])
     if default is not None:
-        insert(cursor, "pg_attrdef", dbid=relation.database, oid=oids(), adrelid=relation.oid, adnum=attnum, adbin=default, adbinpretty=pretty(default))
+        insert(
+            cursor,
+            "pg_attrdef",
+            dbid=relation.database,
+            oid=oids(),
+            adrelid=relation.oid,
+            adnum=attnum,
+            adbin=default,
+            adbinpretty=pretty(default),
+        )
     _set_column(cursor, relation, attnum, "atthasdef", default is not None)
 
 
@@ -252,7 +265,9 @@ def set_type(cursor: Cursor, relation: Relation, attnum: int, type_oid: int, typ
 
 
 def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: Key) -> int:
-    """Makes an index, and its constraint if `key.constraint`; a primary key's columns become NOT NULL. Returns the index's oid.
+    """Makes an index, and its constraint if `key.constraint`; a primary key's columns become NOT NULL.
+
+    Returns the index's oid.
     42P16 for a second primary key, 42P07 for a name in use.
     """
     if key.primary and relation.primary_key:
@@ -296,6 +311,7 @@ def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: Key) -> int:
             confupdtype=" ", confdeltype=" ", confmatchtype=" ", conislocal=True, connoinherit=True, conkey=list(key.attnums),
         )  # fmt: skip
         insert(cursor, "pg_depend", dbid=relation.database, classid=1259, objid=oid, refclassid=2606, refobjid=constraint, deptype="i")
+    write_key_texts(cursor, relation.database, relation.oid)
     return oid
 
 
@@ -452,7 +468,16 @@ def _write_column(cursor: Cursor, oids: Oids, database: int, relation: int, colu
         attislocal=True, attcollation=column.collation,
     )  # fmt: skip
     if expression is not None:
-        insert(cursor, "pg_attrdef", dbid=database, oid=oids(), adrelid=relation, adnum=attnum, adbin=expression, adbinpretty=pretty(expression))
+        insert(
+            cursor,
+            "pg_attrdef",
+            dbid=database,
+            oid=oids(),
+            adrelid=relation,
+            adnum=attnum,
+            adbin=expression,
+            adbinpretty=pretty(expression),
+        )
 
 
 def _create_row_type(cursor: Cursor, oids: Oids, database: int, definition: Definition, relation: int) -> int:

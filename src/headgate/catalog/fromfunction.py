@@ -7,28 +7,32 @@ items; generate_series over constants and functions of the publications are writ
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from headgate.catalog import function
 from headgate.catalog.cast import coerce, common
 from headgate.catalog.dynamic import arrow_table
 from headgate.catalog.physical import one
 from headgate.catalog.scope import Scope
 from headgate.catalog.sessioncall import Procedure, SessionFunctions, procedures
-from headgate.catalog.value import NUMBERS, VECTORS, Value, array_of, element_of, position, quote
+from headgate.catalog.value import NUMBERS, VECTORS, Value, element_of, no_function, position, quote
 from headgate.catalog.views import SystemColumn
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names as sql_names
 from headgate.sql.parser import unwrap
 from headgate.types import registry as t
 
+_PRIVILEGES = {
+    "r": "SELECT", "a": "INSERT", "w": "UPDATE", "d": "DELETE", "D": "TRUNCATE", "x": "REFERENCES", "t": "TRIGGER", "X": "EXECUTE",
+    "U": "USAGE", "C": "CREATE", "T": "TEMPORARY", "c": "CONNECT",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Rows:
-    """A set: `list_sql` a list of values (one column) or of structs, or `table_sql` a query with columns c1, c2, …"""
+    """A set: `list_sql` a list of values (one column) or of structs, or `table_sql` a query with columns c1, c2, …."""
 
     columns: tuple[tuple[str, int], ...]
     list_sql: str = ""
@@ -116,7 +120,7 @@ class FromFunctions(SessionFunctions):
         """A function of the caller's in FROM: called now, its rows become a table."""
         candidates = procedures().get(name, [])
         if not candidates:
-            raise function.no_function(name, [], call.location)
+            raise no_function(name, [], call.location)
         chosen = next((each for each in candidates if each.required <= len(call.args) <= len(each.arguments)), candidates[0])
         arguments, keywords = self.acting_arguments(chosen, call, scope)
         columns = chosen.outputs or ((name, chosen.result),)
@@ -142,7 +146,7 @@ class FromFunctions(SessionFunctions):
 
     def _set_generate_series(self, arguments: list[Value], node: Any, as_table: bool) -> Rows:
         if not 2 <= len(arguments) <= 3:
-            raise function.no_function("generate_series", arguments, node.location)
+            raise no_function("generate_series", arguments, node.location)
         kind = common([value for value in arguments if value.type != t.INTERVAL], "generate_series")
         if kind in NUMBERS:
             kind = t.INT4 if kind == t.INT2 else kind
@@ -153,12 +157,14 @@ class FromFunctions(SessionFunctions):
                 raise PostgresError("22023", "step size cannot equal zero")
             if as_table:
                 alias = self.alias("g")
-                sql = f"SELECT CAST({alias}.v AS {'INTEGER' if kind == t.INT4 else 'BIGINT'}) AS c1 FROM generate_series({bounds}) {alias}(v)"
+                sql = (
+                    f"SELECT CAST({alias}.v AS {'INTEGER' if kind == t.INT4 else 'BIGINT'}) AS c1 FROM generate_series({bounds}) {alias}(v)"
+                )
                 return Rows((("generate_series", kind),), table_sql=sql)
             cast = "INTEGER[]" if kind == t.INT4 else "BIGINT[]"
             return Rows((("generate_series", kind),), list_sql=f"CAST(generate_series({bounds}) AS {cast})")
         if kind not in (t.TIMESTAMP, t.TIMESTAMPTZ, t.DATE, t.TEXT) or len(arguments) != 3:
-            raise function.no_function("generate_series", arguments, node.location)
+            raise no_function("generate_series", arguments, node.location)
         kind = t.TIMESTAMPTZ if kind in (t.DATE, t.TEXT) else kind
         low, high = (coerce(value, kind, self.names).sql for value in arguments[:2])
         step = coerce(arguments[2], t.INTERVAL, self.names).sql
@@ -168,12 +174,12 @@ class FromFunctions(SessionFunctions):
         value = arguments[0] if arguments else Value("NULL", t.UNKNOWN)
         element = element_of(value.type)
         if len(arguments) != 1 or element is None:
-            raise function.no_function("unnest", arguments, node.location)
+            raise no_function("unnest", arguments, node.location)
         return Rows((("unnest", element),), list_sql=value.sql)
 
     def _set_generate_subscripts(self, arguments: list[Value], node: Any, _as_table: bool) -> Rows:
         if len(arguments) < 2 or element_of(arguments[0].type) is None:
-            raise function.no_function("generate_subscripts", arguments, node.location)
+            raise no_function("generate_subscripts", arguments, node.location)
         shift = 1 if arguments[0].zero_based else 0
         sql = f"CAST(generate_series({1 - shift}, len({arguments[0].sql}) - {shift}) AS INTEGER[])"
         return Rows((("generate_subscripts", t.INT4),), list_sql=f"CASE WHEN {arguments[1].sql} = 1 THEN {sql} END")
@@ -181,7 +187,7 @@ class FromFunctions(SessionFunctions):
     def _set_pg_expandarray(self, arguments: list[Value], node: Any, _as_table: bool) -> Rows:
         element = element_of(arguments[0].type) if arguments else None
         if element is None:
-            raise function.no_function("_pg_expandarray", arguments, node.location)
+            raise no_function("_pg_expandarray", arguments, node.location)
         listed = arguments[0].sql
         sql = f"list_transform({listed}, lambda v, i: struct_pack(x := v, n := CAST(i AS INTEGER)))"
         return Rows((("x", element), ("n", t.INT4)), list_sql=sql, scalar=False)
@@ -205,7 +211,7 @@ class FromFunctions(SessionFunctions):
 
     def _set_pg_get_publication_tables(self, arguments: list[Value], node: Any, _as_table: bool) -> Rows:
         if len(arguments) != 1:
-            raise function.no_function("pg_get_publication_tables", arguments, node.location)
+            raise no_function("pg_get_publication_tables", arguments, node.location)
         argument = arguments[0]
         name = coerce(argument, t.TEXT, self.names)
         if argument.literal is not None:
@@ -215,7 +221,9 @@ class FromFunctions(SessionFunctions):
         columns = (("relid", t.OID), ("attrs", t.INT2VECTOR), ("qual", t.PG_NODE_TREE))
         where = f"_g.pubname = {name.sql} AND _g.dbid = {self.names.database}"
         return Rows(
-            columns, table_sql=f"SELECT _g.relid AS c1, _g.attrs AS c2, _g.qual AS c3 FROM hg.publication_table _g WHERE {where}", scalar=False
+            columns,
+            table_sql=f"SELECT _g.relid AS c1, _g.attrs AS c2, _g.qual AS c3 FROM hg.publication_table _g WHERE {where}",
+            scalar=False,
         )
 
     def _set_pg_options_to_table(self, arguments: list[Value], _node: Any, _as_table: bool) -> Rows:
@@ -228,9 +236,12 @@ class FromFunctions(SessionFunctions):
     def _set_aclexplode(self, arguments: list[Value], _node: Any, _as_table: bool) -> Rows:
         """One row per privilege of an acl: grantor, grantee (0: public), the privilege's name."""
         listed = coerce(arguments[0], t.by_name("_aclitem").oid, self.names).sql
-        words = "CASE p WHEN 'r' THEN 'SELECT' WHEN 'a' THEN 'INSERT' WHEN 'w' THEN 'UPDATE' WHEN 'd' THEN 'DELETE' WHEN 'D' THEN 'TRUNCATE' WHEN 'x' THEN 'REFERENCES' WHEN 't' THEN 'TRIGGER' WHEN 'X' THEN 'EXECUTE' WHEN 'U' THEN 'USAGE' WHEN 'C' THEN 'CREATE' WHEN 'T' THEN 'TEMPORARY' WHEN 'c' THEN 'CONNECT' END"
+        cases = " ".join(f"WHEN '{letter}' THEN '{word}'" for letter, word in _PRIVILEGES.items())
         letters = "string_split(replace(split_part(split_part(v, '=', 2), '/', 1), '*', ''), '')"
-        each = f"list_transform({letters}, lambda p: struct_pack(grantor := split_part(v, '/', 2), grantee := split_part(v, '=', 1), privilege_type := {words}, is_grantable := false))"
+        each = (
+            f"list_transform({letters}, lambda p: struct_pack(grantor := split_part(v, '/', 2), grantee := split_part(v, '=', 1),"
+            f" privilege_type := CASE p {cases} END, is_grantable := false))"
+        )
         sql = f"flatten(list_transform({listed}, lambda v: {each}))"
         columns = (("grantor", t.TEXT), ("grantee", t.TEXT), ("privilege_type", t.TEXT), ("is_grantable", t.BOOL))
         role = "coalesce((SELECT _r.oid FROM hg.pg_authid _r WHERE _r.rolname = {0}), CAST(0 AS UINTEGER))"
@@ -262,6 +273,3 @@ def _unnested(found: Rows) -> str:
     return ", ".join(
         f"struct_extract(unnest({found.list_sql}), {quote(name)}) AS c{place}" for place, (name, _) in enumerate(found.columns, 1)
     )
-
-
-__all__ = ["FromFunctions", "Rows", "array_of", "replace", "result_rows"]

@@ -5,6 +5,8 @@ oid, {p} the search path, and {*} all arguments with commas. What needs the sess
 regclass lookups, set-returning functions) is the writer's.
 """
 
+# ruff: noqa: E501 (one definition a line)
+
 from __future__ import annotations
 
 import functools
@@ -266,10 +268,15 @@ def call(name: str, arguments: list[Value], names: Names, location: int, *, aggr
     found = choose(signatures()[aggregate].get(name, []), arguments)
     if found is None or found.template == "<missing>":
         if name in known_names():
-            raise not_supported(f"function {name} is not supported in a query on system catalogs", position=location + 1 if location >= 0 else None)
+            raise not_supported(
+                f"function {name} is not supported in a query on system catalogs", position=location + 1 if location >= 0 else None
+            )
         raise no_function(name, arguments, location)
     wanted = found.arguments if "{*}" not in found.template else found.arguments[:1] * len(arguments)
-    given = [coerce(value, target, names) if target != t.ANYARRAY or value.unknown else value for value, target in zip(arguments, wanted, strict=False)]
+    given = [
+        coerce(value, target, names) if target != t.ANYARRAY or value.unknown else value
+        for value, target in zip(arguments, wanted, strict=False)
+    ]
     sqls = [value.sql for value in given]
     missing = len(wanted) - len(given)
     if missing > 0:

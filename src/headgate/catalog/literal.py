@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Sequence
 
 from headgate.catalog.physical import duckdb_type
 from headgate.catalog.value import STRINGS, VECTORS, element_of, quote
@@ -82,7 +83,7 @@ def read_array(text: str) -> list[str | None]:
     return found
 
 
-def _list(elements: list[str | None], element: int) -> str:
+def _list(elements: Sequence[str | None], element: int) -> str:
     listed = ", ".join("NULL" if each is None else _sql(each, element) for each in elements)
     return f"CAST([{listed}] AS {duckdb_type(element)}[])"
 
@@ -125,7 +126,13 @@ def _special_moment(word: str) -> str | None:
     now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     day = datetime.timedelta(days=1)
-    found = {"now": now, "today": today, "yesterday": today - day, "tomorrow": today + day, "epoch": datetime.datetime(1970, 1, 1)}.get(word)  # noqa: DTZ001
+    found = {
+        "now": now,
+        "today": today,
+        "yesterday": today - day,
+        "tomorrow": today + day,
+        "epoch": datetime.datetime.fromtimestamp(0, datetime.UTC).replace(tzinfo=None),
+    }.get(word)
     return None if found is None else f"CAST({quote(found.isoformat(sep=' '))} AS TIMESTAMP)"
 
 

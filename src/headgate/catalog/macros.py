@@ -5,13 +5,17 @@ its own. In a macro, `db` is the oid of the database, `p` the list of the search
 Columns are named by aliases that start with an underscore: an argument of a caller can then never be captured.
 """
 
+# ruff: noqa: E501 (one definition a line)
+
 from __future__ import annotations
 
 import hashlib
 import re
 
-from headgate.catalog.physical import Cursor, one, run
-from headgate.sql.names import KEYWORDS
+import pyarrow as pa
+
+from headgate.catalog.physical import Cursor, one, rows, run
+from headgate.sql.names import KEYWORDS, quote_ident
 from headgate.types import registry
 
 _WORDS = ", ".join(f"'{word}'" for word in sorted(KEYWORDS))
@@ -72,13 +76,14 @@ column_names(o, keys, db) AS (SELECT string_agg(hg.quote_ident(_a.attname), ', '
     WHERE _a.attrelid = o AND _a.dbid IN (0, db))
 indexdef(o, c, pretty, db, p) AS (SELECT CASE WHEN c = 0 THEN 'CREATE ' || CASE WHEN _i.indisunique THEN 'UNIQUE ' ELSE '' END || 'INDEX ' ||
     hg.quote_ident(_x.relname) || ' ON ' || CASE WHEN _x.relkind = 'I' THEN 'ONLY ' ELSE '' END ||
-    CASE WHEN pretty THEN hg.class_name(_i.indrelid, db, p) ELSE hg.qualified_class(_i.indrelid, db) END || ' USING ' || coalesce(_m.amname, 'btree') ||
-    ' (' || hg.column_names(_i.indrelid, _i.indkey, db) || ')' || CASE WHEN _i.indnullsnotdistinct THEN ' NULLS NOT DISTINCT' ELSE '' END
-    ELSE hg.column_names(_i.indrelid, [_i.indkey[c]], db) END
-    FROM hg.pg_index _i JOIN hg.pg_class _x ON _x.oid = _i.indexrelid AND _x.dbid IN (0, db) LEFT JOIN hg.pg_am _m ON _m.oid = _x.relam
+    CASE WHEN pretty AND list_contains(p, _r.relnamespace) THEN '' ELSE hg.quote_ident(_n.nspname) || '.' END || hg.quote_ident(_r.relname) || ' USING ' || coalesce(_m.amname, 'btree') ||
+    ' (' || _i.indkeytext || ')' || CASE WHEN _i.indnullsnotdistinct THEN ' NULLS NOT DISTINCT' ELSE '' END
+    ELSE (SELECT hg.quote_ident(_a.attname) FROM hg.pg_attribute _a WHERE _a.attrelid = _i.indrelid AND _a.attnum = _i.indkey[c] AND _a.dbid = _i.dbid) END
+    FROM hg.pg_index _i JOIN hg.pg_class _x ON _x.oid = _i.indexrelid AND _x.dbid IN (0, db)
+    JOIN hg.pg_class _r ON _r.oid = _i.indrelid AND _r.dbid IN (0, db) JOIN hg.pg_namespace _n ON _n.oid = _r.relnamespace AND _n.dbid IN (0, db) LEFT JOIN hg.pg_am _m ON _m.oid = _x.relam
     WHERE _i.indexrelid = o AND _i.dbid IN (0, db))
-constraintdef(o, pretty, db) AS (SELECT CASE _k.contype WHEN 'p' THEN 'PRIMARY KEY (' || hg.column_names(_k.conrelid, _k.conkey, db) || ')'
-    WHEN 'u' THEN 'UNIQUE (' || hg.column_names(_k.conrelid, _k.conkey, db) || ')'
+constraintdef(o, pretty, db) AS (SELECT CASE _k.contype WHEN 'p' THEN 'PRIMARY KEY (' || _k.conkeytext || ')'
+    WHEN 'u' THEN 'UNIQUE (' || _k.conkeytext || ')'
     WHEN 'c' THEN 'CHECK (' || CASE WHEN pretty THEN _k.conbinpretty ELSE _k.conbin END || ')' END ||
     CASE WHEN _k.condeferrable THEN ' DEFERRABLE' ELSE '' END || CASE WHEN _k.condeferred THEN ' INITIALLY DEFERRED' ELSE '' END ||
     CASE WHEN NOT _k.convalidated THEN ' NOT VALID' ELSE '' END
@@ -148,15 +153,49 @@ def install(cursor: Cursor) -> None:
         "CREATE TABLE hg.type_text (oid UINTEGER, plain VARCHAR, unmodified VARCHAR, has_typmod BOOLEAN, base UINTEGER, head VARCHAR, tail VARCHAR)",
     )
     texts = [_type_text(each) for each in registry.builtin().all_types()]
-    cursor.executemany("INSERT INTO hg.type_text VALUES (?, ?, ?, ?, ?, ?, ?)", texts)
+    names = ["oid", "plain", "unmodified", "has_typmod", "base", "head", "tail"]
+    cursor.register("hg_type_texts", pa.table(dict(zip(names, (list(each) for each in zip(*texts, strict=True)), strict=True))))
+    run(cursor, "INSERT INTO hg.type_text SELECT * FROM hg_type_texts")
+    cursor.unregister("hg_type_texts")
     run(cursor, "DROP TABLE IF EXISTS hg.function_type")
     run(cursor, _FUNCTION_TYPE)
     for macro in split_macros():
         run(cursor, f"CREATE OR REPLACE MACRO hg.{macro}")
+    write_key_texts(cursor, 0)
     for view in _VIEWS.split(";"):
         run(cursor, view)
     run(cursor, "DELETE FROM hg.counter WHERE name = 'macros'")
     run(cursor, "INSERT INTO hg.counter VALUES ('macros', ?)", [version])
+
+
+def write_key_texts(cursor: Cursor, database: int, relation: int | None = None) -> None:
+    """Writes the printed keys of indexes and constraints, of one relation or of all of a database."""
+    for table, oid, key, text in (("pg_index", "indrelid", "indkey", "indkeytext"), ("pg_constraint", "conrelid", "conkey", "conkeytext")):
+        scope = f"dbid = {int(database)} AND {oid} <> 0" + ("" if relation is None else f" AND {oid} = {int(relation)}")
+        found = rows(cursor, f"SELECT DISTINCT {oid}, {key} FROM hg.{table} WHERE {scope} AND {key} IS NOT NULL")
+        if not found:
+            continue
+        named = rows(
+            cursor,
+            f"SELECT attrelid, attnum, attname FROM hg.pg_attribute WHERE dbid = {int(database)} AND attrelid IN"
+            f" (SELECT {oid} FROM hg.{table} WHERE {scope})",
+        )
+        names = {(owner, attnum): name for owner, attnum, name in named}
+        texts = [", ".join(quote_ident(names.get((owner, attnum), "")) for attnum in attnums) for owner, attnums in found]
+        given = pa.table(
+            {
+                "owner": pa.array([owner for owner, _ in found], pa.uint32()),
+                "key": pa.array([attnums for _, attnums in found], pa.list_(pa.int16())),
+                "shown": pa.array(texts, pa.string()),
+            }
+        )
+        cursor.register("hg_key_texts", given)
+        run(
+            cursor,
+            f"UPDATE hg.{table} SET {text} = g.shown FROM hg_key_texts g WHERE dbid = {int(database)} AND {oid} = g.owner AND {key} = g.key"
+            f" AND {text} IS DISTINCT FROM g.shown",
+        )
+        cursor.unregister("hg_key_texts")
 
 
 _FUNCTION_TYPE = """
@@ -169,8 +208,11 @@ CREATE TABLE hg.function_type AS SELECT f.oid, f.proargnames, f.proargmodes, f.p
 
 
 def split_macros() -> list[str]:
-    """The definitions, one per macro: a line that does not start with a blank begins one. Aliases get the macro's number: a macro
-    that calls another must not have its arguments captured there."""
+    """The definitions, one per macro: a line that does not start with a blank begins one.
+
+    Aliases get the macro's number: a macro
+    that calls another must not have its arguments captured there.
+    """
     found: list[str] = []
     for line in _MACROS.strip().splitlines():
         if line.startswith(" "):

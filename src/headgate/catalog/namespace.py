@@ -78,13 +78,14 @@ def set_owner(cursor: Cursor, database: int, oid: int, owner: int) -> None:
 
 def effective(cursor: Cursor, database: int, user: str, search_path: Iterable[str]) -> list[str]:
     """The schemas along a search_path that exist, `$user` replaced, without the implicit pg_catalog: current_schemas(false)."""
-    known = set(names(cursor, database))
-    found: list[str] = []
-    for entry in search_path:
-        name = user if entry == "$user" else entry
-        if name in known and name not in found:
-            found.append(name)
-    return found
+    return list(effective_oids(cursor, database, user, search_path))
+
+
+def effective_oids(cursor: Cursor, database: int, user: str, search_path: Iterable[str]) -> dict[str, int]:
+    """As `effective`, with the oids of the schemas."""
+    known = dict(rows(cursor, "SELECT nspname, oid FROM hg.pg_namespace WHERE dbid IN (0, ?)", [database]))
+    path = [user if entry == "$user" else entry for entry in search_path]
+    return {name: known[name] for name in path if name in known}
 
 
 def creation(cursor: Cursor, database: int, user: str, search_path: Iterable[str]) -> Namespace:

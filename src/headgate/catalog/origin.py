@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from headgate.catalog.physical import Cursor, insert, one, rows, run
 from headgate.errors import PostgresError
-from headgate.lsn import Lsn
+from headgate.lsn import INVALID, Lsn
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def progress(cursor: Cursor, name: str) -> Progress | None:
     return next((each for each in all_progress(cursor) if each.name == name), None)
 
 
-def advance(cursor: Cursor, name: str, remote_lsn: Lsn, local_lsn: Lsn = Lsn(0)) -> None:
+def advance(cursor: Cursor, name: str, remote_lsn: Lsn, local_lsn: Lsn = INVALID) -> None:
     """Records progress, forwards or backwards; 42704 if there is no such origin."""
     ident = find(cursor, name)
     if ident is None:

@@ -66,10 +66,12 @@ EXTRA = {
     "pg_publication_rel": (("prqualtree", "VARCHAR"),),
     "pg_class": (("relpartconstraint", "VARCHAR"),),
     "pg_attrdef": (("adbinpretty", "VARCHAR"),),
-    "pg_constraint": (("conbinpretty", "VARCHAR"),),
+    "pg_constraint": (("conbinpretty", "VARCHAR"), ("conkeytext", "VARCHAR")),
+    "pg_index": (("indkeytext", "VARCHAR"),),
     "pg_partitioned_table": (("partkeydef", "VARCHAR"),),
 }
-"""Columns that PostgreSQL has not, behind its own: the bound tree of a row filter, printed partition keys and bounds."""
+"""Columns that PostgreSQL has not, behind its own: the bound tree of a row filter, and texts that would be
+long to compute in a query (printed keys of indexes, constraints and partitions, pretty-printed expressions)."""
 
 
 @dataclass(frozen=True)

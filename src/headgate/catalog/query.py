@@ -17,8 +17,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from headgate.catalog import relation, views
-from headgate.catalog.cast import coerce, output
+from headgate.catalog import relation
+from headgate.catalog.cast import output
 from headgate.catalog.fromfunction import result_rows
 from headgate.catalog.namespace import effective
 from headgate.catalog.physical import Cursor
@@ -42,13 +42,14 @@ _log = logging.getLogger(__name__)
 
 def uses_catalog_only(tree: Any, context: SessionContext, cursor: Cursor) -> bool:
     """Whether no relation of a query is a user's: then `answer` answers it. A name that stands for nothing counts as no user's, so
-    that `answer` raises 42P01."""
-    ctes = {each.ctename for each in walk(tree) if each.DESCRIPTOR.name == "CommonTableExpr"}  # type: ignore[attr-defined]
+    that `answer` raises 42P01.
+    """
+    ctes = {each.ctename for each in walk(tree) if each.DESCRIPTOR.name == "CommonTableExpr"}
     path: list[str] | None = None
     for each in walk(tree):
         if each.DESCRIPTOR.name != "RangeVar":
             continue
-        name, schema = each.relname, each.schemaname or None  # type: ignore[attr-defined]
+        name, schema = each.relname, each.schemaname or None
         if schema is None and name in ctes:
             continue
         if schema in ("pg_catalog", "information_schema"):
@@ -70,8 +71,11 @@ def answer(
     functions: Functions = _NOTHING,
     parameters: Sequence[Any] = (),
 ) -> ResultSet:
-    """Runs a SelectStmt. `dynamic`: rows of dynamic relations by name; `functions`: functions that act, by name (Python values in: str,
-    int, bool, Lsn, list; out: a value, a tuple for a row, an iterable of rows for a set); `parameters`: $1… with `type_oid`, `text`."""
+    """Runs a SelectStmt.
+
+    `dynamic`: rows of dynamic relations by name; `functions`: functions that act, by name (Python values in: str,
+    int, bool, Lsn, list; out: a value, a tuple for a row, an iterable of rows for a set); `parameters`: $1… with `type_oid`, `text`.
+    """
     del text  # locations in the tree already count in it
     given = [Parameter(each.type_oid, each.text) for each in parameters]
     rewriter = Rewriter(context, cursor, dynamic, functions, given)
@@ -87,7 +91,9 @@ def answer(
     return ResultSet(columns, _batches(table, columns, context))
 
 
-def describe(select: Any, context: SessionContext, cursor: Cursor, parameter_types: Sequence[int] = ()) -> tuple[tuple[int, ...], tuple[ResultColumn, ...]]:
+def describe(
+    select: Any, context: SessionContext, cursor: Cursor, parameter_types: Sequence[int] = ()
+) -> tuple[tuple[int, ...], tuple[ResultColumn, ...]]:
     """The types of the parameters (0 in `parameter_types`: inferred, text if nothing decides) and the columns of a query, not run."""
     given = [Parameter(kind, None) for kind in parameter_types]
     rewriter = Rewriter(context, cursor, _NOTHING, _AnyFunction(), given, describing=True)
@@ -134,7 +140,8 @@ def _shown(value: Value, rewriter: Rewriter, context: SessionContext) -> str:
 
 def _columns(query: Query, types: Sequence[int]) -> tuple[ResultColumn, ...]:
     return tuple(
-        ResultColumn(name, kind, value.typmod, value.relation, value.attnum) for (name, value), kind in zip(query.columns, types, strict=True)
+        ResultColumn(name, kind, value.typmod, value.relation, value.attnum)
+        for (name, value), kind in zip(query.columns, types, strict=True)
     )
 
 
@@ -169,8 +176,8 @@ def _translated(error: duckdb.Error) -> PostgresError:
     if isinstance(error, duckdb.ConversionException):
         found = re.search(r"string '(.*?)' to (\w+)", said)
         if found:
-            word = {"INT32": "integer", "INT64": "bigint", "INT16": "smallint", "UINT32": "oid", "UINT64": "pg_lsn", "BOOL": "boolean"}
-            return PostgresError("22P02", f'invalid input syntax for type {word.get(found[2], found[2].lower())}: "{found[1]}"')
+            words = {"INT32": "integer", "INT64": "bigint", "INT16": "smallint", "UINT32": "oid", "UINT64": "pg_lsn", "BOOL": "boolean"}
+            return PostgresError("22P02", f'invalid input syntax for type {words.get(found[2], found[2].lower())}: "{found[1]}"')
         return PostgresError("22P02", "invalid input syntax")
     grouped = re.search(r'column "?(\w+)"? must appear in the GROUP BY', said)
     if grouped:
@@ -275,4 +282,4 @@ def _text(rewriter: Rewriter, value: object, kind: int) -> str | None:
 
 _NOT_STRICT = frozenset({"pg_stat_reset_subscription_stats", "set_config", "pg_stat_reset_replication_slot"})
 
-__all__ = ["Parameter", "answer", "coerce", "describe", "uses_catalog_only", "views"]
+__all__ = ["Parameter", "answer", "describe", "uses_catalog_only"]

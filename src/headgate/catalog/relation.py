@@ -17,7 +17,9 @@ from headgate.errors import PostgresError
 
 @dataclass(frozen=True)
 class Column:
-    """A column (pg_attribute). `default` and `generated` are SQL texts as pg_get_expr prints them (pg_attrdef), at most one set.
+    """A column (pg_attribute).
+
+    `default` and `generated` are SQL texts as pg_get_expr prints them (pg_attrdef), at most one set.
     `identity`: '' | 'a' always | 'd' by default. `collation`: pg_collation oid, 0 for types without one.
     """
 

@@ -25,7 +25,7 @@ from headgate.catalog.title import title
 from headgate.catalog.value import Value, position
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names as sql_names
-from headgate.sql.parser import parse, unwrap
+from headgate.sql.parser import parse, unwrap, walk
 from headgate.types import registry as t
 
 
@@ -61,11 +61,9 @@ class Rewriter(FromFunctions):
         self.acting: list[tuple[Acting, list[Value]]] = []
         self._aliases = 0
         self._view_depth = 0
-        oids = []
-        for name in self._path():
-            found = namespace.lookup(cursor, context.database, name)
-            if found is not None:
-                oids.append(str(found.oid))
+        self.path_cache = {}
+        found = self.schema_oids()
+        oids = [str(oid) for oid in (found if "pg_catalog" in found else {"pg_catalog": namespace.PG_CATALOG, **found}).values()]
         path = f"[{', '.join(oids)}]"
         self.names = Names(str(context.database), path, self.resolve, self._parameter_text)
 
@@ -252,7 +250,7 @@ class Rewriter(FromFunctions):
             if inner.DESCRIPTOR.name == "GroupingSet":
                 raise not_supported("GROUPING SETS are not supported in a query on system catalogs", position=position(inner.location))
             keys.append(self._output_or_input(inner, targets, scope, input_first=True, clause="GROUP BY").sql)
-        keys = [key for key in keys if key not in ("NULL",)]
+        keys = [key for key in keys if key != "NULL"]
         return f" GROUP BY {', '.join(keys)}" if keys else ""
 
     def _output_or_input(self, node: Any, targets: list[tuple[str, Value]], scope: Scope, *, input_first: bool, clause: str) -> Value:
@@ -419,9 +417,7 @@ class Rewriter(FromFunctions):
             visible, schema = node.alias.aliasname, None
             given = sql_names.strings(node.alias.colnames)
             if len(given) > len(shown):
-                raise PostgresError(
-                    "42P10", f'table "{visible}" has {len(shown)} columns available but {len(given)} columns specified'
-                )
+                raise PostgresError("42P10", f'table "{visible}" has {len(shown)} columns available but {len(given)} columns specified')
             shown = [(new, value) for new, (_, value) in zip(given, shown, strict=False)] + shown[len(given) :]
         if visible is not None and any(source.name == visible and source.schema == schema for source in scope.sources):
             raise PostgresError("42712", f'table name "{visible}" specified more than once')
@@ -484,6 +480,4 @@ def _output_place(node: Any, names: list[str]) -> int | None:
 
 
 def _mentions(node: Any, name: str) -> bool:
-    from headgate.sql.parser import walk
-
-    return any(each.DESCRIPTOR.name == "RangeVar" and each.relname == name for each in walk(node))  # type: ignore[attr-defined]
+    return any(each.DESCRIPTOR.name == "RangeVar" and each.relname == name for each in walk(node))

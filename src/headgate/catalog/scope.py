@@ -71,9 +71,7 @@ class Scope:
         """An unqualified column; 42702 if several FROM items have it, 42703 if none has."""
         scope: Scope | None = self
         while scope is not None:
-            found = [
-                value for source in scope.sources if name not in source.hidden for known, value in source.columns if known == name
-            ]
+            found = [value for source in scope.sources if name not in source.hidden for known, value in source.columns if known == name]
             if len(found) > 1:
                 raise PostgresError("42702", f'column reference "{name}" is ambiguous', position=position(location))
             if found:

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 import pyarrow.parquet as pq
 
-from headgate.catalog import function, namespace, physical, relation
+from headgate.catalog import namespace, physical, relation
 from headgate.catalog.cast import Names, coerce, implicit
 from headgate.catalog.physical import Cursor, duckdb_type, one, rows
 from headgate.catalog.scope import Scope
 from headgate.catalog.session import SessionContext
-from headgate.catalog.value import Value, array_of, element_of, null, position, quote
+from headgate.catalog.value import Value, element_of, no_function, null, position, quote
 from headgate.catalog.writer import ExpressionWriter
 from headgate.errors import PostgresError, not_supported
 from headgate.lsn import Lsn
-from headgate.sql.names import split_name, strings
+from headgate.sql.names import strings, type_name
 from headgate.sql.parser import parse_expression, unwrap
 from headgate.types import registry as t
 
@@ -72,6 +72,7 @@ class SessionFunctions(ExpressionWriter):
     describing: bool
     acting: list[tuple[Acting, list[Value]]]
     names: Names
+    path_cache: dict[tuple[str, ...], dict[str, int]]
 
     def session_call(self, name: str, node: Any, scope: Scope) -> Value | None:
         """The value of a session function; None for a name that is none."""
@@ -104,7 +105,14 @@ class SessionFunctions(ExpressionWriter):
         return Value(quote(self.context.session_user), t.NAME)
 
     def _schemas(self) -> list[str]:
-        return namespace.effective(self.cursor, self.context.database, self.context.user, self.context.search_path)
+        return list(self.schema_oids())
+
+    def schema_oids(self) -> dict[str, int]:
+        """The search path's schemas that exist, with their oids; read once per statement and search path."""
+        key = tuple(self.context.search_path)
+        if key not in self.path_cache:
+            self.path_cache[key] = namespace.effective_oids(self.cursor, self.context.database, self.context.user, key)
+        return self.path_cache[key]
 
     def _fn_current_schema(self, _arguments: list[Value], _node: Any) -> Value:
         found = self._schemas()
@@ -147,7 +155,7 @@ class SessionFunctions(ExpressionWriter):
         defaults = {"server_version": SERVER_VERSION, "server_version_num": "150018", "search_path": ", ".join(self.context.search_path)}
         if str(name).lower() in defaults:
             return Value(quote(defaults[str(name).lower()]), t.TEXT)
-        if len(arguments) > 1 and arguments[1].sql == "TRUE" or self.describing:
+        if (len(arguments) > 1 and arguments[1].sql == "TRUE") or self.describing:
             return Value("CAST(NULL AS VARCHAR)", t.TEXT)
         raise PostgresError("42704", f'unrecognized configuration parameter "{name}"')
 
@@ -206,7 +214,9 @@ class SessionFunctions(ExpressionWriter):
         return int(found[0][0])
 
     def _resolve_type(self, word: str, where: int | None) -> int:
-        known = t.builtin().find_name(word.removeprefix("pg_catalog.").strip('"') if not word.startswith('"') or word.count('"') == 2 else word)
+        known = t.builtin().find_name(
+            word.removeprefix("pg_catalog.").strip('"') if not word.startswith('"') or word.count('"') == 2 else word
+        )
         if known is not None:
             return known.oid
         parts = _split(word.removesuffix("[]"), where)
@@ -220,8 +230,6 @@ class SessionFunctions(ExpressionWriter):
         if found is None:
             try:
                 cast = parse_expression(f"NULL::{word}")
-                from headgate.sql.names import type_name
-
                 return type_name(unwrap(cast).type_name)[0]
             except PostgresError:
                 raise PostgresError("42704", f'type "{word}" does not exist', position=where) from None
@@ -238,9 +246,12 @@ class SessionFunctions(ExpressionWriter):
             target = coerce(arguments[-2], t.REGCLASS if arguments[-2].unknown else arguments[-2].type, self.names)
             if self.context.superuser or target.type not in (t.OID, t.REGCLASS):
                 return Value(f"({target.sql} IS NOT NULL OR NULL)", t.BOOL)
-            owned = f"(SELECT _c.relowner = {self.context.user_oid} OR _c.oid < 16384 FROM hg.pg_class _c WHERE _c.oid = {target.sql} AND _c.dbid IN (0, {self.context.database}))"
+            owned = (
+                f"(SELECT _c.relowner = {self.context.user_oid} OR _c.oid < 16384 FROM hg.pg_class _c"
+                f" WHERE _c.oid = {target.sql} AND _c.dbid IN (0, {self.context.database}))"
+            )
             return Value(owned, t.BOOL)
-        if name == "pg_has_role" and not self.context.superuser and arguments[-2].type in (t.OID,):
+        if name == "pg_has_role" and not self.context.superuser and arguments[-2].type == t.OID:
             return Value(f"({arguments[-2].sql} = {self.context.user_oid})", t.BOOL)
         return Value("TRUE", t.BOOL)
 
@@ -290,11 +301,11 @@ class SessionFunctions(ExpressionWriter):
                 target = procedure.variadic
             if implicit(value.type, target) is None:
                 given = self.expressions([unwrap(a).arg if unwrap(a).DESCRIPTOR.name == "NamedArgExpr" else a for a in node.args], scope)
-                raise function.no_function(procedure.name, given, node.location)
+                raise no_function(procedure.name, given, node.location)
             values.append(coerce(value, target, self.names))
             keywords.append(keyword)
         if len(values) < procedure.required or (len(values) > len(procedure.arguments) and not procedure.variadic):
-            raise function.no_function(procedure.name, values, node.location)
+            raise no_function(procedure.name, values, node.location)
         return values, tuple(keywords)
 
     def _constant(self, value: Value, kind: int) -> Any:
@@ -346,7 +357,11 @@ _REGISTERS = {
     2202: ("SELECT oid FROM hg.pg_proc WHERE dbid IN (0, ?) AND proname = ?", "42883", 'function "{}" does not exist'),
     2203: ("SELECT oid FROM hg.pg_operator WHERE dbid IN (0, ?) AND oprname = ?", "42883", "operator does not exist: {}"),
     2204: ("SELECT oid FROM hg.pg_operator WHERE dbid IN (0, ?) AND oprname = ?", "42883", "operator does not exist: {}"),
-    3734: ("SELECT oid FROM hg.pg_ts_config WHERE dbid IN (0, ?) AND cfgname = ?", "42704", 'text search configuration "{}" does not exist'),
+    3734: (
+        "SELECT oid FROM hg.pg_ts_config WHERE dbid IN (0, ?) AND cfgname = ?",
+        "42704",
+        'text search configuration "{}" does not exist',
+    ),
     3769: ("SELECT oid FROM hg.pg_ts_dict WHERE dbid IN (0, ?) AND dictname = ?", "42704", 'text search dictionary "{}" does not exist'),
     4191: ("SELECT oid FROM hg.pg_collation WHERE dbid IN (0, ?) AND collname = ?", "42704", 'collation "{}" does not exist'),
 }
@@ -357,7 +372,17 @@ _procedures: dict[str, list[Procedure]] = {}
 def procedures() -> dict[str, list[Procedure]]:
     """pg_proc by name, read once."""
     if not _procedures:
-        names = ["proname", "proargtypes", "proallargtypes", "proargmodes", "proargnames", "pronargdefaults", "prorettype", "proretset", "provariadic"]
+        names = [
+            "proname",
+            "proargtypes",
+            "proallargtypes",
+            "proargmodes",
+            "proargnames",
+            "pronargdefaults",
+            "prorettype",
+            "proretset",
+            "provariadic",
+        ]
         for row in pq.read_table(physical.DATA / "pg_proc.parquet", columns=names).to_pylist():
             modes = row["proargmodes"] or ["i"] * len(row["proargtypes"])
             all_types = row["proallargtypes"] or row["proargtypes"]
@@ -397,6 +422,3 @@ def _split(text: str, where: int | None) -> list[str]:
     if text and not any(char.isalnum() for char in text):
         return [text]
     raise PostgresError("42602", "invalid name syntax", position=where)
-
-
-__all__ = ["Acting", "Procedure", "SessionFunctions", "array_of", "constant", "field", "procedures", "python_value", "split_name"]

@@ -12,7 +12,9 @@ from headgate.errors import PostgresError
 from headgate.types import registry as t
 from headgate.types.registry import format_type
 
-STRINGS = frozenset({t.TEXT, t.VARCHAR, t.BPCHAR, t.NAME, t.CHAR, t.PG_NODE_TREE, t.CSTRING, t.JSON, t.JSONB, t.UUID, t.INET, t.CIDR, t.XML, 1033})
+STRINGS = frozenset(
+    {t.TEXT, t.VARCHAR, t.BPCHAR, t.NAME, t.CHAR, t.PG_NODE_TREE, t.CSTRING, t.JSON, t.JSONB, t.UUID, t.INET, t.CIDR, t.XML, 1033}
+)
 """Types that DuckDB holds as VARCHAR."""
 TEXTUAL = frozenset({t.TEXT, t.VARCHAR, t.BPCHAR, t.NAME, t.CHAR})
 """Category S: comparable with each other, cast to each other without a function."""

@@ -15,8 +15,8 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import function, literal, operator
 from headgate.catalog.cast import Names, coerce, common
 from headgate.catalog.physical import duckdb_type
-from headgate.catalog.scope import Query, Scope, Source
-from headgate.catalog.value import OIDS, TEXTUAL, Value, array_of, element_of, null, position, quote
+from headgate.catalog.scope import Query, Scope
+from headgate.catalog.value import Value, array_of, element_of, null, position, quote
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names as sql_names
 from headgate.sql.parser import unwrap
@@ -96,15 +96,11 @@ class ExpressionWriter:
         if parts[-1].DESCRIPTOR.name == "A_Star":
             source = scope.source(None, parts[0].sval) if len(parts) > 1 else None
             if source is None:
-                raise PostgresError("42601", "row expansion via \"*\" is not supported here", position=position(node.location))
+                raise PostgresError("42601", 'row expansion via "*" is not supported here', position=position(node.location))
             return source.row()
         words = [each.sval for each in parts]
         if len(words) == 1:
             return scope.column(words[0], node.location)
-        if len(words) == 2 and scope.source(None, words[0]) is None:
-            found = _field_of_column(scope, words)
-            if found is not None:
-                return found
         return scope.qualified(words[-3] if len(words) > 2 else None, words[-2], words[-1], node.location)
 
     def _paramref(self, node: Any, _scope: Scope) -> Value:
@@ -358,7 +354,7 @@ class ExpressionWriter:
         parts = sql_names.strings(node.funcname)
         name = parts[-1]
         if len(parts) > 1 and parts[-2] not in ("pg_catalog", "information_schema"):
-            raise function.no_function(".".join(parts), self.expressions(node.args, scope), node.location)
+            raise no_function(".".join(parts), self.expressions(node.args, scope), node.location)
         found = self.session_call(name, node, scope) or self.set_call(name, node, scope)
         if found is not None:
             return found
@@ -388,7 +384,13 @@ class ExpressionWriter:
         for piece in re.split(r"(%[%sIL])", pattern):
             if piece in ("%s", "%I", "%L"):
                 shown = texts.pop(0)
-                parts.append({"%s": f"coalesce({shown}, '')", "%I": f"hg.quote_ident({shown})", "%L": f"coalesce(hg.quote_literal({shown}), 'NULL')"}[piece])
+                parts.append(
+                    {
+                        "%s": f"coalesce({shown}, '')",
+                        "%I": f"hg.quote_ident({shown})",
+                        "%L": f"coalesce(hg.quote_literal({shown}), 'NULL')",
+                    }[piece]
+                )
             elif piece:
                 parts.append(quote("%" if piece == "%%" else piece))
         return Value(f"({' || '.join(parts) or quote('')})", t.TEXT)
@@ -488,22 +490,3 @@ def _with_typmod(value: Value, target: int, typmod: int) -> Value:
     if target == t.NUMERIC:
         return Value(f"CAST({value.sql} AS DECIMAL({(typmod - 4) >> 16},{(typmod - 4) & 0x7FF}))", target, typmod)
     return Value(value.sql, target, typmod)
-
-
-def _field_of_column(scope: Scope, words: list[str]) -> Value | None:
-    return None
-
-
-def is_oid_like(value: Value) -> bool:
-    """Whether a value is an oid or prints as one."""
-    return value.type in OIDS
-
-
-def is_textual(value: Value) -> bool:
-    """Whether a value is text, name, varchar, bpchar or "char"."""
-    return value.type in TEXTUAL
-
-
-def whole_row(source: Source) -> Value:
-    """The row of a FROM item."""
-    return source.row()
