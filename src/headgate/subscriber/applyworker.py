@@ -146,9 +146,8 @@ class ApplyWorker(Worker):
         if sync.phase is not Phase.SYNCWAIT:
             return
         sync.catch_up(max(sync.lsn, self.progress.flushed))
-        while sync.phase is Phase.CATCHUP and sync.alive:
+        while sync.alive and not sync.wait_done(0.2):
             self.check_stop()
-            sync.wait_done(0.2)
 
     def _start_sync(self, rel: SubscriptionRel) -> None:
         last = self._sync_started.get(rel.relation)

@@ -36,7 +36,7 @@ class Launcher:
         self._workers: dict[int, ApplyWorker] = {}
         self._syncs: dict[tuple[int, int], SyncWorker] = {}
         self._held: set[int] = set()
-        """Subscriptions whose workers a command has stopped; released by `wake`."""
+        """Subscriptions whose workers a command has stopped."""
         self._last_start: dict[int, float] = {}
         self._cleaned: set[int] = set()
         self._thread = threading.Thread(target=self._run, name="logical replication launcher", daemon=True)
@@ -65,14 +65,13 @@ class Launcher:
     def wake(self) -> None:
         """Looks at the catalog at once: after the commit of any command on subscriptions, and when settings were reloaded."""
         with self._lock:
-            self._held.clear()
             workers = list(self._workers.values())
         for worker in workers:
             worker.look()
         self._wanted.set()
 
-    def stop_workers(self, subscription: int) -> None:
-        """Ends the workers of a subscription and waits for it; they stay away until the next `wake`."""
+    def hold(self, subscription: int) -> None:
+        """Ends the workers of a subscription and waits for it; they stay away until `release` (DROP SUBSCRIPTION)."""
         with self._lock:
             self._held.add(subscription)
             found: list[Worker] = [sync for (oid, _), sync in self._syncs.items() if oid == subscription]
@@ -83,8 +82,15 @@ class Launcher:
         for worker in found:
             worker.stop()
 
-    def stop_sync(self, subscription: int, relation: int) -> None:
-        """Ends the sync worker of a table, if there is one, and waits for it."""
+    def release(self, subscription: int) -> None:
+        """Ends `hold`: the subscription's worker starts again, if the subscription is still there and enabled."""
+        with self._lock:
+            self._held.discard(subscription)
+            self._last_start.pop(subscription, None)
+        self._wanted.set()
+
+    def stop_table(self, subscription: int, relation: int) -> None:
+        """Ends the sync worker of a table, if there is one, and waits for it (REFRESH removes the table)."""
         sync = self.sync_of(subscription, relation)
         if sync is not None:
             sync.stop()

@@ -81,10 +81,10 @@ class SyncWorker(Worker):
             self.phase = Phase.CATCHUP
             self._moved.notify_all()
 
-    def wait_done(self, timeout: float) -> None:
-        """Waits for the end of CATCHUP."""
+    def wait_done(self, timeout: float) -> bool:
+        """Waits for the end of CATCHUP; whether it has come."""
         with self._moved:
-            self._moved.wait_for(lambda: self.phase is not Phase.CATCHUP, timeout)
+            return self._moved.wait_for(lambda: self.phase is not Phase.CATCHUP, timeout)
 
     # ---- the sync worker's side -------------------------------------------------------------------------
 

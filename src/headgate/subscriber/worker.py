@@ -130,7 +130,7 @@ class Worker:
             _log.info("%s", error.message)
         except PostgresError as error:
             self._failed(error)
-        except Exception as error:  # a worker must end in a typed error, whatever happened
+        except Exception as error:  # noqa: BLE001 (a worker must end in a typed error, whatever happened)
             _log.exception("worker failed")
             self._failed(failure.from_spark(error))
         finally:

@@ -1,0 +1,136 @@
+"""A real publisher's changes in Delta tables: copy, stream, transactions, restarts."""
+
+from __future__ import annotations
+
+READY = "SELECT count(*) > 0 AND count(*) = count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel"
+TABLE = "CREATE TABLE t(id int PRIMARY KEY, b text, n numeric(10,2))"
+
+
+def contents(server) -> list[str]:
+    return sorted(server.sql("SELECT * FROM t").split("\n"))
+
+
+def replicate(publisher, subscriber, table=TABLE, rows="", options="") -> None:
+    publisher.sql(f"{table}; CREATE PUBLICATION p FOR TABLE t; {rows}")
+    subscriber.sql(table)
+    assert "ERROR" not in subscriber.sql(publisher.subscription(options))
+    subscriber.wait(READY, "t")
+
+
+def test_the_copy_and_the_changes_after_it_arrive(publisher, subscriber) -> None:
+    replicate(publisher, subscriber, rows="INSERT INTO t SELECT i, 'row ' || i, i / 3.0 FROM generate_series(1, 2000) i")
+    assert contents(subscriber) == contents(publisher)
+    publisher.sql("INSERT INTO t VALUES (3001, NULL, 1.239), (3002, E'tab\\tnewline\\n\\\\', -0)")
+    publisher.sql("UPDATE t SET b = upper(b) WHERE id % 7 = 0; UPDATE t SET id = id + 10000 WHERE id < 5; DELETE FROM t WHERE id % 10 = 3")
+    publisher.sql("BEGIN; UPDATE t SET id = -1 WHERE id = 6; UPDATE t SET id = 6 WHERE id = 8; UPDATE t SET id = 8 WHERE id = -1; COMMIT")
+    publisher.wait_confirmed()
+    assert contents(subscriber) == contents(publisher)
+    assert publisher.sql("SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE 'pg_%_sync_%' AND database = current_database()") == "0"
+
+
+def test_a_large_table_is_read_in_parallel(publisher, subscriber, monkeypatch) -> None:
+    from headgate.subscriber import initialcopy
+
+    monkeypatch.setattr(initialcopy, "PARALLEL_SIZE", 1 << 20)
+    monkeypatch.setattr(initialcopy, "RANGE_PAGES", 100)
+    types = "CREATE TABLE t(id int PRIMARY KEY, b text, n numeric(10,2), f float8, d date, s timestamptz, x bytea, u uuid, l bool, v varchar(9))"
+    rows = """INSERT INTO t SELECT i, repeat('x', i % 50), i / 3.0, i / 7.0, date '2000-01-01' + i % 9999, timestamptz '2020-01-01' + i * interval '1 s',
+              decode(lpad(to_hex(i), 8, '0'), 'hex'), md5(i::text)::uuid, i % 2 = 0, CASE WHEN i % 3 > 0 THEN 'v' || i END FROM generate_series(1, 40000) i"""
+    replicate(publisher, subscriber, types, rows)
+    assert contents(subscriber) == contents(publisher)
+
+
+def test_filters_and_column_lists_hold_for_copy_and_stream(publisher, subscriber) -> None:
+    publisher.sql(f"{TABLE}; INSERT INTO t SELECT i, 'b' || i, i FROM generate_series(1, 100) i; CREATE PUBLICATION p FOR TABLE t (id, n) WHERE (id % 2 = 0)")
+    subscriber.sql(TABLE)
+    subscriber.sql(publisher.subscription())
+    subscriber.wait(READY, "t")
+    publisher.sql("INSERT INTO t SELECT i, 'b' || i, i FROM generate_series(101, 110) i; DELETE FROM t WHERE id <= 50")
+    publisher.wait_confirmed()
+    assert contents(subscriber) == sorted(publisher.sql("SELECT id, '', n FROM t WHERE id % 2 = 0").split("\n"))
+
+
+def test_a_table_without_key_with_full_identity_keeps_its_duplicates(publisher, subscriber) -> None:
+    table = "CREATE TABLE t(a int, b text)"
+    replicate(publisher, subscriber, table, "ALTER TABLE t REPLICA IDENTITY FULL; INSERT INTO t VALUES (1, 'x'), (1, 'x'), (2, NULL), (2, NULL)")
+    publisher.sql("DELETE FROM t WHERE ctid IN (SELECT min(ctid) FROM t WHERE a = 1); UPDATE t SET b = 'y' WHERE ctid IN (SELECT min(ctid) FROM t WHERE a = 2)")
+    publisher.wait_confirmed()
+    assert contents(subscriber) == contents(publisher)
+
+
+def test_unchanged_toast_keeps_what_is_stored(publisher, subscriber) -> None:
+    table = "CREATE TABLE t(id int PRIMARY KEY, big text, n int)"
+    replicate(publisher, subscriber, table, "ALTER TABLE t ALTER big SET STORAGE EXTERNAL; INSERT INTO t VALUES (1, repeat('abc', 5000), 1)")
+    publisher.sql("UPDATE t SET n = 2; BEGIN; INSERT INTO t VALUES (2, repeat('xyz', 5000), 1); UPDATE t SET n = 5 WHERE id = 2; UPDATE t SET id = 3 WHERE id = 2; COMMIT")
+    publisher.wait_confirmed()
+    assert contents(subscriber) == contents(publisher)
+
+
+def test_truncate_empties_the_table_at_its_place(publisher, subscriber) -> None:
+    replicate(publisher, subscriber, rows="INSERT INTO t VALUES (1, 'a', 1)")
+    publisher.sql("INSERT INTO t VALUES (2, 'b', 2); TRUNCATE t; INSERT INTO t VALUES (3, 'c', 3)")
+    publisher.wait_confirmed()
+    assert contents(subscriber) == ["3|c|3.00"]
+
+
+def test_a_large_transaction_is_decoded_in_spark_tasks(publisher, subscriber, monkeypatch) -> None:
+    from headgate.subscriber import apply
+
+    monkeypatch.setattr(apply, "RANGE_SIZE", 1 << 20)
+    replicate(publisher, subscriber, rows="INSERT INTO t SELECT i, 'old', 0 FROM generate_series(1, 100) i")
+    publisher.sql("""BEGIN; INSERT INTO t SELECT i, repeat('x', 100), i FROM generate_series(101, 80000) i; UPDATE t SET n = 1 WHERE id % 3 = 0;
+                     DELETE FROM t WHERE id % 5 = 0; COMMIT; INSERT INTO t VALUES (90000, 'last', 0)""")
+    publisher.wait_confirmed()
+    assert contents(subscriber) == contents(publisher)
+
+
+def test_tables_of_one_transaction_appear_together(publisher, subscriber) -> None:
+    tables = "CREATE TABLE t(id int PRIMARY KEY, v int); CREATE TABLE u(id int PRIMARY KEY, v int)"
+    publisher.sql(f"{tables}; INSERT INTO t VALUES (1, 0); INSERT INTO u VALUES (1, 0); CREATE PUBLICATION p FOR TABLE t, u")
+    subscriber.sql(tables)
+    subscriber.sql(publisher.subscription())
+    subscriber.wait(READY, "t")
+    for value in range(1, 6):
+        publisher.sql(f"BEGIN; UPDATE t SET v = {value}; UPDATE u SET v = {value}; COMMIT")
+        assert subscriber.sql("SELECT t.v - u.v FROM t JOIN u USING (id)") == "0"
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT t.v, u.v FROM t JOIN u USING (id)") == "5|5"
+
+
+def test_nothing_is_lost_or_done_twice_across_a_restart(publisher, subscribers) -> None:
+    first = subscribers()
+    replicate(publisher, first, rows="INSERT INTO t SELECT i, 'x', i FROM generate_series(1, 100) i")
+    publisher.sql("INSERT INTO t SELECT i, 'y', i FROM generate_series(101, 200) i")
+    first.stop()
+    publisher.sql("UPDATE t SET n = n + 1; DELETE FROM t WHERE id % 10 = 0")
+    second = subscribers()
+    publisher.wait_confirmed()
+    assert contents(second) == contents(publisher)
+
+
+def test_a_subscription_follows_its_publications_and_can_be_disabled(publisher, subscriber) -> None:
+    replicate(publisher, subscriber)
+    subscriber.sql("ALTER SUBSCRIPTION s DISABLE")
+    publisher.sql("INSERT INTO t VALUES (1, 'while disabled', 1)")
+    subscriber.wait("SELECT count(*) FROM t", "0")
+    subscriber.sql("ALTER SUBSCRIPTION s ENABLE")
+    subscriber.wait("SELECT count(*) FROM t", "1")
+    publisher.sql("CREATE TABLE u(a int PRIMARY KEY); INSERT INTO u VALUES (1), (2); ALTER PUBLICATION p ADD TABLE u")
+    subscriber.sql("CREATE TABLE u(a int PRIMARY KEY)")
+    subscriber.sql("ALTER SUBSCRIPTION s REFRESH PUBLICATION")
+    subscriber.wait("SELECT count(*) FROM u", "2")
+    assert "NOTICE 00000: dropped replication slot" in subscriber.sql("DROP SUBSCRIPTION s")
+    assert publisher.sql("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == "0"
+
+
+def test_several_tables_are_synchronized_while_others_stream(publisher, subscriber) -> None:
+    names = [f"t{n}" for n in range(6)]
+    publisher.sql("".join(f"CREATE TABLE {n}(a int PRIMARY KEY); INSERT INTO {n} SELECT generate_series(1, 50);" for n in names) + "CREATE PUBLICATION p FOR ALL TABLES")
+    subscriber.sql("".join(f"CREATE TABLE {n}(a int PRIMARY KEY);" for n in names))
+    subscriber.sql(publisher.subscription())
+    for value in range(51, 61):
+        publisher.sql("".join(f"INSERT INTO {n} VALUES ({value});" for n in names))
+    subscriber.wait(READY, "t", 120)
+    publisher.wait_confirmed()
+    for name in names:
+        assert subscriber.sql(f"SELECT count(*), max(a) FROM {name}") == "60|60"
