@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import psycopg
 import pyarrow as pa
 from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
 from headgate.expression import binder, failure
@@ -21,8 +21,8 @@ from headgate.expression import compile as compiler
 from headgate.expression.context import BindContext
 from headgate.expression.node import Expression, TypeRef
 from headgate.expression.scope import Scope, ScopeColumn, relation_scope
-from headgate.sql.parser import parse_expression, unwrap
 from headgate.sql import names
+from headgate.sql.parser import parse_expression, unwrap
 from headgate.types import registry, storage, text
 
 BATCH = 60

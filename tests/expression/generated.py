@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from random import Random
 
 from hypothesis import strategies as st
 
@@ -15,7 +16,20 @@ VALUES: dict[str, tuple[str, ...]] = {
     "int2": ("0", "1", "-1", "7", "32767", "-32768", "100"),
     "int4": ("0", "1", "-1", "3", "2147483647", "-2147483648", "1000"),
     "int8": ("0", "1", "-1", "5", "9223372036854775807", "-9223372036854775808", "16777217"),
-    "numeric": ("0", "1", "-1", "1.10", "1.1", "NaN", "Infinity", "0.000", "12345678901234567890123456789012345678901234.5678", "-2.5", "1e-20", "7"),
+    "numeric": (
+        "0",
+        "1",
+        "-1",
+        "1.10",
+        "1.1",
+        "NaN",
+        "Infinity",
+        "0.000",
+        "12345678901234567890123456789012345678901234.5678",
+        "-2.5",
+        "1e-20",
+        "7",
+    ),
     "numeric(10,2)": ("0", "1.10", "-1.10", "99999999.99", "-2.50", "0.01", "3.00"),
     "float8": ("0", "-0", "1.5", "-2.5", "NaN", "Infinity", "-Infinity", "1e308", "1e-308", "0.1"),
     "float4": ("0", "-0", "1.5", "NaN", "Infinity", "3.4e38", "0.1", "1e-45"),
@@ -24,21 +38,27 @@ VALUES: dict[str, tuple[str, ...]] = {
     "char(4)": ("", "a", "ab", "abcd", "é"),
     "bool": ("t", "f"),
     "date": ("2024-02-29", "2023-12-31", "1970-01-01", "0001-01-01", "1999-12-31", "9999-12-31", "2021-01-03"),
-    "timestamp": ("2024-02-29 23:59:59.999999", "1970-01-01 00:00:00", "2024-01-01 00:00:00", "1969-12-31 23:59:59.5", "2021-01-03 12:34:56.789"),
+    "timestamp": (
+        "2024-02-29 23:59:59.999999",
+        "1970-01-01 00:00:00",
+        "2024-01-01 00:00:00",
+        "1969-12-31 23:59:59.5",
+        "2021-01-03 12:34:56.789",
+    ),
     "timestamptz": ("2024-02-29 23:59:59.999999+00", "1970-01-01 00:00:00+00", "2024-03-10 07:30:00+00"),
 }
 
 
-@dataclass(frozen=True)
-class Made:
-    """An expression's text and its type family."""
-
-    text: str
-    kind: str
-
-
-def _literal(kind: str) -> st.SearchStrategy[str]:
-    base = {"integer": "int4", "numeric": "numeric", "float": "float8", "string": "text", "boolean": "bool", "day": "date", "moment": "timestamp"}[kind]
+def _literal(kind: str, random: Random) -> str:
+    base = {
+        "integer": "int4",
+        "numeric": "numeric",
+        "float": "float8",
+        "string": "text",
+        "boolean": "bool",
+        "day": "date",
+        "moment": "timestamp",
+    }[kind]
 
     def shown(value: str) -> str:
         quoted = "'" + value.replace("'", "''") + "'"
@@ -48,7 +68,7 @@ def _literal(kind: str) -> st.SearchStrategy[str]:
             return f"({value}::numeric)"
         return f"{quoted}::{base}"
 
-    return st.sampled_from(VALUES[base]).map(shown)
+    return shown(random.choice(VALUES[base]))
 
 
 _LEAVES = {
@@ -111,42 +131,36 @@ _RULES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-@st.composite
-def expressions(draw: st.DrawFn, kind: str | None = None, depth: int = 2) -> str:
-    """An expression's text, of the family `kind` or of any."""
-    kind = kind or draw(st.sampled_from(sorted(_RULES)))
+def expressions(depth: int = 2) -> st.SearchStrategy[str]:
+    """An expression's text, of any family: even chances for every rule, which hypothesis' own choices do not give."""
+    return st.integers(0, 2**62).map(lambda number: make(Random(number), None, depth))
+
+
+def make(random: Random, kind: str | None, depth: int) -> str:
+    """An expression of the family `kind`, nested `depth` rules deep at most."""
+    kind = kind or random.choice(sorted(_RULES))
     if depth == 0:
-        return draw(st.one_of(st.sampled_from(_LEAVES[kind]), st.sampled_from(_LEAVES[kind]), _literal(kind)))
-    rule = draw(st.sampled_from(_RULES[kind]))
-    return _fill(draw, rule, depth)
+        return random.choice(_LEAVES[kind]) if random.random() < 0.7 else _literal(kind, random)
+    return re.sub(r"\{\{|\}\}|\{(\w+)\}", lambda found: _part(random, found, depth), random.choice(_RULES[kind]))
 
 
-def _fill(draw: st.DrawFn, rule: str, depth: int) -> str:
-    text, place = "", 0
-    while place < len(rule):
-        if rule.startswith(("{{", "}}"), place):
-            text += rule[place]
-            place += 2
-        elif rule[place] == "{":
-            end = rule.index("}", place)
-            text += _part(draw, rule[place + 1 : end], depth)
-            place = end + 1
-        else:
-            text += rule[place]
-            place += 1
-    return text
-
-
-def _part(draw: st.DrawFn, name: str, depth: int) -> str:
-    if name == "op":
-        return draw(st.sampled_from(("=", "<>", "<", "<=", ">", ">=")))
-    if name == "order":
-        return draw(st.sampled_from(("<", "<=", ">", ">=")))
-    if name == "small":
-        return draw(st.sampled_from(("0", "1", "2", "3", "(-1)", "(-2)", "s", "12")))
-    return draw(expressions(name, draw(st.integers(0, depth - 1))))
+def _part(random: Random, found: re.Match[str], depth: int) -> str:
+    name = found[1]
+    if name is None:
+        return found[0][0]
+    fixed = {
+        "op": ("=", "<>", "<", "<=", ">", ">="),
+        "order": ("<", "<=", ">", ">="),
+        "small": ("0", "1", "2", "3", "(-1)", "(-2)", "s", "12"),
+    }.get(name)
+    return random.choice(fixed) if fixed else make(random, name, random.randint(0, depth - 1))
 
 
 def rows() -> st.SearchStrategy[tuple[str | None, ...]]:
     """A row of the table; each value may be NULL."""
-    return st.tuples(*(st.one_of(st.sampled_from(VALUES[kind]), st.sampled_from(VALUES[kind]), st.sampled_from(VALUES[kind]), st.none()) for _, kind in COLUMNS))
+    return st.tuples(
+        *(
+            st.one_of(st.sampled_from(VALUES[kind]), st.sampled_from(VALUES[kind]), st.sampled_from(VALUES[kind]), st.none())
+            for _, kind in COLUMNS
+        )
+    )

@@ -7,16 +7,18 @@ from collections.abc import Callable
 
 import psycopg
 from pyspark.sql import SparkSession
-
-from headgate.errors import PostgresError
 from tests.expression.cases import CASES
 from tests.expression.comparison import Comparison, Probe, type_of
+
+from headgate.errors import PostgresError
 
 INFINITE = {"'infinity' timestamp / date"}
 """Read from text, refused by the storage of dates: a run-time 0A000, since only the value tells."""
 
 
-def test_every_expression_agrees_or_is_refused(spark: SparkSession, oracle: psycopg.Connection, record_property: Callable[[str, object], None]) -> None:
+def test_every_expression_agrees_or_is_refused(
+    spark: SparkSession, oracle: psycopg.Connection, record_property: Callable[[str, object], None]
+) -> None:
     probes = []
     for label, expression, columns, rows in CASES:
         try:

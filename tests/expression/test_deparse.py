@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from tests.expression.comparison import scope_of
+from tests.expression.table import ACCEPTED, COLUMNS, MORE
 
 from headgate.expression import serial
 from headgate.expression.binder import bind, bind_condition
 from headgate.expression.context import BindContext
 from headgate.expression.deparse import deparse
 from headgate.sql.parser import parse_expression
-from tests.expression.comparison import scope_of
-from tests.expression.table import ACCEPTED, COLUMNS, MORE
 
 
 @pytest.mark.parametrize(("written", "printed"), ACCEPTED)

@@ -13,7 +13,6 @@ import psycopg
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-
 from tests.expression.comparison import Comparison, Probe, Verdict
 from tests.expression.generated import COLUMNS, expressions, rows
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.expression.comparison import table_of
+from tests.expression.table import ACCEPTED, COLUMNS, REJECTED
 
 from headgate.errors import PostgresError
 from headgate.rowfilter.filter import bind_filter, load
 from headgate.sql.parser import parse_expression
-from tests.expression.comparison import table_of
-from tests.expression.table import ACCEPTED, COLUMNS, REJECTED
 
 TABLE = table_of(COLUMNS, "r")
 

@@ -33,9 +33,9 @@ from headgate.expression.node import (
     BOOLEAN,
     INTEGER,
     ArrayExpr,
+    BooleanTest,
     BoolExpr,
     BoolKind,
-    BooleanTest,
     Case,
     CaseTest,
     Coalesce,
@@ -171,9 +171,7 @@ def _column(node: Any, scope: Scope, context: BindContext) -> Expression:
             type=TypeRef(table.row_type), name=name, attnum=0, key=f"{name}.*", qualifier=name, levels_up=levels, location=node.location
         )
     if context.construct == "DEFAULT expressions":
-        raise PostgresError(
-            "0A000", "cannot use column reference in DEFAULT expression", position=context.position(node.location)
-        )
+        raise PostgresError("0A000", "cannot use column reference in DEFAULT expression", position=context.position(node.location))
     parts = [each.sval for each in fields]
     return resolve(parts, scope, node.location)
 
@@ -280,9 +278,7 @@ def _case(node: Any, scope: Scope, context: BindContext) -> Expression:
             condition = operators.make(["="], test, value, context, when.location)
         conditions.append(to_boolean(condition, "CASE/WHEN", context))
         results.append(bind_raw(when.result, scope, context))
-    default = (
-        bind_raw(node.defresult, scope, context) if node.HasField("defresult") else Const(type=UNKNOWN, value=None, location=-1)
-    )
+    default = bind_raw(node.defresult, scope, context) if node.HasField("defresult") else Const(type=UNKNOWN, value=None, location=-1)
     oid = common_type([default, *results], "CASE", context)
     default = to_common(default, oid, "CASE/ELSE", context)
     done = [to_common(each, oid, "CASE/WHEN", context) for each in results]

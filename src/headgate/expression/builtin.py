@@ -86,7 +86,7 @@ def builtins() -> Builtins:
     """The built-in objects of PostgreSQL 15."""
     data = json.loads(resources.files("headgate.expression").joinpath("builtin.json").read_text(encoding="utf-8"))
     operators = [Operator(*row) for row in data["operators"]]
-    functions = [Function(*row[:3], tuple(row[3]), *row[4:]) for row in data["functions"]]
+    functions = [Function(row[0], row[1], row[2], tuple(row[3]), *row[4:]) for row in data["functions"]]
     families: dict[int, list[tuple[int, int]]] = {}
     for operator, family, strategy in data["families"]:
         families.setdefault(operator, []).append((family, strategy))
@@ -99,7 +99,7 @@ def builtins() -> Builtins:
         ordering={(row[0], row[2]): row[3] for row in data["ordering"]},
         families={operator: tuple(rows) for operator, rows in families.items()},
         collations={name: oid for oid, name in reversed(data["collations"])},
-        collation_names={oid: name for oid, name in data["collations"]},
+        collation_names=dict(data["collations"]),
     )
 
 

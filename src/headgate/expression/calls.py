@@ -39,9 +39,7 @@ def bind(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expre
     schema, name = (parts[-2] if len(parts) > 1 else None), parts[-1]
     if node.agg_within_group:
         raise not_supported("WITHIN GROUP is not supported", position=context.position(node.location))
-    candidate = find_function(
-        schema, name, [each.type.oid for each in args], context, node.location, variadic=node.func_variadic
-    )
+    candidate = find_function(schema, name, [each.type.oid for each in args], context, node.location, variadic=node.func_variadic)
     if candidate is None:
         return _as_cast(schema, name, args[0], context, node.location)
     assert candidate.function is not None
@@ -106,9 +104,7 @@ def _marked(node: Any) -> bool:
     return bool(node.agg_star or node.agg_distinct or node.agg_order or node.HasField("agg_filter") or node.HasField("over"))
 
 
-def _arguments(
-    candidate: Candidate, args: list[Expression], node: Any, context: BindContext
-) -> tuple[tuple[Expression, ...], int]:
+def _arguments(candidate: Candidate, args: list[Expression], node: Any, context: BindContext) -> tuple[tuple[Expression, ...], int]:
     assert candidate.function is not None
     actual = [each.type.oid for each in args]
     real, result = real_types(actual, candidate.arguments, candidate.function.result, context, node.location)

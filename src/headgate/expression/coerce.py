@@ -108,15 +108,16 @@ def can_coerce(sources: Sequence[int], targets: Sequence[int], reach: Reach, con
     """can_coerce_type for a whole argument list."""
     generic = False
     for source, target in zip(sources, targets, strict=True):
-        if source == target or target == registry.ANY:
+        if target in (source, registry.ANY):
             continue
         if target in POLYMORPHIC:
             generic = True
-        elif source == registry.UNKNOWN or find_path(source, target, reach, context) is not None:
-            continue
-        elif target == registry.RECORD and context.is_composite(source):
-            continue
-        elif source == registry.RECORD and (context.is_composite(target) or target == registry.RECORD):
+        elif (
+            source == registry.UNKNOWN
+            or find_path(source, target, reach, context) is not None
+            or (target == registry.RECORD and context.is_composite(source))
+            or (source == registry.RECORD and (context.is_composite(target) or target == registry.RECORD))
+        ):
             continue
         else:
             return False
@@ -132,9 +133,7 @@ def polymorphic_fits(sources: Sequence[int], targets: Sequence[int], context: Bi
     return True
 
 
-def resolve_polymorphic(
-    sources: Sequence[int], declared: Sequence[int], result: int, context: BindContext
-) -> tuple[tuple[int, ...], int]:
+def resolve_polymorphic(sources: Sequence[int], declared: Sequence[int], result: int, context: BindContext) -> tuple[tuple[int, ...], int]:
     """enforce_generic_type_consistency: the real argument types and the real result type of a polymorphic call.
 
     Raises 42804 where the arguments do not agree. Unknown literals take the type that the others fix; text if none does.
@@ -228,7 +227,11 @@ def _family(
 def _common_of(oids: Sequence[int], context: BindContext) -> int:
     chosen = oids[0]
     for oid in oids[1:]:
-        if oid != chosen and can_coerce([chosen], [oid], Reach.IMPLICIT, context) and not can_coerce([oid], [chosen], Reach.IMPLICIT, context):
+        if (
+            oid != chosen
+            and can_coerce([chosen], [oid], Reach.IMPLICIT, context)
+            and not can_coerce([oid], [chosen], Reach.IMPLICIT, context)
+        ):
             chosen = oid
     for oid in oids:
         if not can_coerce([oid], [chosen], Reach.IMPLICIT, context):
@@ -278,7 +281,7 @@ def coerce_type(
 ) -> Expression:
     """coerce_type: the expression as type `target`, its modifier not applied; the caller knows that it can be done."""
     source = expression.type.oid
-    if source == target or target == registry.ANY:
+    if target in (source, registry.ANY):
         return expression
     if target in POLYMORPHIC and source != registry.UNKNOWN:
         return expression
@@ -458,4 +461,3 @@ def modifier_of(expressions: Sequence[Expression]) -> int:
     if all(each.type.oid == first.oid and each.type.typmod == first.typmod for each in expressions):
         return first.typmod
     return typmod.NONE
-

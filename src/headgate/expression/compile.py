@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from headgate.errors import not_supported
 from headgate.expression import (
@@ -199,9 +199,7 @@ def _items(array: n.Expression) -> list[n.Expression]:
         return [n.Relabel(type=n.TypeRef(element), arg=each, form=array.form) for each in array.arg.elements]
     if isinstance(array, n.ArrayCoerce) and isinstance(array.arg, n.ArrayExpr) and array.function > 0:
         element = registry.by_oid(array.type.oid).element
-        return [
-            n.FuncExpr(type=n.TypeRef(element), function=array.function, args=(each,), form=array.form) for each in array.arg.elements
-        ]
+        return [n.FuncExpr(type=n.TypeRef(element), function=array.function, args=(each,), form=array.form) for each in array.arg.elements]
     if isinstance(array, n.Const) and array.value is not None:
         element = registry.by_oid(array.type.oid).element
         kind = n.TypeRef(element, -1, array.type.collation)
@@ -356,7 +354,12 @@ def _row_comparison(node: n.RowCompare) -> Value:
                   and builtin.operator(oid).left == builtin.operator(operator).left
                   and builtin.operator(oid).right == builtin.operator(operator).right}  # fmt: skip
         operands = (node.left[place], node.right[place])
-        decided.append((_with(family[3], node, operands, (left[place], right[place])), _with(family[strict], node, operands, (left[place], right[place]))))
+        decided.append(
+            (
+                _with(family[3], node, operands, (left[place], right[place])),
+                _with(family[strict], node, operands, (left[place], right[place])),
+            )
+        )
 
     def make(env: Env) -> Column:
         made = steps[-1].make(env)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from headgate.expression import decimals
@@ -19,7 +19,20 @@ from headgate.expression.compile_comparison import comparable, numeric_key
 from headgate.expression.compile_numeric import exactly
 from headgate.expression.node import Aggregate
 from headgate.expression.value import (
-    BOOL, DIGITS, FLOAT4, FLOAT8, INT8, MAX_PRECISION, Env, Rep, Value, as_text, decimal, refuse, settle,
+    BOOL,
+    DIGITS,
+    FLOAT4,
+    FLOAT8,
+    INT8,
+    MAX_PRECISION,
+    Env,
+    Rep,
+    Value,
+    arrow_function,
+    as_text,
+    decimal,
+    refuse,
+    settle,
 )  # fmt: skip
 from headgate.types import registry
 
@@ -116,7 +129,7 @@ def _text_sum(texts: Column) -> Column:
         rows = zip(usual_sums.to_pylist(), odd_values.to_pylist(), scales.to_pylist(), strict=True)
         return pa.array([_add_up(*row) for row in rows], pa.string())
 
-    return F.arrow_udf(add_up, StringType())(usual, odd, scale)
+    return arrow_function(add_up, StringType())(usual, odd, scale)
 
 
 def _add_up(usual: str | None, odd: list[str | None], scale: int | None) -> str | None:
@@ -156,5 +169,3 @@ def _extreme(node: Aggregate, value: Value, kept: Callable[[Make], Make], *, gre
         trimmed = kept(lambda env: F.rtrim(value.make(env)))
         return Value(value.rep, lambda env: (F.max_by if greatest else F.min_by)(plain(env), trimmed(env)))
     return Value(value.rep, lambda env: (F.max if greatest else F.min)(plain(env)))
-
-

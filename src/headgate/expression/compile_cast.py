@@ -12,7 +12,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from headgate.errors import PostgresError
@@ -39,6 +39,7 @@ from headgate.expression.value import (
     Env,
     Rep,
     Value,
+    arrow_function,
     as_text,
     decimal,
     fail,
@@ -51,7 +52,17 @@ from headgate.types import registry, storage, text, typmod
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
 _TEXTUAL = frozenset(
-    {registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.NAME, registry.UUID, registry.JSON, registry.JSONB, registry.INTERVAL, registry.UNKNOWN}
+    {
+        registry.TEXT,
+        registry.VARCHAR,
+        registry.BPCHAR,
+        registry.NAME,
+        registry.UUID,
+        registry.JSON,
+        registry.JSONB,
+        registry.INTERVAL,
+        registry.UNKNOWN,
+    }
 )
 
 
@@ -331,7 +342,9 @@ def _moment_precision(rep: Rep) -> Builder:
         def make(env: Env) -> Column:
             micros = micros_of(args[0].make(env), rep) - F.lit(base)
             half = F.lit(unit // 2)
-            whole = F.when(micros >= 0, F.call_function("div", micros + half, F.lit(unit))).otherwise(-F.call_function("div", half - micros, F.lit(unit)))
+            whole = F.when(micros >= 0, F.call_function("div", micros + half, F.lit(unit))).otherwise(
+                -F.call_function("div", half - micros, F.lit(unit))
+            )
             done = whole * F.lit(unit) + F.lit(base)
             return F.timestamp_micros(done) if rep == TIMESTAMPTZ else to_timestamp(done)
 
@@ -374,7 +387,7 @@ def printed(value: Value, source: TypeRef) -> Value:
         made = as_text(value)
         return Value(TEXT, settle(Value(DIGITS, made, value.fallible)))
     if oid == registry.BPCHAR:
-        return Value(TEXT, lambda env: value.make(env), constant=value.constant)
+        return Value(TEXT, value.make, constant=value.constant)
     if value.rep == TEXT:
         return value
     if value.rep == BOOL:
@@ -386,7 +399,7 @@ def printed(value: Value, source: TypeRef) -> Value:
             target = storage.arrow_type(oid, modifier)
             return text.write_text(values if values.type == target else values.cast(target), oid, modifier)
 
-        return F.arrow_udf(text_form, StringType())(env.needed(value.make(env)))
+        return arrow_function(text_form, StringType())(env.needed(value.make(env)))
 
     return Value(TEXT, make)
 
@@ -402,7 +415,7 @@ def read_from(value: Value, oid: int) -> Value:
             except PostgresError:
                 return pa.array([_read_one(each, oid, rep) for each in texts.to_pylist()], pa.string())
 
-        return F.arrow_udf(input_form, StringType())(env.needed(value.make(env)))
+        return arrow_function(input_form, StringType())(env.needed(value.make(env)))
 
     read = settle(Value(TEXT, make, fallible=True))
     return Value(rep, lambda env: _from_plain(read(env), rep))

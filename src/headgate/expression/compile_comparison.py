@@ -11,12 +11,26 @@ from decimal import Decimal
 
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType
 
 from headgate.expression import decimals
 from headgate.expression.node import Expression, TypeRef
-from headgate.expression.value import BOOL, BYTES, DIGITS, FAILED, MAX_PRECISION, TEXT, Env, Rep, Value, as_text, decimal, refuse
+from headgate.expression.value import (
+    BOOL,
+    BYTES,
+    DIGITS,
+    FAILED,
+    MAX_PRECISION,
+    TEXT,
+    Env,
+    Rep,
+    Value,
+    arrow_function,
+    as_text,
+    decimal,
+    refuse,
+)
 from headgate.types import registry
 
 Test = Callable[[Column, Column], Column]
@@ -44,7 +58,9 @@ def comparable(oid: int) -> None:
 
 
 def _key_bytes(texts: pa.Array) -> pa.Array:
-    return pa.array([None if each is None else (b"" if each.startswith(FAILED) else decimals.sort_key(each)) for each in texts.to_pylist()], pa.binary())
+    return pa.array(
+        [None if each is None else (b"" if each.startswith(FAILED) else decimals.sort_key(each)) for each in texts.to_pylist()], pa.binary()
+    )
 
 
 def numeric_key(value: Value) -> Callable[[Env], Column]:
@@ -59,7 +75,7 @@ def numeric_key(value: Value) -> Callable[[Env], Column]:
             return _key_bytes(texts)
 
         made = text(env)
-        key = F.arrow_udf(numeric_sort_key, BinaryType())(env.needed(made))
+        key = arrow_function(numeric_sort_key, BinaryType())(env.needed(made))
         if not value.fallible:
             return key
         return F.when(made.startswith(FAILED), F.raise_error(F.substring(made, 2, 10_000)).cast("binary")).otherwise(key)
@@ -142,7 +158,22 @@ def _numeric(name: str) -> Builder:
 def _table() -> dict[str, Builder]:
     table: dict[str, Builder] = {}
     for name in TESTS:
-        for family in ("int2", "int4", "int8", "oid", "bool", "bytea", "uuid_", "date_", "timestamp_", "text_", "name", "float4", "float8", "char"):
+        for family in (
+            "int2",
+            "int4",
+            "int8",
+            "oid",
+            "bool",
+            "bytea",
+            "uuid_",
+            "date_",
+            "timestamp_",
+            "text_",
+            "name",
+            "float4",
+            "float8",
+            "char",
+        ):
             table[f"{family}{name}"] = _plain(name)
         table[f"text{name}"] = _plain(name)
         for one, other in (("2", "4"), ("4", "2"), ("2", "8"), ("8", "2"), ("4", "8"), ("8", "4")):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from headgate.expression.node import Expression
 from headgate.expression.value import FLOAT4, FLOAT8, SPARK, Env, Rep, Value, raising

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from headgate.expression.node import Expression
 from headgate.expression.value import INT2, INT4, INT8, SPARK, TEXT, Env, Rep, Value, raising
@@ -98,7 +98,17 @@ def _same(node: Expression, args: Sequence[Value]) -> Value:
 def _families() -> dict[str, Builder]:
     table: dict[str, Builder] = {}
     plus, minus, times = (lambda a, b: a + b), (lambda a, b: a - b), (lambda a, b: a * b)
-    pairs = {"int2": INT2, "int4": INT4, "int8": INT8, "int24": INT4, "int42": INT4, "int28": INT8, "int82": INT8, "int48": INT8, "int84": INT8}
+    pairs = {
+        "int2": INT2,
+        "int4": INT4,
+        "int8": INT8,
+        "int24": INT4,
+        "int42": INT4,
+        "int28": INT8,
+        "int82": INT8,
+        "int48": INT8,
+        "int84": INT8,
+    }
     for prefix, rep in pairs.items():
         table[f"{prefix}pl"] = _arithmetic(rep, plus)
         table[f"{prefix}mi"] = _arithmetic(rep, minus)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from headgate.expression import decimals
 from headgate.expression.node import Expression
@@ -137,7 +137,7 @@ def _sign(node: Expression, args: Sequence[Value]) -> Value:
 
 def _round(node: Expression, args: Sequence[Value]) -> Value:
     value, scale = _with_scale(args)
-    if scale is not None and value.rep.name == "decimal" and 0 <= scale and value.rep.whole + scale + 1 <= MAX_PRECISION:
+    if scale is not None and value.rep.name == "decimal" and scale >= 0 and value.rep.whole + scale + 1 <= MAX_PRECISION:
         target = decimal(value.rep.whole + scale + 1, scale)
         return Value(target, lambda env: F.round(value.make(env), scale).cast(spark_decimal(target)))
     return exactly(decimals.round_to, (args[0], args[1] if len(args) > 1 else _integer(0)))
@@ -145,7 +145,12 @@ def _round(node: Expression, args: Sequence[Value]) -> Value:
 
 def _truncate(node: Expression, args: Sequence[Value]) -> Value:
     value, scale = _with_scale(args)
-    if scale is not None and value.rep.name == "decimal" and 0 <= scale <= 18 and value.rep.whole + max(scale, value.rep.scale) + 1 <= MAX_PRECISION:
+    if (
+        scale is not None
+        and value.rep.name == "decimal"
+        and 0 <= scale <= 18
+        and value.rep.whole + max(scale, value.rep.scale) + 1 <= MAX_PRECISION
+    ):
         target = decimal(value.rep.whole + scale + 1, scale)
         unit = Decimal(1).scaleb(-scale)
 
@@ -166,7 +171,6 @@ def _with_scale(args: Sequence[Value]) -> tuple[Value, int | None]:
 
 def _integer(number: int) -> Value:
     return Value(Rep("int4"), lambda env: F.lit(number), constant=str(number))
-
 
 
 BUILDERS: dict[str, Builder] = {

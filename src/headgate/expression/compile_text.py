@@ -11,7 +11,7 @@ import string
 from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from headgate.expression.node import Expression
 from headgate.expression.value import BOOL, BYTES, INT4, TEXT, Env, Rep, Value, raising, refuse, settle
@@ -116,8 +116,13 @@ def _chr(number: Column) -> Column:
     return (
         F.when(number < 0, raising("54000", "character number must be positive"))
         .when(number == 0, raising("54000", "null character not permitted"))
-        .when(number > 0x10FFFF, F.raise_error(F.concat(F.lit("headgate:54000:requested character too large for encoding: "), number.cast("string"))))
-        .when(surrogate, F.raise_error(F.concat(F.lit("headgate:54000:requested character not valid for encoding: "), number.cast("string"))))
+        .when(
+            number > 0x10FFFF,
+            F.raise_error(F.concat(F.lit("headgate:54000:requested character too large for encoding: "), number.cast("string"))),
+        )
+        .when(
+            surrogate, F.raise_error(F.concat(F.lit("headgate:54000:requested character not valid for encoding: "), number.cast("string")))
+        )
         .otherwise(made)
     )
 
@@ -133,7 +138,9 @@ def _concat_ws(node: Expression, args: Sequence[Value]) -> Value:
 
     def make(env: Env) -> Column:
         between = separator(env)
-        return F.when(F.isnull(between), F.lit(None).cast("string")).otherwise(F.call_function("concat_ws", between, *(each(env) for each in shown)))
+        return F.when(F.isnull(between), F.lit(None).cast("string")).otherwise(
+            F.call_function("concat_ws", between, *(each(env) for each in shown))
+        )
 
     return Value(TEXT, make)
 
@@ -262,7 +269,7 @@ BUILDERS: dict[str, Builder] = {
     "lpad/25,23": _map(TEXT, _pad("lpad")),
     "rpad/25,23": _map(TEXT, _pad("rpad")),
     "split_part": _map(TEXT, _split_part),
-    "text_starts_with": _map(BOOL, lambda a, b: F.startswith(a, b)),
+    "text_starts_with": _map(BOOL, F.startswith),
     "md5_text": _map(TEXT, F.md5),
     "ascii": _map(INT4, _ascii),
     "chr": _map(TEXT, _chr),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from headgate.expression.compile_cast import micros_of, to_timestamp
 from headgate.expression.node import Const, Expression, FuncExpr, OpExpr
@@ -121,7 +121,9 @@ def _scaled(whole: Column, scale: int) -> Column:
     """An integer number of 10^-scale units as a decimal of that scale."""
     if scale == 0:
         return whole.cast("decimal(19,0)")
-    return (whole.cast("decimal(19,0)") * F.lit(f"0.{'0' * (scale - 1)}1").cast(f"decimal({scale},{scale})")).cast(f"decimal({19 + scale},{scale})")
+    return (whole.cast("decimal(19,0)") * F.lit(f"0.{'0' * (scale - 1)}1").cast(f"decimal({scale},{scale})")).cast(
+        f"decimal({19 + scale},{scale})"
+    )
 
 
 def _extracted(field: str, source: Value) -> tuple[Callable[[Column], Column], int]:
@@ -195,7 +197,11 @@ def _make_date(node: Expression, args: Sequence[Value]) -> Value:
     def make(env: Env) -> Column:
         year, month, day = (each.make(env) for each in args)
         valid = (year != 0) & (month >= 1) & (month <= 12) & (day >= 1)
-        first = F.make_date(F.when(valid, F.when(year < 0, year + 1).otherwise(year)).otherwise(F.lit(2000)), F.when(valid, month).otherwise(F.lit(1)), F.lit(1))
+        first = F.make_date(
+            F.when(valid, F.when(year < 0, year + 1).otherwise(year)).otherwise(F.lit(2000)),
+            F.when(valid, month).otherwise(F.lit(1)),
+            F.lit(1),
+        )
         good = valid & (day <= F.dayofmonth(F.last_day(first)))
         shown = F.format_string("headgate:22008:date field value out of range: %d-%02d-%02d", year, month, day)
         nothing = F.isnull(year) | F.isnull(month) | F.isnull(day)
@@ -204,9 +210,7 @@ def _make_date(node: Expression, args: Sequence[Value]) -> Value:
     return Value(DATE, make)
 
 
-_INTERVAL = re.compile(
-    r"(?:(-?\d+) years? ?)?(?:(-?\d+) mons? ?)?(?:(-?\d+) days? ?)?(?:([+-]?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?\Z"
-)
+_INTERVAL = re.compile(r"(?:(-?\d+) years? ?)?(?:(-?\d+) mons? ?)?(?:(-?\d+) days? ?)?(?:([+-]?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?\Z")
 
 
 def interval_parts(shown: str) -> tuple[int, int, int]:

@@ -245,7 +245,7 @@ def to_double(text: str) -> str:
 
 def from_double(value: float, digits: int) -> str:
     """float8_numeric (15 digits) and float4_numeric (6)."""
-    if value != value:
+    if math.isnan(value):
         return "NaN"
     if value in (float("inf"), float("-inf")):
         return "Infinity" if value > 0 else "-Infinity"

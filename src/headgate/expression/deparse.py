@@ -1,4 +1,4 @@
-"""Typed expression → text, exactly as PostgreSQL's pg_get_expr prints it (ruleutils.c).
+r"""Typed expression → text, exactly as PostgreSQL's pg_get_expr prints it (ruleutils.c).
 
 Used for row filters (what a subscriber puts into its COPY, what ``\\dRp+`` shows), column defaults and checks. `deparse` is
 pg_get_expr(…); with `pretty`, pg_get_expr(…, true), as psql's ``\\d`` asks for.
@@ -147,7 +147,12 @@ def _call(out: Printer, node: n.FuncExpr, implicit: bool) -> None:
         out.say(", " if place else "")
         if node.variadic and place == len(node.args) - 1:
             out.say("VARIADIC ")
-        if not node.variadic and function.variadic not in (0, registry.ANY) and place == len(node.args) - 1 and isinstance(each, n.ArrayExpr):
+        if (
+            not node.variadic
+            and function.variadic not in (0, registry.ANY)
+            and place == len(node.args) - 1
+            and isinstance(each, n.ArrayExpr)
+        ):
             out.say("VARIADIC ")
         out.write(each, implicit=True)
     out.say(")")

@@ -69,7 +69,7 @@ def _array(value: str, kind: registry.PgType, modifier: int, context: BindContex
 def split_array(value: str) -> list[str | None]:
     """The elements' texts of a one-dimensional array literal; 22P02 if malformed, 0A000 for more dimensions or bounds."""
     body = value.strip(_SPACE)
-    if body.startswith("[") or body.startswith("{{"):
+    if body.startswith(("[", "{{")):
         raise not_supported(f"array literals with bounds or several dimensions are not supported: {value}")
     if not (body.startswith("{") and body.endswith("}")):
         raise PostgresError(

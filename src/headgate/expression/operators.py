@@ -60,9 +60,7 @@ def make(name: Sequence[str], left: Expression | None, right: Expression, contex
         found = binary_operator(word, left.type.oid, right.type.oid, context, location)
         operands, declared = (left, right), (found.left, found.right)
     args, result = _take(operands, declared, found.result, context, location)
-    return OpExpr(
-        type=TypeRef(result, -1, context.inherited_collation(result, args)), operator=found.oid, args=args, location=location
-    )
+    return OpExpr(type=TypeRef(result, -1, context.inherited_collation(result, args)), operator=found.oid, args=args, location=location)
 
 
 def _plain_name(name: Sequence[str], left: Expression | None, right: Expression, context: BindContext, location: int) -> str:
@@ -153,9 +151,7 @@ def _array_operation(node: Any, scope: Scope, context: BindContext, binder: Bind
     return make_array(names.strings(node.name), use_any, left, right, context, node.location)
 
 
-def make_array(
-    name: Sequence[str], use_any: bool, left: Expression, right: Expression, context: BindContext, location: int
-) -> Expression:
+def make_array(name: Sequence[str], use_any: bool, left: Expression, right: Expression, context: BindContext, location: int) -> Expression:
     """make_scalar_array_op: ``left op ANY (right)``."""
     where = context.position(location)
     array_oid = context.base_type(right.type.oid)
@@ -236,9 +232,7 @@ def _in(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expres
     for each in bound:
         if isinstance(left, RowExpr):
             if not isinstance(each, RowExpr):
-                raise PostgresError(
-                    "42804", "arguments of row IN must all be row expressions", position=context.position(node.location)
-                )
+                raise PostgresError("42804", "arguments of row IN must all be row expressions", position=context.position(node.location))
             done.append(compare_rows(name, left, each, context, node.location))
         else:
             done.append(make(name, left, each, context, node.location))

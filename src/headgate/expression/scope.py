@@ -65,7 +65,9 @@ class Scope:
 EMPTY = Scope()
 
 
-def relation_scope(name: str, schema: str | None, columns: Iterable[ScopeColumn], relation: int = 0, row_type: int = registry.RECORD) -> Scope:
+def relation_scope(
+    name: str, schema: str | None, columns: Iterable[ScopeColumn], relation: int = 0, row_type: int = registry.RECORD
+) -> Scope:
     """The scope of an expression over one table: a row filter, a CHECK, an UPDATE without FROM."""
     return Scope((ScopeTable(name, tuple(columns), schema, relation, row_type),))
 
@@ -75,9 +77,7 @@ def resolve(parts: Sequence[str], scope: Scope, location: int) -> ColumnRef:
     if len(parts) == 1:
         return _unqualified(parts[0], scope, location)
     if len(parts) > 4:
-        raise PostgresError(
-            "42601", f"improper qualified name (too many dotted names): {'.'.join(parts)}", position=_position(location)
-        )
+        raise PostgresError("42601", f"improper qualified name (too many dotted names): {'.'.join(parts)}", position=_position(location))
     schema = parts[-3] if len(parts) > 2 else None
     table, levels = find_table(parts[-2], schema, scope, location)
     found = _in_table(table, parts[-1], location, levels, qualified=scope.qualify)
@@ -146,7 +146,13 @@ def _in_table(table: ScopeTable, name: str, location: int, levels: int, *, quali
     if table.system and name in SYSTEM_COLUMNS:
         attnum, oid = SYSTEM_COLUMNS[name]
         return ColumnRef(
-            type=TypeRef(oid), name=name, attnum=attnum, key=f"{table.name}.{name}", qualifier=table.name, levels_up=levels, location=location
+            type=TypeRef(oid),
+            name=name,
+            attnum=attnum,
+            key=f"{table.name}.{name}",
+            qualifier=table.name,
+            levels_up=levels,
+            location=location,
         )
     return None
 

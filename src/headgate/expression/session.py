@@ -107,7 +107,12 @@ def _function(node: FuncExpr, values: SessionValues, context: BindContext) -> Ex
     name = builtin.function(node.function).name
     if name in _NOW and not node.args:
         return _moment(node.type, values, context)
-    text = {"current_database": values.database, "current_schema": values.schema, "current_user": values.user, "session_user": values.session_user}
+    text = {
+        "current_database": values.database,
+        "current_schema": values.schema,
+        "current_user": values.user,
+        "session_user": values.session_user,
+    }
     if name in text and not node.args:
         return Const(type=node.type, value=text[name], location=node.location)
     return None

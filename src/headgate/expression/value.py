@@ -17,7 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import DataType, DecimalType, StringType
 
 from headgate.errors import PostgresError, not_supported
@@ -31,7 +32,8 @@ MAX_PRECISION = 38
 @dataclass(frozen=True)
 class Rep:
     """How a value is held: 'bool', 'int2', 'int4', 'int8', 'float4', 'float8', 'text', 'bytes', 'date', 'timestamp',
-    'timestamptz', 'decimal' (with precision and scale), 'digits' (numeric as text)."""
+    'timestamptz', 'decimal' (with precision and scale), 'digits' (numeric as text).
+    """
 
     name: str
     precision: int = 0
@@ -165,7 +167,13 @@ def per_value(function: Callable[..., str | None], *, strict: bool = True) -> Ca
         return pa.array([_one(function, row, strict) for row in zip(*columns, strict=True)], pa.string())
 
     run.__name__ = function.__name__
-    return F.arrow_udf(_annotated(run, len_of(function)), StringType())
+    return arrow_function(_annotated(run, len_of(function)), StringType())
+
+
+def arrow_function(run: Callable[..., pa.Array], result: DataType) -> Callable[..., Column]:
+    """An Arrow function (pa.Array → pa.Array) as Spark runs it, over Columns."""
+    made: Callable[..., Column] = arrow_udf(run, result)  # type: ignore[call-overload]  # the stub knows no Arrow arrays
+    return made
 
 
 def len_of(function: Callable[..., Any]) -> int:

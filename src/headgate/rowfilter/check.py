@@ -17,8 +17,7 @@ TYPE = "User-defined types are not allowed."
 FUNCTION = "User-defined or built-in mutable functions are not allowed."
 COLLATION = "User-defined collations are not allowed."
 NODE = (
-    "Only columns, constants, built-in operators, built-in data types, built-in collations, "
-    "and immutable built-in functions are allowed."
+    "Only columns, constants, built-in operators, built-in data types, built-in collations, and immutable built-in functions are allowed."
 )
 _SIMPLE = (
     n.ColumnRef, n.Const, n.FuncExpr, n.BoolExpr, n.Relabel, n.Collate, n.Case, n.CaseTest, n.ArrayExpr, n.RowExpr, n.Coalesce,

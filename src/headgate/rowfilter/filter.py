@@ -111,7 +111,7 @@ def _filter(expression: Expression, types: registry.TypeRegistry) -> RowFilter:
 
 def match(row_filter: RowFilter, row: Column) -> Column:
     """Whether the row in a struct column (fields by column name, in storage types) passes; NULL counts as false, also a NULL row."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql import functions as F
 
     names = {each.key: row.getField(each.name) for each in walk(row_filter.expression) if isinstance(each, ColumnRef)}
     return F.coalesce(compiler.compile(row_filter.expression, names), F.lit(False))
@@ -119,7 +119,7 @@ def match(row_filter: RowFilter, row: Column) -> Column:
 
 def match_frame(row_filter: RowFilter) -> Column:
     """As `match`, over the columns of a frame themselves: for the initial copy."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql import functions as F
 
     names = {each.key: F.col(quoted(each.name)) for each in walk(row_filter.expression) if isinstance(each, ColumnRef)}
     return F.coalesce(compiler.compile(row_filter.expression, names), F.lit(False))
@@ -132,7 +132,7 @@ def quoted(name: str) -> str:
 
 def combined(filters: Iterable[RowFilter | None], row: Column) -> Column | None:
     """Several publications' filters ORed (manual, 31.3.4): None, that is every row, if one of them has no filter."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql import functions as F
 
     decided: Column | None = None
     for each in filters:
