@@ -127,8 +127,8 @@ def _from_text(sql: str, target: int, names: Names) -> str | None:
     if target == t.REGCLASS:
         return (
             f"(SELECT arg_min(_c.oid, list_position({names.path}, _c.relnamespace)) FROM hg.pg_class _c JOIN hg.pg_namespace _n"
-            f" ON _n.oid = _c.relnamespace AND _n.dbid IN (0, {names.database}) WHERE _c.dbid IN (0, {names.database}) AND ((_c.relname = {sql}"
-            f" AND list_contains({names.path}, _c.relnamespace)) OR _n.nspname || '.' || _c.relname = {sql}))"
+            f" ON _n.oid = _c.relnamespace AND _n.dbid IN (0, {names.database}) WHERE _c.dbid IN (0, {names.database})"
+            f" AND ((_c.relname = {sql} AND list_contains({names.path}, _c.relnamespace)) OR _n.nspname || '.' || _c.relname = {sql}))"
         )
     if target == t.REGTYPE:
         return f"(SELECT min(_t.oid) FROM hg.type_text _t WHERE _t.plain = {sql})"

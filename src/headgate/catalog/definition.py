@@ -321,7 +321,8 @@ def drop_index(cursor: Cursor, relation: Relation, index: int) -> None:
     drop(cursor, relation.database, index)
     run(
         cursor,
-        "UPDATE hg.pg_class SET relhasindex = EXISTS (SELECT 1 FROM hg.pg_index WHERE dbid = ? AND indrelid = ?) WHERE dbid = ? AND oid = ?",
+        "UPDATE hg.pg_class SET relhasindex = EXISTS (SELECT 1 FROM hg.pg_index WHERE dbid = ? AND indrelid = ?)"
+        " WHERE dbid = ? AND oid = ?",
         [relation.database, relation.oid, relation.database, relation.oid],
     )
 
@@ -371,8 +372,9 @@ def drop_constraint(cursor: Cursor, relation: Relation, name: str, *, missing_ok
 
 
 def attach(cursor: Cursor, database: int, oid: int, parent: int, bound: str | None, constraint: str | None) -> None:
-    """Makes a relation a partition of `parent`; `bound` as \\d prints it (FOR VALUES …), `constraint` as
-    pg_get_partition_constraintdef prints it.
+    """Makes a relation a partition of `parent`.
+
+    `bound` as psql prints it (FOR VALUES …), `constraint` as pg_get_partition_constraintdef prints it.
     """
     insert(cursor, "pg_inherits", dbid=database, inhrelid=oid, inhparent=parent, inhseqno=1)
     run(

@@ -11,7 +11,8 @@ from headgate.catalog.physical import duckdb_type
 from headgate.catalog.views import SystemColumn
 
 _ARROW = {
-    "BOOLEAN": pa.bool_(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(), "FLOAT": pa.float32(), "DOUBLE": pa.float64(),
+    "BOOLEAN": pa.bool_(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(), "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
     "UINTEGER": pa.uint32(), "UBIGINT": pa.uint64(), "TIMESTAMP": pa.timestamp("us"), "DATE": pa.date32(), "INTERVAL": pa.duration("us"),
     "VARCHAR": pa.string(), "DECIMAL(38,10)": pa.float64(), "TIME": pa.time64("us"),
     "BLOB": pa.binary(),

@@ -41,8 +41,9 @@ _log = logging.getLogger(__name__)
 
 
 def uses_catalog_only(tree: Any, context: SessionContext, cursor: Cursor) -> bool:
-    """Whether no relation of a query is a user's: then `answer` answers it. A name that stands for nothing counts as no user's, so
-    that `answer` raises 42P01.
+    """Whether no relation of a query is a user's: then `answer` answers it.
+
+    A name that stands for nothing counts as no user's, so that `answer` raises 42P01.
     """
     ctes = {each.ctename for each in walk(tree) if each.DESCRIPTOR.name == "CommonTableExpr"}
     path: list[str] | None = None
@@ -121,7 +122,8 @@ class _AnyFunction(dict[str, Callable[..., Any]]):
 
 _DESCRIBED = frozenset(
     "pg_terminate_backend pg_cancel_backend pg_reload_conf set_config pg_sleep pg_drop_replication_slot pg_replication_slot_advance"
-    " pg_create_logical_replication_slot pg_current_wal_lsn pg_current_wal_flush_lsn pg_current_wal_insert_lsn pg_replication_origin_advance"
+    " pg_create_logical_replication_slot pg_current_wal_lsn pg_current_wal_flush_lsn pg_current_wal_insert_lsn"
+    " pg_replication_origin_advance"
     " pg_replication_origin_create pg_replication_origin_drop pg_replication_origin_oid pg_replication_origin_progress"
     " pg_logical_slot_get_changes pg_logical_slot_peek_changes pg_logical_slot_get_binary_changes pg_logical_slot_peek_binary_changes"
     " pg_logical_emit_message pg_stat_reset_subscription_stats pg_stat_reset_replication_slot pg_advisory_lock pg_advisory_unlock"
@@ -243,9 +245,10 @@ def _answer_acting(rewriter: Rewriter, query: Query) -> ResultSet:
     query.columns[:] = [*shown, *hidden]
     types = [t.VARCHAR if place in places else kind for place, kind in enumerate(query.types())]
     printed = [
-        f"{output(Value(f'q.c{place + 1}', types[place]), rewriter.names) if place < count and place not in places else f'q.c{place + 1}'} AS c{place + 1}"
-        for place in range(len(types))
+        output(Value(f"q.c{place + 1}", kind), rewriter.names) if place < count and place not in places else f"q.c{place + 1}"
+        for place, kind in enumerate(types)
     ]
+    printed = [f"{sql} AS c{place}" for place, sql in enumerate(printed, 1)]
     table = _run(rewriter, f"SELECT {', '.join(printed)} FROM ({query.build(types)}) q")
     columns = table
     results: dict[int, list[str | None]] = {place: [] for place in places}

@@ -222,7 +222,8 @@ class SessionFunctions(ExpressionWriter):
         parts = _split(word.removesuffix("[]"), where)
         column = "typarray" if word.endswith("[]") else "oid"
         sql = (
-            f"SELECT t.{column} FROM hg.pg_type t JOIN hg.pg_namespace n ON n.oid = t.typnamespace AND n.dbid IN (0, ?) WHERE t.dbid IN (0, ?)"
+            f"SELECT t.{column} FROM hg.pg_type t JOIN hg.pg_namespace n ON n.oid = t.typnamespace AND n.dbid IN (0, ?)"
+            " WHERE t.dbid IN (0, ?)"
             " AND t.typname = ? AND (? = '' OR n.nspname = ?)"
         )
         schema = parts[-2] if len(parts) > 1 else ""

@@ -16,7 +16,7 @@ from headgate.catalog import function, literal, operator
 from headgate.catalog.cast import Names, coerce, common
 from headgate.catalog.physical import duckdb_type
 from headgate.catalog.scope import Query, Scope
-from headgate.catalog.value import Value, array_of, element_of, null, position, quote
+from headgate.catalog.value import Value, array_of, element_of, no_function, null, position, quote
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names as sql_names
 from headgate.sql.parser import unwrap

@@ -1,4 +1,4 @@
-"""The catalog behind real psql: a server of one thread that answers simple queries with `query.answer`, and nothing else."""
+"""Catalogs to test on, and one behind real psql: a server that answers simple queries with `query.answer`, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import pytest
+
+from headgate.catalog import database as databases
 from headgate.catalog import query
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.session import SessionContext
@@ -23,7 +26,9 @@ def message(kind: bytes, body: bytes) -> bytes:
 class CatalogServer:
     """Listens on a port of its own; each connection is a session of `database`."""
 
-    def __init__(self, catalog: Catalog, database: int, dynamic: Mapping[str, Any] | None = None, functions: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, catalog: Catalog, database: int, dynamic: Mapping[str, Any] | None = None, functions: Mapping[str, Any] | None = None
+    ) -> None:
         self.catalog, self.database = catalog, database
         self.dynamic, self.functions = dynamic or {}, functions or {}
         self.socket = socket.create_server(("127.0.0.1", 0))
@@ -89,7 +94,11 @@ class CatalogServer:
     def _answer(write: Callable[[bytes], Any], result: Any) -> None:
         body = struct.pack("!h", len(result.columns))
         for column in result.columns:
-            body += column.name.encode() + b"\0" + struct.pack("!ihihih", column.relation, column.attnum, column.type_oid, column.type_length, column.typmod, 0)
+            body += (
+                column.name.encode()
+                + b"\0"
+                + struct.pack("!ihihih", column.relation, column.attnum, column.type_oid, column.type_length, column.typmod, 0)
+            )
         write(message(b"T", body))
         for batch in result:
             for row in zip(*[column.to_pylist() for column in batch.columns], strict=True):
@@ -110,3 +119,48 @@ def run_psql(where: list[str], database: str, commands: tuple[str, ...], options
         )  # fmt: skip
         found.append(f"=== {command}\n{done.stdout}{done.stderr}")
     return "".join(found)
+
+
+@pytest.fixture(scope="session")
+def empty_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
+    """One catalog for tests that make databases of their own in it."""
+    catalog = Catalog.create(tmp_path_factory.mktemp("catalog") / "catalog.duckdb")
+    yield catalog
+    catalog.close()
+
+
+@pytest.fixture
+def database(empty_catalog: Catalog) -> int:
+    """A new database of `empty_catalog`."""
+    oid = empty_catalog.next_oid()
+    with empty_catalog.begin() as transaction:
+        databases.create(transaction.cursor, oid, f"test_{oid}", 10)
+    return oid
+
+
+@pytest.fixture
+def catalog_psql(empty_catalog: Catalog) -> Iterator[Callable[..., str]]:
+    """psql on a catalog: ``catalog_psql(database, *commands, dynamic=…)``."""
+    servers = []
+
+    def psql(database: int, *commands: str, **given: Any) -> str:
+        servers.append(CatalogServer(empty_catalog, database, **given))
+        return servers[-1].psql(*commands)
+
+    yield psql
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def ask(empty_catalog: Catalog) -> Callable[..., list[tuple[str | None, ...]]]:
+    """The rows that a query gives: ``ask(database, sql, dynamic=…, functions=…)``."""
+
+    def rows(database: int, sql: str, **given: Any) -> list[tuple[str | None, ...]]:
+        context = SessionContext(database, "test", "postgres", settings={"TimeZone": "UTC"}, pid=42)
+        cursor = empty_catalog.cursor()
+        [statement] = parse(sql)
+        result = query.answer(statement.node, sql, context, cursor, **given)
+        return [row for batch in result for row in zip(*[column.to_pylist() for column in batch.columns], strict=True)]
+
+    return rows
