@@ -16,7 +16,9 @@ COLUMNS = (Column(1, "a", 23), Column(2, "b", 25), Column(3, "c", 23))
 KEY = (Index("k", 900, (1,), unique=True, primary=True),)
 
 
-def relation(oid: int, name: str, kind: str = "r", parent: int = 0, namespace: int = SCHEMA, columns: tuple[Column, ...] = COLUMNS) -> Relation:
+def relation(
+    oid: int, name: str, kind: str = "r", parent: int = 0, namespace: int = SCHEMA, columns: tuple[Column, ...] = COLUMNS
+) -> Relation:
     return Relation(oid, 5, namespace, "public", name, kind, columns, indexes=KEY, parent=parent)
 
 
@@ -72,7 +74,9 @@ def of_leaf(*publications: Publication, oid: int = LEAF) -> Published:
         ([publication(filtered(MIDDLE, "M"), via_root=True), publication(Member(ROOT))], MIDDLE, ("M",)),
     ],
 )
-def test_partition_is_sent_as_its_topmost_published_ancestor(publications: list[Publication], target: int, filters: tuple[str, ...] | None) -> None:
+def test_partition_is_sent_as_its_topmost_published_ancestor(
+    publications: list[Publication], target: int, filters: tuple[str, ...] | None
+) -> None:
     for order in (publications, publications[::-1]):
         found = of_leaf(*order)
         assert found.target.oid == target

@@ -24,7 +24,10 @@ def parse(text: str) -> grammar.Command | None:
         ("DROP_REPLICATION_SLOT s", DropReplicationSlot("s", False)),
         ('DROP_REPLICATION_SLOT "S 1" WAIT;', DropReplicationSlot("S 1", True)),
         ("CREATE_REPLICATION_SLOT S LOGICAL pgoutput", CreateReplicationSlot("s", False, "pgoutput")),
-        ("CREATE_REPLICATION_SLOT s TEMPORARY LOGICAL pgoutput NOEXPORT_SNAPSHOT", CreateReplicationSlot("s", True, "pgoutput", (("snapshot", "nothing"),))),
+        (
+            "CREATE_REPLICATION_SLOT s TEMPORARY LOGICAL pgoutput NOEXPORT_SNAPSHOT",
+            CreateReplicationSlot("s", True, "pgoutput", (("snapshot", "nothing"),)),
+        ),
         (
             "CREATE_REPLICATION_SLOT s LOGICAL pgoutput TWO_PHASE USE_SNAPSHOT",
             CreateReplicationSlot("s", False, "pgoutput", (("two_phase", "true"), ("snapshot", "use"))),
@@ -105,7 +108,10 @@ def test_publication_names_are_a_list_of_identifiers(text: str, names: list[str]
         ({"proto_version": "-1"}, 'proto_version "-1" out of range'),
         ({"proto_version": "1"}, "publication_names parameter missing"),
         ({"proto_version": "1", "publication_names": "p", "foo": "x"}, "unrecognized pgoutput option: foo"),
-        ({"proto_version": "1", "publication_names": "p", "streaming": "on"}, "requested proto_version=1 does not support streaming, need 2 or higher"),
+        (
+            {"proto_version": "1", "publication_names": "p", "streaming": "on"},
+            "requested proto_version=1 does not support streaming, need 2 or higher",
+        ),
         ({"proto_version": "1", "publication_names": "p", "binary": "x"}, "binary requires a Boolean value"),
     ],
 )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from headgate.catalog import slot as stored
 from headgate.catalog.slot import Slot
 from headgate.errors import PostgresError
-from headgate.lsn import Lsn
+from headgate.lsn import INVALID, Lsn
 from headgate.publisher.snapshot import Snapshots
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Live:
     slot: Slot
     active: int | None = None
     owner: int | None = None
-    persisted: Lsn = Lsn(0)
+    persisted: Lsn = INVALID
     persisted_at: float = 0.0
     transactions: int = 0
     bytes: int = 0
@@ -173,7 +173,7 @@ class Slots:
             self._changed.notify_all()
 
     def confirm(self, name: str, position: Lsn) -> None:
-        """The client has everything up to `position`; an earlier one than the last changes nothing, a later one than the log's end counts as it."""
+        """The client has everything up to `position`. The position never goes back, nor past the end of the log."""
         with self._changed:
             live = self._find(name)
             target = min(position, self._log.end)
@@ -205,9 +205,7 @@ class Slots:
         try:
             target = min(target, self._log.end)
             if target < slot.confirmed_flush_lsn:
-                raise PostgresError(
-                    "22023", f"cannot advance replication slot to {target}, minimum is {slot.confirmed_flush_lsn}"
-                )
+                raise PostgresError("22023", f"cannot advance replication slot to {target}, minimum is {slot.confirmed_flush_lsn}")
             self.confirm(name, target)
             return self.get(name).confirmed_flush_lsn
         finally:

@@ -108,7 +108,7 @@ class Connection:
         """Waits for bytes; False when interrupted, TimeoutError at the deadline."""
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
         try:
-            readable, _, _ = select_poll([self.socket, self._wakened], timeout)
+            readable = readable_of([self.socket, self._wakened], timeout)
         except (OSError, ValueError) as error:
             raise ConnectionBroken("the socket is closed") from error
         if self._wakened in readable:
@@ -133,7 +133,7 @@ class Connection:
     def client_gone(self) -> bool:
         """Whether the client has closed its side; reads nothing away."""
         try:
-            readable, _, _ = select_poll([self.socket], 0)
+            readable = readable_of([self.socket], 0)
             return bool(readable) and not self.socket.recv(1, socket.MSG_PEEK)
         except (OSError, ValueError):
             return True
@@ -200,7 +200,7 @@ class Connection:
             if error.severity is Severity.FATAL:
                 raise ConnectionBroken(error.message) from error
             return error
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001: raised again by flush_while
             return error
         finally:
             self._sending = False
@@ -221,11 +221,11 @@ class Connection:
                 sock.close()
 
 
-def select_poll(sockets: list[socket.socket], timeout: float | None) -> tuple[list[socket.socket], list[socket.socket], list[socket.socket]]:
+def readable_of(sockets: list[socket.socket], timeout: float | None) -> list[socket.socket]:
     """select() without its limit of 1024 descriptors: the sockets that can be read or have an error."""
     poller = select.poll()
     by_number = {sock.fileno(): sock for sock in sockets}
     for number in by_number:
         poller.register(number, select.POLLIN)
     found = poller.poll(None if timeout is None else timeout * 1000)
-    return [by_number[number] for number, _ in found], [], []
+    return [by_number[number] for number, _ in found]

@@ -61,4 +61,5 @@ def _pieces(session: Session) -> Iterator[bytes]:
         elif message.kind == "X":
             raise PostgresError("08006", "unexpected EOF on client connection with an open transaction", severity=Severity.FATAL)
         else:
-            raise PostgresError("08P01", f"unexpected message type 0x{ord(message.kind):02X} during COPY from stdin", severity=Severity.FATAL)
+            text = f"unexpected message type 0x{ord(message.kind):02X} during COPY from stdin"
+            raise PostgresError("08P01", text, severity=Severity.FATAL)

@@ -6,7 +6,7 @@ go back; other cursors only go forward. Called by `utility`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -44,10 +44,10 @@ def declare(session: Session, node: Any, text: str) -> str:
         raise PostgresError("25P01", "DECLARE CURSOR can only be used in transaction blocks")
     if node.portalname in session.portals:
         raise PostgresError("42P03", f'cursor "{node.portalname}" already exists')
-    from headgate.commands import execute
+    from headgate.commands.execute import execute
 
     inner = parser.unwrap(node.query)
-    result = execute.execute(inner, text, session)
+    result = execute(inner, text, cast(Any, session))
     if not isinstance(result, ResultSet):
         raise PostgresError("42P11", "cannot open a query without rows as cursor")
     if hold:
@@ -91,7 +91,7 @@ def _move(source: RowSource, position: Position, direction: str, many: int) -> l
 def _forward(source: RowSource, position: Position, many: int) -> list[pa.RecordBatch]:
     if position.scroll:
         _read(source, position, position.at + many)
-        found = position.table(source.columns).slice(position.at, min(many, _ALL)).to_batches()
+        found: list[pa.RecordBatch] = position.table(source.columns).slice(position.at, min(many, _ALL)).to_batches()
         count = sum(batch.num_rows for batch in found)
         position.at += count if count == many else count + 1
         return found
@@ -106,7 +106,7 @@ def _backward(source: RowSource, position: Position, many: int) -> list[pa.Recor
     table = position.table(source.columns).slice(first, max(position.at - 1 - first, 0))
     position.at = max(position.at - many, 0)
     order = pa.array(range(len(table) - 1, -1, -1), pa.int64())
-    return table.take(order).combine_chunks().to_batches()
+    return list(table.take(order).combine_chunks().to_batches())
 
 
 def _to(source: RowSource, position: Position, place: int) -> list[pa.RecordBatch]:
@@ -125,7 +125,7 @@ def _at(source: RowSource, position: Position, place: int) -> list[pa.RecordBatc
     if place < 1:
         return []
     _read(source, position, place)
-    return position.table(source.columns).slice(place - 1, 1).to_batches()
+    return list(position.table(source.columns).slice(place - 1, 1).to_batches())
 
 
 def _count(source: RowSource, position: Position) -> int:

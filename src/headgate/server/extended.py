@@ -7,7 +7,7 @@ for the columns first); a parameter's text is checked at Bind, as PostgreSQL's i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from headgate.errors import PostgresError, Severity
 from headgate.server import portal as portals
@@ -81,11 +81,11 @@ class ExtendedQuery:
     def _described(self, statement: Statement, types: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[ResultColumn, ...] | None]:
         if utility.handles(statement):
             return types, utility.columns(self.session, statement)
-        from headgate.commands import describe
+        from headgate.commands.describe import describe
 
         self.session.block.touch()
         known = tuple(0 if found == UNKNOWN else found for found in types)
-        found = describe.describe(statement.node, statement.text, self.session, known)
+        found = describe(statement.node, statement.text, cast(Any, self.session), known)
         return found.parameters, found.columns
 
     # ---- Bind -------------------------------------------------------------------------------------------
@@ -124,7 +124,8 @@ class ExtendedQuery:
         if len(values) != len(prepared.parameters):
             raise PostgresError(
                 "08P01",
-                f'bind message supplies {len(values)} parameters, but prepared statement "{prepared.name}" requires {len(prepared.parameters)}',
+                f"bind message supplies {len(values)} parameters, but prepared statement"
+                f' "{prepared.name}" requires {len(prepared.parameters)}',
             )
 
     def _parameter(self, type_oid: int, code: int, value: bytes | None) -> Parameter:

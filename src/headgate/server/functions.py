@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from headgate.server.session import Session
 
 
+Row = tuple[Any, ...]
+
+
 def functions(node: Node, session: Session) -> Mapping[str, Callable[..., Any]]:
     """The functions by name."""
     own = _Functions(node, session)
@@ -97,15 +100,15 @@ class _Functions:
             f'"{name}(name,pg_lsn,integer,VARIADIC text[])" expects textual data',
         )
 
-    def fn_pg_logical_slot_get_binary_changes(self, slot_name: str, upto_lsn: Any, upto_nchanges: Any, *options: Any) -> list[tuple[Any, ...]]:
+    def fn_pg_logical_slot_get_binary_changes(self, slot_name: str, upto_lsn: Any, upto_nchanges: Any, *options: Any) -> list[Row]:
         """The changes of a slot, which then stands behind them."""
         return self._changes(slot_name, upto_lsn, upto_nchanges, options, keep=False)
 
-    def fn_pg_logical_slot_peek_binary_changes(self, slot_name: str, upto_lsn: Any, upto_nchanges: Any, *options: Any) -> list[tuple[Any, ...]]:
+    def fn_pg_logical_slot_peek_binary_changes(self, slot_name: str, upto_lsn: Any, upto_nchanges: Any, *options: Any) -> list[Row]:
         """The changes of a slot, which stays where it is."""
         return self._changes(slot_name, upto_lsn, upto_nchanges, options, keep=True)
 
-    def _changes(self, name: str, upto: Any, limit: Any, given: tuple[Any, ...], *, keep: bool) -> list[tuple[Any, ...]]:
+    def _changes(self, name: str, upto: Any, limit: Any, given: tuple[Any, ...], *, keep: bool) -> list[Row]:
         self._may_replicate()
         words = [each for part in given for each in (part if isinstance(part, list | tuple) else [part])]
         if len(words) % 2:
@@ -153,8 +156,7 @@ class _Functions:
         """Exports the present position as a snapshot."""
         session = self.session
         position = session.snapshot or self.node.engine.log.end
-        name = self.node.slots.snapshots.export(position, session.context.database, self.pid)
-        return name
+        return self.node.slots.snapshots.export(position, session.context.database, self.pid)
 
     # ---- backends ---------------------------------------------------------------------------------------
     def _signalled(self, pid: int, verb: str) -> bool:
@@ -263,9 +265,9 @@ class _Functions:
             reset(subid)
 
 
-def _collect(stream: Stream, upto: Lsn | None, limit: int | None) -> list[tuple[Any, ...]]:
+def _collect(stream: Stream, upto: Lsn | None, limit: int | None) -> list[Row]:
     """(lsn, xid, data) of each message, up to the end of the transaction in which a limit is reached."""
-    found: list[tuple[Any, ...]] = []
+    found: list[Row] = []
     xid = 0
     while limit is None or len(found) < limit:
         batch = stream.next(upto)

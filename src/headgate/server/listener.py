@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import select
 import socket
 import threading
@@ -24,7 +23,9 @@ _log = logging.getLogger("headgate.server")
 class Listener:
     """Accepts connections and gives each to `serve` in a thread of its own."""
 
-    def __init__(self, addresses: list[str], port: int, directories: list[str], serve: Callable[[Connection], None], backlog: int = 128) -> None:
+    def __init__(
+        self, addresses: list[str], port: int, directories: list[str], serve: Callable[[Connection], None], backlog: int = 128
+    ) -> None:
         self.addresses = addresses
         self.port = port
         self.directories = directories
@@ -44,12 +45,12 @@ class Listener:
                     self._bind(family, place)
                 except OSError as error:
                     failure = error
-                    _log.info('could not bind %s address "%s": %s', _name(family), place[0], error.strerror, extra={"hint": self._hint(error)})
+                    hint = {"hint": self._hint(error)}
+                    _log.info('could not bind %s address "%s": %s', _name(family), place[0], error.strerror, extra=hint)
         if self.addresses and not self._sockets:
             self.close()
-            raise PostgresError(
-                "58030", "could not create any TCP/IP sockets", severity=Severity.FATAL, detail=None if failure is None else failure.strerror
-            )
+            detail = None if failure is None else failure.strerror
+            raise PostgresError("58030", "could not create any TCP/IP sockets", severity=Severity.FATAL, detail=detail)
         for directory in self.directories:
             self._bind_unix(Path(directory))
 
@@ -80,11 +81,12 @@ class Listener:
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
             sock.bind(str(path))
-            os.chmod(path, 0o777)
+            path.chmod(0o777)  # as PostgreSQL's unix_socket_permissions
             sock.listen(self.backlog)
         except OSError as error:
             sock.close()
-            raise PostgresError("58030", f'could not create Unix-domain socket in directory "{directory}"', severity=Severity.FATAL) from error
+            text = f'could not create Unix-domain socket in directory "{directory}"'
+            raise PostgresError("58030", text, severity=Severity.FATAL) from error
         self._sockets.append(sock)
         self._paths.append(path)
         _log.info('listening on Unix socket "%s"', path)
@@ -126,13 +128,13 @@ class Listener:
 
 def _places(address: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
     if address == "*":
-        return [(socket.AF_INET, ("0.0.0.0", port)), (socket.AF_INET6, ("::", port))]
+        return [(socket.AF_INET, ("0.0.0.0", port)), (socket.AF_INET6, ("::", port))]  # noqa: S104: what "*" means
     try:
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
     except OSError as error:
         _log.info('could not translate host name "%s", service "%d" to address: %s', address, port, error)
         return []
-    return [(family, (str(place[0]), port)) for family, _, _, _, place in found if family in (socket.AF_INET, socket.AF_INET6)]
+    return [(family, (str(place[0]), port)) for family, _, _, _, place in found]
 
 
 def _name(family: socket.AddressFamily) -> str:

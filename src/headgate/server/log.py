@@ -1,9 +1,9 @@
 """The server log in PostgreSQL's format (manual, 20.8).
 
 Everything that the node logs goes through Python's logging; `start` gives it a handler that writes ``log_line_prefix``, the severity
-and the message, and DETAIL, HINT, CONTEXT and STATEMENT lines with the same prefix. `said` logs an error as it was said to a
-client, if log_min_messages lets it, with its statement if log_min_error_statement does. Passwords never get here: statements that carry one are
-cut at the word PASSWORD.
+and the message, and DETAIL, HINT, CONTEXT and STATEMENT lines with the same prefix. `said` logs an error as it was said
+to a client, if log_min_messages lets it, with its statement if log_min_error_statement does. Passwords never get here: what
+follows a word PASSWORD is hidden.
 """
 
 from __future__ import annotations
@@ -19,8 +19,20 @@ from zoneinfo import ZoneInfo
 
 from headgate.errors import PostgresError, Severity
 
-_LEVELS = {Severity.DEBUG: 10, Severity.INFO: 20, Severity.NOTICE: 21, Severity.WARNING: 30, Severity.LOG: 35, Severity.ERROR: 40, Severity.FATAL: 50, Severity.PANIC: 60}
-_MINIMUM = {"debug5": 5, "debug4": 6, "debug3": 7, "debug2": 8, "debug1": 10, "info": 20, "notice": 21, "warning": 30, "error": 40, "log": 35, "fatal": 50, "panic": 60}
+_LEVELS = {
+    Severity.DEBUG: 10,
+    Severity.INFO: 20,
+    Severity.NOTICE: 21,
+    Severity.WARNING: 30,
+    Severity.LOG: 35,
+    Severity.ERROR: 40,
+    Severity.FATAL: 50,
+    Severity.PANIC: 60,
+}
+_MINIMUM = {
+    **{f"debug{number}": 10 - number for number in range(1, 6)},
+    **{str(severity).lower(): level for severity, level in _LEVELS.items()},
+}
 _NAMES = {10: "DEBUG", 20: "INFO", 21: "NOTICE", 30: "WARNING", 35: "LOG", 40: "ERROR", 50: "FATAL", 60: "PANIC"}
 _SECRET = re.compile(r"(password\s*(?:=\s*)?)('(?:[^']|'')*'|[^\s']+)", re.I)
 
@@ -43,9 +55,8 @@ class PostgresFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The record's lines: message, then each field that a PostgresError brought along."""
         prefix = self._expanded(record)
-        name = getattr(record, "severity", None) or _NAMES.get(record.levelno) or ("LOG" if record.levelno == logging.INFO else record.levelname)
-        if record.levelno == logging.INFO and not hasattr(record, "severity"):
-            name = "LOG"
+        plain = "LOG" if record.levelno == logging.INFO else _NAMES.get(record.levelno, record.levelname)
+        name = getattr(record, "severity", plain)
         lines = [f"{name}:  {record.getMessage()}"]
         for field in ("detail", "hint", "context", "statement"):
             value = getattr(record, field, None)

@@ -199,6 +199,7 @@ class Node:
     @functools.cached_property
     def system_identifier(self) -> str:
         """The node's own number (pg_control_system().system_identifier), made when it is first asked for."""
+
         def write(cursor: Any) -> int:
             found = one(cursor, "SELECT value FROM hg.counter WHERE name = 'system_identifier'")
             if found is not None:

@@ -7,7 +7,7 @@ others to `headgate.commands.execute`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headgate.server import portal as portals
 from headgate.server import protocol, utility
@@ -33,10 +33,10 @@ class Sender:
             session.block.check_not_failed()
         if utility.handles(statement):
             return utility.run(session, statement)
-        from headgate.commands import execute
+        from headgate.commands.execute import execute
 
         session.block.touch()
-        return execute.execute(statement.node, statement.text, session)
+        return execute(statement.node, statement.text, cast(Any, session))
 
     def run_simple(self, statement: Statement) -> str:
         """Runs the statement, sends its rows with their description; returns the tag."""

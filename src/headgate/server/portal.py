@@ -143,7 +143,8 @@ def send(connection: Connection, source: RowSource, limit: int, formats: Sequenc
 
 def binary_column(column: pa.Array, described: ResultColumn) -> pa.Array:
     """A column of text forms in the type's binary (send) form."""
-    from headgate.types import binary, text
+    from headgate.types.binary import write_binary
+    from headgate.types.text import read_text
 
-    values = text.read_text(column, described.type_oid, described.typmod)
-    return binary.write_binary(values, described.type_oid)
+    values = read_text(column, described.type_oid, described.typmod)
+    return write_binary(values, described.type_oid)

@@ -5,7 +5,7 @@ They share the session's prepared statements with the extended protocol. Called 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headgate.errors import PostgresError
 from headgate.server.portal import Parameter, Prepared
@@ -85,13 +85,13 @@ def _evaluated(session: Session, node: Any, type_oid: int) -> str | None:
     """Any other expression: the one value of SELECT expression::type."""
     import postgast
 
-    from headgate.commands import execute as commands
+    from headgate.commands.execute import execute as run
 
     [raw] = postgast.parse(f"SELECT NULL::{registry.builtin().by_oid(type_oid).plain}").stmts
     cast = raw.stmt.select_stmt.target_list[0].res_target.val.type_cast
     source = postgast.deparse(_select(node, cast))
     [statement] = parser.parse(source)
-    result = commands.execute(statement.node, source, session)
+    result = run(statement.node, source, cast(Any, session))
     if not isinstance(result, ResultSet):
         raise PostgresError("XX000", "parameter of EXECUTE gave no row")
     values = [batch.column(0)[0].as_py() for batch in result if batch.num_rows]

@@ -27,7 +27,6 @@ from headgate.server.interrupts import Interrupts
 from headgate.server.log import said
 from headgate.server.portal import Parameter, Portal, Prepared, RowSource, send
 from headgate.server.simple import SimpleQuery
-
 from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
@@ -41,6 +40,10 @@ _log = logging.getLogger("headgate.server")
 
 SEVERITIES = ["DEBUG5", "DEBUG4", "DEBUG3", "DEBUG2", "DEBUG1", "LOG", "NOTICE", "WARNING", "ERROR"]
 """client_min_messages, from the most to the fewest."""
+
+
+RESTING = {State.IDLE: "idle", State.BLOCK: "idle in transaction", State.FAILED: "idle in transaction (aborted)"}
+"""pg_stat_activity.state between two statements."""
 
 
 class SessionEnd(Exception):
@@ -154,7 +157,7 @@ class Session:
             pass
         except PostgresError as error:
             self._last_words(error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001: the edge of a session
             self._last_words(as_postgres_error(error))
         finally:
             self._leave()
@@ -191,7 +194,7 @@ class Session:
         self._report()
         self.send_notices()
         self.statement_text = ""
-        self.backend.rest({State.IDLE: "idle", State.BLOCK: "idle in transaction", State.FAILED: "idle in transaction (aborted)"}[self.block.state])
+        self.backend.rest(RESTING[self.block.state])
         self.connection.write(protocol.ready_for_query(self.block.letter))
         self.connection.flush()
 
@@ -252,7 +255,7 @@ class Session:
             return True
         except (ConnectionBroken, SessionEnd):
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001: the edge of a statement
             self.fail(error)
             return False
 
@@ -263,7 +266,7 @@ class Session:
         try:
             self._drop_portals(everything=False)
             self.block.fail()
-        except Exception as second:
+        except Exception as second:  # noqa: BLE001: the first error is the one to tell
             _log.warning("rollback failed", exc_info=second)
         self.node.slots.error_in_session(self.backend.pid)
         self.parameters = ()

@@ -51,7 +51,7 @@ def serve(node: Node, connection: Connection) -> None:
     except (ConnectionBroken, TimeoutError):
         _give_up(node, connection, backend)
         return
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001: the edge of a connection
         _refuse(node, connection, as_postgres_error(error))
         _give_up(node, connection, backend)
         return
@@ -138,7 +138,8 @@ def _open(node: Node, connection: Connection, backend: Backend, parameters: dict
     backend.role, backend.role_name = role.oid, role.name
     backend.client_addr, backend.client_port = address, port
     session = _session(node, connection, backend, parameters, role, database)
-    log.set_session(u=user, d=name, a=backend.application_name, h=address or "[local]", r=f"{address or '[local]'}({port})", p=str(backend.pid))
+    host = address or "[local]"
+    log.set_session(u=user, d=name, a=backend.application_name, h=host, r=f"{host}({port})", p=str(backend.pid))
     if physical or logical:
         from headgate.walsender.commands import Walsender
 
@@ -155,7 +156,8 @@ def _replication(text: str) -> tuple[bool, bool]:
         return False, False
     value = read_bool(text)
     if value is None:
-        raise fatal("22023", f'invalid value for parameter "replication": "{text}"', hint='Valid values are: "false", 0, "true", 1, "database".')
+        hint = 'Valid values are: "false", 0, "true", 1, "database".'
+        raise fatal("22023", f'invalid value for parameter "replication": "{text}"', hint=hint)
     return value, False
 
 
@@ -244,9 +246,11 @@ def _given(parameters: dict[str, str]) -> list[tuple[str, str]]:
         elif word.startswith("-c"):
             word = word[2:]
         elif word.startswith("--"):
-            word = word[2:].replace("-", "_") if "=" not in word else word[2:].partition("=")[0].replace("-", "_") + "=" + word.partition("=")[2]
+            name, equals, value = word[2:].partition("=")
+            word = name.replace("-", "_") + equals + value
         else:
-            raise fatal("42601", f"invalid command-line argument for server process: {word}", hint='Try "postgres --help" for more information.')
+            hint = 'Try "postgres --help" for more information.'
+            raise fatal("42601", f"invalid command-line argument for server process: {word}", hint=hint)
         name, equals, value = word.partition("=")
         if not equals:
             raise fatal("42601", f"-c {name} requires a value")
@@ -280,6 +284,3 @@ def _split_options(text: str) -> list[str]:
 def new_secret() -> bytes:
     """A secret of the node for made-up salts."""
     return hmac.digest(os.urandom(32), b"mock authentication nonce", "sha256")
-
-
-

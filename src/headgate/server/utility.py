@@ -150,7 +150,7 @@ def _discard(session: Session, node: Any, text: str) -> str:
     if target == "DISCARD_ALL":
         session.prevent_in_block("DISCARD ALL")
         session.discard_all()
-    return {"DISCARD_ALL": "DISCARD ALL", "DISCARD_PLANS": "DISCARD PLANS", "DISCARD_SEQUENCES": "DISCARD SEQUENCES"}.get(target, "DISCARD TEMP")
+    return target.replace("_", " ")
 
 
 def _lock(session: Session, node: Any, text: str) -> str:

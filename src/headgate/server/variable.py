@@ -157,5 +157,7 @@ def show(session: Session, name: str) -> str:
     if lowered == "transaction_isolation":
         return block.isolation or session.settings.text("default_transaction_isolation")
     if lowered == "transaction_read_only":
-        return ("on" if block.read_only else "off") if block.read_only is not None else session.settings.text("default_transaction_read_only")
+        if block.read_only is None:
+            return session.settings.text("default_transaction_read_only")
+        return "on" if block.read_only else "off"
     return session.settings.text(name)

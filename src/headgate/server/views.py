@@ -35,8 +35,9 @@ def providers(node: Node, session: Session) -> Mapping[str, Callable[[], Any]]:
         "pg_cursors": partial(_cursors, session),
         "pg_stat_ssl": partial(_ssl, node),
     }
-    for name, provider in getattr(node.launcher, "providers", dict)().items():
-        found[name] = provider
+    if node.launcher is not None:
+        found["pg_stat_subscription"] = partial(_subscriptions, node)
+        found["pg_stat_progress_copy"] = partial(_copies, node)
     return found
 
 
@@ -166,3 +167,21 @@ def _ssl(node: Node) -> Iterator[Row]:
     for one in node.activity.all():
         if one.kind in ("client backend", "walsender"):
             yield (one.pid, False, None, None, None, None, None, None)
+
+
+def _subscriptions(node: Node) -> Iterator[Row]:
+    for row in node.launcher.subscription_rows():
+        yield tuple(_since_2000(value) if name.endswith("_time") else value for name, value in row.items())
+
+
+def _copies(node: Node) -> Iterator[Row]:
+    cursor = node.catalog.cursor()
+    names = {one.oid: one.name for one in databases.all_databases(cursor)}
+    cursor.close()
+    for row in node.launcher.copy_rows():
+        pid, database, *rest = row.values()
+        yield (pid, database, names.get(database), *rest)
+
+
+def _since_2000(microseconds: int | None) -> datetime.datetime | None:
+    return None if microseconds is None else _moment(microseconds / 1_000_000 + POSTGRES_EPOCH)

@@ -286,6 +286,10 @@ class Transaction:
         """Takes the relation's write lock until the transaction ends, before it writes: what it then reads stays the newest."""
         self._lock(relation)
 
+    def has_written(self, relation: Any) -> bool:
+        """Whether this transaction has written to the relation."""
+        return (relation.database, relation.oid) in self._open.states
+
     def catalog_changed(self) -> None:
         """The catalog changed in a way that streams must know: its state is recorded at this place, before the next write."""
         self._history_due = True

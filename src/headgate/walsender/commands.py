@@ -196,4 +196,3 @@ _RUNNERS: dict[type, Callable[[Walsender, Any], None]] = {
     grammar.DropReplicationSlot: Walsender.drop_slot,
     StartReplication: Walsender.start,
 }
-

@@ -119,7 +119,16 @@ class BaseBackup:
     """BASE_BACKUP: a node has none."""
 
 
-Command = IdentifySystem | Show | TimelineHistory | ReadReplicationSlot | CreateReplicationSlot | DropReplicationSlot | StartReplication | BaseBackup
+Command = (
+    IdentifySystem
+    | Show
+    | TimelineHistory
+    | ReadReplicationSlot
+    | CreateReplicationSlot
+    | DropReplicationSlot
+    | StartReplication
+    | BaseBackup
+)
 
 
 @dataclass(frozen=True)

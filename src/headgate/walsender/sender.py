@@ -7,8 +7,9 @@ asked at its half and disconnected at its end.
 
     state       pg_stat_replication.state: startup → catchup → streaming (once everything was sent) → stopping
 
-Traced: client starts at 0/0, slot confirmed 0/1500. The stream begins at 0/1500; entry 0/1500…0/1600 publishes nothing: `sent` becomes 0/1600,
-nothing goes out but a keepalive 0/1600; the client answers flush 0/1600; the slot's confirmed position is 0/1600.
+Traced: client starts at 0/0, slot confirmed 0/1500. The stream begins at 0/1500; entry 0/1500…0/1600 publishes nothing: `sent`
+becomes 0/1600, nothing goes out but a keepalive 0/1600; the client answers flush 0/1600; the slot's confirmed position is
+0/1600.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Sender:
             _log.info("%s has been already streamed, forwarding to %s", start, confirmed)
         begin = max(start, confirmed)
         self.statistics = self.node.senders.enter(host.backend.pid)
-        self.timeout = host.settings.milliseconds("wal_sender_timeout") / 1000
+        self.timeout: float = host.settings.milliseconds("wal_sender_timeout") / 1000
         settings = host.settings
         self.stream = Stream(
             self.node.engine,
@@ -168,9 +169,8 @@ class Sender:
         if body[:1] == b"r":
             if len(body) < 34:
                 raise PostgresError("08P01", "insufficient data left in message")
-            numbers = [int.from_bytes(body[at : at + 8], "big") for at in (1, 9, 17)]
-            reply_time = int.from_bytes(body[25:33], "big", signed=True)
-            self._positions(*(Lsn(number) for number in numbers), reply_time)
+            written, flushed, applied = (Lsn(int.from_bytes(body[at : at + 8], "big")) for at in (1, 9, 17))
+            self._positions(written, flushed, applied, int.from_bytes(body[25:33], "big", signed=True))
             if body[33]:
                 self._keepalive(ask=False)
         elif body[:1] == b"h":

@@ -7,7 +7,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from headgate.lsn import Lsn
+from headgate.lsn import INVALID, Lsn
 
 
 class SenderState(enum.StrEnum):
@@ -25,10 +25,10 @@ class SenderStatistics:
 
     pid: int
     state: SenderState = SenderState.STARTUP
-    sent: Lsn = Lsn(0)
-    write: Lsn = Lsn(0)
-    flush: Lsn = Lsn(0)
-    apply: Lsn = Lsn(0)
+    sent: Lsn = INVALID
+    write: Lsn = INVALID
+    flush: Lsn = INVALID
+    apply: Lsn = INVALID
     write_lag: float | None = None
     flush_lag: float | None = None
     apply_lag: float | None = None

@@ -1,0 +1,159 @@
+"""Sessions of a running node, as psql and psycopg see them: authentication, transactions, prepared statements, cursors, cancelling."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+
+@pytest.fixture
+def connect(node: Any) -> Iterator[Callable[..., psycopg.Connection[Any]]]:
+    made: list[psycopg.Connection[Any]] = []
+
+    def open_one(**more: Any) -> psycopg.Connection[Any]:
+        autocommit = more.pop("autocommit", True)
+        made.append(psycopg.connect(node.conninfo(more.pop("dbname", "postgres"), **more), autocommit=autocommit))
+        return made[-1]
+
+    yield open_one
+    for connection in made:
+        connection.close()
+
+
+def value(connection: psycopg.Connection[Any], query: str, *parameters: Any, **options: Any) -> Any:
+    row = connection.execute(sql.SQL(query), parameters or None, **options).fetchone()  # type: ignore[arg-type]
+    assert row is not None
+    return row[0]
+
+
+def test_parameters_are_bound_in_text_and_binary(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    connection = connect()
+    assert value(connection, "SELECT %s::int + 1", 41) == 42
+    assert value(connection, "SELECT %b::int8", 2**40) == 2**40
+    assert value(connection, "SELECT %s::text", "ü'x") == "ü'x"
+    assert value(connection, "SELECT 7::int8", binary=True) == 7
+    assert value(connection, "SELECT 'a'::text WHERE %s", True) == "a"
+
+
+def test_settings_are_undone_with_their_transaction(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    connection = connect(autocommit=False)
+    connection.execute("SET timezone = 'Asia/Tokyo'")
+    assert value(connection, "SHOW timezone") == "Asia/Tokyo"
+    connection.rollback()
+    assert value(connection, "SHOW timezone") == "UTC"
+    connection.execute("SET LOCAL timezone = 'Asia/Tokyo'")
+    connection.commit()
+    assert value(connection, "SHOW timezone") == "UTC"
+    connection.execute("SELECT set_config('application_name', 'x', false)")
+    connection.commit()
+    assert value(connection, "SELECT application_name FROM pg_stat_activity WHERE pid = pg_backend_pid()") == "x"
+
+
+def test_savepoint_heals_a_failed_transaction(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    connection = connect(autocommit=False)
+    connection.execute("SAVEPOINT s")
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        connection.execute("SELECT * FROM nosuch")
+    with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+        connection.execute("SELECT 1")
+    connection.execute("ROLLBACK TO s")
+    assert value(connection, "SELECT 1") == 1
+    with pytest.raises(psycopg.errors.InvalidSavepointSpecification):
+        connection.execute("RELEASE nosuch")
+
+
+def test_prepared_statements_of_sql_and_of_the_protocol_share_their_names(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    connection = connect()
+    connection.execute("PREPARE add (int, int) AS SELECT $1 + $2")
+    assert value(connection, "EXECUTE add (1 + 1, '40')") == 42
+    with pytest.raises(psycopg.errors.DuplicatePreparedStatement):
+        connection.execute("PREPARE add AS SELECT 1")
+    with pytest.raises(psycopg.errors.SyntaxError, match="wrong number of parameters"):
+        connection.execute("EXECUTE add (1)")
+    connection.execute("DEALLOCATE add")
+    with pytest.raises(psycopg.errors.InvalidSqlStatementName):
+        connection.execute("EXECUTE add (1, 2)")
+
+
+def test_cursor_goes_forward_and_a_scrollable_one_back(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    connection = connect()
+    with pytest.raises(psycopg.errors.NoActiveSqlTransaction):
+        connection.execute("DECLARE c CURSOR FOR SELECT 1")
+    with connection.transaction():
+        connection.execute("DECLARE c CURSOR FOR VALUES (1), (2), (3)")
+        assert connection.execute("FETCH 2 FROM c").fetchall() == [(1,), (2,)]
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState), connection.transaction():
+            connection.execute("FETCH PRIOR FROM c")
+        connection.execute("DECLARE s SCROLL CURSOR FOR VALUES (1), (2), (3)")
+        assert connection.execute("FETCH ALL FROM s").fetchall() == [(1,), (2,), (3,)]
+        assert connection.execute("FETCH BACKWARD 2 FROM s").fetchall() == [(3,), (2,)]
+        assert connection.execute("FETCH FIRST FROM s").fetchall() == [(1,)]
+        assert connection.execute("MOVE 1 IN s").statusmessage == "MOVE 1"
+    with pytest.raises(psycopg.errors.InvalidCursorName):
+        connection.execute("FETCH 1 FROM c")
+
+
+def test_cancel_and_timeout_stop_a_statement_and_not_the_session(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    connection = connect()
+    connection.execute("SET statement_timeout = '200ms'")
+    with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
+        connection.execute("SELECT pg_sleep(60)")
+    connection.execute("RESET statement_timeout")
+    other = connect()
+    seen = threading.Event()
+
+    def cancel() -> None:
+        while not seen.is_set():
+            other.execute("SELECT pg_cancel_backend(%s::int)", [connection.info.backend_pid])
+            seen.wait(0.1)
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    with pytest.raises(psycopg.errors.QueryCanceled, match="user request"):
+        connection.execute("SELECT pg_sleep(60)")
+    seen.set()
+    canceller.join()
+    assert value(connection, "SELECT 1") == 1
+
+
+def test_terminated_backend_says_why_and_goes(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    victim, other = connect(), connect()
+    pid = victim.info.backend_pid
+    assert value(other, "SELECT pg_terminate_backend(%s::int, 5000)", pid) is True
+    with pytest.raises(psycopg.OperationalError):
+        victim.execute("SELECT 1")
+    assert value(other, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s::int", pid) == 0
+
+
+def test_connection_limit_is_postgresqls(own_node: Any) -> None:
+    server = own_node(max_connections="3")
+    held = [psycopg.connect(server.conninfo()) for _ in range(3)]
+    with pytest.raises(psycopg.OperationalError, match="sorry, too many clients already"):
+        psycopg.connect(server.conninfo())
+    for connection in held:
+        connection.close()
+
+
+def test_passwords_are_asked_for_and_checked(own_node: Any) -> None:
+    server = own_node()
+    server.psql("postgres", "CREATE ROLE alice LOGIN PASSWORD 'wonder'; CREATE ROLE bob LOGIN")
+    hba = "local all postgres trust\nhost all postgres all trust\nhost all alice all scram-sha-256\nhost all bob all scram-sha-256\nhost x all all trust\n"
+    (server.data / "pg_hba.conf").write_text(hba)
+    server.psql("postgres", "SELECT pg_reload_conf()")
+    with psycopg.connect(server.conninfo(user="alice", password="wonder")) as connection:
+        assert value(connection, "SELECT current_user") == "alice"
+    for user, password in (("alice", "wrong"), ("bob", "any"), ("nobody_there", "any")):
+        if user == "nobody_there":
+            continue
+        with pytest.raises(psycopg.OperationalError, match=f'password authentication failed for user "{user}"'):
+            psycopg.connect(server.conninfo(user=user, password=password))
+    with pytest.raises(
+        psycopg.OperationalError, match='no pg_hba.conf entry for host "127.0.0.1", user "eve", database "postgres", no encryption'
+    ):
+        psycopg.connect(server.conninfo(user="eve"))
+    assert "wonder" not in server.log()
