@@ -47,7 +47,8 @@ COMMANDS = [
     "select 'nosuch'::regclass",
     "select 1/0",
     "select 'x', 1 + 2 as \"Sum\", null, true, array[1, null], row(1, 'a b'), '0/16B3748'::pg_lsn - '0/0', 1.50 * 2, 7 / 2",
-    "select relkind, count(*) from pg_class where relnamespace = 'pg_catalog'::regnamespace and relkind in ('r', 'v') group by 1 order by 1",
+    "select relkind, count(*) from pg_class where relnamespace = 'pg_catalog'::regnamespace and relkind in ('r', 'v')"
+    " group by 1 order by 1",
 ]  # fmt: skip
 
 

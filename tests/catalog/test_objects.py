@@ -1,0 +1,150 @@
+"""Typed access to the catalog: what is written is read back, in transactions, and the history keeps what was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.catalog import definition, history, origin, publication, relation, role, slot, subscription
+from headgate.catalog.catalog import Catalog
+from headgate.catalog.definition import Definition, Key, NewCheck
+from headgate.catalog.publication import Member, Publication
+from headgate.catalog.relation import Column, Relation
+from headgate.catalog.subscription import Subscription, SubscriptionRel
+from headgate.errors import PostgresError
+from headgate.lsn import Lsn
+from headgate.types import registry as t
+
+
+def make_table(catalog: Catalog, database: int, name: str = "t") -> Relation:
+    columns = [Column(0, "a", t.INT4), Column(0, "b", t.TEXT, default="'x'::text", collation=100), Column(0, "c", t.NUMERIC, 655366)]
+    table = Definition(2200, name, columns, keys=[Key((1,), primary=True), Key((2, 3))], checks=[NewCheck("(a > 0)", attnums=(1,))])
+    return catalog.change(lambda cursor: definition.create(cursor, catalog.next_oid, database, table))
+
+
+def test_a_table_is_read_as_it_was_made(empty_catalog: Catalog, database: int) -> None:
+    made = make_table(empty_catalog, database)
+    cursor = empty_catalog.cursor()
+    assert relation.lookup(cursor, database, None, "t", ["public"]) == made
+    assert relation.lookup(cursor, database, "public", "t") == made
+    assert relation.lookup(cursor, database + 1, "public", "t") is None
+    assert [index.name for index in made.indexes] == ["t_pkey", "t_b_c_key"]
+    assert made.primary_key == made.identity_key() == (1,)
+    assert made.columns[0].not_null
+    assert Relation.load(made.dump()) == made
+
+
+def test_a_name_in_use_is_refused(empty_catalog: Catalog, database: int) -> None:
+    make_table(empty_catalog, database)
+    with pytest.raises(PostgresError, match='relation "t" already exists') as caught:
+        make_table(empty_catalog, database)
+    assert caught.value.sqlstate == "42P07"
+
+
+def test_changes_of_a_table_reach_what_depends_on_it(empty_catalog: Catalog, database: int) -> None:
+    made = make_table(empty_catalog, database)
+    with empty_catalog.begin() as transaction:
+        cursor = transaction.cursor
+        definition.rename_column(cursor, made, 1, "A b")
+        definition.drop_column(cursor, made, 3)
+        definition.rename(cursor, made, "u")
+        definition.set_replica_identity(cursor, made, "f")
+        added = definition.add_column(cursor, empty_catalog.next_oid, relation.get(cursor, database, made.oid), Column(0, "d", t.BOOL))
+    after = relation.get(empty_catalog.cursor(), database, made.oid)
+    assert added == 4
+    assert (after.name, [column.name for column in after.columns]) == ("u", ["A b", "b", "d"])
+    assert [index.name for index in after.indexes] == ["t_pkey"]
+    assert after.identity_key() is None
+    cursor = empty_catalog.cursor()
+    cursor.execute("SELECT indkeytext FROM hg.pg_index WHERE dbid = ? AND indrelid = ?", [database, made.oid])
+    assert cursor.fetchall() == [('"A b"',)]
+
+
+def test_dropping_a_table_leaves_no_row_behind(empty_catalog: Catalog, database: int) -> None:
+    made = make_table(empty_catalog, database)
+    empty_catalog.change(lambda cursor: definition.drop(cursor, database, made.oid))
+    cursor = empty_catalog.cursor()
+    for table in ("pg_class", "pg_attribute", "pg_attrdef", "pg_index", "pg_constraint", "pg_type", "pg_depend"):
+        assert cursor.execute(f"SELECT count(*) FROM hg.{table} WHERE dbid = ?", [database]).fetchall() == [(0,)], table
+
+
+def test_a_transaction_that_rolls_back_leaves_nothing(empty_catalog: Catalog, database: int) -> None:
+    transaction = empty_catalog.begin()
+    definition.create(transaction.cursor, empty_catalog.next_oid, database, Definition(2200, "gone", [Column(0, "a", t.INT4)]))
+    assert relation.lookup(empty_catalog.cursor(), database, "public", "gone") is None
+    transaction.rollback()
+    assert relation.lookup(empty_catalog.cursor(), database, "public", "gone") is None
+
+
+def test_the_second_writer_of_a_row_is_told_so(empty_catalog: Catalog, database: int) -> None:
+    made = make_table(empty_catalog, database)
+    with empty_catalog.begin() as first:
+        definition.set_replica_identity(first.cursor, made, "f")
+        second = empty_catalog.begin()
+        with pytest.raises(PostgresError) as caught:
+            definition.set_replica_identity(second.cursor, made, "n")
+        second.rollback()
+    assert caught.value.sqlstate == "40001"
+
+
+def test_history_tells_what_held_at_a_place_in_the_log(empty_catalog: Catalog, database: int) -> None:
+    made = make_table(empty_catalog, database)
+    with empty_catalog.begin() as transaction:
+        cursor = transaction.cursor
+        history.record(cursor, database, 0x500, 0)
+        member = Member(made.oid, "(a > 1)", '{"some": "tree"}', (2, 1))
+        published = publication.create(cursor, empty_catalog.next_oid, database, Publication(0, "p", members=(member,), schemas=(2200,)))
+        history.record(cursor, database, 0x500, 2)
+        publication.drop(cursor, database, published.oid)
+        definition.drop(cursor, database, made.oid)
+        history.record(cursor, database, 0x600, 0)
+    cursor = empty_catalog.cursor()
+    assert history.at(cursor, database, 0x4FF, 9).relations == {}
+    assert history.at(cursor, database, 0x500, 1).publications == {}
+    state = history.at(cursor, database, 0x5FF, 0)
+    assert state.relations == {made.oid: made}
+    assert state.publications == {"p": published}
+    assert history.PublishedState.from_json(state.to_json()) == state
+    assert history.at(cursor, database, 0x600, 0).relations == {}
+    assert history.changes(cursor, database, 0, 0x600) == [(0x500, 0), (0x500, 2), (0x600, 0)]
+    history.prune(cursor, database, 0x700)
+    assert history.at(cursor, database, 0x700, 0).publications == {}
+
+
+def test_subscriptions_slots_and_origins_keep_their_state(empty_catalog: Catalog, database: int) -> None:
+    cursor = empty_catalog.cursor()
+    made = subscription.create(cursor, Subscription(empty_catalog.next_oid(), database, "s", 10, "host=x", ("p", "q"), slot_name="s"))
+    subscription.add_table(cursor, database, SubscriptionRel(made.oid, 77, "i"))
+    assert subscription.set_table(cursor, SubscriptionRel(made.oid, 77, "s", Lsn(7)))
+    assert subscription.tables(cursor, made.oid) == [SubscriptionRel(made.oid, 77, "s", Lsn(7))]
+    subscription.change(cursor, made.oid, enabled=False, publications=("r",), slot_name=None)
+    found = subscription.get(cursor, database, "s")
+    assert (found.enabled, found.publications, found.slot_name) == (False, ("r",), None)
+    name = f"slot_{database}"
+    slot.create(cursor, slot.Slot(name, "pgoutput", database, Lsn(1), Lsn(2)))
+    slot.advance(cursor, name, Lsn(2**40), Lsn(2**40 + 1))
+    assert slot.get(cursor, name).restart_lsn == 2**40
+    with pytest.raises(PostgresError, match="already exists"):
+        slot.create(cursor, slot.Slot(name, "pgoutput", database, Lsn(1), Lsn(2)))
+    slot.drop(cursor, name)
+    origin.create(cursor, name)
+    origin.advance(cursor, name, Lsn(5))
+    origin.advance(cursor, name, Lsn(9), Lsn(3))
+    progress = origin.progress(cursor, name)
+    assert progress is not None
+    assert (progress.remote_lsn, progress.local_lsn) == (9, 3)
+
+
+def test_oids_are_never_given_twice_even_after_a_crash(tmp_path: Path) -> None:
+    catalog = Catalog.create(tmp_path / "catalog.duckdb", superuser="root", password_verifier="SCRAM-SHA-256$…")
+    first = [catalog.next_oid() for _ in range(100)]
+    assert first[0] == 16384
+    assert len(set(first)) == 100
+    stored = role.get(catalog.cursor(), "root")
+    assert stored.superuser
+    assert stored.verifier == "SCRAM-SHA-256$…"
+    catalog.close()
+    again = Catalog.open(tmp_path / "catalog.duckdb")
+    assert again.next_oid() > first[-1]
+    again.close()
