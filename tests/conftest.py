@@ -24,6 +24,8 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headgate.storage.engine import Engine
+
 PG_BIN = Path(os.environ.get("PG_BIN", "/usr/lib/postgresql/15/bin"))
 HEADGATE = [sys.executable, "-m", "headgate.cli.main"]
 
@@ -261,3 +263,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = storage.start(None, scratch=tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def _empty_catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A catalog as initdb makes it, to be copied."""
+    from headgate.catalog.catalog import Catalog
+
+    path = tmp_path_factory.mktemp("catalog") / "catalog.duckdb"
+    Catalog.create(path).close()
+    return path
+
+
+@pytest.fixture
+def engine(spark: SparkSession, _empty_catalog: Path, tmp_path: Path) -> Iterator[Engine]:
+    """The storage of a node without the node: an empty data directory of its own."""
+    from headgate.catalog.catalog import Catalog
+    from headgate.storage.engine import Engine
+
+    shutil.copy(_empty_catalog, tmp_path / "catalog.duckdb")
+    catalog = Catalog.open(tmp_path / "catalog.duckdb")
+    yield Engine({}, catalog, tmp_path, session=spark)
+    catalog.close()

@@ -361,7 +361,8 @@ def _write_by_merge(transaction: Transaction, relation: Any, key: Key, resolved:
     )
     parts = [F.col(f"key.k{i}").alias(f"k{i}") for i in range(len(key.names))]
     values = [F.col(f"new.{quoted(n)}").alias(f"n{i}") for i, n in enumerate(row.fieldNames())]
-    source = named.select(*parts, *values, F.col("new").isNotNull().alias("alive"))
+    # MERGE refuses a source that is cached
+    source = named.select(*parts, *values, F.col("new").isNotNull().alias("alive")).localCheckpoint()
     match = F.lit(True)
     for i, (name, kind) in enumerate(zip(key.names, key.kinds, strict=True)):
         match &= lookup.canonical_column(F.col(f"t.{quoted(name)}"), kind).eqNullSafe(F.col(f"s.k{i}"))

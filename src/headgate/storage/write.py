@@ -57,6 +57,8 @@ def arrow_row(relation: Any) -> pa.Schema:
 
 def append(table: DeltaTable, relation: Any, state: TableState, rows: DataFrame | pa.Table) -> Written:
     """Writes new rows."""
+    if isinstance(rows, DataFrame) and not relation.columns:
+        rows = pa.table({PLACEHOLDER: np.ones(rows.count(), bool)})  # Arrow does not count rows without columns
     if isinstance(rows, DataFrame):
         known = _most_rows(rows)
         if known is not None and known <= SMALL_ROWS:
@@ -65,10 +67,7 @@ def append(table: DeltaTable, relation: Any, state: TableState, rows: DataFrame 
         if rows.num_rows <= SMALL_ROWS or rows.nbytes <= SMALL_BYTES:
             return _append_small(table, relation, state, rows)
         rows = local_frame(table.delta.spark, rows)
-    if relation.columns:
-        frame = rows.select(*[F.col(quoted(c.name)) for c in relation.columns])
-    else:
-        frame = rows.select(F.lit(True).alias(PLACEHOLDER))
+    frame = rows.select(*[F.col(quoted(c.name)) for c in relation.columns] or [PLACEHOLDER])
     actions = table.write(state, frame)
     return Written(actions, sum(delta.records(a["add"]) for a in actions if "add" in a))
 

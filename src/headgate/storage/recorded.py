@@ -1,0 +1,73 @@
+"""A catalog transaction that can go back to a savepoint.
+
+DuckDB has no savepoints. So the statements that write are noted, and ROLLBACK TO rolls the whole DuckDB transaction back and
+repeats those before the savepoint; catalog transactions are a handful of small statements. Used by `transaction` only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_READS = ("SELECT", "WITH", "FROM", "EXPLAIN", "DESCRIBE", "SHOW")
+
+
+class RecordedCursor:
+    """A DuckDB cursor that notes what it writes; everything else is the cursor's own."""
+
+    def __init__(self, cursor: Any) -> None:
+        self._cursor = cursor
+        self.written: list[tuple[str, str, Any]] = []
+
+    def execute(self, query: str, parameters: Any = None) -> Any:
+        """As DuckDB's."""
+        if not query.lstrip().upper().startswith(_READS):
+            self.written.append(("execute", query, parameters))
+        return self._cursor.execute(query, parameters) if parameters is not None else self._cursor.execute(query)
+
+    def executemany(self, query: str, parameters: Any) -> Any:
+        """As DuckDB's."""
+        self.written.append(("executemany", query, parameters))
+        return self._cursor.executemany(query, parameters)
+
+    def repeat(self, cursor: Any, count: int) -> None:
+        """Goes over to a fresh cursor and repeats the first `count` writes on it."""
+        self._cursor = cursor
+        del self.written[count:]
+        for method, query, parameters in self.written:
+            if parameters is None:
+                cursor.execute(query)
+            else:
+                getattr(cursor, method)(query, parameters)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+
+class RecordedCatalog:
+    """A `catalog.CatalogTransaction` with savepoints."""
+
+    def __init__(self, catalog: Any) -> None:
+        self._catalog = catalog
+        self._transaction = catalog.begin()
+        self.cursor = RecordedCursor(self._transaction.cursor)
+
+    @property
+    def place(self) -> int:
+        """A savepoint."""
+        return len(self.cursor.written)
+
+    def rollback_to(self, place: int) -> None:
+        """Undoes what was written after a savepoint."""
+        if place == self.place:
+            return
+        self._transaction.rollback()
+        self._transaction = self._catalog.begin()
+        self.cursor.repeat(self._transaction.cursor, place)
+
+    def commit(self) -> None:
+        """Makes the writes durable."""
+        self._transaction.commit()
+
+    def rollback(self) -> None:
+        """Forgets the writes."""
+        self._transaction.rollback()

@@ -1,0 +1,214 @@
+"""A batch of changes gives the same table and the same change feed by every strategy, the one that applying it row by row gives."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headgate.changes.merge import Merged, Strategy, merge
+from headgate.storage import feed
+from headgate.storage.engine import Engine
+from headgate.storage.transaction import Transaction
+from headgate.storage.write import arrow_row
+from headgate.types import registry
+from tests.storage.tables import DATABASE, INT4, INT8, TEXT, contents, made, relation
+
+T = relation(21000, "t", id=INT8, v=TEXT, w=INT4)
+KEY = (1,)
+Row = dict[str, Any]
+
+
+def row(key: int, v: str | None, w: int | None = 0) -> Row:
+    return {"id": key, "v": v, "w": w}
+
+
+def batch(*changes: tuple[Any, ...], table: Any = T) -> pa.Table:
+    """Changes (commit_lsn, op, old, new[, unchanged]) as a frame."""
+    struct = pa.struct(list(arrow_row(table)))
+    return pa.table(
+        {
+            "commit_lsn": pa.array([c[0] for c in changes], pa.int64()),
+            "seq": pa.array([0] * len(changes), pa.int64()),
+            "position": pa.array(range(len(changes)), pa.int64()),
+            "op": pa.array([c[1] for c in changes], pa.string()),
+            "old": pa.array([c[2] for c in changes], struct),
+            "new": pa.array([c[3] for c in changes], struct),
+            "unchanged": pa.array([c[4] if len(c) > 4 else None for c in changes], pa.list_(pa.string())),
+        }
+    )
+
+
+WAYS = [
+    pytest.param({}, id="small"),
+    pytest.param({"strategy": Strategy.MERGE}, id="small by MERGE"),
+    pytest.param({"small": 0}, id="large"),
+    pytest.param({"small": 0, "strategy": Strategy.POSITIONS}, id="large by positions"),
+]
+
+
+def applied(engine: Engine, changes: pa.Table, *, commit: bool = True, key: Any = KEY, table: Any = T, **way: Any) -> tuple[Merged, list[Any]]:
+    """What a merge did and the table's contents after it."""
+    transaction = engine.begin(DATABASE)
+    done = merge(transaction, table, key, changes, **way)
+    found = contents(transaction, table)
+    if commit and not done.conflict:
+        transaction.commit()
+    else:
+        transaction.rollback()
+    return done, found
+
+
+def feed_of(engine: Engine, transaction: Transaction) -> list[str]:
+    """The change rows of a transaction's writes, sorted."""
+    found = feed.changes(engine, T, transaction._open.writes).select("op", "old", "new").toArrow().to_pylist()
+    return sorted(map(repr, found))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_swap_of_keys_and_a_move_keep_values_that_were_not_sent(engine: Engine, way: dict[str, Any]) -> None:
+    made(engine, T, (1, "one", 1), (2, "two", 2), (3, "three", 3))
+    changes = batch(
+        (1, "U", row(1, None, None), row(9, None, 10), ["v"]),
+        (1, "U", row(2, None, None), row(1, None, 20), ["v"]),
+        (1, "U", row(9, None, None), row(2, None, 30), ["v"]),
+        (2, "U", row(3, None, None), row(4, "moved", 3)),
+        (3, "I", None, row(5, "new")),
+        (3, "U", None, row(5, None, 7), ["v"]),
+    )
+    done, found = applied(engine, changes, **way)
+    assert done.conflict is None
+    assert found == [(1, "two", 20), (2, "one", 30), (4, "moved", 3), (5, "new", 7)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_changes_of_rows_that_are_not_there_are_skipped(engine: Engine, way: dict[str, Any]) -> None:
+    made(engine, T, (1, "one", 1))
+    changes = batch((1, "U", None, row(7, "x")), (1, "D", row(8, None), None), (2, "U", row(6, None, None), row(5, "y")), (3, "D", row(1, None), None))
+    assert applied(engine, changes, **way)[1] == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_insert_of_an_existing_key_is_reported_and_nothing_is_written(engine: Engine, way: dict[str, Any]) -> None:
+    made(engine, T, (1, "one", 1), (2, "two", 2))
+    changes = batch((5, "I", None, row(3, "fine")), (7, "I", None, row(2, "again")), (8, "I", None, row(1, "too")))
+    done, found = applied(engine, changes, **way)
+    assert done.conflict is not None
+    assert (done.conflict.commit_lsn, done.conflict.key.to_pylist()) == (7, [{"id": 2}])
+    assert found == [(1, "one", 1), (2, "two", 2)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_two_inserts_of_one_key_in_a_batch_are_a_conflict(engine: Engine, way: dict[str, Any]) -> None:
+    made(engine, T)
+    done, _ = applied(engine, batch((5, "I", None, row(3, "one")), (6, "I", None, row(3, "two"))), **way)
+    assert done.conflict is not None
+    assert (done.conflict.commit_lsn, done.conflict.key.to_pylist()) == (6, [{"id": 3}])
+
+
+@pytest.mark.parametrize("way", [WAYS[0], WAYS[2]])
+def test_what_came_before_a_truncate_is_gone(engine: Engine, way: dict[str, Any]) -> None:
+    made(engine, T, (1, "one", 1))
+    changes = batch((1, "U", None, row(1, "x")), (2, "I", None, row(2, "y")), (3, "T", None, None), (4, "I", None, row(1, "z")))
+    assert applied(engine, changes, **way)[1] == [(1, "z", 0)]
+
+
+def test_inserts_outside_all_files_are_appended_without_a_look_up(engine: Engine) -> None:
+    made(engine, T, *[(i, "x", i) for i in range(100)])
+    done, _ = applied(engine, batch((1, "I", None, row(100, "new"))))
+    assert done.strategy is Strategy.APPEND
+    done, _ = applied(engine, batch((1, "I", None, row(200, "new"))), small=0)
+    assert done.strategy is Strategy.APPEND
+
+
+@pytest.mark.parametrize("small", [20_000, 0])
+def test_without_a_key_each_change_takes_one_equal_row(engine: Engine, small: int) -> None:
+    made(engine, T, (1, None, 1), (1, None, 1), (2, "two", 2))
+    changes = batch(
+        (1, "D", row(1, None, 1), None),
+        (2, "U", row(2, "two", 2), row(3, "three", 3)),
+        (3, "I", None, row(3, "three", 3)),
+        (4, "D", row(8, "not there", 1), None) if small else (4, "I", None, row(1, None, None)),
+    )
+    found = applied(engine, changes, key=None, small=small)[1]
+    assert found[-2:] == [(3, "three", 3), (3, "three", 3)]
+    assert found.count((1, None, 1)) == 1
+
+
+@pytest.mark.parametrize("small", [20_000, 0])
+def test_without_a_key_a_row_that_is_not_there_is_skipped_with_its_update(engine: Engine, small: int) -> None:
+    made(engine, T, (1, "one", 1))
+    changes = batch((1, "U", row(2, "two", 2), row(3, "three", 3)), (2, "D", row(5, "x", 1), None), (3, "I", None, row(5, "x", 1)))
+    assert applied(engine, changes, key=None, small=small)[1] == [(1, "one", 1), (5, "x", 1)]
+
+
+@pytest.mark.parametrize("small", [20_000, 0])
+def test_numbers_that_are_equal_name_one_row_whatever_their_scale(engine: Engine, small: int) -> None:
+    numbers = relation(21001, "n", k=registry.NUMERIC, v=TEXT)
+    made(engine, numbers, ("1.50", "a"), ("100", "b"))
+    changes = batch((1, "U", None, {"k": "1.5", "v": "changed"}), (2, "D", {"k": "100.00", "v": None}, None), table=numbers)
+    assert applied(engine, changes, table=numbers, small=small)[1] == [("1.5", "changed")]
+
+
+def stream(rng: random.Random, stored: list[int], length: int) -> tuple[list[tuple[Any, ...]], dict[int, Row]]:
+    """A random stream of valid changes on rows with these keys (v of a key is its name), and the rows after it."""
+    rows: dict[int, Row] = {key: row(key, f"v{key}", key) for key in stored}
+    changes: list[tuple[Any, ...]] = []
+    for number in range(length):
+        lsn, free = number // 3, [k for k in range(12) if k not in rows]
+        kind = rng.choice("IUUUMD")
+        if kind == "I" and free:
+            key = rng.choice(free)
+            rows[key] = row(key, f"n{number}", number)
+            changes.append((lsn, "I", None, dict(rows[key])))
+        elif kind == "D" and rows:
+            key = rng.choice(list(rows))
+            del rows[key]
+            changes.append((lsn, "D", row(key, None, None), None))
+        elif rows and (kind == "U" or free):
+            key = rng.choice(list(rows))
+            to = rng.choice(free) if kind == "M" and free else key
+            before = rows.pop(key)
+            unsent = rng.random() < 0.4
+            rows[to] = row(to, before["v"] if unsent else f"u{number}", number)
+            sent = {**rows[to], "v": None if unsent else rows[to]["v"]}
+            changes.append((lsn, "U", row(key, None, None) if to != key else None, sent, ["v"] if unsent else None))
+    return changes, rows
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_strategies_give_the_same_table_and_the_same_change_feed(engine: Engine, seed: int) -> None:
+    rng = random.Random(seed)
+    stored = sorted(rng.sample(range(12), 6))
+    made(engine, T, *[(key, f"v{key}", key) for key in stored])
+    for _ in range(2):
+        current = {key: (v, w) for key, v, w in contents(engine, T)}
+        changes, _ = stream(rng, list(current), 30)
+        expected = _by_model(current, changes)
+        feeds = []
+        for way in ({}, {"small": 0}, {"strategy": Strategy.MERGE}):
+            transaction = engine.begin(DATABASE)
+            done = merge(transaction, T, KEY, batch(*changes), **way)  # type: ignore[arg-type]
+            assert done.conflict is None
+            assert contents(transaction, T) == expected
+            feeds.append(feed_of(engine, transaction))
+            transaction.rollback()
+        assert feeds[0] == feeds[1] == feeds[2]
+        applied(engine, batch(*changes))
+
+
+def _by_model(current: dict[int, tuple[Any, Any]], changes: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The rows after applying the changes one by one to a dictionary."""
+    rows = dict(current)
+    for _, op, old, new, *unchanged in changes:
+        key = (old or new)["id"]
+        if op == "D":
+            del rows[key]
+        elif op == "I":
+            rows[key] = (new["v"], new["w"])
+        else:
+            before = rows.pop(key)
+            rows[new["id"]] = (before[0] if unchanged[0] else new["v"], new["w"])
+    return sorted(((k, *v) for k, v in rows.items()), key=repr)

@@ -1,0 +1,74 @@
+"""Relations and rows for the tests of storage and changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.catalog.relation import Column, Relation
+from headgate.storage.engine import Engine
+from headgate.storage.transaction import Transaction
+from headgate.storage.write import arrow_row, quoted
+from headgate.types import registry
+
+DATABASE = 5
+INT8, TEXT, INT4 = registry.INT8, registry.TEXT, registry.INT4
+
+
+def relation(oid: int, name: str, **columns: int | tuple[int, int]) -> Relation:
+    """A table with these columns: type oid, or (type oid, typmod)."""
+    made = []
+    for number, (column, kind) in enumerate(columns.items(), 1):
+        type_oid, typmod = kind if isinstance(kind, tuple) else (kind, -1)
+        made.append(Column(number, column, type_oid, typmod))
+    return Relation(oid, DATABASE, 2200, "public", name, "r", tuple(made))
+
+
+def rows(table: Relation, *values: tuple[Any, ...]) -> pa.Table:
+    """Rows of a relation."""
+    schema = arrow_row(table)
+    return pa.table([pa.array([row[i] for row in values], field.type) for i, field in enumerate(schema)], schema=schema)
+
+
+def made(engine: Engine, table: Relation, *values: tuple[Any, ...]) -> Relation:
+    """Makes a table with rows in a transaction of its own."""
+    transaction = engine.begin(DATABASE)
+    transaction.create_table(table)
+    if values:
+        transaction.append(table, rows(table, *values))
+    transaction.commit()
+    return table
+
+
+def contents(reader: Engine | Transaction, table: Relation) -> list[tuple[Any, ...]]:
+    """The rows of a table, sorted."""
+    if isinstance(reader, Transaction):
+        return _sorted(reader.frame(table).toArrow())
+    transaction = reader.begin(DATABASE)
+    try:
+        return _sorted(transaction.frame(table).toArrow())
+    finally:
+        transaction.rollback()
+
+
+def _sorted(table: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted(zip(*[c.to_pylist() for c in table.columns], strict=True), key=repr)
+
+
+def change(transaction: Transaction, table: Relation, condition: str, **values: str) -> int:
+    """UPDATE … SET values WHERE condition (Spark's SQL); a DELETE without values."""
+    from pyspark.sql import functions as F
+
+    found = transaction.positions(table).where(condition)
+    names = [c.name for c in table.columns]
+    old = F.struct(*[F.col(quoted(n)).alias(n) for n in names])
+    new = F.struct(*[F.expr(values[n]).alias(n) if n in values else F.col(quoted(n)).alias(n) for n in names])
+    chosen = new if values else F.lit(None).cast(_struct(table))
+    return transaction.rewrite(table, found.select(old.alias("old"), chosen.alias("new"), F.col("_file").alias("file"), F.col("_row").alias("row")))
+
+
+def _struct(table: Relation) -> Any:
+    from headgate.storage.write import columns
+
+    return columns(table)
