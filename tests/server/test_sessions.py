@@ -142,18 +142,16 @@ def test_connection_limit_is_postgresqls(own_node: Any) -> None:
 def test_passwords_are_asked_for_and_checked(own_node: Any) -> None:
     server = own_node()
     server.psql("postgres", "CREATE ROLE alice LOGIN PASSWORD 'wonder'; CREATE ROLE bob LOGIN")
-    hba = "local all postgres trust\nhost all postgres all trust\nhost all alice all scram-sha-256\nhost all bob all scram-sha-256\nhost x all all trust\n"
-    (server.data / "pg_hba.conf").write_text(hba)
+    lines = ["host all postgres all trust", "host all alice,bob all scram-sha-256", "host x all all trust", ""]
+    (server.data / "pg_hba.conf").write_text("\n".join(lines))
     server.psql("postgres", "SELECT pg_reload_conf()")
     with psycopg.connect(server.conninfo(user="alice", password="wonder")) as connection:
         assert value(connection, "SELECT current_user") == "alice"
-    for user, password in (("alice", "wrong"), ("bob", "any"), ("nobody_there", "any")):
-        if user == "nobody_there":
-            continue
+    for user, password in (("alice", "wrong"), ("bob", "any")):
         with pytest.raises(psycopg.OperationalError, match=f'password authentication failed for user "{user}"'):
             psycopg.connect(server.conninfo(user=user, password=password))
     with pytest.raises(
-        psycopg.OperationalError, match='no pg_hba.conf entry for host "127.0.0.1", user "eve", database "postgres", no encryption'
+        psycopg.OperationalError, match=r'no pg_hba\.conf entry for host "127\.0\.0\.1", user "eve", database "postgres", no encryption'
     ):
         psycopg.connect(server.conninfo(user="eve"))
     assert "wonder" not in server.log()

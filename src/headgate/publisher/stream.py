@@ -137,6 +137,7 @@ class Stream:
             if len(chosen) == 1:
                 raise
             self._careful = len(chosen)
+            self._state = None
             self.announcer = Announcer(self._catalog, self.database)
             return self.next(until)
         self._careful = max(0, self._careful - 1)
@@ -179,7 +180,7 @@ class Stream:
 
     def _state_of(self, place: tuple[int, int], *, moved: bool) -> PublishedState:
         """The state at a place; read again only when the history has changed since the last one."""
-        if self._state is None or moved or self._changed_since(place):
+        if self._state is None or moved or place < self._state_at or self._changed_since(place):
             self._state = history.at(self._cursor, self.database, *place)
         self._state_at = place
         return self._state

@@ -200,7 +200,7 @@ class Connection:
             if error.severity is Severity.FATAL:
                 raise ConnectionBroken(error.message) from error
             return error
-        except Exception as error:  # noqa: BLE001: raised again by flush_while
+        except Exception as error:  # noqa: BLE001 - raised again by flush_while
             return error
         finally:
             self._sending = False

@@ -47,7 +47,7 @@ def declare(session: Session, node: Any, text: str) -> str:
     from headgate.commands.execute import execute
 
     inner = parser.unwrap(node.query)
-    result = execute(inner, text, cast(Any, session))
+    result = execute(inner, text, cast("Any", session))
     if not isinstance(result, ResultSet):
         raise PostgresError("42P11", "cannot open a query without rows as cursor")
     if hold:

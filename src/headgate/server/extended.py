@@ -85,7 +85,7 @@ class ExtendedQuery:
 
         self.session.block.touch()
         known = tuple(0 if found == UNKNOWN else found for found in types)
-        found = describe(statement.node, statement.text, cast(Any, self.session), known)
+        found = describe(statement.node, statement.text, cast("Any", self.session), known)
         return found.parameters, found.columns
 
     # ---- Bind -------------------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ class Listener:
 
 def _places(address: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
     if address == "*":
-        return [(socket.AF_INET, ("0.0.0.0", port)), (socket.AF_INET6, ("::", port))]  # noqa: S104: what "*" means
+        return [(socket.AF_INET, ("0.0.0.0", port)), (socket.AF_INET6, ("::", port))]  # noqa: S104 - what "*" means
     try:
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
     except OSError as error:

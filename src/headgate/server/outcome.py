@@ -36,7 +36,7 @@ class Sender:
         from headgate.commands.execute import execute
 
         session.block.touch()
-        return execute(statement.node, statement.text, cast(Any, session))
+        return execute(statement.node, statement.text, cast("Any", session))
 
     def run_simple(self, statement: Statement) -> str:
         """Runs the statement, sends its rows with their description; returns the tag."""

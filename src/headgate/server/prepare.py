@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import postgast
+
 from headgate.errors import PostgresError
 from headgate.server.portal import Parameter, Prepared
 from headgate.server.variable import constant
@@ -83,31 +85,20 @@ def _value(session: Session, node: Any, type_oid: int, text: str) -> str | None:
 
 def _evaluated(session: Session, node: Any, type_oid: int) -> str | None:
     """Any other expression: the one value of SELECT expression::type."""
-    import postgast
-
     from headgate.commands.execute import execute as run
 
-    [raw] = postgast.parse(f"SELECT NULL::{registry.builtin().by_oid(type_oid).plain}").stmts
-    cast = raw.stmt.select_stmt.target_list[0].res_target.val.type_cast
-    source = postgast.deparse(_select(node, cast))
+    tree = postgast.parse(f"SELECT NULL::{registry.builtin().by_oid(type_oid).plain}")
+    argument = tree.stmts[0].stmt.select_stmt.target_list[0].res_target.val.type_cast.arg
+    field = next(name for name, found in argument.DESCRIPTOR.fields_by_name.items() if found.message_type is node.DESCRIPTOR)
+    argument.Clear()
+    getattr(argument, field).CopyFrom(node)
+    source = postgast.deparse(tree)
     [statement] = parser.parse(source)
-    result = run(statement.node, source, cast(Any, session))
+    result = run(statement.node, source, cast("Any", session))
     if not isinstance(result, ResultSet):
         raise PostgresError("XX000", "parameter of EXECUTE gave no row")
     values = [batch.column(0)[0].as_py() for batch in result if batch.num_rows]
     return values[0] if values else None
-
-
-def _select(node: Any, cast: Any) -> Any:
-    import postgast
-
-    tree = postgast.parse("SELECT NULL::int")
-    target = tree.stmts[0].stmt.select_stmt.target_list[0].res_target.val.type_cast
-    target.CopyFrom(cast)
-    field = next(name for name, found in target.arg.DESCRIPTOR.fields_by_name.items() if found.message_type is node.DESCRIPTOR)
-    target.arg.Clear()
-    getattr(target.arg, field).CopyFrom(node)
-    return tree
 
 
 def deallocate(session: Session, node: Any, text: str) -> str:

@@ -157,7 +157,7 @@ class Session:
             pass
         except PostgresError as error:
             self._last_words(error)
-        except Exception as error:  # noqa: BLE001: the edge of a session
+        except Exception as error:  # noqa: BLE001 - the edge of a session
             self._last_words(as_postgres_error(error))
         finally:
             self._leave()
@@ -255,7 +255,7 @@ class Session:
             return True
         except (ConnectionBroken, SessionEnd):
             raise
-        except Exception as error:  # noqa: BLE001: the edge of a statement
+        except Exception as error:  # noqa: BLE001 - the edge of a statement
             self.fail(error)
             return False
 
@@ -266,7 +266,7 @@ class Session:
         try:
             self._drop_portals(everything=False)
             self.block.fail()
-        except Exception as second:  # noqa: BLE001: the first error is the one to tell
+        except Exception as second:  # noqa: BLE001 - the first error is the one to tell
             _log.warning("rollback failed", exc_info=second)
         self.node.slots.error_in_session(self.backend.pid)
         self.parameters = ()

@@ -51,7 +51,7 @@ def serve(node: Node, connection: Connection) -> None:
     except (ConnectionBroken, TimeoutError):
         _give_up(node, connection, backend)
         return
-    except Exception as error:  # noqa: BLE001: the edge of a connection
+    except Exception as error:  # noqa: BLE001 - the edge of a connection
         _refuse(node, connection, as_postgres_error(error))
         _give_up(node, connection, backend)
         return
