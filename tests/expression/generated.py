@@ -131,11 +131,6 @@ _RULES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def expressions(depth: int = 2) -> st.SearchStrategy[str]:
-    """An expression's text, of any family: even chances for every rule, which hypothesis' own choices do not give."""
-    return st.integers(0, 2**62).map(lambda number: make(Random(number), None, depth))
-
-
 def make(random: Random, kind: str | None, depth: int) -> str:
     """An expression of the family `kind`, nested `depth` rules deep at most."""
     kind = kind or random.choice(sorted(_RULES))

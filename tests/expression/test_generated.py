@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from random import Random
 
 import psycopg
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from tests.expression.comparison import Comparison, Probe, Verdict
-from tests.expression.generated import COLUMNS, expressions, rows
+from tests.expression.generated import COLUMNS, make, rows
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 COUNT = int(os.environ.get("EXPRESSIONS", "4000" if LONG else "120"))
@@ -27,8 +28,9 @@ def generate(count: int, number: int) -> list[Probe]:
 
     @seed(number)
     @settings(max_examples=count, database=None, deadline=None, derandomize=False, suppress_health_check=list(HealthCheck))
-    @given(expressions(depth=number % 3 + 1), st.lists(rows(), min_size=3, max_size=5))
-    def collect(expression: str, values: list[tuple[str | None, ...]]) -> None:
+    @given(st.lists(rows(), min_size=3, max_size=5))
+    def collect(values: list[tuple[str | None, ...]]) -> None:
+        expression = make(Random(f"{number}/{len(made)}"), None, len(made) % 3 + 1)
         made.append(Probe(expression, COLUMNS, tuple(values)))
 
     collect()

@@ -299,4 +299,4 @@ def total(sums: list[str | None], scale: int) -> str | None:
     for each in given[1:]:
         result = add(result, each)
     value = read(result)
-    return write(_at_scale(value, max(scale, 0))) if value.is_finite() else result
+    return write(_at_scale(value, max(scale, _scale(value)))) if value.is_finite() else result

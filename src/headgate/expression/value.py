@@ -31,8 +31,10 @@ MAX_PRECISION = 38
 
 @dataclass(frozen=True)
 class Rep:
-    """How a value is held: 'bool', 'int2', 'int4', 'int8', 'float4', 'float8', 'text', 'bytes', 'date', 'timestamp',
-    'timestamptz', 'decimal' (with precision and scale), 'digits' (numeric as text).
+    """How a value is held.
+
+    `name`: 'bool', 'int2', 'int4', 'int8', 'float4', 'float8', 'text', 'bytes', 'date', 'timestamp', 'timestamptz', 'decimal'
+    (with precision and scale), 'digits' (numeric as text).
     """
 
     name: str

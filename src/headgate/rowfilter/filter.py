@@ -29,28 +29,53 @@ class FilterColumn(Protocol):
     """What a filter needs to know of a column; `headgate.catalog.relation.Column` is one."""
 
     @property
-    def attnum(self) -> int: ...
+    def attnum(self) -> int:
+        """Its number."""
+        ...
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Its name."""
+        ...
+
     @property
-    def type_oid(self) -> int: ...
+    def type_oid(self) -> int:
+        """Its type."""
+        ...
+
     @property
-    def typmod(self) -> int: ...
+    def typmod(self) -> int:
+        """Its modifier."""
+        ...
+
     @property
-    def collation(self) -> int: ...
+    def collation(self) -> int:
+        """Its collation."""
+        ...
 
 
 class FilterRelation(Protocol):
     """What a filter needs to know of its table; `headgate.catalog.relation.Relation` is one."""
 
     @property
-    def oid(self) -> int: ...
+    def oid(self) -> int:
+        """The table's oid."""
+        ...
+
     @property
-    def schema(self) -> str: ...
+    def schema(self) -> str:
+        """Its schema."""
+        ...
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Its name."""
+        ...
+
     @property
-    def columns(self) -> tuple[Any, ...]: ...
+    def columns(self) -> tuple[Any, ...]:
+        """The live columns."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,95 @@
+"""Aggregates and the order of values, beside a real PostgreSQL on the same rows."""
+
+from __future__ import annotations
+
+import psycopg
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from headgate.expression import compile as compiler
+from headgate.expression.binder import bind
+from headgate.expression.context import BindContext
+from headgate.sql.parser import parse_expression
+from headgate.types import storage, text
+from tests.expression.comparison import scope_of, type_of
+
+COLUMNS = (
+    ("k", "int4"),
+    ("i", "int4"),
+    ("l", "int8"),
+    ("n", "numeric"),
+    ("p", "numeric(10,2)"),
+    ("f", "float8"),
+    ("t", "text"),
+    ("c", "char(3)"),
+    ("b", "bool"),
+    ("d", "date"),
+)
+ROWS = (
+    ("1", "1", "9223372036854775807", "1.10", "1.10", "1.5", "b", "a", "t", "2024-01-01"),
+    ("1", "2", "9223372036854775807", "1.1", "2.20", "-0.5", "a", "ab", "f", "2023-01-01"),
+    ("1", None, None, "12345678901234567890123456789012345678901234.5", None, None, None, None, None, None),
+    ("2", "-5", "3", "NaN", "99999999.99", "0.25", "é", "b", "t", "2024-02-29"),
+    ("2", "7", "-3", "Infinity", "-0.01", "4", "", "", "t", "1999-12-31"),
+    ("3", None, None, None, None, None, None, None, None, None),
+    ("4", "3", "1", "0.001", "1.00", "2", "z", "z", "f", "2024-01-01"),
+    ("4", "3", "2", "-2", "1.00", "2", "z", "z", "f", "2024-01-01"),
+    ("4", "4", "2", "7", "2.00", "3", "y", "y", "f", "2024-01-02"),
+)
+AGGREGATES = (
+    "count(*)", "count(i)", "count(DISTINCT n)", "count(DISTINCT c)", "sum(i)", "sum(l)", "sum(n)", "sum(p)", "sum(f)", "avg(i)", "avg(l)", "avg(n)",
+    "avg(p)", "avg(f)", "min(n)", "max(n)", "min(t)", "max(t)", "min(c)", "max(d)", "min(p)", "max(f)", "bool_and(b)", "bool_or(b)", "every(b)",
+    "count(*) FILTER (WHERE i > 1)", "sum(i) FILTER (WHERE b)", "sum(DISTINCT i)", "sum(i + 1) * 2", "coalesce(max(i), 0)", "sum(p) / count(*)",
+)  # fmt: skip
+
+
+def test_aggregates_give_postgresqls_values(spark: SparkSession, oracle: psycopg.Connection) -> None:
+    frame = _frame(spark)
+    expected = _expected(oracle, ", ".join(f"({each})::text" for each in AGGREGATES), "GROUP BY k ORDER BY k")
+    keys = {name: F.col(name) for name, _ in COLUMNS}
+    context = BindContext(aggregates=True)
+    bound = [bind(parse_expression(each), scope_of(COLUMNS), context=context) for each in AGGREGATES]
+    made = frame.groupBy("k").agg(*(compiler.compile(each, keys).alias(f"a{place}") for place, each in enumerate(bound)))
+    result = made.coalesce(1).sortWithinPartitions("k").drop("k").toArrow()
+    columns = []
+    for place, each in enumerate(bound):
+        column = result.column(place).combine_chunks().cast(storage.arrow_type(each.type.oid, each.type.typmod))
+        shown = text.write_text(column, each.type.oid, each.type.typmod).to_pylist()
+        columns.append([{"t": "true", "f": "false"}.get(value, value) if each.type.oid == 16 else value for value in shown])
+    got = list(zip(*columns, strict=True))
+    wrong = [
+        (AGGREGATES[place], [row[place] for row in expected], [row[place] for row in got])
+        for place in range(len(AGGREGATES))
+        if [(row[place] or "").rstrip() for row in expected] != [(row[place] or "").rstrip() for row in got]
+    ]
+    assert wrong == []
+
+
+def test_values_sort_as_postgresql_sorts_them(spark: SparkSession, oracle: psycopg.Connection) -> None:
+    frame = _frame(spark)
+    keys = {name: F.col(name) for name, _ in COLUMNS}
+    for name in ("l", "n", "p", "f", "t", "c", "d", "b"):
+        expected = [row[0] for row in _expected(oracle, f"dense_rank() OVER (ORDER BY {name})", f"ORDER BY {name}, k, i")]
+        bound = bind(parse_expression(name), scope_of(COLUMNS), context=BindContext())
+        key = compiler.sort_key(bound, keys)
+        rows = frame.select(key.alias("key"), "k", "i").orderBy(F.asc_nulls_last("key"), "k", F.asc_nulls_last("i")).select("key").collect()
+        ranks: list[int] = []
+        for place, row in enumerate(rows):
+            ranks.append(1 if not place else ranks[-1] + (row[0] != rows[place - 1][0]))
+        assert ranks == expected, name
+
+
+def _frame(spark: SparkSession) -> DataFrame:
+    arrays = {}
+    for place, (name, kind) in enumerate(COLUMNS):
+        oid, modifier = type_of(kind)
+        arrays[name] = text.read_text(pa.array([row[place] for row in ROWS], pa.string()), oid, modifier)
+    return spark.createDataFrame(pa.table(arrays)).coalesce(1)
+
+
+def _expected(oracle: psycopg.Connection, select: str, rest: str) -> list[tuple[object, ...]]:
+    values = ", ".join("(" + ", ".join("NULL" if value is None else f"'{value}'" for value in row) + ")" for row in ROWS)
+    cast = ", ".join(f"v.{name}::{kind} AS {name}" for name, kind in COLUMNS)
+    names = ", ".join(name for name, _ in COLUMNS)
+    return oracle.execute(f"SELECT {select} FROM (SELECT {cast} FROM (VALUES {values}) v({names})) t {rest}".encode()).fetchall()
