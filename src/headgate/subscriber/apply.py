@@ -29,7 +29,7 @@ from headgate.pgoutput import message as m
 from headgate.storage.engine import Engine
 from headgate.storage.log import OriginProgress
 from headgate.storage.transaction import Transaction
-from headgate.subscriber import conflict, convert
+from headgate.subscriber import conflict, convert, insertion
 from headgate.subscriber.conflict import Place
 from headgate.subscriber.convert import Session
 from headgate.subscriber.relation import Mapping, map_relation, mapping
@@ -40,6 +40,8 @@ _log = logging.getLogger("headgate.subscriber")
 
 RANGE_SIZE = 16 << 20
 """Bytes of a segment that one Spark task decodes at a time."""
+ON_DRIVER = 64 << 20
+"""Segments of at most this many bytes are decoded by the driver: a million changes a second, without a transfer to other processes."""
 RETRIED = frozenset({"40001", "40P01"})
 NOT_HALVED = frozenset({"57P01", "57014", "53100", "53200"})
 
@@ -138,7 +140,7 @@ class Applier:
     def _write(self, transaction: Transaction, segment: Segment) -> bool:
         """Writes a segment's changes; whether there was anything to write."""
         batch = _Batch(self, transaction, segment)
-        frames = batch.on_spark() if segment.on_disk and segment.size > RANGE_SIZE // 2 else batch.on_driver()
+        frames = batch.on_spark() if segment.on_disk and segment.size > ON_DRIVER else batch.on_driver()
         any_written = False
         for relation, key, frame in frames:
             self.stopping()
@@ -148,11 +150,11 @@ class Applier:
 
     def _merge(self, transaction: Transaction, relation: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame) -> None:
         self.place.relation, self.place.column, self.place.message = f"{relation.schema}.{relation.name}", None, "INSERT"
-        if key is None and isinstance(frame, pa.Table) and _only_inserts(frame):
-            new = frame["new"].combine_chunks()
-            rows = new.chunk(0) if isinstance(new, pa.ChunkedArray) else new
-            self.counters.changes += transaction.append(relation, pa.table(rows.flatten(), names=[f.name for f in rows.type]))
-            return
+        if isinstance(frame, pa.Table) and insertion.only_inserts(frame):
+            rows = insertion.rows_of(frame["new"])
+            if key is None or insertion.is_new(transaction, relation, key, rows):
+                self.counters.changes += insertion.append(transaction, relation, rows)
+                return
         done = merge(transaction, relation, key, frame)
         if done.conflict is not None:
             if isinstance(frame, pa.Table) and not (pc.any(pc.equal(frame["op"], "I"))).as_py():
@@ -161,10 +163,6 @@ class Applier:
             raise conflict.duplicate_key(relation, key, done.conflict.key)
         self.counters.changes += done.changes
         self.counters.missing += done.missing
-
-
-def _only_inserts(frame: pa.Table) -> bool:
-    return bool(pc.all(pc.equal(frame["op"], "I"), min_count=0).as_py())
 
 
 Frame = tuple[Relation, tuple[int, ...] | None, pa.Table | DataFrame]

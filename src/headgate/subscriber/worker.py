@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headgate.subscriber")
 
-BATCH_SIZE = 256 << 20
+BATCH_SIZE = 48 << 20
 """Bytes of a segment that are applied together, unless one transaction is larger."""
 
 

@@ -1,0 +1,55 @@
+"""Insert-only batches: added by the driver without a Spark job where no stored row can have one of their keys.
+
+The commonest large batch is one of new rows with growing keys. The statistics of the table's files say that none of them can hold
+such a key, and the batch itself is looked through for equal keys; then the rows are written as Parquet in pieces. Everything
+else is `headgate.changes.merge`'s. Called by the applier and by the initial copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.catalog.relation import Relation
+from headgate.changes import lookup
+from headgate.storage import bounds
+from headgate.storage.transaction import Transaction
+from headgate.storage.write import SMALL_BYTES, arrow_row
+
+
+def rows_of(new: pa.ChunkedArray) -> pa.Table:
+    """The rows of a struct column without NULLs as a table."""
+    return pa.concat_tables([pa.table(chunk.flatten(), names=[f.name for f in chunk.type]) for chunk in new.chunks])
+
+
+def only_inserts(frame: pa.Table) -> bool:
+    """Whether a changes frame holds nothing but inserts."""
+    return bool(pc.all(pc.equal(frame["op"], "I"), min_count=0).as_py())
+
+
+def is_new(transaction: Transaction, relation: Relation, key: Sequence[int], rows: pa.Table) -> bool:
+    """Whether the keys of the rows differ from each other and, as far as the statistics say, from every stored key."""
+    named = lookup.key_of(relation, key)
+    state = transaction.state(relation)
+    if state.files:
+        first = named.names[0]
+        values = rows[first]
+        if not named.exact[0] or values.null_count:
+            return False
+        ends = pc.min_max(values)
+        if bounds.can_hold(state, first, ends["min"].as_py(), ends["max"].as_py(), arrow_row(relation).field(first).type):
+            return False
+    if not all(named.exact):
+        return False
+    return bool(rows.select(list(named.names)).group_by(list(named.names)).aggregate([]).num_rows == rows.num_rows)
+
+
+def append(transaction: Transaction, relation: Relation, rows: pa.Table) -> int:
+    """Adds rows in pieces that the driver writes by itself; the number of rows."""
+    if not rows.num_rows:
+        return 0
+    pieces = rows.nbytes // SMALL_BYTES + 1
+    size = -(-rows.num_rows // pieces)
+    return sum(transaction.append(relation, rows.slice(start, size)) for start in range(0, rows.num_rows, size))
