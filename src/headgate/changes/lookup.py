@@ -64,7 +64,7 @@ def _kind(column: Any) -> int:
 def _exact(column: Any) -> bool:
     if column.type_oid == registry.NUMERIC:
         return not stored_as_text(column.type_oid, column.typmod)
-    return column.type_oid != registry.BPCHAR
+    return bool(column.type_oid != registry.BPCHAR)
 
 
 def canonical_column(column: Column, kind: int) -> Column:
@@ -111,8 +111,12 @@ def find(transaction: Transaction, relation: Any, key: Key, wanted: pa.Table) ->
     row = arrow_row(relation)
     files = _files(state, key, wanted)
     if not files or not wanted.num_rows:
-        return pa.table({"i": pa.array([], pa.int64()), "old": pa.array([], pa.struct(list(row))), "file": pa.array([], pa.string()), "row": pa.array([], pa.int64())})
+        return _shape(row).empty_table()
     return _live(table, state, files, _query(table, state, key, row, files, wanted))
+
+
+def _shape(row: pa.Schema) -> pa.Schema:
+    return pa.schema([("i", pa.int64()), ("old", pa.struct(list(row))), ("file", pa.string()), ("row", pa.int64())])
 
 
 def _files(state: TableState, key: Key, wanted: pa.Table) -> list[str]:
@@ -125,11 +129,12 @@ def _files(state: TableState, key: Key, wanted: pa.Table) -> list[str]:
 
 
 def _query(table: DeltaTable, state: TableState, key: Key, row: pa.Schema, files: list[str], wanted: pa.Table) -> pa.Table:
-    """Joins the wanted keys with the files: i, filename, row and the relation's columns under c0, c1…"""
+    """Joins the wanted keys with the files: i, filename, row and the relation's columns under c0, c1, …."""
     names = {name: '"' + state.physical.get(name, name).replace('"', '""') + '"' for name in row.names}
     columns = ", ".join(f"p.{names[n]} AS c{i}" for i, n in enumerate(row.names))
     match = " AND ".join(
-        f"{_canonical_sql('p.' + names[n], kind)} IS NOT DISTINCT FROM w.k{i}" if wanted[f"k{i}"].null_count
+        f"{_canonical_sql('p.' + names[n], kind)} IS NOT DISTINCT FROM w.k{i}"
+        if wanted[f"k{i}"].null_count
         else f"{_canonical_sql('p.' + names[n], kind)} = w.k{i}"
         for i, (n, kind) in enumerate(zip(key.names, key.kinds, strict=True))
     )

@@ -23,10 +23,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headgate.changes import lookup, net
+from headgate.changes import equal_rows, lookup, net
 from headgate.changes.lookup import Key
 from headgate.changes.replay import Replayed, Row, keys, replay
 from headgate.lsn import Lsn
@@ -96,7 +96,10 @@ def merge(
         else:
             held_after = held
         if many:
-            return _merge_equal_rows(transaction, relation, key, held_after)
+            done = equal_rows.rewrite(transaction, relation, key, held_after)
+            if done is None:  # a changed row is not there: change by change
+                return _merge_small(transaction, relation, key, held_after.toArrow(), None, many=True)
+            return Merged(done, strategy=Strategy.POSITIONS)
         return _merge_large(transaction, relation, key, held_after, summary, strategy)
     finally:
         held.unpersist()
@@ -201,7 +204,9 @@ def _changed(found: pa.Table, stored: pa.StructArray, batch: _Batch, done: Repla
         pairs += [(None, row) for row in alive.values()]
     old_at = pa.array([o for o, _ in pairs], pa.int64())
     new = _latest(batch, stored, [row for _, row in pairs])
-    return pa.table({"old": stored.take(old_at), "new": new, "file": _struct(found, "file").take(old_at), "row": _struct(found, "row").take(old_at)})
+    return pa.table(
+        {"old": stored.take(old_at), "new": new, "file": _struct(found, "file").take(old_at), "row": _struct(found, "row").take(old_at)}
+    )
 
 
 def _latest(batch: _Batch, stored: pa.StructArray, rows: Sequence[Row | None]) -> pa.StructArray:
@@ -265,14 +270,16 @@ def _summary(frame: DataFrame, relation: Any, key: Key) -> _Summary:
     ).toArrow()
     truncated = row["truncated"][0].as_py()
     at = None if truncated is None else _order_literal(truncated)
-    return _Summary(*(row[n][0].as_py() for n in ("changes", "inserts", "moves")), at, row["least"][0], row["most"][0])
+    return _Summary(row["changes"][0].as_py(), row["inserts"][0].as_py(), row["moves"][0].as_py(), at, row["least"][0], row["most"][0])
 
 
 def _order_literal(at: dict[str, int]) -> Column:
     return F.struct(*[F.lit(at[n]).cast("bigint").alias(n) for n in ("commit_lsn", "seq", "position")])
 
 
-def _merge_large(transaction: Transaction, relation: Any, key: Key, frame: DataFrame, summary: _Summary, strategy: Strategy | None) -> Merged:
+def _merge_large(
+    transaction: Transaction, relation: Any, key: Key, frame: DataFrame, summary: _Summary, strategy: Strategy | None
+) -> Merged:
     if strategy is None and summary.inserts == summary.changes and _outside(transaction, relation, key, summary):
         distinct = frame.select(key.value("new").alias("k")).distinct().count()
         if distinct == summary.changes:
@@ -305,12 +312,16 @@ def _outside(transaction: Transaction, relation: Any, key: Key, summary: _Summar
 def _resolved(transaction: Transaction, relation: Any, key: Key, frame: DataFrame, *, moves: bool) -> DataFrame:
     """What becomes of each key: old, new, file, row as for `rewrite`, and `conflict` (order of the change, NULL: none)."""
     row = columns(relation)
-    state = net.net(_widened(frame, row), relation, key, moves=moves)
+    state = net.net(net.widened(frame, row), relation, key, moves=moves)
     stored = transaction.positions(relation).select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), "_file", "_row")
     stored = stored.select(key.value("old").alias("s_key"), "old", F.col("_file").alias("file"), F.col("_row").alias("row"))
     state = state.persist(StorageLevel.MEMORY_AND_DISK)
     count = state.count()
-    named = state.select("key").union(state.where("origin IS NOT NULL AND NOT (origin <=> key)").select("origin")) if moves else state.select("key")
+    named = (
+        state.select("key").union(state.where("origin IS NOT NULL AND NOT (origin <=> key)").select("origin"))
+        if moves
+        else state.select("key")
+    )
     wanted = F.broadcast(named) if count <= BROADCAST_KEYS else named
     held = stored.join(wanted, F.col("s_key").eqNullSafe(F.col("key")), "left_semi")
     joined = state.join(held, F.col("key").eqNullSafe(F.col("s_key")), "left").drop("s_key")
@@ -324,18 +335,9 @@ def _resolved(transaction: Transaction, relation: Any, key: Key, frame: DataFram
     conflict = F.coalesce(F.col("clash"), F.when(F.col("fresh") & F.col("old").isNotNull() & known, F.col("first")))
     # a row that never came (its origin is not there) leaves a key that the batch did not touch otherwise as it is stored
     untouched = F.col("alive") & ~known & F.col("fresh")
-    return joined.where(~untouched).select(new.cast(row).alias("new"), F.col("old").cast(row).alias("old"), "file", "row", conflict.alias("conflict"))
-
-
-def _widened(frame: DataFrame, row: Any) -> DataFrame:
-    """The frame with `old` and `new` as structs of all columns of the relation."""
-
-    def whole(side: str) -> Column:
-        held = set(frame.schema[side].dataType.fieldNames())  # type: ignore[attr-defined]
-        values = [(F.col(f"{side}.{quoted(f.name)}") if f.name in held else F.lit(None)).cast(f.dataType).alias(f.name) for f in row.fields]
-        return F.when(F.col(side).isNotNull(), F.struct(*values)).cast(row)
-
-    return frame.withColumns({"old": whole("old"), "new": whole("new")})
+    return joined.where(~untouched).select(
+        new.cast(row).alias("new"), F.col("old").cast(row).alias("old"), "file", "row", conflict.alias("conflict")
+    )
 
 
 def _completed(row: Any) -> Column:
@@ -367,52 +369,3 @@ def _write_by_merge(transaction: Transaction, relation: Any, key: Key, resolved:
     for i, (name, kind) in enumerate(zip(key.names, key.kinds, strict=True)):
         match &= lookup.canonical_column(F.col(f"t.{quoted(name)}"), kind).eqNullSafe(F.col(f"s.k{i}"))
     return transaction.merge_command(relation, source, match, {quoted(n): F.col(f"s.n{i}") for i, n in enumerate(row.fieldNames())})
-
-
-def _merge_equal_rows(transaction: Transaction, relation: Any, key: Key, frame: DataFrame) -> Merged:
-    """A large batch under REPLICA IDENTITY FULL: as many rows of each value more or fewer as the batch says in sum.
-
-    That is exact unless a row is not there that the batch changes; then the batch is replayed change by change.
-    """
-    row = columns(relation)
-    frame = _resent(_widened(frame, row), row)
-
-    def event(side: str, by: int) -> Column:
-        return F.struct(key.value(side).alias("key"), F.col(side).alias("value"), F.lit(by).alias("by"))
-
-    ops = F.when(F.col("op") == "I", F.array(event("new", 1))).when(F.col("op") == "D", F.array(event("old", -1)))
-    events = frame.select(net.order().alias("o"), F.explode(ops.otherwise(F.array(event("old", -1), event("new", 1)))).alias("e")).select("o", "e.*")
-    running = F.sum("by").over(Window.partitionBy("key").orderBy("o", "by"))
-    sums = events.withColumn("running", running).groupBy("key").agg(
-        F.sum("by").alias("sum"), F.min("running").alias("lowest"), F.any_value("value").alias("value")
-    )
-    sums = sums.persist(StorageLevel.MEMORY_AND_DISK)
-    stored = transaction.positions(relation).select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), "_file", "_row")
-    rank = Window.partitionBy("s_key").orderBy("_file", "_row")
-    ranked = stored.withColumn("s_key", key.value("old")).join(F.broadcast(sums.where("lowest < 0").select("key")), F.col("s_key").eqNullSafe(F.col("key")), "left_semi")
-    ranked = ranked.withColumn("n", F.row_number().over(rank)).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        counted = ranked.groupBy("s_key").agg(F.max("n").alias("held"))
-        needed = sums.where("lowest < 0").join(counted, F.col("key").eqNullSafe(F.col("s_key")), "left")
-        if not needed.where(F.coalesce("held", F.lit(0)) + F.col("lowest") < 0).isEmpty():
-            return _merge_small(transaction, relation, key, frame.toArrow(), None, many=True)
-        fewer = ranked.join(sums.where("sum < 0"), F.col("s_key").eqNullSafe(F.col("key"))).where("n <= -sum")
-        removed = fewer.select(F.col("old").cast(row).alias("old"), F.lit(None).cast(row).alias("new"), F.col("_file").alias("file"), F.col("_row").alias("row"))
-        copies = sums.where("sum > 0").select("value", F.explode(F.sequence(F.lit(1), F.col("sum"))))
-        nothing = F.lit(None).cast(row).alias("old"), F.col("value").cast(row).alias("new"), F.lit(None).cast("string").alias("file")
-        added = copies.select(*nothing, F.lit(None).cast("bigint").alias("row"))
-        return Merged(transaction.rewrite(relation, removed.unionByName(added)), strategy=Strategy.POSITIONS)
-    finally:
-        ranked.unpersist()
-        sums.unpersist()
-
-
-def _resent(frame: DataFrame, row: Any) -> DataFrame:
-    """The changes with unchanged TOAST values taken from the old row, which REPLICA IDENTITY FULL sends whole."""
-    if "unchanged" not in frame.columns:
-        return frame
-    values = []
-    for name in row.fieldNames():
-        unsent = F.coalesce(F.array_contains("unchanged", name), F.lit(False))
-        values.append(F.when(unsent, F.col(f"old.{quoted(name)}")).otherwise(F.col(f"new.{quoted(name)}")).alias(name))
-    return frame.withColumn("new", F.when(F.col("new").isNotNull(), F.struct(*values)).cast(row)).withColumn("unchanged", F.lit(None).cast("array<string>"))

@@ -104,7 +104,9 @@ def _with_moves(frame: DataFrame, row: StructType, key: Key) -> DataFrame:
     resolved = _resolve(segments, row)
     last = Window.partitionBy("key").orderBy(F.col("segment").desc())
     newest = resolved.withColumn("_n", F.row_number().over(last)).where("_n = 1").drop("clash", "begin", "start")
-    heads = segments.groupBy("key").agg(F.min("begin").alias("first"), F.min_by("start", "begin").alias("first_start"), F.min("clash").alias("clash"))
+    heads = segments.groupBy("key").agg(
+        F.min("begin").alias("first"), F.min_by("start", "begin").alias("first_start"), F.min("clash").alias("clash")
+    )
     new, unknown = _assembled(row, toast=True)
     return newest.join(heads, "key").select(
         "key",
@@ -154,10 +156,15 @@ def _resolve(segments: DataFrame, row: StructType) -> DataFrame:
     count = len(row.fields)
     values = [name for i in range(count) for name in (f"v{i}", f"s{i}")]
     parents = segments.where("finish IS NOT NULL").select(
-        F.col("finish").alias("p_finish"), F.col("start").alias("p_start"), F.col("begin").alias("p_begin"), F.col("key").alias("p_key"),
+        F.col("finish").alias("p_finish"),
+        F.col("start").alias("p_start"),
+        F.col("begin").alias("p_begin"),
+        F.col("key").alias("p_key"),
         *[F.col(v).alias(f"p_{v}") for v in values],
     )
-    current = segments.withColumns({"link": F.when(F.col("start") == "move", F.col("begin")), "root": F.when(F.col("start") == "stored", F.col("key"))})
+    current = segments.withColumns(
+        {"link": F.when(F.col("start") == "move", F.col("begin")), "root": F.when(F.col("start") == "stored", F.col("key"))}
+    )
     for _ in range(_MOST_STEPS):
         if current.where("link IS NOT NULL").isEmpty():
             break
@@ -170,3 +177,14 @@ def _resolve(segments: DataFrame, row: StructType) -> DataFrame:
         taken["link"] = F.when(F.col("p_start") == "move", F.col("p_begin"))
         current = stepped.withColumns(taken).select(*segments.columns, "link", "root").localCheckpoint()
     return current.withColumn("alive", F.col("finish").isNull())
+
+
+def widened(frame: DataFrame, row: Any) -> DataFrame:
+    """The frame with `old` and `new` as structs of all columns of the relation."""
+
+    def whole(side: str) -> Column:
+        held = set(frame.schema[side].dataType.fieldNames())  # type: ignore[attr-defined]
+        values = [(F.col(f"{side}.{quoted(f.name)}") if f.name in held else F.lit(None)).cast(f.dataType).alias(f.name) for f in row.fields]
+        return F.when(F.col(side).isNotNull(), F.struct(*values)).cast(row)
+
+    return frame.withColumns({"old": whole("old"), "new": whole("new")})

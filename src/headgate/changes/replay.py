@@ -19,8 +19,11 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Row:
-    """A row during the replay: `stored` is its index among the stored rows (None: inserted by the batch), `versions` the indices
-    of the changes whose new rows it took, oldest first; `home` is the key under which it is stored, `key` the one it has now."""
+    """A row during the replay.
+
+    `stored` is its index among the stored rows (None: inserted by the batch), `versions` the indices of the changes whose new rows it
+    took, oldest first; `home` is the key under which it is stored, `key` the one it has now.
+    """
 
     stored: int | None
     versions: list[int] = field(default_factory=list)
@@ -46,9 +49,7 @@ class Replayed:
     conflict: Conflict | None = None
 
 
-def replay(
-    stored: Iterable[Hashable], changes: Iterable[tuple[str, Hashable | None, Hashable | None]], *, many: bool = False
-) -> Replayed:
+def replay(stored: Iterable[Hashable], changes: Iterable[tuple[str, Hashable | None, Hashable | None]], *, many: bool = False) -> Replayed:
     """Applies changes (op, old key, new key; the old key of an UPDATE is None where the key did not change) to the stored keys."""
     table: dict[Hashable, list[Row]] = {}
     rows = []
@@ -97,4 +98,4 @@ def keys(columns: list[list[object]], count: int) -> Iterator[Hashable]:
 
 
 def _hashable(value: object) -> Hashable:
-    return "NaN" if value != value else value  # type: ignore[return-value]  # noqa: PLR0124
+    return "NaN" if value != value else value  # noqa: PLR0124

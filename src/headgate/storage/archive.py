@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pyspark
 
@@ -47,7 +48,7 @@ def make() -> None:
     with tempfile.TemporaryDirectory(prefix="headgate-archive-") as scratch:
         session = spark.start({"spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={unfinished}"}, scratch=Path(scratch))
         warmup.warm_up(session, Path(scratch))
-        gateway = session.sparkContext._gateway
+        gateway: Any = session.sparkContext._gateway
         session.stop()
         gateway.shutdown()
         gateway.proc.stdin.close()

@@ -101,7 +101,7 @@ def _all_null(stats: str | None, column: str) -> bool:
     if not stats:
         return False
     parsed = _statistics(stats)
-    return parsed.get("numRecords") == parsed.get("nullCount", {}).get(column)
+    return bool(parsed.get("numRecords") == parsed.get("nullCount", {}).get(column))
 
 
 def can_hold(state: TableState, column: str, least: Any, most: Any, kind: pa.DataType) -> bool:

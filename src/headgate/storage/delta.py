@@ -71,9 +71,10 @@ class Delta:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self.jvm: Any = spark._jvm
+        jvm: Any = spark._jvm
+        self.jvm = jvm
         self.session: Any = spark._jsparkSession
-        delta = self.jvm.org.apache.spark.sql.delta
+        delta = jvm.org.apache.spark.sql.delta
 
         def module(package: Any, name: str) -> Any:
             return getattr(getattr(package, name), "MODULE$")
@@ -81,15 +82,15 @@ class Delta:
         self.DeltaLog = module(delta, "DeltaLog$")
         self.Action = module(delta.actions, "Action$")
         self.Write = getattr(delta, "DeltaOperations$Write")
-        self.none = module(self.jvm.scala, "None$")
-        self.some = self.jvm.scala.Some
-        self.converters = self.jvm.scala.jdk.javaapi.CollectionConverters
-        self.append = self.jvm.org.apache.spark.sql.SaveMode.Append
+        self.none = module(jvm.scala, "None$")
+        self.some = jvm.scala.Some
+        self.converters = jvm.scala.jdk.javaapi.CollectionConverters
+        self.append = jvm.org.apache.spark.sql.SaveMode.Append
         self.nothing = self.seq([])
         self.dml = module(delta.commands, "DMLWithDeletionVectorsHelper$")
         self.bitmaps = module(delta.commands, "DeletionVectorBitmapGenerator$")
         self.touched = delta.commands.TouchedFileWithDV
-        self.true = self.jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(F.lit(True)._jc)
+        self.true = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(F.lit(True)._jc)
 
     def seq(self, items: Iterable[Any]) -> Any:
         """A Scala Seq."""
@@ -179,7 +180,7 @@ def read_version(path: Path, version: int) -> list[Action]:
 def newest_version(path: Path) -> int | None:
     """The newest version in a table's log by its file names (20 µs, no Spark); None where there is no table."""
     try:
-        names = os.listdir(path / "_delta_log")
+        names = os.listdir(path / "_delta_log")  # noqa: PTH208 (a tenth of the time of iterdir)
     except FileNotFoundError:
         return None
     return max((int(n[:20]) for n in names if len(n) == 25 and n.endswith(".json") and n[:20].isdigit()), default=None)
@@ -214,7 +215,9 @@ class DeltaTable:
     def _adds(self, snapshot: Any) -> list[str]:
         files = DataFrame(snapshot.allFiles().toDF(), self.delta.spark)
         options = {"ignoreNullFields": "true"}
-        return [str(v) for v in files.select(F.to_json(F.struct(F.struct("*").alias("add")), options).alias("j")).toArrow()["j"].to_pylist()]
+        return [
+            str(v) for v in files.select(F.to_json(F.struct(F.struct("*").alias("add")), options).alias("j")).toArrow()["j"].to_pylist()
+        ]
 
     def frame(self, state: TableState, *, positions: bool = False) -> DataFrame:
         """The rows at a version; with `positions` also `_file` (URI) and `_row` (index in the file)."""
@@ -257,9 +260,9 @@ class DeltaTable:
                 d.some(F.col(ROW)._jc),
             )
         )
-        touched = []
-        for one in found:
-            touched.append(d.touched(one.filePath(), objects[self.name(one.filePath())], one.deletionVector(), one.matchedRowCount()))
+        touched = [
+            d.touched(each.filePath(), objects[self.name(each.filePath())], each.deletionVector(), each.matchedRowCount()) for each in found
+        ]
         result = d.list(d.dml.processUnmodifiedData(d.session, d.seq(touched), state.snapshot, 4)._1())
         return [json.loads(a.json()) for a in result]
 

@@ -153,7 +153,10 @@ class Engine:
     # start and stop
 
     def recover(self) -> list[str]:
-        """Makes the directory agree with the log after a crash: half-made tables go, unlogged versions are undone. Returns what was done, a line each."""
+        """Makes the directory agree with the log after a crash: half-made tables go, unlogged versions are undone.
+
+        Returns what was done, a line each.
+        """
         done = []
         logged = self.log.versions()
         dropped = {(database, relation) for database, relation, _ in self.log.dropped()}
@@ -177,7 +180,7 @@ class Engine:
         newest = delta.newest_version(path)
         if newest is None or newest <= version:
             return False
-        info = next((a["commitInfo"] for a in delta.read_version(path, newest) if "commitInfo" in a), {})
+        info: dict[str, Any] = next((a["commitInfo"] for a in delta.read_version(path, newest) if "commitInfo" in a), {})
         if info.get("userMetadata") == undo_mark(version):
             return False
         table = self.table(key)

@@ -181,9 +181,12 @@ def _empty_structs(count: int) -> pa.StructArray:
 
 def _arrange(file: ChangeFile, read: tuple[pa.StructArray, pa.Array | None]) -> pa.Table:
     rows, kinds = read
-    return arrange(rows, kinds, file.first).add_column(0, "seq", _constant(file.seq, len(rows), kinds)).add_column(
-        0, "commit_lsn", _constant(file.commit_lsn, len(rows), kinds)
-    ).cast(arrow_schema(pa.schema(list(rows.type))))
+    return (
+        arrange(rows, kinds, file.first)
+        .add_column(0, "seq", _constant(file.seq, len(rows), kinds))
+        .add_column(0, "commit_lsn", _constant(file.commit_lsn, len(rows), kinds))
+        .cast(arrow_schema(pa.schema(list(rows.type))))
+    )
 
 
 def _constant(value: int, rows: int, kinds: pa.Array | None) -> pa.Array:
@@ -234,9 +237,11 @@ def _read_large(engine: Engine, relation: Any, files: Sequence[ChangeFile], phys
     if not paired:
         nothing = F.lit(None).cast(row)
         at = F.col("first") + F.col("at")
-        return placed.select("commit_lsn", "seq", at.alias("position"), F.lit("I").alias("op"), nothing.alias("old"), F.col("row").alias("new"))
+        return placed.select(
+            "commit_lsn", "seq", at.alias("position"), F.lit("I").alias("op"), nothing.alias("old"), F.col("row").alias("new")
+        )
     # a file is one task's, row after row, so a pair is only ever cut between two batches of one task
-    return placed.select("commit_lsn", "seq", "first", "at", "kind", "row").mapInArrow(_pair, schema(relation))
+    return placed.select("commit_lsn", "seq", "first", "at", "kind", "row").mapInArrow(_pair, schema(relation))  # type: ignore[arg-type]
 
 
 def _pair(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -264,6 +269,11 @@ def _paired(table: pa.Table) -> Iterator[pa.RecordBatch]:
     kept = arranged["position"].combine_chunks()
     kept = kept.chunk(0) if isinstance(kept, pa.ChunkedArray) else kept
     position = pc.add(column("first").take(kept), column("at").take(kept))
-    arrays = [column("commit_lsn").take(kept), column("seq").take(kept), position, *(arranged[n].combine_chunks() for n in ("op", "old", "new"))]
+    arrays = [
+        column("commit_lsn").take(kept),
+        column("seq").take(kept),
+        position,
+        *(arranged[n].combine_chunks() for n in ("op", "old", "new")),
+    ]
     names = ["commit_lsn", "seq", "position", "op", "old", "new"]
     yield from pa.table(arrays, names=names).combine_chunks().to_batches()

@@ -27,7 +27,8 @@ class TableLocks:
     def acquire(self, key: Key, owner: int, cancelled: Callable[[], None] | None = None, lock_timeout: float | None = None) -> None:
         """Takes a table's lock for `owner`, waiting if need be.
 
-        `cancelled` is called ten times a second while waiting and raises to end the wait. Raises 40P01 on a deadlock, 55P03 after `lock_timeout` seconds.
+        `cancelled` is called ten times a second while waiting and raises to end the wait. Raises 40P01 on a deadlock, 55P03 after
+        `lock_timeout` seconds.
         """
         give_up = None if lock_timeout is None else time.monotonic() + lock_timeout
         with self._changed:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from headgate.lsn import Lsn
+from headgate.lsn import INVALID, Lsn
 
 FIRST_LSN = Lsn(0x1000000)
 FIRST_XID = 700
@@ -32,8 +32,10 @@ _LSN_OF_COMMIT = 40
 
 _TABLES = """
 CREATE SCHEMA IF NOT EXISTS hg;
-CREATE TABLE IF NOT EXISTS hg.log_entry(commit_lsn BIGINT, end_lsn BIGINT, commit_time BIGINT, xid BIGINT, dbid BIGINT, origin VARCHAR, origin_lsn BIGINT);
-CREATE TABLE IF NOT EXISTS hg.log_write(commit_lsn BIGINT, seq INTEGER, lsn BIGINT, relid BIGINT, kind VARCHAR, version BIGINT, changes BIGINT, statement INTEGER, options INTEGER);
+CREATE TABLE IF NOT EXISTS hg.log_entry(commit_lsn BIGINT, end_lsn BIGINT, commit_time BIGINT, xid BIGINT, dbid BIGINT, origin VARCHAR,
+    origin_lsn BIGINT);
+CREATE TABLE IF NOT EXISTS hg.log_write(commit_lsn BIGINT, seq INTEGER, lsn BIGINT, relid BIGINT, kind VARCHAR, version BIGINT,
+    changes BIGINT, statement INTEGER, options INTEGER);
 CREATE TABLE IF NOT EXISTS hg.table_version(dbid BIGINT, relid BIGINT, lsn BIGINT, version BIGINT, dropped BOOLEAN);
 """
 
@@ -73,8 +75,8 @@ class TableWrite:
     changes: int
     statement: int
     options: int = 0
-    lsn: Lsn = Lsn(0)
-    commit_lsn: Lsn = Lsn(0)
+    lsn: Lsn = INVALID
+    commit_lsn: Lsn = INVALID
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,7 @@ class TransactionLog:
         ]
 
     def versions(self, at: Lsn | None = None) -> dict[tuple[int, int], TableVersion]:
-        """The version of each table ((database, relation) → version) visible at an LSN; the newest by default. Dropped tables are left out."""
+        """The version of each table, by (database, relation), visible at an LSN; the newest by default. Dropped tables are left out."""
         cursor = self._catalog.cursor()
         rows = cursor.execute(
             "SELECT dbid, relid, arg_max(version, lsn), arg_max(dropped, lsn) FROM hg.table_version WHERE lsn <= ? GROUP BY dbid, relid",
@@ -212,7 +214,8 @@ class TransactionLog:
         found = (
             self._catalog.cursor()
             .execute(
-                "SELECT version, dropped FROM hg.table_version WHERE dbid = ? AND relid = ? AND lsn <= ? ORDER BY lsn DESC, version DESC LIMIT 1",
+                "SELECT version, dropped FROM hg.table_version WHERE dbid = ? AND relid = ? AND lsn <= ?"
+                " ORDER BY lsn DESC, version DESC LIMIT 1",
                 [database, relation, int(at)],
             )
             .fetchone()
@@ -225,7 +228,10 @@ class TransactionLog:
         return [(dbid, relid, Lsn(lsn)) for dbid, relid, lsn in rows]
 
     def trim(self, before: Lsn) -> None:
-        """Forgets entries that end at or before `before` (the oldest slot's restart_lsn); the last entry and each table's newest version stay."""
+        """Forgets entries that end at or before `before` (the oldest slot's restart_lsn).
+
+        The last entry and each table's newest version stay.
+        """
         cursor = self._catalog.cursor()
         keep = int(min(before, self._end - 1))
         cursor.execute("BEGIN")

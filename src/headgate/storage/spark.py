@@ -25,12 +25,18 @@ from headgate.errors import PostgresError
 from headgate.storage import archive
 from headgate.storage.jars import find_jars
 
-
 _LOG4J = Path(str(resources.files("headgate.storage").joinpath("log4j2.properties")))
 
 
 def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
-    java = ["-Xss16m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable", "-Duser.timezone=UTC", f"-Dderby.system.home={scratch}"]
+    java = [
+        "-Xss16m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Xlog:disable",
+        "-Duser.timezone=UTC",
+        f"-Dderby.system.home={scratch}",
+    ]
     java.append(f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}")
     if archive.usable():
         java.append(f"-XX:SharedArchiveFile={archive.path()}")

@@ -158,7 +158,10 @@ class Transaction:
         return self._commit_written(key, written)
 
     def merge_command(self, relation: Any, source: DataFrame, match: Column, values: Mapping[str, Column]) -> int:
-        """Delta's MERGE INTO the relation (alias t) USING `source` (alias s): where `s.alive` the row becomes `values`, else it goes; the number of changes."""
+        """Delta's MERGE INTO the relation (alias t) USING `source` (alias s); the number of changes.
+
+        Where `s.alive` the row becomes `values`, else it goes. Delta commits by itself, still under no log entry.
+        """
         key = self._lock(relation)
         self._record_history()
         before, table = self._base(key), self.engine.table(key)

@@ -67,7 +67,7 @@ def append(table: DeltaTable, relation: Any, state: TableState, rows: DataFrame 
         if rows.num_rows <= SMALL_ROWS or rows.nbytes <= SMALL_BYTES:
             return _append_small(table, relation, state, rows)
         rows = local_frame(table.delta.spark, rows)
-    frame = rows.select(*[F.col(quoted(c.name)) for c in relation.columns] or [PLACEHOLDER])
+    frame = rows.select(*[F.col(quoted(c.name)) for c in relation.columns] or [F.col(PLACEHOLDER)])
     actions = table.write(state, frame)
     return Written(actions, sum(delta.records(a["add"]) for a in actions if "add" in a))
 
@@ -114,7 +114,7 @@ def rewrite(table: DeltaTable, relation: Any, state: TableState, changed: DataFr
 def _small_enough(state: TableState) -> int:
     """How many changed rows the driver may hold: fewer where rows are wide."""
     size, rows = sum(a["size"] for a in state.files.values()), max(state.rows, 1)
-    return min(SMALL_ROWS, SMALL_BYTES * max(rows, 1) // max(size, 1) // 2 + 1)
+    return int(min(SMALL_ROWS, SMALL_BYTES * rows // max(size, 1) // 2 + 1))
 
 
 def _change_rows(relation: Any, changed: DataFrame) -> DataFrame:

@@ -1,0 +1,77 @@
+"""Large batches under REPLICA IDENTITY FULL: rows have no key, equal rows may be there several times.
+
+As many rows of each value are added or removed as the batch says in sum. That is exact unless the batch changes a row that is not
+there (each value's lowest running sum says how many must be); such a batch is for `replay`. Called by `merge`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from headgate.changes import net
+from headgate.changes.lookup import Key
+from headgate.storage.transaction import Transaction
+from headgate.storage.write import columns, quoted
+
+
+def rewrite(transaction: Transaction, relation: Any, key: Key, frame: DataFrame) -> int | None:
+    """Applies a batch without TRUNCATE; the number of changes, None (nothing written) if a row that it changes is not there."""
+    row = columns(relation)
+    frame = _resent(net.widened(frame, row), row)
+
+    def event(side: str, by: int) -> Column:
+        return F.struct(key.value(side).alias("key"), F.col(side).alias("value"), F.lit(by).alias("by"))
+
+    ops = F.when(F.col("op") == "I", F.array(event("new", 1))).when(F.col("op") == "D", F.array(event("old", -1)))
+    events = frame.select(net.order().alias("o"), F.explode(ops.otherwise(F.array(event("old", -1), event("new", 1)))).alias("e")).select(
+        "o", "e.*"
+    )
+    running = F.sum("by").over(Window.partitionBy("key").orderBy("o", "by"))
+    sums = (
+        events.withColumn("running", running)
+        .groupBy("key")
+        .agg(F.sum("by").alias("sum"), F.min("running").alias("lowest"), F.any_value("value").alias("value"))
+    )
+    sums = sums.persist(StorageLevel.MEMORY_AND_DISK)
+    stored = transaction.positions(relation).select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), "_file", "_row")
+    rank = Window.partitionBy("s_key").orderBy("_file", "_row")
+    ranked = stored.withColumn("s_key", key.value("old")).join(
+        F.broadcast(sums.where("lowest < 0").select("key")), F.col("s_key").eqNullSafe(F.col("key")), "left_semi"
+    )
+    ranked = ranked.withColumn("n", F.row_number().over(rank)).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        counted = ranked.groupBy("s_key").agg(F.max("n").alias("held"))
+        needed = sums.where("lowest < 0").join(counted, F.col("key").eqNullSafe(F.col("s_key")), "left")
+        if not needed.where(F.coalesce("held", F.lit(0)) + F.col("lowest") < 0).isEmpty():
+            return None
+        fewer = ranked.join(sums.where("sum < 0"), F.col("s_key").eqNullSafe(F.col("key"))).where("n <= -sum")
+        removed = fewer.select(
+            F.col("old").cast(row).alias("old"),
+            F.lit(None).cast(row).alias("new"),
+            F.col("_file").alias("file"),
+            F.col("_row").alias("row"),
+        )
+        copies = sums.where("sum > 0").select("value", F.explode(F.sequence(F.lit(1), F.col("sum"))))
+        nothing = F.lit(None).cast(row).alias("old"), F.col("value").cast(row).alias("new"), F.lit(None).cast("string").alias("file")
+        added = copies.select(*nothing, F.lit(None).cast("bigint").alias("row"))
+        return transaction.rewrite(relation, removed.unionByName(added))
+    finally:
+        ranked.unpersist()
+        sums.unpersist()
+
+
+def _resent(frame: DataFrame, row: Any) -> DataFrame:
+    """The changes with unchanged TOAST values taken from the old row, which REPLICA IDENTITY FULL sends whole."""
+    if "unchanged" not in frame.columns:
+        return frame
+    values = []
+    for name in row.fieldNames():
+        unsent = F.coalesce(F.array_contains("unchanged", name), F.lit(False))
+        values.append(F.when(unsent, F.col(f"old.{quoted(name)}")).otherwise(F.col(f"new.{quoted(name)}")).alias(name))
+    return frame.withColumn("new", F.when(F.col("new").isNotNull(), F.struct(*values)).cast(row)).withColumn(
+        "unchanged", F.lit(None).cast("array<string>")
+    )

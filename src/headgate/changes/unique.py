@@ -1,0 +1,67 @@
+"""Whether new rows repeat a unique key, for small sets of rows: without a Spark job, and without a look-up where statistics exclude one.
+
+For local INSERT and UPDATE (`commands`); batches of a subscription find conflicts in `merge`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.changes import lookup
+from headgate.errors import PostgresError
+from headgate.storage.transaction import Transaction
+from headgate.types.text import write_text
+
+
+def check_unique(
+    transaction: Transaction, relation: Any, attnums: Sequence[int], constraint: str, rows: pa.Table, replaced: pa.Table | None = None
+) -> None:
+    """Raises 23505 if rows (the relation's columns) repeat a key among themselves or one of the table; NULLs differ from each other.
+
+    `replaced`: the positions (`file`, `row`) of rows that the same statement takes away, whose keys are free.
+    """
+    key = lookup.key_of(relation, attnums)
+    columns = [lookup.canonical_array(_whole(rows[n]), kind) for n, kind in zip(key.names, key.kinds, strict=True)]
+    complete = np.logical_and.reduce([np.asarray(c.is_valid()) for c in columns])
+    keys = pa.table(columns, names=[f"k{i}" for i in range(len(columns))]).append_column("at", pa.array(np.arange(rows.num_rows)))
+    keys = keys.filter(pa.array(complete))
+    names = keys.column_names[:-1]
+    grouped = keys.group_by(names, use_threads=False).aggregate([("at", "count"), ("at", "max"), ("at", "min")])
+    twice = grouped.filter(pc.greater(grouped["at_count"], 1))
+    if twice.num_rows:
+        raise _violation(relation, attnums, constraint, rows, pc.min(twice["at_max"]).as_py())
+    found = lookup.find(transaction, relation, key, grouped.select(names))
+    if replaced is not None and found.num_rows:
+        found = found.join(replaced.select(["file", "row"]), ["file", "row"], join_type="left anti")
+    if found.num_rows:
+        first = pc.min(grouped["at_min"].take(found["i"])).as_py()
+        raise _violation(relation, attnums, constraint, rows, first)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    whole = column.combine_chunks()
+    return (whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)) if isinstance(whole, pa.ChunkedArray) else whole
+
+
+def _violation(relation: Any, attnums: Sequence[int], constraint: str, rows: pa.Table, at: int) -> PostgresError:
+    """PostgreSQL's error for the row's key."""
+    chosen = [c for n in attnums for c in relation.columns if c.attnum == n]
+    shown = [write_text(_whole(rows[c.name].slice(at, 1)), c.type_oid, c.typmod)[0].as_py() for c in chosen]
+    return PostgresError(
+        "23505",
+        f'duplicate key value violates unique constraint "{constraint}"',
+        detail=f"Key ({', '.join(c.name for c in chosen)})=({', '.join(shown)}) already exists.",
+        schema=relation.schema,
+        table=relation.name,
+        constraint=constraint,
+    )
+
+
+def describe(relation: Any, attnums: Sequence[int], constraint: str, key: pa.Table) -> PostgresError:
+    """The error for a `merge.KeyConflict`'s key."""
+    return _violation(relation, attnums, constraint, key, 0)
