@@ -189,3 +189,20 @@ def test_a_large_transaction_goes_through_in_one_piece(postgres, own_node):
     source.sql("INSERT INTO big SELECT g, repeat('x', 200) FROM generate_series(1, 200000) g")
     arrived(source, "s", seconds=180)
     assert target.sql("SELECT count(*), count(DISTINCT id), min(length(filler)) FROM big") == "200000|200000|200"
+
+
+def test_the_changes_of_a_large_update_lie_between_their_begin_and_commit(node, postgres):
+    """An update is two rows of a change file; its LSNs once ran past the commit and into the next transaction."""
+    source, target = Database.new(node), Database.new(postgres)
+    for database in (source, target):
+        database.sql("CREATE TABLE t (a int PRIMARY KEY, b int)")
+    source.sql("CREATE PUBLICATION p FOR TABLE t; INSERT INTO t SELECT g, 0 FROM generate_series(1, 50) g")
+    subscribe(target, source, "s", "p")
+    target.sql("ALTER SUBSCRIPTION s DISABLE")
+    source.wait("SELECT count(*) FROM pg_stat_replication WHERE application_name = 's'", "0")
+    source.sql("UPDATE t SET b = 1; UPDATE t SET b = 2; UPDATE t SET b = b + 1 WHERE a < 30; DELETE FROM t WHERE a = 7")
+    logged = len(postgres.log())
+    target.sql("ALTER SUBSCRIPTION s ENABLE")
+    arrived(source, "s")
+    assert target.rows("SELECT a, b FROM t") == source.rows("SELECT a, b FROM t")
+    assert "out of order" not in postgres.log()[logged:]

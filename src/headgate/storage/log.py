@@ -27,6 +27,8 @@ POSTGRES_EPOCH = 946_684_800
 """2000-01-01 in seconds of the Unix epoch."""
 
 _LSN_PER_CHANGE = 8
+_ROWS_PER_CHANGE = 2
+"""An update is two rows of a change file; a change's LSN counts rows, so its write takes room for two."""
 _LSN_OF_WRITE = 24
 _LSN_OF_COMMIT = 40
 
@@ -132,7 +134,7 @@ class TransactionLog:
         placed = []
         for write in writes:
             placed.append(replace(write, lsn=Lsn(at)))
-            at += _LSN_OF_WRITE + _LSN_PER_CHANGE * max(write.changes, 1)
+            at += _LSN_OF_WRITE + _LSN_PER_CHANGE * _ROWS_PER_CHANGE * max(write.changes, 1)
         commit_lsn = Lsn(at)
         return LogEntry(
             commit_lsn=commit_lsn,
