@@ -11,6 +11,7 @@ or OR leaves out cannot fail. The session is expected to run with ANSI mode on a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column
@@ -30,7 +31,7 @@ from headgate.expression import (
 )
 from headgate.expression import node as n
 from headgate.expression.compile_comparison import COMPARISONS, comparable, equal_keys, less
-from headgate.expression.value import BOOL, Env, Make, Value, refuse, rep_of, settle
+from headgate.expression.value import BOOL, Env, Make, Value, refuse, rep_of, settle, spark_type
 from headgate.types import registry
 
 Builder = Callable[[n.Expression, Sequence[Value]], Value]
@@ -43,6 +44,13 @@ BUILDERS: dict[str, Builder] = {
     **compile_time.BUILDERS,
     **compile_cast.BUILDERS,
 }
+_SILENT = frozenset(COMPARISONS) | {
+    "textcat", "textlen", "lower", "upper", "btrim", "btrim1", "ltrim", "ltrim1", "rtrim", "rtrim1", "replace_text", "text_reverse",
+    "textlike", "textnlike", "texticlike", "texticnlike", "like_escape", "int4_numeric", "int8_numeric", "int2_numeric", "i2toi4",
+    "int28", "int48", "i2tod", "i4tod", "i8tod", "ftod", "booltext", "bool_int4", "int4_bool", "date_timestamp", "text_left",
+    "text_right", "textpos", "text_starts_with", "md5_text", "bpcharlen", "textoctetlen",
+}  # fmt: skip
+"""Functions that never raise (but their operands may)."""
 C_COLLATIONS = frozenset({0, 100, 950, 951, 12628})
 _ORDER_FREE = frozenset({"texteq", "textne", "bpchareq", "bpcharne", "nameeq", "namene", "textcat", "textlen", "textlike", "textnlike"})
 
@@ -119,14 +127,44 @@ def _param(node: n.Param) -> Value:
     raise not_supported("parameters must be replaced by their values before an expression is compiled")
 
 
-def apply(function: int, node: n.Expression, args: Sequence[Value]) -> Value:
-    """A call of a function over planned arguments."""
+def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[Value]) -> Value:
+    """A call of a function over planned arguments.
+
+    Spark skips an operand once an earlier one is NULL; PostgreSQL evaluates all of them first, and so raises what they raise: an
+    operand that may raise is looked at before the call. A constant NULL makes a strict call NULL before anything is evaluated.
+    """
     found = builtin.function(function)
     builder = BUILDERS.get(found.key)
     if builder is None:
         shown = registry.format_type
         raise refuse(f"function {found.name}({', '.join(shown(each) for each in found.arguments)})")
-    return builder(node, args)
+    value = builder(node, args)
+    if not found.strict:
+        return value
+    if any(each.is_null for each in args):
+        return Value(value.rep, lambda env: F.lit(None).cast(spark_type(value.rep)), is_null=True)
+    risky = [settle(each) for operand, each in list(zip(operands, args, strict=True))[1:] if _may_raise(operand)]
+    if not risky or value.rep.name == "digits":
+        return value
+
+    def make(env: Env) -> Column:
+        missing = F.lit(0)
+        for each in risky:
+            missing = missing + F.isnull(each(env)).cast("int")
+        return F.when(missing > 0, F.lit(None)).otherwise(value.make(env))
+
+    return replace(value, make=make)
+
+
+def _may_raise(operand: n.Expression) -> bool:
+    for each in n.walk(operand):
+        if isinstance(each, (n.FuncExpr, n.OpExpr)):
+            function = each.function if isinstance(each, n.FuncExpr) else builtin.operator(each.operator).function
+            if builtin.function(function).key not in _SILENT:
+                return True
+        elif isinstance(each, n.CoerceViaIO):
+            return True
+    return False
 
 
 def _check_collation(node: n.Expression, function: int, args: Sequence[n.Expression]) -> None:
@@ -141,7 +179,7 @@ def _check_collation(node: n.Expression, function: int, args: Sequence[n.Express
 def _call(node: n.FuncExpr) -> Value:
     _check_collation(node, node.function, node.args)
     args = [plan(each) for each in node.args]
-    return apply(node.function, node, args)
+    return apply(node.function, node, node.args, args)
 
 
 def _operation(node: n.OpExpr) -> Value:
@@ -150,13 +188,13 @@ def _operation(node: n.OpExpr) -> Value:
     if builtin.function(operator.function).key not in BUILDERS:
         left = f"{registry.format_type(operator.left)} " if operator.left else ""
         raise refuse(f"operator {left}{operator.name} {registry.format_type(operator.right)}")
-    return apply(operator.function, node, [plan(each) for each in node.args])
+    return apply(operator.function, node, node.args, [plan(each) for each in node.args])
 
 
 def _with(operator: int, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[Value]) -> Value:
     function = builtin.operator(operator).function
     _check_collation(node, function, operands)
-    return apply(function, node, args)
+    return apply(function, node, operands, args)
 
 
 def _distinct(node: n.Distinct) -> Value:

@@ -206,11 +206,10 @@ def _annotated(run: Callable[..., pa.Array], count: int) -> Callable[..., pa.Arr
 
 def _one(function: Callable[..., str | None], row: tuple[Any, ...], strict: bool) -> str | None:
     for each in row:
-        if each is None and strict:
-            return None
-    for each in row:
         if isinstance(each, str) and each.startswith(FAILED):
             return each
+    if strict and None in row:
+        return None
     try:
         return function(*row)
     except PostgresError as error:
