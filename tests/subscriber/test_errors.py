@@ -1,0 +1,193 @@
+"""What stops a worker: PostgreSQL's messages with their context, the position that is kept, and what heals it."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import pytest
+
+READY = "SELECT count(*) > 0 AND count(*) = count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel"
+TABLE = "CREATE TABLE t(id int PRIMARY KEY, b text)"
+
+
+@pytest.fixture
+def log(caplog):
+    caplog.set_level(logging.INFO, logger="headgate.subscriber")
+    return caplog
+
+
+def start(publisher, subscriber, local=TABLE, options="", remote=TABLE) -> None:
+    publisher.sql(f"{remote}; CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql(local)
+    said = subscriber.sql(publisher.subscription(options))
+    assert "ERROR" not in said, said
+    subscriber.wait(READY, "t")
+
+
+def context(log, message: str) -> str:
+    """Waits for an error in the log and gives its context."""
+    import time
+
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        for record in log.records:
+            if record.levelno >= logging.ERROR and message in record.getMessage():
+                return str(getattr(record, "context", ""))
+        time.sleep(0.05)
+    raise AssertionError([r.getMessage() for r in log.records])
+
+
+def test_a_duplicate_key_stops_the_worker_at_exactly_that_transaction_until_it_is_gone(publisher, subscriber, log) -> None:
+    start(publisher, subscriber)
+    subscriber.sql("INSERT INTO t VALUES (5, 'mine')")
+    publisher.sql("".join(f"INSERT INTO t VALUES ({n}, 'theirs');" for n in range(1, 9)))
+    found = context(log, 'duplicate key value violates unique constraint "t_pkey"')
+    pattern = (
+        r'processing remote data for replication origin "pg_\d+" during message type "INSERT" for replication target relation'
+        r' "public\.t" in transaction \d+, finished at [0-9A-F]+/[0-9A-F]+'
+    )
+    assert re.fullmatch(pattern, found), found
+    assert any(r.__dict__.get("detail") == "Key (id)=(5) already exists." for r in log.records)
+    assert subscriber.sql("SELECT count(*) FROM t") == "5"
+    subscriber.sql("DELETE FROM t WHERE id = 5")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT count(*), count(*) FILTER (WHERE b = 'theirs') FROM t") == "8|8"
+    assert int(subscriber.sql("SELECT apply_error_count FROM pg_stat_subscription_stats")) >= 1
+
+
+def test_the_failing_transaction_can_be_skipped(publisher, subscriber, log) -> None:
+    start(publisher, subscriber)
+    subscriber.sql("INSERT INTO t VALUES (2, 'mine')")
+    publisher.sql("INSERT INTO t VALUES (1, 'a'); BEGIN; INSERT INTO t VALUES (2, 'b'), (20, 'b'); COMMIT; INSERT INTO t VALUES (3, 'c')")
+    finish = context(log, "duplicate key value").rsplit(" ", 1)[1]
+    subscriber.sql(f"ALTER SUBSCRIPTION s SKIP (lsn = '{finish}')")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT id, b FROM t ORDER BY id") == "1|a\n2|mine\n3|c"
+    assert f"logical replication completed skipping transaction at LSN {finish}" in log.text
+    assert subscriber.sql("SELECT subskiplsn FROM pg_subscription") == "0/0"
+
+
+def test_a_skip_lsn_that_does_not_match_is_cleared_with_a_warning(publisher, subscriber, log) -> None:
+    start(publisher, subscriber)
+    subscriber.sql("ALTER SUBSCRIPTION s SKIP (lsn = 'F/0')")
+    publisher.sql("INSERT INTO t VALUES (1, 'a')")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT count(*) FROM t") == "1"
+    subscriber.wait("SELECT subskiplsn FROM pg_subscription", "0/0")
+    assert 'skip-LSN of subscription "s" cleared' in log.text
+
+
+def test_disable_on_error_disables(publisher, subscriber, log) -> None:
+    start(publisher, subscriber, options="disable_on_error = true")
+    subscriber.sql("INSERT INTO t VALUES (1, 'mine')")
+    publisher.sql("INSERT INTO t VALUES (1, 'theirs')")
+    subscriber.wait("SELECT subenabled FROM pg_subscription", "f")
+    assert 'subscription "s" has been disabled because of an error' in log.text
+    subscriber.sql("DELETE FROM t")
+    subscriber.sql("ALTER SUBSCRIPTION s ENABLE")
+    subscriber.wait("SELECT b FROM t", "theirs")
+
+
+def test_a_missing_column_is_named_and_adding_it_heals(publisher, subscriber, log) -> None:
+    start(publisher, subscriber)
+    publisher.sql("""ALTER TABLE t ADD newc int, ADD "New 2" int; INSERT INTO t VALUES (1, 'a', 2, 3)""")
+    context(log, 'logical replication target relation "public.t" is missing replicated columns: "newc", "New 2"')
+    subscriber.sql('ALTER TABLE t ADD newc int, ADD "New 2" int')
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT * FROM t") == "1|a|2|3"
+
+
+def test_a_missing_table_stops_even_when_it_was_never_subscribed(publisher, subscriber, log) -> None:
+    publisher.sql(f"{TABLE}; CREATE PUBLICATION p FOR ALL TABLES")
+    subscriber.sql(TABLE)
+    subscriber.sql(publisher.subscription())
+    subscriber.wait(READY, "t")
+    publisher.sql("CREATE TABLE other(a int PRIMARY KEY); INSERT INTO other VALUES (1); INSERT INTO t VALUES (1, 'a')")
+    context(log, 'logical replication target relation "public.other" does not exist')
+    subscriber.sql("CREATE TABLE other(a int PRIMARY KEY)")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM other)") == "1|0"
+
+
+@pytest.mark.parametrize(
+    ("local", "value", "message", "column"),
+    [
+        ("id int PRIMARY KEY, b smallint", "100000", 'value "100000" is out of range for type smallint', "b"),
+        ("id int PRIMARY KEY, b varchar(5)", "too long", "value too long for type character varying(5)", "b"),
+        ("id int PRIMARY KEY, b date", "no date", 'invalid input syntax for type date: "no date"', "b"),
+    ],
+)
+def test_a_value_that_the_local_type_refuses_is_named_with_its_column(publisher, subscriber, log, local, value, message, column) -> None:
+    start(publisher, subscriber, f"CREATE TABLE t({local})")
+    publisher.sql(f"INSERT INTO t VALUES (1, NULL); INSERT INTO t VALUES (2, '{value}')")
+    found = context(log, message)
+    assert f'for replication target relation "public.t" column "{column}" in transaction' in found
+    assert subscriber.sql("SELECT id FROM t") == "1"
+    publisher.sql("SELECT 1")
+
+
+def test_a_null_in_a_not_null_column_stops(publisher, subscriber, log) -> None:
+    start(publisher, subscriber, "CREATE TABLE t(id int PRIMARY KEY, b text NOT NULL)")
+    publisher.sql("INSERT INTO t VALUES (1, NULL)")
+    context(log, 'null value in column "b" of relation "t" violates not-null constraint')
+    assert any(r.__dict__.get("detail") == "Failing row contains (1, null)." for r in log.records)
+
+
+def test_updates_without_a_key_are_refused_and_inserts_are_not(publisher, subscriber, log) -> None:
+    start(publisher, subscriber, "CREATE TABLE t(id int, b text)")
+    publisher.sql("INSERT INTO t VALUES (1, 'a')")
+    publisher.wait_confirmed()
+    publisher.sql("UPDATE t SET b = 'c'")
+    found = context(
+        log,
+        'logical replication target relation "public.t" has neither REPLICA IDENTITY index nor PRIMARY KEY and published relation does not'
+        " have REPLICA IDENTITY FULL",
+    )
+    assert 'during message type "UPDATE"' in found
+
+
+def test_a_row_that_is_not_there_is_skipped(publisher, subscriber) -> None:
+    start(publisher, subscriber)
+    publisher.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    publisher.wait_confirmed()
+    subscriber.sql("DELETE FROM t WHERE id = 1")
+    publisher.sql("UPDATE t SET b = 'x' WHERE id = 1; DELETE FROM t WHERE id = 1; UPDATE t SET b = 'y' WHERE id = 2")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT * FROM t") == "2|y"
+
+
+def test_a_table_that_fails_alone_is_retried_while_others_go_on(publisher, subscriber, log) -> None:
+    tables = "CREATE TABLE good(a int PRIMARY KEY); CREATE TABLE bad(a int PRIMARY KEY, b {type})"
+    publisher.sql(tables.format(type="text") + "; INSERT INTO good VALUES (1); INSERT INTO bad VALUES (1, 'x'); CREATE PUBLICATION p FOR ALL TABLES")
+    subscriber.sql(tables.format(type="int"))
+    subscriber.sql(publisher.subscription())
+    found = context(log, 'invalid input syntax for type integer: "x"')
+    assert found == 'COPY bad, line 1, column b: "x"'
+    publisher.sql("INSERT INTO good VALUES (2)")
+    subscriber.wait("SELECT count(*) FROM good", "2")
+    publisher.sql("UPDATE bad SET b = '7'")
+    subscriber.wait(READY, "t")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT * FROM bad") == "1|7"
+    assert int(subscriber.sql("SELECT sync_error_count FROM pg_stat_subscription_stats")) >= 1
+
+
+def test_existing_rows_that_collide_with_the_copy_stop_it(publisher, subscriber, log) -> None:
+    publisher.sql(f"{TABLE}; INSERT INTO t SELECT i, 'theirs' FROM generate_series(1, 10) i; CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql(TABLE)
+    subscriber.sql("INSERT INTO t VALUES (3, 'mine')")
+    subscriber.sql(publisher.subscription())
+    context(log, 'duplicate key value violates unique constraint "t_pkey"')
+    assert subscriber.sql("SELECT count(*) FROM t") == "1"
+    subscriber.sql("DELETE FROM t")
+    subscriber.wait(READY, "t")
+    assert subscriber.sql("SELECT count(*) FROM t") == "10"
+
+
+def test_a_publisher_that_is_gone_is_tried_again(publisher, subscriber, log) -> None:
+    start(publisher, subscriber)
+    publisher.sql("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active AND database = current_database()")
+    publisher.sql("INSERT INTO t VALUES (1, 'after')")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT b FROM t") == "after"
