@@ -9,11 +9,10 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from headgate.catalog.relation import Relation
 from headgate.commands import binding, constraint, uniqueness, value_list
-from headgate.commands.new_rows import NewRows
+from headgate.commands.new_rows import Clash, NewRows
 from headgate.commands.query.plan import PlanColumn, col, quoted
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError, not_supported
@@ -21,6 +20,7 @@ from headgate.expression import binder
 from headgate.expression.node import Expression, SetToDefault
 from headgate.expression.scope import Scope
 from headgate.sql.parser import position, unwrap
+from headgate.storage.write import SMALL_ROWS, arrow_row
 
 
 def set_list(targets: Sequence[Any], planner: Planner, relation: Relation, scope: Scope) -> dict[str, Expression | SetToDefault]:
@@ -102,33 +102,66 @@ def _default(planner: Planner, relation: Relation, column: Any) -> Column:
     return planner.column(binding.stored(column.default, relation, column))
 
 
-def write(planner: Planner, relation: Relation, changed: DataFrame, schema: StructType, set_columns: set[str]) -> pa.Table | DataFrame:
-    """Checks and writes changed rows (`old`, `new`, `file`, `row`); gives the new rows (few: an Arrow table)."""
-    del schema
-    transaction = planner.transaction
-    checked = _checked(planner, relation, changed).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        _refuse_clash(planner, relation, checked, set_columns)
-        transaction.rewrite(relation, checked)
-        return checked.select("new.*").toArrow()
-    finally:
-        checked.unpersist()
+def write(planner: Planner, relation: Relation, changed: DataFrame, set_columns: set[str]) -> pa.Table:
+    """Checks and writes a few changed rows (`old`, `new`, `file`, `row`); gives the new rows."""
+    _, rows = rewrite(planner, relation, changed, set_columns, keep=True)
+    assert rows is not None
+    return rows
 
 
 def rewrite(planner: Planner, relation: Relation, changed: DataFrame, set_columns: set[str], *, keep: bool) -> tuple[int, pa.Table | None]:
-    """As `write`; the number of rows, and the new rows if `keep`."""
+    """Checks and writes changed rows (`old`, `new`, `file`, `row`); their number, and the new rows if `keep`.
+
+    Few rows are taken to the driver, which looks their keys up in the files and writes them; many stay in Spark.
+    """
     transaction = planner.transaction
     checked = _checked(planner, relation, changed)
+    few = small(checked)
+    if few is not None:
+        _refuse_clash_of_few(planner, relation, few, set_columns)
+        count = transaction.rewrite(relation, few) if few.num_rows else 0
+        return count, _flat(few["new"], relation) if keep else None
     keyed = _touched_keys(relation, set_columns)
     held = checked.persist(StorageLevel.MEMORY_AND_DISK) if keyed or keep else checked
     try:
         if keyed:
-            _refuse_clash(planner, relation, held, set_columns)
+            _refuse_clash(planner, relation, held)
         count = transaction.rewrite(relation, held)
         return count, held.select("new.*").toArrow() if keep else None
     finally:
         if keyed or keep:
             held.unpersist()
+
+
+def small(changed: DataFrame) -> pa.Table | None:
+    """The changed rows as an Arrow table if they are few."""
+    found = changed.limit(SMALL_ROWS + 1).toArrow()
+    return found if found.num_rows <= SMALL_ROWS else None
+
+
+def _flat(rows: pa.ChunkedArray, relation: Relation) -> pa.Table:
+    whole = rows.combine_chunks()
+    struct = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) and whole.num_chunks else whole
+    if isinstance(struct, pa.ChunkedArray):
+        return arrow_row(relation).empty_table()
+    return pa.table(struct.flatten(), names=[field.name for field in struct.type])
+
+
+def _refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table, set_columns: set[str]) -> None:
+    if not changed.num_rows or not _touched_keys(relation, set_columns):
+        return
+    rows, writer = _flat(changed["new"], relation), NewRows(planner, relation)
+    moved = set(zip(changed["file"].to_pylist(), changed["row"].to_pylist(), strict=True))
+    found: list[Clash] = []
+    indexes = uniqueness.keys_of(relation)
+    for index in indexes:
+        stored = writer.stored_keys(rows, index)
+        for place, file, row in zip(*(stored[name].to_pylist() for name in ("place", "file", "row")), strict=True):
+            if (file, row) not in moved:
+                found.append(Clash(place, index))
+        found += [Clash(place, index) for place in writer.repeated(rows, index)]
+    if found:
+        raise writer.violated(rows, min(found, key=lambda each: (each.row, indexes.index(each.index))))
 
 
 def _checked(planner: Planner, relation: Relation, changed: DataFrame) -> DataFrame:
@@ -154,10 +187,8 @@ def _touched_keys(relation: Relation, set_columns: set[str]) -> bool:
     return False
 
 
-def _refuse_clash(planner: Planner, relation: Relation, changed: DataFrame, set_columns: set[str]) -> None:
+def _refuse_clash(planner: Planner, relation: Relation, changed: DataFrame) -> None:
     """23505 if two rows of the table would have one key after the change."""
-    if not _touched_keys(relation, set_columns):
-        return
     gone = changed.select(F.col("file").alias("_file"), F.col("row").alias("_row"))
     left = planner.transaction.positions(relation).join(gone, ["_file", "_row"], "left_anti")
     uniqueness.check_new(planner.transaction, relation, changed.select("new.*"), existing=left)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,8 @@ from headgate.commands.query import from_clause
 from headgate.commands.query.plan import Source, col, quoted
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError, not_supported
+from headgate.expression import binder
 from headgate.sql.parser import unwrap
-from headgate.storage.local import local_frame
-from headgate.storage.write import columns as spark_columns
 
 
 def insert(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.Table:
@@ -81,7 +81,6 @@ def _arbiters(clause: Any, relation: Relation) -> list[Index]:
 
 def _update(clause: Any, node: Any, planner: Planner, writer: NewRows, rows: pa.Table, stored: pa.Table) -> pa.Table:
     relation = writer.relation
-    schema = spark_columns(relation)
     old = stored["old"].combine_chunks()
     old_struct = old.chunk(0) if isinstance(old, pa.ChunkedArray) else old
     proposed = rows.take(stored["place"])
@@ -101,18 +100,14 @@ def _update(clause: Any, node: Any, planner: Planner, writer: NewRows, rows: pa.
     )
     source = Source(keyed, ours.tables + theirs.tables, ours.star)
     scope = source.scope(None)
-    from dataclasses import replace
-
     if clause.HasField("where_clause"):
-        from headgate.expression import binder
-
         condition = binder.bind_condition(clause.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))
         source = replace(source, frame=source.frame.where(planner.evaluation.condition(condition)))
     new = assignment.new_row(clause.target_list, planner, relation, ours.star, scope)
     changed = source.frame.select(
         F.struct(*[col(each.key).alias(each.name) for each in ours.star]).alias("old"), new.alias("new"), "file", "row"
     )
-    return assignment.write(planner, relation, changed, schema, set_columns=_set_columns(clause.target_list))
+    return assignment.write(planner, relation, changed, _set_columns(clause.target_list))
 
 
 def _set_columns(targets: Sequence[Any]) -> set[str]:

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
-from headgate.commands import identity
+from headgate.commands import assignment, identity
 from headgate.commands.insert import target
 from headgate.commands.query import render
 from headgate.commands.query.plan import col
@@ -42,8 +42,10 @@ def delete(node: Any, session: Session) -> ResultSet | CommandResult:
         )
         if node.using_clause:
             changed = changed.dropDuplicates(["file", "row"])
+        few = assignment.small(changed)
         if not node.HasField("returning_clause"):
-            return CommandResult(f"DELETE {transaction.rewrite(relation, changed)}")
+            count = transaction.rewrite(relation, changed if few is None else few) if few is None or few.num_rows else 0
+            return CommandResult(f"DELETE {count}")
         held = changed.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             rows = held.select("old.*").toArrow()

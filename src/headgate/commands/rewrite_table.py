@@ -96,7 +96,7 @@ def replace_column(session: Session, transaction: Transaction, relation: Relatio
     new = F.struct(*[value.alias(each.name) if each.name == column.name else F.col(quoted(each.name)) for each in relation.columns])
     changed = positions.select(old.alias("old"), new.alias("new"), F.col("_file").alias("file"), F.col("_row").alias("row"))
     with render.running(session, transaction):
-        transaction.rewrite(relation, changed, logged=False)
+        transaction.replace_rows(relation, changed)
 
 
 def alter_type(alteration: Alteration, column: Column, oid: int, typmod: int, using: Any) -> None:

@@ -16,7 +16,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headgate.errors import not_supported
+from headgate.storage import schema
 
 Action = dict[str, Any]
 FILE, ROW = "_file", "_row"
-PLACEHOLDER = "__headgate_row"
+PLACEHOLDER = schema.PLACEHOLDER
 """The one column of the Delta table of a relation without columns: a Delta table must have one."""
+
+ALTERED = "headgate.altered"
+"""Table property: the version that last changed the columns."""
 
 _MAPPED = set(" ,;{}()\n\t=")
 _RESERVED = {"_change_type", "_commit_version", "_commit_timestamp"}
@@ -45,6 +49,8 @@ class TableState:
     schema: StructType
     physical: Mapping[str, str]
     """Names in the Parquet files by column name; the same unless column mapping is on."""
+    altered: int = 0
+    """The version since which the columns are what they are (0: since the table was made)."""
 
     @property
     def rows(self) -> int:
@@ -61,9 +67,15 @@ def records(add: Action) -> int:
     return int(json.loads(stats).get("numRecords", 0)) if stats else 0
 
 
-def physical_names(schema: StructType) -> dict[str, str]:
+def physical_names(row: StructType) -> dict[str, str]:
     """Column name → name in the Parquet files."""
-    return {f.name: (f.metadata or {}).get("delta.columnMapping.physicalName", f.name) for f in schema.fields}
+    return {f.name: (f.metadata or {}).get("delta.columnMapping.physicalName", f.name) for f in row.fields}
+
+
+def altered(snapshot: Any) -> int:
+    """The version of the last change of columns, from the table's properties."""
+    found = snapshot.metadata().configuration().get(ALTERED)
+    return int(found.get()) if found.isDefined() else 0
 
 
 class Delta:
@@ -108,24 +120,24 @@ class Delta:
         return self.Action.fromJson(json.dumps(action))
 
 
-def check_names(schema: StructType) -> None:
+def check_names(row: StructType) -> None:
     """Refuses what a Delta table cannot be called: columns that differ in case only, names of the change feed."""
     seen: dict[str, str] = {}
-    for name in schema.fieldNames():
+    for name in row.fieldNames():
         if name in _RESERVED:
             raise not_supported(f'column name "{name}" is reserved by Delta Lake\'s change data feed')
         if (other := seen.setdefault(name.lower(), name)) != name:
             raise not_supported(f'column names "{other}" and "{name}" differ in case only', detail="Delta Lake cannot hold both.")
 
 
-def create(path: Path, schema: StructType, *, checkpoint_interval: int = 100, description: str | None = None) -> None:
+def create(path: Path, row: StructType, *, checkpoint_interval: int = 100, description: str | None = None) -> None:
     """Makes an empty table: version 0 with the protocol and the metadata, written as the one small file that it is.
 
     Change feed and deletion vectors are on; column mapping is on only if a name has one of the characters that Parquet's
     schema language refuses (space , ; { } ( ) = newline tab). Columns are nullable: NOT NULL is the node's business.
     """
-    check_names(schema)
-    mapped = any(_MAPPED & set(name) for name in schema.fieldNames())
+    check_names(row)
+    mapped = any(_MAPPED & set(name) for name in row.fieldNames())
     configuration = {
         "delta.enableChangeDataFeed": "true",
         "delta.enableDeletionVectors": "true",
@@ -133,10 +145,10 @@ def create(path: Path, schema: StructType, *, checkpoint_interval: int = 100, de
         "delta.logRetentionDuration": "interval 30 days",
         "delta.deletedFileRetentionDuration": "interval 7 days",
     }
-    fields = json.loads(schema.json())["fields"]
+    fields = json.loads(row.json())["fields"]
     writer = ["changeDataFeed", "deletionVectors"]
     reader = ["deletionVectors"]
-    if '"timestamp_ntz"' in schema.json():
+    if '"timestamp_ntz"' in row.json():
         writer.append("timestampNtz")
         reader.append("timestampNtz")
     if mapped:
@@ -205,12 +217,12 @@ class DeltaTable:
         else:
             current = self._log.unsafeVolatileSnapshot()
             snapshot = current if current.version() == version else self._log.getSnapshotAt(version, d.none, d.none, False)
-        schema = StructType.fromJson(json.loads(snapshot.schema().json()))
+        row = StructType.fromJson(json.loads(snapshot.schema().json()))
         if snapshot.version() == 0:
             added = [a["add"] for a in read_version(self.path, 0) if "add" in a]
         else:
             added = [json.loads(a)["add"] for a in self._adds(snapshot)]
-        return TableState(snapshot.version(), snapshot, {a["path"]: a for a in added}, schema, physical_names(schema))
+        return TableState(snapshot.version(), snapshot, {a["path"]: a for a in added}, row, physical_names(row), altered(snapshot))
 
     def _adds(self, snapshot: Any) -> list[str]:
         files = DataFrame(snapshot.allFiles().toDF(), self.delta.spark)
@@ -288,8 +300,39 @@ class DeltaTable:
 
     def undo(self, state: TableState, to: TableState, mark: str) -> TableState:
         """Makes the newest version (`state`) equal to an earlier one by inverse file actions, without change rows."""
+        if state.physical != to.physical or state.schema != to.schema:
+            state = schema.restore(self, state, to, mark)
+        from headgate.storage import alteration
+
         actions = difference(state, to)
+        if state.schema != to.schema:
+            return self.write_version(state, [*alteration.restored(to), *actions], mark)
         return self.commit(state, actions, mark) if actions else state
+
+    def write_version(self, state: TableState, actions: Sequence[Action], mark: str) -> TableState:
+        """Commits actions that change the metadata, on top of `state`, which must be the newest version; the state afterwards."""
+        from headgate.storage import alteration
+
+        d = self.delta
+        alteration.write_version(self.path, state.version + 1, list(actions), mark)
+        snapshot = self._log.update(False, d.none, d.none)
+        return advance(state, state.version + 1, snapshot, actions)
+
+    def commit_schema(self, state: TableState, fields: list[Action], configuration: Mapping[str, str], mark: str) -> TableState:
+        """Commits other columns (fields of Delta's schema in JSON form) and properties; files stay as they are."""
+        d = self.delta
+        transaction = self._start(state)
+        metadata = json.loads(state.snapshot.metadata().json())
+        metadata["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
+        metadata["metaData"]["configuration"] |= {**configuration, ALTERED: str(state.version + 1)}
+        transaction.updateMetadata(d.action(metadata), False)
+        n = d.none
+        version = transaction.commit(d.nothing, d.Write(d.append, n, n, d.some(mark), n, n, n, n, n))
+        snapshot = self._log.unsafeVolatileSnapshot()
+        if snapshot.version() != version:
+            snapshot = self._log.getSnapshotAt(version, d.none, d.none, False)
+        made = StructType.fromJson(json.loads(snapshot.schema().json()))
+        return replace(state, version=version, snapshot=snapshot, schema=made, physical=physical_names(made), altered=altered(snapshot))
 
     def _start(self, state: TableState) -> Any:
         return self._log.startTransaction(self.delta.none, self.delta.some(state.snapshot))
@@ -303,16 +346,13 @@ class DeltaTable:
 def advance(state: TableState, version: int, snapshot: Any, actions: Iterable[Action]) -> TableState:
     """The state after a commit of `actions`."""
     files = dict(state.files)
-    schema = state.schema
     for action in actions:
         if "remove" in action:
             files.pop(action["remove"]["path"], None)
     for action in actions:
         if "add" in action:
             files[action["add"]["path"]] = action["add"]
-        elif "metaData" in action:
-            schema = StructType.fromJson(json.loads(action["metaData"]["schemaString"]))
-    return TableState(version, snapshot, files, schema, physical_names(schema))
+    return replace(state, version=version, snapshot=snapshot, files=files)
 
 
 def removal(add: Action, *, data_change: bool) -> Action:

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.errors import PostgresError
-from headgate.storage import delta
+from headgate.storage import alteration, delta
 from headgate.storage.engine import Engine
 from headgate.storage.local import local_frame
 from headgate.storage.log import TableWrite
@@ -76,8 +76,10 @@ def changes(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> Data
 
     `relation` describes the columns as of these writes. Raises 58P01 when a file is no longer there.
     """
+    writes = [write for write in writes if write.kind == "write"]
     files = list(_files(engine, relation, writes))
-    physical = _physical(engine, relation)
+    # columns do not change between writes that one description of the relation fits
+    physical = _physical(engine, relation, writes[0].version) if writes else {}
     if sum(f.size for f in files) <= SMALL_BYTES:
         return local_frame(engine.spark, _read_small(relation, files, physical), schema(relation))
     frames = []
@@ -99,18 +101,20 @@ def small(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> pa.Tab
     return _read_small(relation, files, _physical(engine, relation))
 
 
-def _physical(engine: Engine, relation: Any) -> dict[str, str]:
-    """Names in the files by column name."""
-    shown = engine.visible.get((relation.database, relation.oid))
-    mapped = shown.state.physical if shown else {}
-    return {c.name: mapped.get(c.name, c.name) for c in relation.columns}
+def _physical(engine: Engine, relation: Any, version: int) -> dict[str, str]:
+    """Names in the files of a version by column name."""
+    key = (relation.database, relation.oid)
+    shown = engine.visible.get(key)
+    if shown is not None and version >= shown.state.altered:
+        named = shown.state.physical
+    else:
+        named = engine.table(key).state(version).physical
+    return {c.name: named.get(c.name, c.name) for c in relation.columns}
 
 
 def _files(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> Iterator[ChangeFile]:
     path = engine.path((relation.database, relation.oid))
     for write in writes:
-        if write.kind != "write":
-            continue
         try:
             actions = delta.read_version(path, write.version)
         except FileNotFoundError as error:

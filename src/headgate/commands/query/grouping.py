@@ -129,7 +129,7 @@ class _Grouping:
         results: list[Column] = [planner.column(each).alias(key) for each, key in self.aggregates.items()]
         results += [F.first(col(source)).alias(key) for source, key in self.dependent.items()]
         if not self.items:
-            return self.source.frame.agg(*(results or [F.count(F.lit(1)).alias(planner.key("count"))]))
+            return self.source.frame.select(*(results or [F.count(F.lit(1)).alias(planner.key("count"))]))
         plain = [item for item in self.items if ordering.plain_equality(item.type)]
         keys: list[Column] = []
         for item, key in self.items.items():

@@ -1,0 +1,102 @@
+"""ALTER TABLE on a Delta table: columns that are added, dropped or renamed change the metadata alone, never a file.
+
+Column mapping by name, switched on by the first alteration, ties a column to the name that it has in the files: what a dropped
+column held never comes back under its name, and a renamed column keeps its values. Each field carries its attnum in its
+metadata (``headgate.attnum``), so that a stream can read older changes by the columns of then (`physical_by_attnum`).
+
+A version with new metadata is written as the one small file that it is, as `delta.create` writes version 0: the caller holds
+the table's lock, and only the node writes the table. `Transaction.rollback` and recovery undo it by the metadata of before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from headgate.errors import PostgresError
+from headgate.storage.delta import PLACEHOLDER, Action, TableState, check_names
+from headgate.types.storage import spark_type
+
+ATTNUM = "headgate.attnum"
+_ID, _PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+
+
+def actions(state: TableState, old: Any, new: Any) -> list[Action]:
+    """The metadata and protocol actions that make a table of relation `old` one of relation `new` (columns matched by attnum)."""
+    metadata: Action = json.loads(state.snapshot.metadata().json())["metaData"]
+    protocol: Action = json.loads(state.snapshot.protocol().json())["protocol"]
+    fields = json.loads(metadata["schemaString"])["fields"]
+    numbers = {column.name: column.attnum for column in old.columns}
+    known = {numbers.get(field["name"], 0): field for field in fields}
+    configuration = dict(metadata.get("configuration") or {})
+    largest = int(configuration.get("delta.columnMapping.maxColumnId", 0)) or len(fields)
+    made = []
+    wanted = [(column.attnum, column.name, spark_type(column.type_oid, column.typmod)) for column in new.columns]
+    for place, field in enumerate(fields, 1):
+        field.setdefault("metadata", {})
+        field["metadata"].setdefault(_ID, place)
+        field["metadata"].setdefault(_PHYSICAL, field["name"])
+    for attnum, name, kind in wanted:
+        field = known.get(attnum)
+        if field is None:
+            largest += 1
+            field = {"name": name, "type": kind.jsonValue(), "nullable": True, "metadata": {_ID: largest, _PHYSICAL: f"{name}-{attnum}"}}
+        made.append({**field, "name": name, "metadata": {**field["metadata"], ATTNUM: attnum}})
+    if not made:
+        largest += 1
+        made.append({"name": PLACEHOLDER, "type": "boolean", "nullable": True, "metadata": {_ID: largest, _PHYSICAL: f"{PLACEHOLDER}-{largest}"}})
+    schema = {"type": "struct", "fields": made}
+    check_names(StructType.fromJson(schema))
+    metadata["schemaString"] = json.dumps(schema)
+    metadata["configuration"] = configuration | {
+        "delta.columnMapping.mode": "name",
+        "delta.columnMapping.maxColumnId": str(largest),
+    }
+    return [{"metaData": metadata}, {"protocol": _features(protocol, metadata["schemaString"])}]
+
+
+def _features(protocol: Action, schema: str) -> Action:
+    wanted = ["columnMapping", *(["timestampNtz"] if '"timestamp_ntz"' in schema else [])]
+    read, write = list(protocol.get("readerFeatures") or []), list(protocol.get("writerFeatures") or [])
+    return {
+        **protocol,
+        "readerFeatures": read + [each for each in wanted if each not in read],
+        "writerFeatures": write + [each for each in wanted if each not in write],
+    }
+
+
+def restored(to: TableState) -> list[Action]:
+    """The metadata action that gives a table the columns of an earlier state."""
+    return [{"metaData": json.loads(to.snapshot.metadata().json())["metaData"]}]
+
+
+def write_version(path: Path, version: int, changes: list[Action], mark: str) -> None:
+    """Writes a version of a table by hand; XX001 if it is there already."""
+    info: Action = {
+        "commitInfo": {
+            "timestamp": int(time.time() * 1000), "operation": "CHANGE COLUMNS", "operationParameters": {}, "isBlindAppend": False,
+            "userMetadata": mark,
+        }
+    }  # fmt: skip
+    log = path / "_delta_log"
+    draft = log / f".{version}.{os.getpid()}.tmp"
+    with draft.open("w", encoding="utf-8") as file:
+        file.write("".join(json.dumps(action, separators=(",", ":")) + "\n" for action in [info, *changes]))
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(draft, log / f"{version:020d}.json")
+    except FileExistsError as error:
+        raise PostgresError("XX001", f'version {version} of table "{path}" exists already') from error
+    finally:
+        draft.unlink()
+
+
+def physical_by_attnum(schema: StructType) -> dict[int, str]:
+    """The names in the files by attnum, as far as the table has been altered."""
+    return {field.metadata[ATTNUM]: field.metadata.get(_PHYSICAL, field.name) for field in schema.fields if ATTNUM in (field.metadata or {})}
