@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.storage.tables import DATABASE, INT4, INT8, TEXT, contents, made, relation
 
 from headgate.changes.merge import Merged, Strategy, merge
 from headgate.storage import feed
@@ -14,7 +15,6 @@ from headgate.storage.engine import Engine
 from headgate.storage.transaction import Transaction
 from headgate.storage.write import arrow_row
 from headgate.types import registry
-from tests.storage.tables import DATABASE, INT4, INT8, TEXT, contents, made, relation
 
 T = relation(21000, "t", id=INT8, v=TEXT, w=INT4)
 KEY = (1,)
@@ -49,7 +49,9 @@ WAYS = [
 ]
 
 
-def applied(engine: Engine, changes: pa.Table, *, commit: bool = True, key: Any = KEY, table: Any = T, **way: Any) -> tuple[Merged, list[Any]]:
+def applied(
+    engine: Engine, changes: pa.Table, *, commit: bool = True, key: Any = KEY, table: Any = T, **way: Any
+) -> tuple[Merged, list[Any]]:
     """What a merge did and the table's contents after it."""
     transaction = engine.begin(DATABASE)
     done = merge(transaction, table, key, changes, **way)
@@ -86,7 +88,9 @@ def test_a_swap_of_keys_and_a_move_keep_values_that_were_not_sent(engine: Engine
 @pytest.mark.parametrize("way", WAYS)
 def test_changes_of_rows_that_are_not_there_are_skipped(engine: Engine, way: dict[str, Any]) -> None:
     made(engine, T, (1, "one", 1))
-    changes = batch((1, "U", None, row(7, "x")), (1, "D", row(8, None), None), (2, "U", row(6, None, None), row(5, "y")), (3, "D", row(1, None), None))
+    changes = batch(
+        (1, "U", None, row(7, "x")), (1, "D", row(8, None), None), (2, "U", row(6, None, None), row(5, "y")), (3, "D", row(1, None), None)
+    )
     assert applied(engine, changes, **way)[1] == []
 
 

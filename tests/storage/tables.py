@@ -65,7 +65,9 @@ def change(transaction: Transaction, table: Relation, condition: str, **values: 
     old = F.struct(*[F.col(quoted(n)).alias(n) for n in names])
     new = F.struct(*[F.expr(values[n]).alias(n) if n in values else F.col(quoted(n)).alias(n) for n in names])
     chosen = new if values else F.lit(None).cast(_struct(table))
-    return transaction.rewrite(table, found.select(old.alias("old"), chosen.alias("new"), F.col("_file").alias("file"), F.col("_row").alias("row")))
+    return transaction.rewrite(
+        table, found.select(old.alias("old"), chosen.alias("new"), F.col("_file").alias("file"), F.col("_row").alias("row"))
+    )
 
 
 def _struct(table: Relation) -> Any:

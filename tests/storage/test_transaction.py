@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, made, relation, rows
 
 from headgate.catalog import history
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.storage.engine import Engine
-from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, made, relation, rows
 
 A = relation(20000, "a", id=INT8, v=TEXT)
 B = relation(20001, "b", id=INT4)
@@ -205,7 +205,7 @@ def test_a_relation_without_columns_has_rows(engine: Engine) -> None:
 
 
 def test_names_that_parquet_refuses_are_kept(engine: Engine) -> None:
-    odd = relation(20003, "odd", **{"a b": INT8, "x;y{z}(w)=,": TEXT, "tick`ed \"q\"": INT4, "ä.b": INT4})
+    odd = relation(20003, "odd", **{"a b": INT8, "x;y{z}(w)=,": TEXT, 'tick`ed "q"': INT4, "ä.b": INT4})
     made(engine, odd, (1, "one", 2, 3))
     writer = engine.begin(DATABASE)
     writer.append(odd, engine.spark.createDataFrame(rows(odd, (2, "two", 3, 4))))

@@ -37,7 +37,7 @@ def check_unique(
         raise _violation(relation, attnums, constraint, rows, pc.min(twice["at_max"]).as_py())
     found = lookup.find(transaction, relation, key, grouped.select(names))
     if replaced is not None and found.num_rows:
-        found = found.join(replaced.select(["file", "row"]), ["file", "row"], join_type="left anti")
+        found = found.select(["i", "file", "row"]).join(replaced.select(["file", "row"]), ["file", "row"], join_type="left anti")
     if found.num_rows:
         first = pc.min(grouped["at_min"].take(found["i"])).as_py()
         raise _violation(relation, attnums, constraint, rows, first)

@@ -1,8 +1,8 @@
 """ALTER TABLE on a Delta table: columns that are added, dropped or renamed change the metadata alone, never a file.
 
 Column mapping by name, switched on by the first alteration, ties a column to the name that it has in the files: what a dropped
-column held never comes back under its name, and a renamed column keeps its values. Each field carries its attnum in its
-metadata (``headgate.attnum``), so that a stream can read older changes by the columns of then (`physical_by_attnum`).
+column held never comes back under its name, and a renamed column keeps its values. The table property
+``headgate.altered`` tells since which version the columns are what they are, so that a stream reads older changes by the columns of then.
 
 A version with new metadata is written as the one small file that it is, as `delta.create` writes version 0: the caller holds
 the table's lock, and only the node writes the table. `Transaction.rollback` and recovery undo it by the metadata of before.
@@ -19,20 +19,22 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from headgate.errors import PostgresError
-from headgate.storage.delta import PLACEHOLDER, Action, TableState, check_names
+from headgate.storage.delta import ALTERED, PLACEHOLDER, Action, TableState, check_names
 from headgate.types.storage import spark_type
 
-ATTNUM = "headgate.attnum"
 _ID, _PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 
 
-def actions(state: TableState, old: Any, new: Any) -> list[Action]:
-    """The metadata and protocol actions that make a table of relation `old` one of relation `new` (columns matched by attnum)."""
+def actions(state: TableState, old: Any, new: Any, retyped: str | None = None) -> list[Action]:
+    """The metadata and protocol actions that make a table of relation `old` one of relation `new` (columns matched by attnum).
+
+    The column named `retyped` gets its new type under a new name in the files, where it is still to be written.
+    """
     metadata: Action = json.loads(state.snapshot.metadata().json())["metaData"]
     protocol: Action = json.loads(state.snapshot.protocol().json())["protocol"]
     fields = json.loads(metadata["schemaString"])["fields"]
     numbers = {column.name: column.attnum for column in old.columns}
-    known = {numbers.get(field["name"], 0): field for field in fields}
+    known = {numbers.get(field["name"], 0): field for field in fields if field["name"] != retyped}
     configuration = dict(metadata.get("configuration") or {})
     largest = int(configuration.get("delta.columnMapping.maxColumnId", 0)) or len(fields)
     made = []
@@ -45,17 +47,20 @@ def actions(state: TableState, old: Any, new: Any) -> list[Action]:
         field = known.get(attnum)
         if field is None:
             largest += 1
-            field = {"name": name, "type": kind.jsonValue(), "nullable": True, "metadata": {_ID: largest, _PHYSICAL: f"{name}-{attnum}"}}
-        made.append({**field, "name": name, "metadata": {**field["metadata"], ATTNUM: attnum}})
+            field = {"name": name, "type": kind.jsonValue(), "nullable": True, "metadata": {_ID: largest, _PHYSICAL: f"{name}-{largest}"}}
+        made.append({**field, "name": name, "metadata": {**field["metadata"]}})
     if not made:
         largest += 1
-        made.append({"name": PLACEHOLDER, "type": "boolean", "nullable": True, "metadata": {_ID: largest, _PHYSICAL: f"{PLACEHOLDER}-{largest}"}})
+        made.append(
+            {"name": PLACEHOLDER, "type": "boolean", "nullable": True, "metadata": {_ID: largest, _PHYSICAL: f"{PLACEHOLDER}-{largest}"}}
+        )
     schema = {"type": "struct", "fields": made}
     check_names(StructType.fromJson(schema))
     metadata["schemaString"] = json.dumps(schema)
     metadata["configuration"] = configuration | {
         "delta.columnMapping.mode": "name",
         "delta.columnMapping.maxColumnId": str(largest),
+        ALTERED: str(state.version + 1),
     }
     return [{"metaData": metadata}, {"protocol": _features(protocol, metadata["schemaString"])}]
 
@@ -95,8 +100,3 @@ def write_version(path: Path, version: int, changes: list[Action], mark: str) ->
         raise PostgresError("XX001", f'version {version} of table "{path}" exists already') from error
     finally:
         draft.unlink()
-
-
-def physical_by_attnum(schema: StructType) -> dict[int, str]:
-    """The names in the files by attnum, as far as the table has been altered."""
-    return {field.metadata[ATTNUM]: field.metadata.get(_PHYSICAL, field.name) for field in schema.fields if ATTNUM in (field.metadata or {})}

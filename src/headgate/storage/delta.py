@@ -25,11 +25,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headgate.errors import not_supported
-from headgate.storage import schema
 
 Action = dict[str, Any]
 FILE, ROW = "_file", "_row"
-PLACEHOLDER = schema.PLACEHOLDER
+PLACEHOLDER = "__headgate_row"
 """The one column of the Delta table of a relation without columns: a Delta table must have one."""
 
 ALTERED = "headgate.altered"
@@ -300,8 +299,6 @@ class DeltaTable:
 
     def undo(self, state: TableState, to: TableState, mark: str) -> TableState:
         """Makes the newest version (`state`) equal to an earlier one by inverse file actions, without change rows."""
-        if state.physical != to.physical or state.schema != to.schema:
-            state = schema.restore(self, state, to, mark)
         from headgate.storage import alteration
 
         actions = difference(state, to)
@@ -317,22 +314,6 @@ class DeltaTable:
         alteration.write_version(self.path, state.version + 1, list(actions), mark)
         snapshot = self._log.update(False, d.none, d.none)
         return advance(state, state.version + 1, snapshot, actions)
-
-    def commit_schema(self, state: TableState, fields: list[Action], configuration: Mapping[str, str], mark: str) -> TableState:
-        """Commits other columns (fields of Delta's schema in JSON form) and properties; files stay as they are."""
-        d = self.delta
-        transaction = self._start(state)
-        metadata = json.loads(state.snapshot.metadata().json())
-        metadata["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
-        metadata["metaData"]["configuration"] |= {**configuration, ALTERED: str(state.version + 1)}
-        transaction.updateMetadata(d.action(metadata), False)
-        n = d.none
-        version = transaction.commit(d.nothing, d.Write(d.append, n, n, d.some(mark), n, n, n, n, n))
-        snapshot = self._log.unsafeVolatileSnapshot()
-        if snapshot.version() != version:
-            snapshot = self._log.getSnapshotAt(version, d.none, d.none, False)
-        made = StructType.fromJson(json.loads(snapshot.schema().json()))
-        return replace(state, version=version, snapshot=snapshot, schema=made, physical=physical_names(made), altered=altered(snapshot))
 
     def _start(self, state: TableState) -> Any:
         return self._log.startTransaction(self.delta.none, self.delta.some(state.snapshot))
@@ -352,7 +333,10 @@ def advance(state: TableState, version: int, snapshot: Any, actions: Iterable[Ac
     for action in actions:
         if "add" in action:
             files[action["add"]["path"]] = action["add"]
-    return replace(state, version=version, snapshot=snapshot, files=files)
+    if not any("metaData" in action for action in actions):
+        return replace(state, version=version, snapshot=snapshot, files=files)
+    row = StructType.fromJson(json.loads(snapshot.schema().json()))
+    return TableState(version, snapshot, files, row, physical_names(row), altered(snapshot))
 
 
 def removal(add: Action, *, data_change: bool) -> Action:

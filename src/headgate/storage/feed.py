@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.errors import PostgresError
-from headgate.storage import alteration, delta
+from headgate.storage import delta
 from headgate.storage.engine import Engine
 from headgate.storage.local import local_frame
 from headgate.storage.log import TableWrite
@@ -95,10 +95,33 @@ def changes(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> Data
 
 def small(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> pa.Table | None:
     """As `changes`, as an Arrow table read by the driver without a Spark job; None where the writes are too large for that."""
+    writes = [write for write in writes if write.kind == "write"]
     files = list(_files(engine, relation, writes))
     if sum(f.size for f in files) > SMALL_BYTES:
         return None
-    return _read_small(relation, files, _physical(engine, relation))
+    return _read_small(relation, files, _physical(engine, relation, writes[0].version) if writes else {})
+
+
+def pieces(engine: Engine, relation: Any, write: TableWrite, rows: int = 32_768) -> Iterator[pa.Table]:
+    """The changes of one write of any size, read by the driver piece by piece in the order of their positions."""
+    physical = _physical(engine, relation, write.version)
+    row = pa.schema([(c.name, arrow_type(c.type_oid, c.typmod)) for c in relation.columns])
+    for file in _files(engine, relation, [write]):
+        with pq.ParquetFile(file.path) as parquet:
+            held = set(parquet.schema_arrow.names)
+            wanted = [name for name in [*physical.values(), CHANGE] if name in held]
+            at, rest = 0, None
+            for batch in parquet.iter_batches(batch_size=rows, columns=wanted):
+                table = pa.Table.from_batches([batch])
+                if rest is not None:
+                    table = pa.concat_tables([rest, table]).combine_chunks()
+                whole = table.num_rows
+                if file.paired and whole and table[CHANGE][-1].as_py() == "update_preimage":
+                    whole -= 1
+                rest = table.slice(whole) if whole < table.num_rows else None
+                if whole:
+                    yield _arrange(replace(file, first=file.first + at), _structs(file, table.slice(0, whole), row, physical))
+                at += whole
 
 
 def _physical(engine: Engine, relation: Any, version: int) -> dict[str, str]:
@@ -163,7 +186,10 @@ def arrow_schema(row: pa.Schema) -> pa.Schema:
 def _read_file(file: ChangeFile, row: pa.Schema, physical: dict[str, str]) -> tuple[pa.StructArray, pa.Array | None]:
     """The rows of a file as structs of the relation's columns, and their `_change_type`."""
     with pq.ParquetFile(file.path) as parquet:
-        table = parquet.read()
+        return _structs(file, parquet.read(), row, physical)
+
+
+def _structs(file: ChangeFile, table: pa.Table, row: pa.Schema, physical: dict[str, str]) -> tuple[pa.StructArray, pa.Array | None]:
     held = set(table.column_names)
     arrays = []
     for column in row:

@@ -144,33 +144,25 @@ class Transaction:
     def alter_table(self, old: Any, new: Any) -> None:
         """Makes the Delta table of relation `old` that of `new`: columns added (NULL in existing rows), dropped, renamed. No change row."""
         key = self._lock(new)
-        state = self._base(key)
-        self._open.states[key] = self.engine.table(key).write_version(state, alteration.actions(state, old, new), f"{MARK} {self.xid}")
-
-    def alter_table(self, old: Any, new: Any) -> None:
-        """Adds, drops and renames stored columns: those of `old` become those of `new`, the same column where the attnum is."""
-        names = [(c.attnum, c.name) for c in old.columns]
-        if names == [(c.attnum, c.name) for c in new.columns]:
-            return
-        key = self._lock(old)
-        delta.check_names(stored(new))
-        self._record_history()
-        self._open.states[key] = schema.alter(self.engine.table(key), self._base(key), old, new, f"{MARK} {self.xid}")
+        self._alter(key, alteration.actions(self._base(key), old, new))
 
     def change_type(self, old: Any, new: Any, name: str, value: Column) -> None:
         """Gives a column another type: `value` is the new value, over the columns of `old`. The log does not name the rewritten rows."""
         key = self._lock(old)
-        self._record_history()
-        table, mark = self.engine.table(key), f"{MARK} {self.xid}"
-        before = self._base(key)
-        column = next(c for c in new.columns if c.name == name)
+        table, before, mark = self.engine.table(key), self._base(key), f"{MARK} {self.xid}"
         values = [value.alias(c.name) if c.name == name else F.col(quoted(c.name)) for c in old.columns]
         rows = table.frame(before).select(*values)
-        state = self._open.states[key] = schema.retype(table, before, column, mark)
-        removed = [delta.removal(add, data_change=False) for add in state.files.values()]
+        state = self._alter(key, alteration.actions(before, old, new, retyped=name))
         added = [{"add": {**a["add"], "dataChange": False}} for a in table.write(state, rows) if "add" in a]
+        removed = [delta.removal(add, data_change=False) for add in state.files.values()]
         if removed or added:
             self._open.states[key] = table.commit(state, removed + added, mark)
+
+    def _alter(self, key: Key, actions: list[Action]) -> TableState:
+        self._record_history()
+        state = self.engine.table(key).write_version(self._base(key), actions, f"{MARK} {self.xid}")
+        self._open.states[key] = state
+        return state
 
     def append(self, relation: Any, rows: DataFrame | pa.Table) -> int:
         """Adds rows (the relation's columns, in storage types); the number of rows."""
@@ -186,19 +178,14 @@ class Transaction:
             self._open.states[key] = self.engine.table(key).commit(self._base(key), written.actions, f"{MARK} {self.xid}")
         return written.changes
 
-    def rewrite(self, relation: Any, changed: DataFrame | pa.Table, *, logged: bool = True) -> int:
+    def rewrite(self, relation: Any, changed: DataFrame | pa.Table) -> int:
         """Updates, deletes and inserts rows in one commit; the number of changes.
-
-        `logged` False: streams do not see the changes, which belong to a change of the catalog (the default of an added column).
 
         `changed`: `old` struct (NULL: insert), `new` struct (NULL: delete), `file` string and `row` bigint: the position of the old row
         as `positions` gave it, each at most once. Order of the changes: the order of the frame.
         """
         key = self._lock(relation)
         written = write.rewrite(self.engine.table(key), relation, self._base(key), changed)
-        if not logged and written.changes:
-            self._open.states[key] = self.engine.table(key).commit(self._base(key), written.actions, f"{MARK} {self.xid}")
-            return written.changes
         return self._commit_written(key, written)
 
     def merge_command(self, relation: Any, source: DataFrame, match: Column, values: Mapping[str, Column]) -> int:

@@ -1,0 +1,60 @@
+"""The UPDATE transformation, each row of its table, and what is published."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from headgate.changes import filter, project
+
+SCHEMA = "commit_lsn bigint, seq bigint, position bigint, op string, old struct<a:int,b:string>, new struct<a:int,b:string>"
+MATCH, NOT, NULL = (10, "m"), (1, "n"), (None, "null")
+
+CASES = [
+    ("I", None, NOT, None),
+    ("I", None, MATCH, ("I", None, MATCH)),
+    ("I", None, NULL, None),
+    ("D", NOT, None, None),
+    ("D", MATCH, None, ("D", MATCH, None)),
+    ("D", NULL, None, None),
+    ("U", NOT, NOT, None),
+    ("U", NOT, MATCH, ("I", None, MATCH)),
+    ("U", MATCH, NOT, ("D", MATCH, None)),
+    ("U", MATCH, MATCH, ("U", MATCH, MATCH)),
+    ("U", NULL, MATCH, ("I", None, MATCH)),
+    ("U", MATCH, NULL, ("D", MATCH, None)),
+    ("U", NULL, NULL, None),
+]
+
+
+def above_five(side: str) -> Column:
+    """a > 5"""
+    return F.col(f"{side}.a") > 5
+
+
+def test_each_row_of_the_update_transformation(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(1, 0, i, op, old, new) for i, (op, old, new, _) in enumerate(CASES)], SCHEMA)
+    found = {r["position"]: r for r in filter.apply(frame, above_five).toArrow().to_pylist()}
+
+    def row(value: tuple[int | None, str] | None) -> dict[str, int | str | None] | None:
+        return None if value is None else {"a": value[0], "b": value[1]}
+
+    for position, (_, _, _, expected) in enumerate(CASES):
+        if expected is None:
+            assert position not in found
+        else:
+            assert (found[position]["op"], found[position]["old"], found[position]["new"]) == (
+                expected[0],
+                row(expected[1]),
+                row(expected[2]),
+            )
+
+
+@pytest.mark.parametrize(("published", "kept"), [({"insert"}, "I"), ({"update", "delete"}, "UD"), ({"insert", "update", "delete"}, "IUD")])
+def test_only_published_actions_and_listed_columns_pass(spark: SparkSession, published: set[str], kept: str) -> None:
+    frame = spark.createDataFrame([(1, 0, 0, "I", None, MATCH), (1, 0, 1, "U", NOT, MATCH), (1, 0, 2, "D", NOT, None)], SCHEMA)
+    chosen = project.actions(frame, **{action: action in published for action in ("insert", "update", "delete")})
+    found = project.columns(chosen, ["b"]).orderBy("position").toArrow().to_pylist()
+    assert "".join(r["op"] for r in found) == kept
+    assert all(set(r["new"] or {"b": 0}) == {"b"} == set(r["old"] or {"b": 0}) for r in found)

@@ -1,0 +1,52 @@
+"""Duplicate keys of local writes, with PostgreSQL's words."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from headgate.changes.unique import check_unique
+from headgate.errors import PostgresError
+from headgate.storage.engine import Engine
+from headgate.types import registry
+from tests.storage.tables import DATABASE, INT8, TEXT, made, relation, rows
+
+T = relation(22000, "t", a=INT8, b=TEXT, c=registry.BPCHAR)
+
+
+def refused(engine: Engine, *values: tuple[object, ...], attnums: tuple[int, ...] = (1,), replaced: pa.Table | None = None) -> str | None:
+    """The error's DETAIL, None if there is none."""
+    transaction = engine.begin(DATABASE)
+    try:
+        check_unique(transaction, T, attnums, "t_pkey", rows(T, *values), replaced)
+    except PostgresError as error:
+        assert (error.sqlstate, error.message) == ("23505", 'duplicate key value violates unique constraint "t_pkey"')
+        return error.detail
+    finally:
+        transaction.rollback()
+    return None
+
+
+def test_a_key_of_the_table_or_of_the_rows_themselves_is_refused(engine: Engine) -> None:
+    made(engine, T, (1, "x", "p  "), (5, None, "q"))
+    assert refused(engine, (2, "x", "r"), (3, "y", "s")) is None
+    assert refused(engine, (2, "x", "r"), (1, "y", "s")) == "Key (a)=(1) already exists."
+    assert refused(engine, (7, "x", "r"), (7, "y", "s")) == "Key (a)=(7) already exists."
+    assert refused(engine, (1, "x", "r"), (1, "y", "r"), attnums=(1, 2)) == "Key (a, b)=(1, x) already exists."
+    assert refused(engine, (5, None, "r"), (5, None, "r"), attnums=(1, 2)) is None
+    assert refused(engine, (9, "z", "p"), attnums=(3,)) == "Key (c)=(p) already exists."
+
+
+def test_keys_of_rows_that_the_statement_replaces_are_free(engine: Engine) -> None:
+    made(engine, T, (1, "x", "p"), (2, "y", "q"))
+    reader = engine.begin(DATABASE)
+    place = reader.positions(T).where("a = 1").select("_file", "_row").toArrow().rename_columns(["file", "row"])
+    reader.rollback()
+    assert refused(engine, (1, "new", "p"), replaced=place) is None
+    assert refused(engine, (2, "new", "p"), replaced=place) == "Key (a)=(2) already exists."
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_no_rows_are_no_duplicates(engine: Engine, count: int) -> None:
+    made(engine, T)
+    assert refused(engine, *[(1, "x", "y")] * count) is None

@@ -1,0 +1,91 @@
+"""Columns that are added, dropped, renamed and retyped, and taken back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import functions as F
+
+from headgate.catalog.relation import Column, Relation
+from headgate.storage import feed
+from headgate.storage.engine import Engine
+from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, made, relation, rows
+
+T = relation(24000, "t", a=INT8, b=TEXT)
+
+
+def with_columns(table: Relation, *columns: tuple[int, str, int]) -> Relation:
+    """The relation with these columns (attnum, name, type)."""
+    return replace(table, all_columns=tuple(Column(*each) for each in columns))
+
+
+def test_a_dropped_column_does_not_come_back_under_its_name(engine: Engine) -> None:
+    made(engine, T, (1, "old"))
+    dropped = with_columns(T, (1, "a", INT8))
+    renamed = with_columns(T, (1, "a2", INT8), (3, "b", INT4), (4, "a", TEXT))
+    writer = engine.begin(DATABASE)
+    writer.alter_table(T, dropped)
+    assert contents(writer, dropped) == [(1,)]
+    writer.alter_table(dropped, renamed)
+    assert contents(writer, renamed) == [(1, None, None)]
+    writer.append(renamed, rows(renamed, (2, 7, "new")))
+    change(writer, renamed, "a2 = 1", b="5")
+    assert contents(engine, T) == [(1, "old")]
+    before = engine.log.end
+    writer.commit()
+    assert contents(engine, renamed) == [(1, 5, None), (2, 7, "new")]
+    plain = engine.spark.read.format("delta").load(str(engine.path((DATABASE, T.oid))))
+    assert plain.columns == ["a2", "b", "a"]
+    entry = engine.log.entries(before, DATABASE, 1)[0]
+    found = feed.changes(engine, renamed, entry.writes).orderBy("seq").select("op", "new").toArrow().to_pylist()
+    assert [(c["op"], c["new"]) for c in found] == [("I", {"a2": 2, "b": 7, "a": "new"}), ("U", {"a2": 1, "b": 5, "a": None})]
+    first = engine.log.entries(0, DATABASE, 1)[0]
+    found = feed.changes(engine, T, first.writes).select("new").toArrow().to_pylist()
+    assert found == [{"new": {"a": 1, "b": "old"}}]
+
+
+def test_altered_columns_are_taken_back(engine: Engine) -> None:
+    made(engine, T, (1, "x"))
+    wider = with_columns(T, (1, "a", INT8), (2, "b", TEXT), (3, "c", INT4))
+    renamed = with_columns(T, (1, "z", INT8))
+    for altered in (wider, renamed):
+        writer = engine.begin(DATABASE)
+        writer.alter_table(T, altered)
+        writer.append(altered, engine.spark.range(2, 3).select(*[F.col("id").cast(f.dataType).alias(f.name) for f in writer.frame(altered).schema]))
+        assert len(contents(writer, altered)) == 2
+        writer.rollback()
+        assert contents(engine, T) == [(1, "x")]
+    writer = engine.begin(DATABASE)
+    writer.append(T, rows(T, (2, "y")))
+    writer.commit()
+    assert contents(engine, T) == [(1, "x"), (2, "y")]
+
+
+def test_a_column_gets_another_type(engine: Engine) -> None:
+    made(engine, T, (1, "10"), (2, "20"))
+    retyped = with_columns(T, (1, "a", INT8), (2, "b", INT4))
+    writer = engine.begin(DATABASE)
+    writer.change_type(T, retyped, "b", F.col("b").cast("int") + 1)
+    assert contents(writer, retyped) == [(1, 11), (2, 21)]
+    writer.rollback()
+    assert contents(engine, T) == [(1, "10"), (2, "20")]
+    writer = engine.begin(DATABASE)
+    writer.change_type(T, retyped, "b", F.col("b").cast("int") + 1)
+    writer.append(retyped, rows(retyped, (3, 3)))
+    writer.commit()
+    assert contents(engine, retyped) == [(1, 11), (2, 21), (3, 3)]
+
+
+def test_rows_that_get_a_default_are_not_in_the_log(engine: Engine) -> None:
+    made(engine, T, (1, "x"))
+    wider = with_columns(T, (1, "a", INT8), (2, "b", TEXT), (3, "c", INT4))
+    writer = engine.begin(DATABASE)
+    writer.alter_table(T, wider)
+    found = writer.positions(wider)
+    old, new = F.struct("a", "b", "c"), F.struct("a", "b", F.lit(5).alias("c"))
+    places = F.col("_file").alias("file"), F.col("_row").alias("row")
+    assert writer.replace_rows(wider, found.select(old.alias("old"), new.alias("new"), *places)) == 1
+    before = engine.log.end
+    writer.commit()
+    assert contents(engine, wider) == [(1, "x", 5)]
+    assert engine.log.entries(before, DATABASE, 1)[0].writes == ()

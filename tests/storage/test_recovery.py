@@ -1,0 +1,83 @@
+"""After a crash at any moment the tables hold what the log says, and nothing else is left in the directory."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from tests.storage.crash import A, B
+from tests.storage.tables import DATABASE, change, contents, made, rows
+
+from headgate.catalog.catalog import Catalog
+from headgate.storage.delta import newest_version
+from headgate.storage.engine import Engine
+
+
+def again(engine: Engine) -> Engine:
+    """The engine of a node that starts on the directory that another left."""
+    return Engine({}, engine.catalog, engine.data_dir, session=engine.spark)
+
+
+def test_writes_that_were_not_committed_are_undone_and_half_made_tables_removed(engine: Engine) -> None:
+    made(engine, A, (1, "x"))
+    lost = engine.begin(DATABASE)
+    lost.append(A, rows(A, (2, "lost")))
+    change(lost, A, "id = 1", v="'lost'")
+    lost.create_table(B)
+    (engine.path((DATABASE, 22222)) / "_delta_log").mkdir(parents=True)
+    started = again(engine)
+    assert started.recover() == [
+        f"undid uncommitted writes of relation {A.oid} in database {DATABASE}",
+        f"removed uncommitted relation {B.oid} of database {DATABASE}",
+        f"removed uncommitted relation 22222 of database {DATABASE}",
+    ]
+    assert contents(started, A) == [(1, "x")]
+    version = newest_version(started.path((DATABASE, A.oid)))
+    once_more = again(engine)
+    assert once_more.recover() == []
+    assert newest_version(once_more.path((DATABASE, A.oid))) == version
+    writer = once_more.begin(DATABASE)
+    writer.append(A, rows(A, (3, "after")))
+    writer.commit()
+    assert contents(once_more, A) == [(1, "x"), (3, "after")]
+
+
+def _written_until_killed(directory: Path, acknowledged: int, delay: float) -> int:
+    """Runs the writer, kills it a moment after it acknowledged so many transactions; the number of the last acknowledged."""
+    command = [sys.executable, "-m", "tests.storage.crash", str(directory)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout is not None
+    last, seen = 0, 0
+    for line in process.stdout:
+        if line.strip().isdigit():
+            last, seen = int(line), seen + 1
+            if seen == acknowledged:
+                threading.Timer(delay, os.killpg, (process.pid, signal.SIGKILL)).start()
+        elif line.startswith("ready"):
+            last = int(line.split()[1])
+    process.wait()
+    process.stdout.close()
+    return last
+
+
+def test_a_node_killed_while_it_writes_comes_back_with_what_it_acknowledged(spark: SparkSession, tmp_path: Path) -> None:
+    Catalog.create(tmp_path / "catalog.duckdb").close()
+    rng = random.Random(15)
+    acknowledged = 0
+    for acks in (2, 4):
+        acknowledged = _written_until_killed(tmp_path, acks, rng.uniform(0.05, 0.4))
+    catalog = Catalog.open(tmp_path / "catalog.duckdb")
+    engine = Engine({}, catalog, tmp_path, session=spark)
+    engine.recover()
+    ((_, last),) = contents(engine, B)
+    assert last in (acknowledged, acknowledged + 1)
+    assert contents(engine, A) == sorted(((n, "x") for n in range(1, last + 1)), key=repr)
+    made_tables = {int(path.name) for path in (tmp_path / "base" / str(DATABASE)).iterdir()}
+    assert made_tables == {A.oid, B.oid, *(30000 + n for n in range(3, last + 1, 3))}
+    catalog.close()

@@ -1,0 +1,92 @@
+"""Small writes (by the driver) and large ones (by Spark) give the same table, the same change feed and the same statistics."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+from typing import Any
+
+import pytest
+from tests.storage.tables import DATABASE, change, contents, made, relation, rows
+
+from headgate.storage import feed, vector, write
+from headgate.storage.engine import Engine
+from headgate.types import registry as r
+from headgate.types import typmod
+
+ALL = relation(
+    23000, "everything", i2=r.INT2, i4=r.INT4, i8=r.INT8, b=r.BOOL, f4=r.FLOAT4, f8=r.FLOAT8, n=(r.NUMERIC, typmod.numeric(20, 4)),
+    un=r.NUMERIC, t=r.TEXT, d=r.DATE, ts=r.TIMESTAMP, tz=r.TIMESTAMPTZ, by=r.BYTEA,
+)  # fmt: skip
+DAY, MOMENT = datetime.date(2024, 2, 29), datetime.datetime(2024, 2, 29, 23, 59, 59, 123456)
+UTC = datetime.UTC
+VALUES: list[tuple[Any, ...]] = [
+    (1, 2, 3, True, 1.5, 2.5, decimal.Decimal("12345678901234.5678"), "1.50", "plain", DAY, MOMENT, MOMENT.replace(tzinfo=UTC), b"\0\xff"),
+    (-32768, -(2**31), -(2**63), False, -0.0, 1e300, decimal.Decimal("-0.0001"), "NaN", "é" * 40, datetime.date(1, 1, 1), datetime.datetime(1, 1, 1), datetime.datetime(1, 1, 1, tzinfo=UTC), b""),
+    (None,) * 13,
+    (7, 8, 9, True, 3.25, -2.5, decimal.Decimal(1), "0", "", datetime.date(9999, 12, 31), datetime.datetime(9999, 12, 31), datetime.datetime(9999, 12, 31, tzinfo=UTC), b"x"),
+]  # fmt: skip
+
+
+@pytest.fixture(params=["small", "large"])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How writes are made."""
+    if request.param == "large":
+        monkeypatch.setattr(write, "SMALL_ROWS", -1)
+        monkeypatch.setattr(write, "SMALL_BYTES", -1)
+        monkeypatch.setattr(feed, "SMALL_BYTES", -1)
+    return str(request.param)
+
+
+SEEN: dict[str, Any] = {}
+
+
+def test_all_types_are_written_and_changed_alike(engine: Engine, size: str) -> None:
+    made(engine, ALL, *VALUES)
+    writer = engine.begin(DATABASE)
+    assert change(writer, ALL, "i2 < 5", t="concat(t, '!')") == 2
+    assert change(writer, ALL, "i2 IS NULL") == 1
+    table = contents(writer, ALL)
+    changed = feed.changes(engine, ALL, writer._open.writes).drop("commit_lsn").toArrow().to_pylist()
+    state = writer.state(ALL)
+    stats = [json.loads(add["stats"]) for add in state.files.values()]
+    lows, highs = [s["minValues"].get("i8", 0) for s in stats], [s["maxValues"].get("i8", 0) for s in stats]
+    bounds = (min(lows), max(highs), sum(s["nullCount"]["un"] for s in stats))
+    found = {"table": table, "feed": sorted(map(repr, changed)), "bounds": bounds, "rows": state.rows}
+    writer.commit()
+    assert engine.spark.read.format("delta").load(str(engine.path((DATABASE, ALL.oid)))).count() == 3
+    assert SEEN.setdefault("all", found) == found
+
+
+def test_the_order_of_changes_is_that_of_the_statement(engine: Engine, size: str) -> None:
+    table = relation(23001, "o", id=r.INT8, v=r.TEXT)
+    made(engine, table)
+    writer = engine.begin(DATABASE)
+    numbers = [(i * 7919 % 1000, "x") for i in range(1000)]
+    writer.append(table, rows(table, *numbers))
+    inserted = feed.changes(engine, table, writer._open.writes[-1:]).orderBy("seq", "position").toArrow().to_pylist()
+    assert [c["new"]["id"] for c in inserted] == [n for n, _ in numbers]
+    change(writer, table, "id % 2 = 0", v="concat('y', id)")
+    updated = feed.changes(engine, table, writer._open.writes[-1:]).orderBy("seq", "position").toArrow().to_pylist()
+    assert len(updated) == 500
+    assert all(c["op"] == "U" and c["old"]["id"] == c["new"]["id"] and c["new"]["v"] == f"y{c['old']['id']}" for c in updated)
+    writer.rollback()
+
+
+def test_rows_can_be_deleted_from_one_file_many_times_over_by_either_writer(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = relation(23002, "d", id=r.INT8)
+    made(engine, table, *[(i,) for i in range(5000)])
+    writer = engine.begin(DATABASE)
+    for place, small in enumerate((10_000, -1, 10_000, -1)):
+        monkeypatch.setattr(write, "SMALL_ROWS", small)
+        change(writer, table, f"id % 5 = {place}")
+        assert writer.frame(table).count() == 5000 - 1000 * (place + 1)
+    state = writer.state(table)
+    deleted = sum(len(vector.read(engine.path((DATABASE, table.oid)), add.get("deletionVector"))) for add in state.files.values())
+    assert deleted == 4000
+    monkeypatch.setattr(write, "SMALL_ROWS", 10_000)
+    change(writer, table, "id >= 0")
+    assert writer.state(table).files == {}
+    writer.rollback()
+    assert len(contents(engine, table)) == 5000
