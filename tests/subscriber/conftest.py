@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from headgate.catalog.catalog import Catalog
+from headgate.commands.applied_rows import applied_rows
 from headgate.settings import Settings
 from headgate.storage.engine import Engine
 from headgate.subscriber.launcher import Launcher
@@ -35,6 +37,7 @@ class Subscriber:
             system_identifier="7000000000000000001",
             slots=LocalSlots(),
         )
+        self.node.applied_rows = partial(applied_rows, self.node)
         self.launcher = self.node.launcher = Launcher(self.node)
         self.launcher.start()
         self._session = LocalSession(self.engine)

@@ -159,7 +159,9 @@ def test_a_row_that_is_not_there_is_skipped(publisher, subscriber) -> None:
 
 def test_a_table_that_fails_alone_is_retried_while_others_go_on(publisher, subscriber, log) -> None:
     tables = "CREATE TABLE good(a int PRIMARY KEY); CREATE TABLE bad(a int PRIMARY KEY, b {type})"
-    publisher.sql(tables.format(type="text") + "; INSERT INTO good VALUES (1); INSERT INTO bad VALUES (1, 'x'); CREATE PUBLICATION p FOR ALL TABLES")
+    publisher.sql(
+        tables.format(type="text") + "; INSERT INTO good VALUES (1); INSERT INTO bad VALUES (1, 'x'); CREATE PUBLICATION p FOR ALL TABLES"
+    )
     subscriber.sql(tables.format(type="int"))
     subscriber.sql(publisher.subscription())
     found = context(log, 'invalid input syntax for type integer: "x"')

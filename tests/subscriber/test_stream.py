@@ -25,7 +25,10 @@ def test_the_copy_and_the_changes_after_it_arrive(publisher, subscriber) -> None
     publisher.sql("BEGIN; UPDATE t SET id = -1 WHERE id = 6; UPDATE t SET id = 6 WHERE id = 8; UPDATE t SET id = 8 WHERE id = -1; COMMIT")
     publisher.wait_confirmed()
     assert contents(subscriber) == contents(publisher)
-    assert publisher.sql("SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE 'pg_%_sync_%' AND database = current_database()") == "0"
+    assert (
+        publisher.sql("SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE 'pg_%_sync_%' AND database = current_database()")
+        == "0"
+    )
 
 
 def test_a_large_table_is_read_in_parallel(publisher, subscriber, monkeypatch) -> None:
@@ -41,7 +44,9 @@ def test_a_large_table_is_read_in_parallel(publisher, subscriber, monkeypatch) -
 
 
 def test_filters_and_column_lists_hold_for_copy_and_stream(publisher, subscriber) -> None:
-    publisher.sql(f"{TABLE}; INSERT INTO t SELECT i, 'b' || i, i FROM generate_series(1, 100) i; CREATE PUBLICATION p FOR TABLE t (id, n) WHERE (id % 2 = 0)")
+    publisher.sql(
+        f"{TABLE}; INSERT INTO t SELECT i, 'b' || i, i FROM generate_series(1, 100) i; CREATE PUBLICATION p FOR TABLE t (id, n) WHERE (id % 2 = 0)"
+    )
     subscriber.sql(TABLE)
     subscriber.sql(publisher.subscription())
     subscriber.wait(READY, "t")
@@ -52,16 +57,24 @@ def test_filters_and_column_lists_hold_for_copy_and_stream(publisher, subscriber
 
 def test_a_table_without_key_with_full_identity_keeps_its_duplicates(publisher, subscriber) -> None:
     table = "CREATE TABLE t(a int, b text)"
-    replicate(publisher, subscriber, table, "ALTER TABLE t REPLICA IDENTITY FULL; INSERT INTO t VALUES (1, 'x'), (1, 'x'), (2, NULL), (2, NULL)")
-    publisher.sql("DELETE FROM t WHERE ctid IN (SELECT min(ctid) FROM t WHERE a = 1); UPDATE t SET b = 'y' WHERE ctid IN (SELECT min(ctid) FROM t WHERE a = 2)")
+    replicate(
+        publisher, subscriber, table, "ALTER TABLE t REPLICA IDENTITY FULL; INSERT INTO t VALUES (1, 'x'), (1, 'x'), (2, NULL), (2, NULL)"
+    )
+    publisher.sql(
+        "DELETE FROM t WHERE ctid IN (SELECT min(ctid) FROM t WHERE a = 1); UPDATE t SET b = 'y' WHERE ctid IN (SELECT min(ctid) FROM t WHERE a = 2)"
+    )
     publisher.wait_confirmed()
     assert contents(subscriber) == contents(publisher)
 
 
 def test_unchanged_toast_keeps_what_is_stored(publisher, subscriber) -> None:
     table = "CREATE TABLE t(id int PRIMARY KEY, big text, n int)"
-    replicate(publisher, subscriber, table, "ALTER TABLE t ALTER big SET STORAGE EXTERNAL; INSERT INTO t VALUES (1, repeat('abc', 5000), 1)")
-    publisher.sql("UPDATE t SET n = 2; BEGIN; INSERT INTO t VALUES (2, repeat('xyz', 5000), 1); UPDATE t SET n = 5 WHERE id = 2; UPDATE t SET id = 3 WHERE id = 2; COMMIT")
+    replicate(
+        publisher, subscriber, table, "ALTER TABLE t ALTER big SET STORAGE EXTERNAL; INSERT INTO t VALUES (1, repeat('abc', 5000), 1)"
+    )
+    publisher.sql(
+        "UPDATE t SET n = 2; BEGIN; INSERT INTO t VALUES (2, repeat('xyz', 5000), 1); UPDATE t SET n = 5 WHERE id = 2; UPDATE t SET id = 3 WHERE id = 2; COMMIT"
+    )
     publisher.wait_confirmed()
     assert contents(subscriber) == contents(publisher)
 
@@ -126,7 +139,10 @@ def test_a_subscription_follows_its_publications_and_can_be_disabled(publisher, 
 
 def test_several_tables_are_synchronized_while_others_stream(publisher, subscriber) -> None:
     names = [f"t{n}" for n in range(6)]
-    publisher.sql("".join(f"CREATE TABLE {n}(a int PRIMARY KEY); INSERT INTO {n} SELECT generate_series(1, 50);" for n in names) + "CREATE PUBLICATION p FOR ALL TABLES")
+    publisher.sql(
+        "".join(f"CREATE TABLE {n}(a int PRIMARY KEY); INSERT INTO {n} SELECT generate_series(1, 50);" for n in names)
+        + "CREATE PUBLICATION p FOR ALL TABLES"
+    )
     subscriber.sql("".join(f"CREATE TABLE {n}(a int PRIMARY KEY);" for n in names))
     subscriber.sql(publisher.subscription())
     for value in range(51, 61):

@@ -262,6 +262,12 @@ class Node:
 
         return providers(self, session)
 
+    def applied_rows(self, transaction: Any, relation: Any) -> Any:
+        """What completes and checks the rows that a replication worker applies."""
+        from headgate.commands.applied_rows import applied_rows
+
+        return applied_rows(self, transaction, relation)
+
     def functions(self, session: Session) -> Mapping[str, Callable[..., Any]]:
         """The functions that act on the node."""
         from headgate.server.functions import functions

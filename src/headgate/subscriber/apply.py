@@ -29,7 +29,7 @@ from headgate.pgoutput import message as m
 from headgate.storage.engine import Engine
 from headgate.storage.log import OriginProgress
 from headgate.storage.transaction import Transaction
-from headgate.subscriber import conflict, convert, insertion
+from headgate.subscriber import completion, conflict, convert, insertion
 from headgate.subscriber.conflict import Place
 from headgate.subscriber.convert import Session
 from headgate.subscriber.relation import Mapping, map_relation, mapping
@@ -74,6 +74,8 @@ class Applier:
     stream: Stream
     session: Callable[[], Session]
     stopping: Callable[[], None]
+    rows: completion.Factory | None = None
+    """Completes and checks rows of tables that need it (`completion`)."""
     relations: dict[int, m.Relation] = field(default_factory=dict)
     """What the publisher said of its relations on this connection."""
     place: Place = field(default_factory=Place)
@@ -140,7 +142,8 @@ class Applier:
     def _write(self, transaction: Transaction, segment: Segment) -> bool:
         """Writes a segment's changes; whether there was anything to write."""
         batch = _Batch(self, transaction, segment)
-        frames = batch.on_spark() if segment.on_disk and segment.size > ON_DRIVER else batch.on_driver()
+        large = segment.on_disk and segment.size > ON_DRIVER
+        frames = batch.on_spark() if large and batch.fits_spark() else batch.on_driver()
         any_written = False
         for relation, key, frame in frames:
             self.stopping()
@@ -212,12 +215,27 @@ class _Batch:
             chosen = changes.where(commit_lsn[changes.txn] >= first)
             if len(chosen):
                 frame = convert.changes_frame(chosen, commit_lsn[chosen.txn], found, self.session, self.applier.place)
+                frame = self.completed(frame, found)
                 frames.setdefault(found.local.oid, []).append(frame)
         for found, frame in self.truncations(decoded.truncations):
             frames.setdefault(found.local.oid, []).append(frame)
         mapped = {found.local.oid: found for found in self.mappings.values()}
         for oid, tables in frames.items():
             yield mapped[oid].local, mapped[oid].key, tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+
+    def completed(self, frame: pa.Table, found: Mapping) -> pa.Table:
+        """The frame with defaults, generated columns and checks, where the table has any."""
+        factory = self.applier.rows
+        if factory is None or not completion.needed(found.local, found.sources):
+            return frame
+        return completion.complete(frame, found.local, found.sources, self.transaction, factory, self.applier.place)
+
+    def fits_spark(self) -> bool:
+        """Whether Spark tasks can do all that is needed: rows that must be completed cannot."""
+        if self.applier.rows is None:
+            return True
+        versions = [remote for oid, found in self._versions().items() if oid in self.segment.touched for remote in found]
+        return not any(completion.needed(found.local, found.sources) for found in map(self.mapping, versions))
 
     def truncations(self, found: Iterable[decode.Truncation]) -> Iterator[tuple[Mapping, pa.Table]]:
         """The frames of the TRUNCATEs that are to be applied."""

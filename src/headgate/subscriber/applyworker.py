@@ -35,7 +35,9 @@ class ApplyWorker(Worker):
     def __init__(self, launcher: object, subscription: Subscription) -> None:
         super().__init__(launcher, subscription, f"apply worker {subscription.name}")  # type: ignore[arg-type]
         self.origin = f"pg_{subscription.oid}"
-        self._applier = Applier(self.engine, Stream(subscription.oid, subscription.database, self.origin), self.session, self.check_stop)
+        self._applier = Applier(
+            self.engine, Stream(subscription.oid, subscription.database, self.origin), self.session, self.check_stop, self.rows
+        )
         self._unsettled = True
         """Whether some table is not ready."""
         self._sync_started: dict[int, float] = {}

@@ -33,7 +33,7 @@ from headgate.lsn import Lsn
 from headgate.storage.log import OriginProgress
 from headgate.storage.transaction import Transaction
 from headgate.storage.write import columns
-from headgate.subscriber import conflict, convert
+from headgate.subscriber import completion, conflict, convert
 from headgate.subscriber.conflict import Place
 from headgate.subscriber.convert import Session
 from headgate.subscriber.relation import check_kind, map_columns, shown
@@ -163,6 +163,8 @@ class InitialCopy:
     def _append(self, transaction: Transaction, target: _Target, rows: pa.Table) -> None:
         if not rows.num_rows:
             return
+        if (factory := self.worker.rows) is not None and target.completed:
+            rows = completion.complete_inserts(rows, target.local, target.sources, factory(transaction, target.local))
         if not target.checked:
             transaction.append(self.relation, rows)
             return
@@ -183,7 +185,7 @@ class InitialCopy:
             remote = fetch_relation(reader, self.relation.schema, self.relation.name, subscription.publications)
             target = self._prepare(transaction, remote)
             pages = int(reader.query(f"SELECT pg_catalog.pg_relation_size({remote.oid}) / 8192")[0][0] or 0)
-            if target.checked or not target.is_binary:
+            if target.checked or target.completed or not target.is_binary:
                 for piece in reader.copy_out(copy_command(remote), PIECE):
                     self.worker.check_stop()
                     rows = target.of_text(piece, self.rows + 1)
@@ -233,6 +235,11 @@ class _Target:
     checked: bool
 
     @property
+    def completed(self) -> bool:
+        """Whether rows need defaults, generated columns or checks."""
+        return completion.needed(self.local, self.sources)
+
+    @property
     def is_binary(self) -> bool:
         """Whether all published columns have the local column's type, one that is read in binary form."""
         pairs = [(c, self.remote.columns[s]) for c, s in zip(self.local.columns, self.sources, strict=True) if s is not None]
@@ -271,7 +278,12 @@ class _Target:
 
     def _table(self, fields: list[pa.Array]) -> pa.Table:
         for column, source, values in zip(self.local.columns, self.sources, fields, strict=True):
-            if column.not_null and column.generated is None and values.null_count and (source is not None or column.default is None):
+            if (
+                column.not_null
+                and column.generated is None
+                and values.null_count
+                and (source is not None or (column.default is None and not column.identity))
+            ):
                 row = int(np.flatnonzero(np.asarray(values.is_null()))[0])
                 raise conflict.not_null(self.local, column.name, convert.row_text(self.local, [f.slice(row, 1) for f in fields]))
         return pa.table(fields, schema=pa.schema(list(convert.row_type(self.local.columns))))

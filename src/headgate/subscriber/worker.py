@@ -12,13 +12,14 @@ import contextlib
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headgate.catalog import subscription as subscriptions
 from headgate.catalog.subscription import Subscription
 from headgate.errors import PostgresError, Severity
 from headgate.expression import failure
 from headgate.lsn import Lsn
+from headgate.subscriber.completion import Factory
 from headgate.subscriber.convert import Session
 from headgate.walreceiver.connection import Connection, terminated
 from headgate.walreceiver.progress import Position, Progress
@@ -89,6 +90,12 @@ class Worker:
     def session(self) -> Session:
         """What input functions depend on."""
         return Session(self.settings.text("TimeZone"))
+
+    @property
+    def rows(self) -> Factory | None:
+        """Completes and checks rows of tables that need it; None in tests without commands."""
+        made = getattr(self.node, "applied_rows", None)
+        return None if made is None else cast("Factory", made)
 
     def limits(self) -> Limits:
         """The settings of a stream."""
