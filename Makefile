@@ -12,8 +12,8 @@ help:  ## List the targets
 setup:  ## Set the machine up: .venv, locked packages, Java 17, PostgreSQL 15, the Delta jars
 	@bash scripts/setup.sh
 
-demo: setup  ## The main job: one filtered table PostgreSQL → node → node → PostgreSQL
-	@$(BIN)/headgate demo
+demo: setup  ## The main job: one filtered table PostgreSQL → node → node → PostgreSQL (KEEP=1 leaves the servers running)
+	@$(BIN)/headgate demo $(if $(KEEP),--keep) $(DEMO)
 
 test: setup check  ## The whole test suite (PYTEST=… for options, e.g. PYTEST="-k settings")
 	@$(BIN)/python -m pytest $(PYTEST)

@@ -174,6 +174,7 @@ def demo(*, keep: bool, rows: int, seconds: float) -> int:
             run.start(progress)
             run.copy(progress)
         run.live(seconds)
+        console.print()
         agreed = run.agree()
         console.print(f"\n{'Everything agreed' if agreed else '[red]The contents differ[/red]'} after {time.monotonic() - began:.0f} s.")
         connections(console, run.servers, keep)
