@@ -43,9 +43,7 @@ def batch(*changes: tuple[Any, ...], table: Any = T) -> pa.Table:
 
 WAYS = [
     pytest.param({}, id="small"),
-    pytest.param({"strategy": Strategy.MERGE}, id="small by MERGE"),
     pytest.param({"small": 0}, id="large"),
-    pytest.param({"small": 0, "strategy": Strategy.POSITIONS}, id="large by positions"),
 ]
 
 
@@ -112,7 +110,7 @@ def test_two_inserts_of_one_key_in_a_batch_are_a_conflict(engine: Engine, way: d
     assert (done.conflict.commit_lsn, done.conflict.key.to_pylist()) == (6, [{"id": 3}])
 
 
-@pytest.mark.parametrize("way", [WAYS[0], WAYS[2]])
+@pytest.mark.parametrize("way", WAYS)
 def test_what_came_before_a_truncate_is_gone(engine: Engine, way: dict[str, Any]) -> None:
     made(engine, T, (1, "one", 1))
     changes = batch((1, "U", None, row(1, "x")), (2, "I", None, row(2, "y")), (3, "T", None, None), (4, "I", None, row(1, "z")))
@@ -182,7 +180,7 @@ def stream(rng: random.Random, stored: list[int], length: int) -> tuple[list[tup
     return changes, rows
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_all_strategies_give_the_same_table_and_the_same_change_feed(engine: Engine, seed: int) -> None:
     rng = random.Random(seed)
     stored = sorted(rng.sample(range(12), 6))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.storage.tables import DATABASE, INT8, TEXT, made, relation, rows
 
 from headgate.changes.unique import check_unique
 from headgate.errors import PostgresError
 from headgate.storage.engine import Engine
 from headgate.types import registry
-from tests.storage.tables import DATABASE, INT8, TEXT, made, relation, rows
 
 T = relation(22000, "t", a=INT8, b=TEXT, c=registry.BPCHAR)
 

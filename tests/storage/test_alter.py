@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyspark.sql import functions as F
+from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, made, relation, rows
 
 from headgate.catalog.relation import Column, Relation
 from headgate.storage import feed
 from headgate.storage.engine import Engine
-from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, made, relation, rows
 
 T = relation(24000, "t", a=INT8, b=TEXT)
 
