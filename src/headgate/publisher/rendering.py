@@ -1,14 +1,15 @@
-"""A relation's changes as CopyData frames of pgoutput: Spark filters, Arrow renders, NumPy encodes.
+"""A relation's changes as CopyData frames of pgoutput: Spark judges, Arrow renders, NumPy encodes.
 
 `small` takes the writes that the driver can read at once, `large` one write of any size in bounded memory. Both give
 `Rendered` pieces whose frames are in log order. Called by `stream`. The stages are those of the one data path: feed →
-actions → filter → columns → text → encode.
+actions → filter → columns → text → encode. What goes through Spark is no more than the filter needs: its columns in,
+the operation as which a change is sent out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from headgate.publisher.published import FILTERED, Action, Published, identity_c
 from headgate.storage import feed, spool
 from headgate.storage.local import local_frame
 from headgate.storage.log import TableWrite
-from headgate.types import binary, text
+from headgate.types import binary, buffers, text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -62,24 +63,84 @@ def small(engine: Engine, plan: Published, writes: Sequence[TableWrite], form: F
     table = feed.small(engine, plan.relation, writes)
     if table is None:
         return None
-    table = _published_actions(table, plan)
     if table.num_rows and not plan.unfiltered:
-        frame = local_frame(engine.spark, table, feed.schema(plan.relation))
-        table = _filtered(frame, plan).toArrow()
+        frame = _frame(engine, _narrow(table, plan).append_column(_PLACE, pa.array(np.arange(table.num_rows))))
+        found = _judged(frame, plan).select(_PLACE, "op").toArrow()
+        kept = found[_PLACE].combine_chunks()
+        table = table.take(kept).set_column(table.schema.get_field_index("op"), "op", found["op"])
+    else:
+        table = _published_actions(table, plan)
     return _rendered(table, plan, writes, form, send_time)
 
 
 def large(engine: Engine, plan: Published, write: TableWrite, form: Form, send_time: int) -> Iterator[Rendered]:
-    """The published changes of one write, piece by piece."""
-    frame = feed.changes(engine, plan.relation, [write])
+    """The published changes of one write, piece by piece.
+
+    Spark reads the filter's columns alone and gives one byte for each change (`_verdicts`); the rows themselves are read once,
+    in order, by the driver. Memory: that byte, and one piece.
+    """
+    verdicts = None if plan.unfiltered else _verdicts(engine, plan, write)
+    for piece in feed.pieces(engine, plan.relation, write):
+        if verdicts is None:
+            table = _published_actions(piece, plan)
+        else:
+            found = verdicts[piece["position"].to_numpy()]
+            kept = np.flatnonzero(found)
+            ops = pa.Array.from_buffers(
+                pa.string(), len(kept), [None, pa.py_buffer(np.arange(len(kept) + 1, dtype=np.int32)), pa.py_buffer(found[kept])]
+            )
+            table = piece.take(pa.array(kept)).set_column(piece.schema.get_field_index("op"), "op", ops)
+        if table.num_rows:
+            yield _rendered(table, plan, [write], form, send_time)
+
+
+_PLACE = "_place"
+
+
+def _frame(engine: Engine, table: pa.Table) -> DataFrame:
+    """The table as a frame; a larger one not as a local relation, which Spark's optimizer would evaluate row by row, uncompiled."""
+    if table.num_rows <= feed.SMALL_CHANGES:
+        return local_frame(engine.spark, table)
+    session = engine.spark.newSession()
+    session.conf.set("spark.sql.execution.arrow.localRelationThreshold", "0")
+    return local_frame(session, table)
+
+
+def _filter_columns(plan: Published) -> tuple[Column, ...]:
+    """The columns of the relation that its filters read; at least one, because a frame needs one."""
+    from headgate.rowfilter import filter as row_filter
+
+    numbers = {number for trees in plan.filters.values() for tree in trees for number in row_filter.load(tree).columns}
+    names = {column.name for column in plan.target.columns if column.attnum in numbers}
+    return tuple(column for column in plan.relation.columns if column.name in names) or plan.relation.columns[:1]
+
+
+def _narrow(table: pa.Table, plan: Published) -> pa.Table:
+    """The changes with the filter's columns alone."""
+    names = [column.name for column in _filter_columns(plan)]
+    for side in ("old", "new"):
+        row = _struct(table[side])
+        mask = None if not row.null_count else row.is_null()
+        narrow = pa.StructArray.from_arrays([pc.struct_field(row, name) for name in names], names, mask=mask)
+        table = table.set_column(table.schema.get_field_index(side), side, narrow)
+    return table
+
+
+def _verdicts(engine: Engine, plan: Published, write: TableWrite) -> npt.NDArray[np.uint8]:
+    """By position the operation as which a change is sent, 0 for one that is not."""
+    narrow = replace(plan.relation, all_columns=_filter_columns(plan))
+    frame = _judged(feed.changes(engine, narrow, [write]), plan).select("position", "op")
+    verdicts = np.zeros(2 * max(write.changes, 1) + 1, np.uint8)
+    for batch in spool.batches(frame, Path(engine.data_dir) / "pgsql_tmp"):
+        verdicts[batch.column(0).to_numpy()] = _letters(batch.column(1))
+    return verdicts
+
+
+def _judged(frame: DataFrame, plan: Published) -> DataFrame:
+    """The changes that are published, by their action and by the filter."""
     wanted = {action: action in plan.actions for action in FILTERED}
     frame = project.actions(frame, insert=wanted[Action.INSERT], update=wanted[Action.UPDATE], delete=wanted[Action.DELETE])
-    if not plan.unfiltered:
-        frame = _filtered(frame, plan)
-    directory = Path(engine.data_dir) / "pgsql_tmp"
-    for batch in spool.batches(frame.orderBy("position"), directory):
-        if batch.num_rows:
-            yield _rendered(pa.Table.from_batches([batch]), plan, [write], form, send_time)
+    return change_filter.apply(frame, predicate(plan))
 
 
 def _published_actions(table: pa.Table, plan: Published) -> pa.Table:
@@ -87,10 +148,6 @@ def _published_actions(table: pa.Table, plan: Published) -> pa.Table:
     if len(wanted) == len(FILTERED) or not table.num_rows:
         return table
     return table.filter(pc.is_in(table["op"], pa.array(wanted, pa.string())))
-
-
-def _filtered(frame: DataFrame, plan: Published) -> DataFrame:
-    return change_filter.apply(frame, predicate(plan))
 
 
 def predicate(plan: Published) -> Callable[[str], SparkColumn]:
@@ -120,7 +177,7 @@ def _rendered(table: pa.Table, plan: Published, writes: Sequence[TableWrite], fo
     if len(lsn) > 1 and not (np.diff(lsn) > 0).all():
         order = np.argsort(lsn, kind="stable")
         table, lsn = table.take(pa.array(order)), lsn[order]
-    op = np.frombuffer("".join(table["op"].to_pylist()).encode(), np.uint8) if table.num_rows < 64 else _letters(table["op"])
+    op = _letters(table["op"])
     old_row, new_row = _struct(table["old"]), _struct(table["new"])
     columns = plan.sent_columns
     before = identity_columns(plan.relation)
@@ -135,11 +192,12 @@ def _rendered(table: pa.Table, plan: Published, writes: Sequence[TableWrite], fo
     return Rendered(frames, lsn)
 
 
-def _letters(ops: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
-    joined = ops.cast(pa.binary()).combine_chunks()
-    array = joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined
-    offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
-    return np.frombuffer(array.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
+def _letters(ops: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.uint8]:
+    """The letters of the operations as bytes."""
+    joined = ops.combine_chunks() if isinstance(ops, pa.ChunkedArray) else ops
+    if isinstance(joined, pa.ChunkedArray):
+        joined = joined.chunk(0) if joined.num_chunks else pa.array([], pa.string())
+    return buffers.packed(joined)[0]
 
 
 def _struct(column: pa.ChunkedArray) -> pa.StructArray:

@@ -39,6 +39,8 @@ from headgate.types.storage import arrow_type
 
 SMALL_BYTES = 8 << 20
 """Versions whose files together are no larger than this are read by the driver."""
+SMALL_CHANGES = 5_000
+"""With more changes than this a frame is not a local relation: Spark's optimizer evaluates those row by row, uncompiled."""
 
 _PART = re.compile(r"(?:part|cdc)-(\d+)-")
 _OPS = {"insert": "I", "delete": "D", "update_preimage": "U"}
@@ -80,7 +82,7 @@ def changes(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> Data
     files = list(_files(engine, relation, writes))
     # columns do not change between writes that one description of the relation fits
     physical = _physical(engine, relation, writes[0].version) if writes else {}
-    if sum(f.size for f in files) <= SMALL_BYTES:
+    if sum(f.size for f in files) <= SMALL_BYTES and sum(write.changes for write in writes) <= SMALL_CHANGES:
         return local_frame(engine.spark, _read_small(relation, files, physical), schema(relation))
     frames = []
     for paired in (False, True):
