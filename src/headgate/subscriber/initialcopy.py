@@ -248,6 +248,8 @@ class _Target:
     def of_text(self, piece: bytes, line: int) -> pa.Table:
         """Rows of COPY's text format."""
         names = [column.name for column in self.remote.columns]
+        if not names:
+            return self._empty(piece.count(b"\n"))
         texts = read_copy_text(piece, len(names), names=names, first_line=line)
         fields = []
         for column, source in zip(self.local.columns, self.sources, strict=True):
@@ -263,6 +265,12 @@ class _Target:
                 value = "" if row is None else f': "{texts[source][row].as_py()}"'
                 raise error.within(f"COPY {self.local.name}, line {line + (row or 0)}, column {column.name}{value}") from error
         return self._table(fields)
+
+    def _empty(self, rows: int) -> pa.Table:
+        """Rows of which nothing is sent."""
+        if not self.local.columns:
+            return pa.Table.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+        return self._table([pa.nulls(rows, arrow_type(c.type_oid, c.typmod)) for c in self.local.columns])
 
     def of_binary(self, data: np.ndarray, starts: tuple[np.ndarray, ...], lengths: tuple[np.ndarray, ...]) -> pa.Table:
         """Rows of COPY's binary format."""

@@ -21,7 +21,7 @@ from headgate.storage.write import SMALL_BYTES, arrow_row
 
 def rows_of(new: pa.ChunkedArray) -> pa.Table:
     """The rows of a struct column without NULLs as a table."""
-    return pa.concat_tables([pa.table(chunk.flatten(), names=[f.name for f in chunk.type]) for chunk in new.chunks])
+    return pa.Table.from_struct_array(new)
 
 
 def only_inserts(frame: pa.Table) -> bool:
