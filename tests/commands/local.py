@@ -192,7 +192,9 @@ def _rows(result: ResultSet) -> Iterator[str]:
 
 def _copied(result: Any, copy: str) -> list[str]:
     if isinstance(result, CopyOut):
-        data = b"".join(bytes(each.as_py() if isinstance(each.as_py(), bytes) else each.as_py().encode()) for lines in result.lines for each in lines)
+        data = b"".join(
+            bytes(each.as_py() if isinstance(each.as_py(), bytes) else each.as_py().encode()) for lines in result.lines for each in lines
+        )
         return [data.decode(errors="replace").rstrip("\n")]
     if isinstance(result, CopyIn):
         return [f"COPY {result.consume(iter([copy.encode()]))}"]

@@ -61,7 +61,7 @@ class Alteration:
 
 
 def alter(node: Any, session: Session) -> CommandResult:
-    """ALTER TABLE …"""
+    """ALTER TABLE."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     relation = lookup.find(cursor, context, node.relation)
@@ -73,7 +73,9 @@ def alter(node: Any, session: Session) -> CommandResult:
     commands = [unwrap(each) for each in node.cmds]
     for command in commands:
         _check_kind(command, relation)
-    privilege.check_owner(cursor, context.user, relation.owner, "table" if relation.kind in "rp" else lookup.KINDS[relation.kind], relation.name)
+    privilege.check_owner(
+        cursor, context.user, relation.owner, "table" if relation.kind in "rp" else lookup.KINDS[relation.kind], relation.name
+    )
     alteration = Alteration(session, transaction, relation)
     for command in commands:
         action = ACTIONS.get(command.subtype)
@@ -171,7 +173,9 @@ def drop_column(alteration: Alteration, command: Any) -> None:
             alteration.session.notices.notice(f'column "{command.name}" of relation "{relation.name}" does not exist, skipping')
             return
         column = alteration.column(command.name)
-    dependants = [f"column {each.name} of table {relation.name}" for each in relation.columns if column.name in _used(each.generated, relation)]
+    dependants = [
+        f"column {each.name} of table {relation.name}" for each in relation.columns if column.name in _used(each.generated, relation)
+    ]
     generated = [each for each in relation.columns if column.name in _used(each.generated, relation)]
     members = membership.depending(cursor, relation, column.attnum)
     dependants += [f"publication of table {relation.name} in publication {member.publication}" for member in members]
@@ -379,7 +383,11 @@ def set_schema(node: Any, session: Session) -> CommandResult:
     namespace = lookup.namespace(cursor, context.database, node.newschema)
     if namespace == relation.namespace_oid:
         return CommandResult("ALTER TABLE")
-    taken = rows(cursor, "SELECT 1 FROM hg.pg_class WHERE dbid = ? AND relnamespace = ? AND relname = ?", [context.database, namespace, relation.name])
+    taken = rows(
+        cursor,
+        "SELECT 1 FROM hg.pg_class WHERE dbid = ? AND relnamespace = ? AND relname = ?",
+        [context.database, namespace, relation.name],
+    )
     if taken:
         raise PostgresError("42P07", f'relation "{relation.name}" already exists in schema "{node.newschema}"')
     definition.set_schema(cursor, relation, namespace)

@@ -32,7 +32,9 @@ def set_list(targets: Sequence[Any], planner: Planner, relation: Relation, scope
         target = unwrap(item)
         column = relation.column(target.name)
         if column is None:
-            raise PostgresError("42703", f'column "{target.name}" of relation "{relation.name}" does not exist', position=position(target.location))
+            raise PostgresError(
+                "42703", f'column "{target.name}" of relation "{relation.name}" does not exist', position=position(target.location)
+            )
         if target.indirection:
             raise not_supported("assigning to a part of a column is not supported", position=position(target.location))
         if target.name in found:
@@ -170,7 +172,10 @@ def _checked(planner: Planner, relation: Relation, changed: DataFrame) -> DataFr
         return changed
     names = [each.name for each in relation.columns]
     flat = changed.select(
-        *[F.col(f"new.{quoted(name)}").alias(name) for name in names], F.col("old").alias("hg_old"), F.col("file").alias("hg_file"), F.col("row").alias("hg_row")
+        *[F.col(f"new.{quoted(name)}").alias(name) for name in names],
+        F.col("old").alias("hg_old"),
+        F.col("file").alias("hg_file"),
+        F.col("row").alias("hg_row"),
     )
     generated = constraint.with_generated(planner.evaluation, relation, flat)
     checked = constraint.checked(planner.evaluation, relation, generated)

@@ -15,6 +15,7 @@ from headgate.catalog.relation import Column, Relation
 from headgate.commands import tree
 from headgate.errors import PostgresError
 from headgate.expression import binder, builtin
+from headgate.expression.coerce import Reach, coerce
 from headgate.expression.context import BindContext
 from headgate.expression.deparse import deparse
 from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, SqlValue, TypeRef, walk
@@ -53,15 +54,19 @@ def check(node: Any, columns: Iterable[Column], table: str) -> tuple[str, tuple[
     bound = binder.bind_condition(node, scope_of(columns, table), "CHECK", context=context)
     for each in walk(bound):
         if isinstance(each, ColumnRef) and each.attnum < 0 and each.name != "tableoid":
-            raise PostgresError("42P10", f'system column "{each.name}" reference in check constraint is invalid', position=position(each.location))
+            raise PostgresError(
+                "42P10", f'system column "{each.name}" reference in check constraint is invalid', position=position(each.location)
+            )
     return deparse(bound), tuple(sorted({each.attnum for each in walk(bound) if isinstance(each, ColumnRef) and each.attnum > 0}))
 
 
 def generated(node: Any, columns: Iterable[Column], column: Column, generated_names: set[str]) -> str:
     """The text of GENERATED ALWAYS AS (…) STORED, coerced to the column's type."""
-    context = CONTEXT.within(refuse_subquery="cannot use subquery in column generation expression", construct="column generation expressions")
+    context = CONTEXT.within(
+        refuse_subquery="cannot use subquery in column generation expression", construct="column generation expressions"
+    )
     bound = binder.bind_raw(node, scope_of(columns), context)
-    result = binder.coerce(bound, type_of(column), binder.Reach.ASSIGNMENT, context)
+    result = coerce(bound, type_of(column), Reach.ASSIGNMENT, context)
     if result is None:
         raise PostgresError(
             "42804",
@@ -119,7 +124,9 @@ def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation
     def renamed(text: str) -> str:
         bound = binder.bind_raw(parse_expression(text), scope, CONTEXT)
         return deparse(
-            tree.rewrite(bound, lambda each: replace(each, name=names[each.attnum]) if isinstance(each, ColumnRef) and each.attnum > 0 else None)
+            tree.rewrite(
+                bound, lambda each: replace(each, name=names[each.attnum]) if isinstance(each, ColumnRef) and each.attnum > 0 else None
+            )
         )
 
     for each in old.checks:

@@ -55,7 +55,9 @@ def _object(node: Any, session: Session, cursor: Cursor) -> tuple[int, int, int,
         case pb.OBJECT_TABCONSTRAINT:
             relation = _relation(list(target.items)[:-1], session, cursor)
             name = unwrap(list(target.items)[-1]).sval
-            found = one(cursor, "SELECT oid FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND conname = ?", [database, relation.oid, name])
+            found = one(
+                cursor, "SELECT oid FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND conname = ?", [database, relation.oid, name]
+            )
             if found is None:
                 raise PostgresError("42704", f'constraint "{name}" for table "{relation.name}" does not exist')
             return _CONSTRAINT, int(found[0]), 0, False
@@ -76,7 +78,8 @@ def _object(node: Any, session: Session, cursor: Cursor) -> tuple[int, int, int,
             return _DATABASE, int(found[0]), 0, True
         case pb.OBJECT_ROLE:
             return _ROLE, privilege.role_oid(cursor, target.sval), 0, True
-    raise not_supported("COMMENT ON objects of this kind is not supported")
+        case _:
+            raise not_supported("COMMENT ON objects of this kind is not supported")
 
 
 def _relation(items: Any, session: Session, cursor: Cursor) -> relations.Relation:

@@ -90,7 +90,13 @@ def _update(clause: Any, node: Any, planner: Planner, writer: NewRows, rows: pa.
         names=[*[f"o_{name}" for name in names], *[f"e_{name}" for name in names], "file", "row"],
     )
     frame = planner.session_spark.createDataFrame(wide)
-    ours = from_clause.table_source(planner, frame.select(*[F.col(quoted(f"o_{n}")).alias(n) for n in names]), relation, node.relation.alias.aliasname or relation.name, None)
+    ours = from_clause.table_source(
+        planner,
+        frame.select(*[F.col(quoted(f"o_{n}")).alias(n) for n in names]),
+        relation,
+        node.relation.alias.aliasname or relation.name,
+        None,
+    )
     theirs = from_clause.table_source(planner, frame.select(*[F.col(quoted(f"e_{n}")).alias(n) for n in names]), relation, "excluded", None)
     keyed = frame.select(
         *[F.col(quoted(f"o_{each.name}")).alias(each.key) for each in ours.star],

@@ -61,7 +61,9 @@ def checked(evaluation: Evaluation, relation: Relation, rows: DataFrame, checks:
 
 def not_null_violation(evaluation: Evaluation, relation: Relation, name: str) -> Column:
     """The message of a row that has NULL in a NOT NULL column."""
-    return _message("23502", f'null value in column "{name}" of relation "{relation.name}" violates not-null constraint', evaluation, relation)
+    return _message(
+        "23502", f'null value in column "{name}" of relation "{relation.name}" violates not-null constraint', evaluation, relation
+    )
 
 
 def _message(state: str, text: str, evaluation: Evaluation, relation: Relation) -> Column:

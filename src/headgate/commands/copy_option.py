@@ -36,7 +36,7 @@ class CopyOptions:
 _UNSUPPORTED = {"force_quote", "force_not_null", "force_null"}
 
 
-def read(nodes: Iterable[Any], *, from_client: bool) -> CopyOptions:
+def read(nodes: Iterable[Any], *, from_client: bool) -> CopyOptions:  # noqa: C901, PLR0912 (one case per option)
     """The options; PostgreSQL's errors for those that do not fit together."""
     given = unique(nodes)
     for name, option in given.items():

@@ -109,7 +109,13 @@ class Reader:
             chunk = chunk[: chunk.rindex(b"\\.")]
         options = self.options
         arrays = copy_format.read_copy_csv(
-            chunk, len(self.columns), null=options.null, delimiter=options.delimiter, quote=options.quote, escape=options.escape, header=header
+            chunk,
+            len(self.columns),
+            null=options.null,
+            delimiter=options.delimiter,
+            quote=options.quote,
+            escape=options.escape,
+            header=header,
         )
         if header:
             self._line += 1
@@ -140,7 +146,7 @@ class Reader:
         for piece in pieces:
             held += piece
             if not begun:
-                length = header_length(held)
+                length = header_length(bytes(held[:4096]))
                 if length is None:
                     continue
                 del held[:length]

@@ -16,8 +16,8 @@ from headgate.sql import names
 from headgate.sql.options import unique
 from headgate.sql.parser import position, unwrap
 
-_ACCEPTED = {"encoding", "lc_collate", "lc_ctype", "locale", "tablespace", "allow_connections", "connection_limit", "is_template", "owner", "template",
-             "locale_provider", "icu_locale", "strategy", "oid", "collation_version"}  # fmt: skip
+_ACCEPTED = {"encoding", "lc_collate", "lc_ctype", "locale", "tablespace", "allow_connections", "connection_limit", "is_template", "owner",
+             "template",             "locale_provider", "icu_locale", "strategy", "oid", "collation_version"}  # fmt: skip
 _UTF8 = ("utf8", "utf-8", "unicode", "6")
 
 

@@ -31,8 +31,11 @@ def describe(node: Any, text: str, session: Session, parameter_types: tuple[int,
     """The parameters (0 in `parameter_types`: to be inferred) and columns of a statement; nothing is executed."""
     if node.DESCRIPTOR.name not in _QUERIES:
         return Described(parameter_types, None)
-    highest = max((each.number for each in walk(node) if kind(each) == "ParamRef"), default=0)  # type: ignore[attr-defined]
-    known = {number: (parameter_types[number - 1] if number <= len(parameter_types) else 0) for number in range(1, max(highest, len(parameter_types)) + 1)}
+    highest = max((each.number for each in walk(node) if kind(each) == "ParamRef"), default=0)
+    known = {
+        number: (parameter_types[number - 1] if number <= len(parameter_types) else 0)
+        for number in range(1, max(highest, len(parameter_types)) + 1)
+    }
     if node.DESCRIPTOR.name == "SelectStmt" and select.by_catalog(node, session):
         return _by_catalog(node, session, known)
     planner = Planner(session, session.begin_statement(), known)

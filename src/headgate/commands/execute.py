@@ -69,9 +69,20 @@ def command_name(node: Any) -> str:
 
 
 _VERBS = {"DropStmt": "DROP", "RenameStmt": "ALTER", "AlterOwnerStmt": "ALTER", "AlterObjectSchemaStmt": "ALTER"}
-_NAMES = {"ViewStmt": "CREATE VIEW", "IndexStmt": "CREATE INDEX", "RuleStmt": "CREATE RULE", "CreateTrigStmt": "CREATE TRIGGER",
-          "CreateTableAsStmt": "CREATE TABLE AS", "CreateEnumStmt": "CREATE TYPE", "CompositeTypeStmt": "CREATE TYPE", "DefineStmt": "CREATE TYPE",
-          "CreateFunctionStmt": "CREATE FUNCTION", "DoStmt": "DO", "CallStmt": "CALL", "CreatedbStmt": "CREATE DATABASE"}  # fmt: skip
+_NAMES = {
+    "ViewStmt": "CREATE VIEW",
+    "IndexStmt": "CREATE INDEX",
+    "RuleStmt": "CREATE RULE",
+    "CreateTrigStmt": "CREATE TRIGGER",
+    "CreateTableAsStmt": "CREATE TABLE AS",
+    "CreateEnumStmt": "CREATE TYPE",
+    "CompositeTypeStmt": "CREATE TYPE",
+    "DefineStmt": "CREATE TYPE",
+    "CreateFunctionStmt": "CREATE FUNCTION",
+    "DoStmt": "DO",
+    "CallStmt": "CALL",
+    "CreatedbStmt": "CREATE DATABASE",
+}
 
 
 def _spelled(kind: str) -> str:
@@ -145,5 +156,8 @@ _BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
         },
     ),
     "AlterObjectSchemaStmt": ("object_type", {pb.OBJECT_TABLE: alter_table.set_schema}),
-    "AlterTableStmt": ("objtype", {pb.OBJECT_TABLE: alter_table.alter, pb.OBJECT_SEQUENCE: alter_table.alter, pb.OBJECT_INDEX: alter_table.alter}),
+    "AlterTableStmt": (
+        "objtype",
+        {pb.OBJECT_TABLE: alter_table.alter, pb.OBJECT_SEQUENCE: alter_table.alter, pb.OBJECT_INDEX: alter_table.alter},
+    ),
 }

@@ -44,11 +44,10 @@ def insert(node: Any, session: Session) -> ResultSet | CommandResult:
             stored = conflict.insert(node, planner, writer, table)
         elif isinstance(rows, pa.Table):
             stored = writer.append(rows)
+        elif node.HasField("returning_clause"):
+            stored = writer.append(rows.toArrow())
         else:
-            if node.HasField("returning_clause"):
-                stored = writer.append(rows.toArrow())
-            else:
-                return CommandResult(f"INSERT 0 {writer.append_frame(rows)}")
+            return CommandResult(f"INSERT 0 {writer.append_frame(rows)}")
         if not node.HasField("returning_clause"):
             return CommandResult(f"INSERT 0 {stored.num_rows}")
         frame = local_frame(planner.session_spark, stored, spark_columns(relation))
@@ -62,7 +61,11 @@ def target(node: Any, session: Session, doing: str, right: str) -> Relation:
     if relation.kind == "v":
         raise PostgresError("55000", f'cannot {doing} view "{relation.name}"')
     if relation.kind in "iIc":
-        raise PostgresError("42809", f'cannot open relation "{relation.name}"', detail=f"This operation is not supported for {lookup.PLURALS[relation.kind]}.")
+        raise PostgresError(
+            "42809",
+            f'cannot open relation "{relation.name}"',
+            detail=f"This operation is not supported for {lookup.PLURALS[relation.kind]}.",
+        )
     if relation.kind == "S":
         raise PostgresError("42809", f'cannot change sequence "{relation.name}"')
     privilege.check_table(cursor, context.user, context.database, relation.oid, relation.name, right)
@@ -82,7 +85,9 @@ def target_columns(node: Any, relation: Relation) -> list[Column]:
         each = unwrap(item)
         column = relation.column(each.name)
         if column is None:
-            raise PostgresError("42703", f'column "{each.name}" of relation "{relation.name}" does not exist', position=position(each.location))
+            raise PostgresError(
+                "42703", f'column "{each.name}" of relation "{relation.name}" does not exist', position=position(each.location)
+            )
         if column in found:
             raise PostgresError("42701", f'column "{each.name}" specified more than once', position=position(each.location))
         found.append(column)
@@ -98,7 +103,7 @@ def _source(node: Any, planner: Planner, writer: NewRows, columns: Sequence[Colu
     select = unwrap(node.select_stmt)
     if select.values_lists and not select.sort_clause and not select.HasField("limit_count") and not select.HasField("with_clause"):
         return _values(select, node, planner, writer, columns)
-    plan = planner.select(select, None)
+    plan = planner.select(select, None, [binding.type_of(each) for each in columns])
     return _selected(plan, node, planner, writer, columns)
 
 
@@ -108,7 +113,9 @@ def _values(select: Any, node: Any, planner: Planner, writer: NewRows, columns: 
     if any(len(row) != width for row in lists):
         raise PostgresError("42601", "VALUES lists must all be the same length", position=position(_location(lists[-1])))
     if width > len(columns):
-        raise PostgresError("42601", "INSERT has more expressions than target columns", position=position(_location([lists[0][len(columns)]])))
+        raise PostgresError(
+            "42601", "INSERT has more expressions than target columns", position=position(_location([lists[0][len(columns)]]))
+        )
     if node.cols and width < len(columns):
         raise PostgresError(
             "42601", "INSERT has more target columns than expressions", position=position(unwrap(node.cols[width]).location)

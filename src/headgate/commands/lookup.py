@@ -15,8 +15,8 @@ from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError
 from headgate.sql.parser import position
 
-KINDS = {"r": "table", "p": "table", "i": "index", "I": "index", "S": "sequence", "v": "view", "m": "materialized view", "f": "foreign table",
-         "c": "type", "t": "table"}  # fmt: skip
+KINDS = {"r": "table", "p": "table", "i": "index", "I": "index", "S": "sequence", "v": "view", "m": "materialized view",
+         "f": "foreign table",         "c": "type", "t": "table"}  # fmt: skip
 """pg_class.relkind as messages name it."""
 
 PLURALS = {"i": "indexes", "I": "partitioned indexes", "S": "sequences", "v": "views", "m": "materialized views", "f": "foreign tables",
@@ -48,7 +48,9 @@ def search_path(cursor: Cursor, context: SessionContext) -> list[str]:
     names = []
     for name in context.search_path:
         real = context.user if name == "$user" else name
-        if real not in names and one(cursor, "SELECT 1 FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [real, context.database]):
+        if real not in names and one(
+            cursor, "SELECT 1 FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [real, context.database]
+        ):
             names.append(real)
     return names
 

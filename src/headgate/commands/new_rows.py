@@ -77,9 +77,7 @@ class NewRows:
     def completed(self, rows: pa.Table) -> pa.Table:
         """Rows with the columns that they lack at their defaults, in the table's order."""
         given = set(rows.column_names)
-        arrays = [
-            rows.column(each.name) if each.name in given else self.default(each, rows.num_rows) for each in self.relation.columns
-        ]
+        arrays = [rows.column(each.name) if each.name in given else self.default(each, rows.num_rows) for each in self.relation.columns]
         return pa.table(arrays, names=[each.name for each in self.relation.columns]) if arrays else rows
 
     def completed_frame(self, rows: DataFrame) -> DataFrame:
@@ -162,10 +160,8 @@ class NewRows:
     def _keys(self, rows: pa.Table, index: Index) -> tuple[key_lookup.Key, pa.Table]:
         """The key's columns of the rows that have no NULL in it: k0, k1, … and `place`, the row."""
         key = key_lookup.key_of(self.relation, index.attnums)
-        arrays = [
-            key_lookup.canonical_array(_whole(rows.column(name)), kind) for name, kind in zip(key.names, key.kinds, strict=True)
-        ]
-        table = pa.table(arrays + [pa.array(np.arange(rows.num_rows))], names=[f"k{place}" for place in range(len(arrays))] + ["place"])
+        arrays = [key_lookup.canonical_array(_whole(rows.column(name)), kind) for name, kind in zip(key.names, key.kinds, strict=True)]
+        table = pa.table([*arrays, pa.array(np.arange(rows.num_rows))], names=[f"k{place}" for place in range(len(arrays))] + ["place"])
         valid = None
         for place in range(len(arrays)):
             here = table.column(place).is_valid()

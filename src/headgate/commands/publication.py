@@ -81,9 +81,7 @@ def create(node: Any, session: Session) -> CommandResult:
         for schema in schemas:
             publication_object.check_schema(cursor, context.database, schema)
     owner = privilege.role_oid(cursor, context.user)
-    publication = Publication(
-        0, node.pubname, owner, node.for_all_tables, members=tuple(members), schemas=tuple(schemas), **given
-    )
+    publication = Publication(0, node.pubname, owner, node.for_all_tables, members=tuple(members), schemas=tuple(schemas), **given)
     publications.create(cursor, oids(transaction), context.database, publication)
     transaction.catalog_changed()
     if session.settings.text("wal_level") != "logical":
@@ -256,7 +254,9 @@ def change_owner(node: Any, session: Session) -> CommandResult:
         kind = "ALL TABLES" if publication.all_tables else "TABLES IN SCHEMA" if publication.schemas else None
         if kind is not None and not privilege.is_superuser(cursor, new_owner):
             raise PostgresError(
-                "42501", f'permission denied to change owner of publication "{name}"', hint=f"The owner of a FOR {kind} publication must be a superuser."
+                "42501",
+                f'permission denied to change owner of publication "{name}"',
+                hint=f"The owner of a FOR {kind} publication must be a superuser.",
             )
     publications.set_owner(cursor, context.database, publication.oid, oid)
     transaction.catalog_changed()

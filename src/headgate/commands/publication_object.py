@@ -95,7 +95,9 @@ def _children(cursor: Cursor, database: int, parent: int) -> list[Relation]:
     waiting = [parent]
     while waiting:
         current = waiting.pop(0)
-        rows = run(cursor, "SELECT inhrelid FROM hg.pg_inherits WHERE dbid = ? AND inhparent = ? ORDER BY inhrelid", [database, current]).fetchall()
+        rows = run(
+            cursor, "SELECT inhrelid FROM hg.pg_inherits WHERE dbid = ? AND inhparent = ? ORDER BY inhrelid", [database, current]
+        ).fetchall()
         for (oid,) in rows:
             if oid not in reached:
                 reached.append(oid)

@@ -41,11 +41,9 @@ def check_rows(transaction: Transaction, relation: Relation, check: Check) -> No
     """23514 `check constraint "c" of relation "t" is violated by some row`."""
     if relation.kind != "r":
         return
-    from headgate.expression import compile
+    from headgate.expression import compile as compiler
 
-    met = compile.compile(
-        binding.stored(check.expression, relation), {each.name: F.col(quoted(each.name)) for each in relation.columns}
-    )
+    met = compiler.compile(binding.stored(check.expression, relation), {each.name: F.col(quoted(each.name)) for each in relation.columns})
     if not transaction.frame(relation).where(~F.coalesce(met, F.lit(True))).limit(1).isEmpty():
         raise PostgresError(
             "23514", f'check constraint "{check.name}" of relation "{relation.name}" is violated by some row',
@@ -109,7 +107,9 @@ def alter_type(alteration: Alteration, column: Column, oid: int, typmod: int, us
         bound = binder.bind_raw(using, binding.scope_of(relation.columns, relation.name), binding.CONTEXT)
         value = coerce(bound, target, Reach.ASSIGNMENT, evaluation.context)
         where = position(-1)
-        message = f'result of USING clause for column "{column.name}" cannot be cast automatically to type {evaluation.context.show_type(oid)}'
+        message = (
+            f'result of USING clause for column "{column.name}" cannot be cast automatically to type {evaluation.context.show_type(oid)}'
+        )
         hint: str | None = "You might need to add an explicit cast."
     else:
         reference = ColumnRef(type=binding.type_of(column), name=column.name, attnum=column.attnum, key=column.name)
@@ -138,4 +138,3 @@ def alter_type(alteration: Alteration, column: Column, oid: int, typmod: int, us
             raise not_supported("ALTER COLUMN ... TYPE is not supported")
         with render.running(session, transaction):
             transaction.change_type(relation, alteration.relation, column.name, evaluation.column(value))
-

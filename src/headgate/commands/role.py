@@ -48,7 +48,8 @@ def verifier(password: str) -> str:
 def _apply(role: Role, options: dict[str, Option]) -> Role:
     for name, option in options.items():
         if name in _FLAGS:
-            role = replace(role, **{_FLAGS[name]: option.boolean()})
+            changes: dict[str, Any] = {_FLAGS[name]: option.boolean()}
+            role = replace(role, **changes)
         elif name == "password":
             role = replace(role, verifier=verifier(option.value) if option.value else None)
         elif name == "connectionlimit":
@@ -75,7 +76,9 @@ def _require_createrole(cursor: Cursor, session: Session, options: dict[str, Opt
     if user.superuser:
         return
     if "superuser" in options:
-        raise PostgresError("42501", "must be superuser to create superusers" if "create" in message else "must be superuser to alter superuser attribute")
+        raise PostgresError(
+            "42501", "must be superuser to create superusers" if "create" in message else "must be superuser to alter superuser attribute"
+        )
     if "isreplication" in options and options["isreplication"].boolean():
         raise PostgresError("42501", "must be superuser to create replication users")
     if not user.create_role:
@@ -161,7 +164,11 @@ def _privileges_of(cursor: Cursor, name: str) -> list[str]:
         ("schema", "SELECT nspname, nspacl FROM hg.pg_namespace WHERE nspacl IS NOT NULL"),
         ("table", "SELECT relname, relacl FROM hg.pg_class WHERE relacl IS NOT NULL AND relkind IN ('r', 'p')"),
     ):
-        found += [f"privileges for {kind} {object_name}" for object_name, acl in run(cursor, sql).fetchall() if any(item.split("=")[0] == name for item in acl)]
+        found += [
+            f"privileges for {kind} {object_name}"
+            for object_name, acl in run(cursor, sql).fetchall()
+            if any(item.split("=")[0] == name for item in acl)
+        ]
     return found
 
 
@@ -212,8 +219,7 @@ _PUBLIC = {pb.OBJECT_DATABASE: "Tc"}
 
 
 def grant(node: Any, session: Session) -> CommandResult:
-    """GRANT and REVOKE of privileges on tables, sequences, schemas and databases. Privileges on functions and types are accepted as
-    they stand: a node has built-in ones only, which everyone may use."""
+    """GRANT and REVOKE of privileges on tables, sequences, schemas and databases."""
     tag = "GRANT" if node.is_grant else "REVOKE"
     if node.targtype == pb.ACL_TARGET_DEFAULTS or node.objtype not in _OBJECTS:
         raise not_supported(f"{tag} on objects of this kind is not supported")
@@ -236,7 +242,9 @@ def grant(node: Any, session: Session) -> CommandResult:
             if grantee:
                 privilege.role_oid(cursor, grantee)
             now = held.get(grantee, "")
-            held[grantee] = "".join(letter for letter in every if (letter in now or letter in letters) and (node.is_grant or letter not in letters))
+            held[grantee] = "".join(
+                letter for letter in every if (letter in now or letter in letters) and (node.is_grant or letter not in letters)
+            )
         acl = [f"{_quoted(name)}={kept}/{_quoted(owner)}" for name, kept in held.items() if kept]
         run(cursor, f"UPDATE hg.{catalog} SET {acl_column} = ? WHERE oid = ?{scope}", [acl, oid])
     return CommandResult(tag)

@@ -88,7 +88,12 @@ def _contents(session: Session, schema: namespace.Namespace) -> list[Relation]:
     cursor, database = session.begin_statement().cursor, session.context.database
     held = sorted(relations.in_schema(cursor, database, schema.oid, "rpvmS"), key=lambda each: each.oid)
     owned = {
-        oid for (oid,) in run(cursor, "SELECT objid FROM hg.pg_depend WHERE dbid = ? AND classid = 1259 AND deptype IN ('a', 'i') AND refobjsubid > 0", [database]).fetchall()
+        oid
+        for (oid,) in run(
+            cursor,
+            "SELECT objid FROM hg.pg_depend WHERE dbid = ? AND classid = 1259 AND deptype IN ('a', 'i') AND refobjsubid > 0",
+            [database],
+        ).fetchall()
     }
     return [each for each in held if each.oid not in owned]
 

@@ -62,7 +62,14 @@ def bounds(nodes: Sequence[Any], type_oid: int) -> Bounds:
 
 
 def create(
-    cursor: Cursor, oids: Callable[[], int], database: int, namespace: int, name: str, owner: int, type_oid: int, options: Sequence[Any] = ()
+    cursor: Cursor,
+    oids: Callable[[], int],
+    database: int,
+    namespace: int,
+    name: str,
+    owner: int,
+    type_oid: int,
+    options: Sequence[Any] = (),
 ) -> int:
     """Makes a sequence; 42P07 if the name is in use. Returns its oid."""
     if one(cursor, "SELECT 1 FROM hg.pg_class WHERE dbid IN (0, ?) AND relnamespace = ? AND relname = ?", [database, namespace, name]):
@@ -70,14 +77,18 @@ def create(
     numbers = bounds(options, type_oid)
     oid = oids()
     insert(
-        cursor, "pg_class", dbid=database, oid=oid, relname=name, relnamespace=namespace, relowner=owner, relfilenode=oid, relpersistence="p",
-        relkind="S", relnatts=3, relispopulated=True, relreplident="n", relpages=1, reltuples=1.0,
+        cursor, "pg_class", dbid=database, oid=oid, relname=name, relnamespace=namespace, relowner=owner, relfilenode=oid,
+        relpersistence="p",        relkind="S", relnatts=3, relispopulated=True, relreplident="n", relpages=1, reltuples=1.0,
     )  # fmt: skip
     insert(
         cursor, "pg_sequence", dbid=database, seqrelid=oid, seqtypid=type_oid, seqstart=numbers.start, seqincrement=numbers.increment,
         seqmax=numbers.maximum, seqmin=numbers.minimum, seqcache=1, seqcycle=numbers.cycle,
     )  # fmt: skip
-    run(cursor, "INSERT INTO hg.sequence_state (dbid, seqrelid, last_value, is_called) VALUES (?, ?, ?, false)", [database, oid, numbers.start])
+    run(
+        cursor,
+        "INSERT INTO hg.sequence_state (dbid, seqrelid, last_value, is_called) VALUES (?, ?, ?, false)",
+        [database, oid, numbers.start],
+    )
     return oid
 
 
@@ -109,7 +120,8 @@ def restart(cursor: Cursor, database: int, sequence: int) -> None:
     """RESTART: the next value is the start value."""
     run(
         cursor,
-        "UPDATE hg.sequence_state SET is_called = false, last_value = (SELECT seqstart FROM hg.pg_sequence s WHERE s.dbid = ? AND s.seqrelid = ?)"
+        "UPDATE hg.sequence_state SET is_called = false, last_value ="
+        " (SELECT seqstart FROM hg.pg_sequence s WHERE s.dbid = ? AND s.seqrelid = ?)"
         " WHERE dbid = ? AND seqrelid = ?",
         [database, sequence, database, sequence],
     )
@@ -122,7 +134,8 @@ def take(catalog: Any, cursor: Cursor, database: int, sequence: int, count: int)
         found = one(
             writer,
             "SELECT t.last_value, t.is_called, s.seqincrement, s.seqmax, s.seqmin, s.seqstart, c.relname FROM hg.sequence_state t"
-            " JOIN hg.pg_sequence s ON s.dbid = t.dbid AND s.seqrelid = t.seqrelid JOIN hg.pg_class c ON c.dbid = t.dbid AND c.oid = t.seqrelid"
+            " JOIN hg.pg_sequence s ON s.dbid = t.dbid AND s.seqrelid = t.seqrelid"
+            " JOIN hg.pg_class c ON c.dbid = t.dbid AND c.oid = t.seqrelid"
             " WHERE t.dbid = ? AND t.seqrelid = ?",
             [database, sequence],
         )

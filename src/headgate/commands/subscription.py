@@ -195,7 +195,9 @@ def _change_publication(node: Any, session: Session, transaction: Transaction, s
     subscriptions.change(transaction.cursor, subscription.oid, publications=tuple(publications))
     if options.refresh:
         word = "ADD" if adding else "DROP"
-        _check_refresh(session, subscription, options, f"Use ALTER SUBSCRIPTION ... {word} PUBLICATION ... WITH (refresh = false) instead.", word)
+        _check_refresh(
+            session, subscription, options, f"Use ALTER SUBSCRIPTION ... {word} PUBLICATION ... WITH (refresh = false) instead.", word
+        )
         changed = subscriptions.find(transaction.cursor, subscription.oid)
         assert changed is not None
         _do_refresh(session, transaction, changed, options.copy_data, validate=given if adding else [])
@@ -208,7 +210,8 @@ def _check_refresh(session: Session, subscription: Subscription, options: Option
         raise PostgresError(
             "55000",
             "ALTER SUBSCRIPTION with refresh and copy_data is not allowed when two_phase is enabled",
-            hint=f"Use ALTER SUBSCRIPTION ... {word} PUBLICATION with refresh = false, or with copy_data = false, or use DROP/CREATE SUBSCRIPTION.",
+            hint=f"Use ALTER SUBSCRIPTION ... {word} PUBLICATION with refresh = false, or with copy_data = false, or use"
+            " DROP/CREATE SUBSCRIPTION.",
         )
     session.prevent_in_block("ALTER SUBSCRIPTION with refresh")
 

@@ -11,7 +11,18 @@ from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.sql.options import Option, conflicting, options
 
-CREATABLE = {"connect", "enabled", "create_slot", "slot_name", "copy_data", "synchronous_commit", "binary", "streaming", "two_phase", "disable_on_error"}
+CREATABLE = {
+    "connect",
+    "enabled",
+    "create_slot",
+    "slot_name",
+    "copy_data",
+    "synchronous_commit",
+    "binary",
+    "streaming",
+    "two_phase",
+    "disable_on_error",
+}
 ALTERABLE = {"slot_name", "synchronous_commit", "binary", "streaming", "disable_on_error"}
 _COMMITS = {"local", "remote_write", "remote_apply", "on", "off", "true", "false", "yes", "no", "1", "0"}
 _NAME_BYTES = 63

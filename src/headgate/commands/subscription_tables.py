@@ -80,8 +80,8 @@ def drop_slots(session: Session, subscription: Subscription, unfinished: list[in
         raise PostgresError(
             "08006",
             f'could not connect to publisher when attempting to drop replication slot "{subscription.slot_name}": {reason}',
-            hint="Use ALTER SUBSCRIPTION ... DISABLE to disable the subscription, and then use ALTER SUBSCRIPTION ... SET (slot_name = NONE)"
-            " to disassociate it from the slot.",
+            hint="Use ALTER SUBSCRIPTION ... DISABLE to disable the subscription, and then use ALTER SUBSCRIPTION ... SET (slot_name ="
+            " NONE) to disassociate it from the slot.",
         ) from error
     with connection:
         for relation in unfinished:

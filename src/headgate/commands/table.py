@@ -39,7 +39,11 @@ def create(node: Any, session: Session) -> CommandResult:
     namespace, schema = lookup.creation_schema(cursor, context, target.schemaname)
     privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
     if schema == "pg_catalog":
-        raise PostgresError("42501", f'permission denied to create "pg_catalog.{target.relname}"', detail="System catalog modifications are currently disallowed.")
+        raise PostgresError(
+            "42501",
+            f'permission denied to create "pg_catalog.{target.relname}"',
+            detail="System catalog modifications are currently disallowed.",
+        )
     if relations.find_oid(cursor, context.database, schema, target.relname) is not None and node.if_not_exists:
         session.notices.notice(f'relation "{target.relname}" already exists, skipping', sqlstate="42P07")
         return CommandResult("CREATE TABLE")
@@ -54,7 +58,9 @@ def create(node: Any, session: Session) -> CommandResult:
         name = sequence.owned_name(cursor, context.database, namespace, target.relname, need.column)
         made[need.column] = sequence.create(cursor, next_oid, context.database, namespace, name, owner, need.type_oid, need.options)
         if not need.identity:
-            columns = [replace(each, default=nextval(schema, name, context.search_path)) if each.name == need.column else each for each in columns]
+            columns = [
+                replace(each, default=nextval(schema, name, context.search_path)) if each.name == need.column else each for each in columns
+            ]
     relation = definition.create(
         cursor,
         next_oid,
@@ -133,7 +139,9 @@ def _dropped(schema: str | None, name: str, missing_ok: bool, cursor: Cursor, se
     context = session.context
     relation = relations.lookup(cursor, context.database, schema, name, lookup.search_path(cursor, context))
     if relation is None:
-        if schema is not None and not one(cursor, "SELECT 1 FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [schema, context.database]):
+        if schema is not None and not one(
+            cursor, "SELECT 1 FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [schema, context.database]
+        ):
             if not missing_ok:
                 raise PostgresError("3F000", f'schema "{schema}" does not exist')
             session.notices.notice(f'schema "{schema}" does not exist, skipping')
@@ -179,7 +187,8 @@ def truncate(node: Any, session: Session) -> CommandResult:
         for relation in leaves:
             owned = rows(
                 cursor,
-                "SELECT d.objid FROM hg.pg_depend d JOIN hg.pg_sequence s ON s.seqrelid = d.objid AND s.dbid = d.dbid WHERE d.dbid = ? AND d.refobjid = ?",
+                "SELECT d.objid FROM hg.pg_depend d JOIN hg.pg_sequence s ON s.seqrelid = d.objid AND s.dbid = d.dbid"
+                " WHERE d.dbid = ? AND d.refobjid = ?",
                 [context.database, relation.oid],
             )
             for (oid,) in owned:

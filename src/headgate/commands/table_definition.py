@@ -149,15 +149,19 @@ def _collation(node: Any, oid: int, default: int, cursor: Cursor, database: int)
     schema, name = names.split_name(node.collname)
     if not default:
         raise PostgresError("42804", f"collations are not supported by type {registry.format_type(oid)}", position=position(node.location))
-    found = one(cursor, "SELECT oid FROM hg.pg_collation WHERE collname = ? AND dbid IN (0, ?) AND collencoding IN (-1, 6)", [name, database])
+    found = one(
+        cursor, "SELECT oid FROM hg.pg_collation WHERE collname = ? AND dbid IN (0, ?) AND collencoding IN (-1, 6)", [name, database]
+    )
     if found is None:
         raise PostgresError(
-            "42704", f'collation "{name if schema is None else schema + "." + name}" for encoding "UTF8" does not exist', position=position(node.location)
+            "42704",
+            f'collation "{name if schema is None else schema + "." + name}" for encoding "UTF8" does not exist',
+            position=position(node.location),
         )
     return int(found[0])
 
 
-def _take(draft: _Column, node: Any, table: str, found: Elements) -> None:
+def _take(draft: _Column, node: Any, table: str, found: Elements) -> None:  # noqa: C901, PLR0912 (one case per option)
     name = draft.column.name
     match node.contype:
         case pb.CONSTR_NULL | pb.CONSTR_NOTNULL:

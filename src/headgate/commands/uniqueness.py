@@ -16,7 +16,7 @@ from headgate.catalog.relation import Index, Relation
 from headgate.commands import binding
 from headgate.commands.query.plan import quoted
 from headgate.errors import PostgresError
-from headgate.expression import compile
+from headgate.expression import compile as compiler
 from headgate.expression.node import ColumnRef
 from headgate.storage.transaction import Transaction
 from headgate.types.text import write_text
@@ -34,7 +34,7 @@ def key_columns(relation: Relation, attnums: Sequence[int]) -> list[Column]:
         column = relation.numbered(attnum)
         assert column is not None
         reference = ColumnRef(type=binding.type_of(column), name=column.name, attnum=attnum, key=column.name)
-        found.append(compile.sort_key(reference, {column.name: F.col(quoted(column.name))}))
+        found.append(compiler.sort_key(reference, {column.name: F.col(quoted(column.name))}))
     return found
 
 
@@ -63,7 +63,9 @@ def check_table(transaction: Transaction, relation: Relation, attnums: Sequence[
 def _twice(rows: DataFrame, width: int) -> DataFrame | None:
     keys = [f"k{place}" for place in range(width)]
     first = [F.first(f"v{place}").alias(f"v{place}") for place in range(width)]
-    double = rows.groupBy(*keys).agg(F.count(F.lit(1)).alias("rows"), *first).where("rows > 1").select(*[f"v{place}" for place in range(width)])
+    double = (
+        rows.groupBy(*keys).agg(F.count(F.lit(1)).alias("rows"), *first).where("rows > 1").select(*[f"v{place}" for place in range(width)])
+    )
     found = double.limit(1)
     return found if not found.isEmpty() else None
 

@@ -74,6 +74,10 @@ def changed_source(planner: Planner, relation: Any, node: Any, items: Any) -> tu
     if any(each.name == table.tables[0].name for each in others.tables):
         raise PostgresError("42712", f'table name "{table.tables[0].name}" specified more than once')
     whole = replace(
-        table, frame=table.frame.crossJoin(others.frame), tables=table.tables + others.tables, star=table.star + others.star, merged=others.merged
+        table,
+        frame=table.frame.crossJoin(others.frame),
+        tables=table.tables + others.tables,
+        star=table.star + others.star,
+        merged=others.merged,
     )
     return table, whole

@@ -95,7 +95,8 @@ def _text(node: Any) -> str:
             return str(node.rolename)
         case "A_Const":
             return _text(unwrap_constant(node))
-    raise PostgresError("42601", "unrecognized option value")
+        case _:
+            raise PostgresError("42601", "unrecognized option value")
 
 
 def unwrap_constant(node: Any) -> Any:

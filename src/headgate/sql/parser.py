@@ -27,8 +27,11 @@ _PUBLICATION_OBJECTS = "One of TABLE or TABLES IN SCHEMA must be specified befor
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement of a query string: `node` is the message inside RawStmt (SelectStmt, CreateStmt, …), `text` the whole query
-    string, `start` and `length` the statement's place in it, in characters."""
+    """One statement of a query string.
+
+    `node` is the message inside RawStmt (SelectStmt, CreateStmt, …), `text` the whole query string, `start` and `length` the
+    statement's place in it, in characters.
+    """
 
     node: Any
     text: str
@@ -142,7 +145,9 @@ def _syntax_error(error: postgast.PgQueryError) -> PostgresError:
     if "not supported" in message or "not implemented" in message or "not yet implemented" in message:
         return PostgresError("0A000", message, position=where)
     if message.startswith("unsafe use of"):
-        return PostgresError("22P06", message, hint="Use '' to write quotes in strings. \\' is insecure in client-only encodings.", position=where)
+        return PostgresError(
+            "22P06", message, hint="Use '' to write quotes in strings. \\' is insecure in client-only encodings.", position=where
+        )
     if message.startswith("invalid byte sequence"):
         return PostgresError("22021", message)
     return PostgresError("42601", message, position=where)
@@ -154,9 +159,8 @@ def _refuse_later_grammar(node: Any, text: str) -> None:
         for message in walk(node):
             if message.DESCRIPTOR.name == "Constraint":
                 _refuse_later_constraint(message, text)
-    elif node.DESCRIPTOR.name in ("InsertStmt", "UpdateStmt", "DeleteStmt"):
-        if node.returning_clause.options:
-            raise _error_at(text, text.upper().find("WITH", node.relation.location))
+    elif node.DESCRIPTOR.name in ("InsertStmt", "UpdateStmt", "DeleteStmt") and node.returning_clause.options:
+        raise _error_at(text, text.upper().find("WITH", node.relation.location))
 
 
 def _refuse_later_constraint(constraint: Any, text: str) -> None:

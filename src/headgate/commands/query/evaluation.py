@@ -17,10 +17,11 @@ from headgate.commands import tree
 from headgate.commands.query.plan import col, reference
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import binder, builtin, compile, literal
+from headgate.expression import binder, builtin, literal
+from headgate.expression import compile as compiler
 from headgate.expression.coerce import Reach, coerce
 from headgate.expression.context import BindContext
-from headgate.expression.node import CaseTest, ColumnRef, Const, Expression, FuncExpr, Param, SqlValue, SubLink, TypeRef, walk
+from headgate.expression.node import CaseTest, ColumnRef, Const, Expression, FuncExpr, OpExpr, Param, SqlValue, SubLink, TypeRef, walk
 from headgate.types import registry
 
 _NOW = {"now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"}
@@ -40,17 +41,17 @@ class Evaluation:
     def column(self, expression: Expression) -> Column:
         """The Column of an expression over a frame whose columns are named by keys."""
         prepared = self.prepare(expression)
-        return compile.compile(prepared, self._places(prepared))
+        return compiler.compile(prepared, self._places(prepared))
 
     def condition(self, expression: Expression) -> Column:
         """The Column of a condition, in which NULL counts as false."""
         prepared = self.prepare(expression)
-        return compile.condition(prepared, self._places(prepared))
+        return compiler.condition(prepared, self._places(prepared))
 
     def sort_key(self, expression: Expression) -> Column:
         """A Column that orders and compares as PostgreSQL does with the expression's values."""
         prepared = self.prepare(expression)
-        return compile.sort_key(prepared, self._places(prepared))
+        return compiler.sort_key(prepared, self._places(prepared))
 
     def _places(self, prepared: Expression) -> dict[str, Column]:
         places: dict[str, Column] = {}
@@ -82,7 +83,8 @@ class Evaluation:
                 return self._function(node)
             case SubLink():
                 return self._sublink(node)
-        return None
+            case _:
+                return None
 
     def _constant(self, text: str | None, target: TypeRef) -> Const:
         value = None if text is None else literal.read(text, target.oid, target.typmod, self.context)
@@ -104,7 +106,12 @@ class Evaluation:
         from zoneinfo import ZoneInfo
 
         local = self.now.astimezone(ZoneInfo(self.context.timezone))
-        patterns = {registry.DATE: "%Y-%m-%d", registry.TIMESTAMP: "%Y-%m-%d %H:%M:%S.%f", registry.TIME: "%H:%M:%S.%f", registry.TIMETZ: "%H:%M:%S.%f%z"}
+        patterns = {
+            registry.DATE: "%Y-%m-%d",
+            registry.TIMESTAMP: "%Y-%m-%d %H:%M:%S.%f",
+            registry.TIME: "%H:%M:%S.%f",
+            registry.TIMETZ: "%H:%M:%S.%f%z",
+        }
         return self._constant(local.strftime(patterns[target.oid]), target)
 
     def _session_value(self, node: SqlValue) -> Expression:
@@ -144,13 +151,12 @@ class Evaluation:
     def _quantified(self, node: SubLink, plan: Any) -> Column:
         """``x IN (SELECT …)``; other quantified comparisons are refused."""
         test, negated = node.test, node.kind == "ALL"
-        args = getattr(test, "args", ())
-        operator = builtin.operator(test.operator).name if hasattr(test, "operator") else ""
-        if len(args) != 2 or operator != ("<>" if negated else "="):
+        if not isinstance(test, OpExpr) or builtin.operator(test.operator).name != ("<>" if negated else "="):
             raise not_supported("subqueries with this operator are not supported")
-        inner = tree.rewrite(args[1], lambda each: reference(plan.columns[0]) if isinstance(each, CaseTest) else None)
+        left, right = test.args[:1], test.args[1:]
+        inner = tree.rewrite(right[0], lambda each: reference(plan.columns[0]) if isinstance(each, CaseTest) else None)
         side = plan.frame.select(self.column(inner).alias("value"))
-        found = self.column(args[0]).isin(side)
+        found = self.column(left[0]).isin(side)
         return ~found if negated else found
 
 

@@ -40,9 +40,7 @@ def plan_from(planner: Planner, items: Sequence[Any], outer: Scope | None) -> So
     whole = sources[0]
     for each in sources[1:]:
         _check_alias(whole, each)
-        whole = Source(
-            whole.frame.crossJoin(each.frame), whole.tables + each.tables, whole.star + each.star, whole.merged + each.merged
-        )
+        whole = Source(whole.frame.crossJoin(each.frame), whole.tables + each.tables, whole.star + each.star, whole.merged + each.merged)
     return whole
 
 
@@ -64,7 +62,8 @@ def item(planner: Planner, node: Any, outer: Scope | None) -> Source:
             return _join(planner, inner, outer)
         case "RangeFunction":
             return function_scan.scan(planner, inner, outer)
-    raise not_supported(f"{inner.DESCRIPTOR.name} in FROM is not supported")
+        case other:
+            raise not_supported(f"{other} in FROM is not supported")
 
 
 def _range_var(planner: Planner, node: Any) -> Source:
@@ -86,7 +85,14 @@ def _range_var(planner: Planner, node: Any) -> Source:
 
 
 def table_source(
-    planner: Planner, frame: DataFrame, relation: Relation, alias: str, schema: str | None, aliases: Sequence[str] = (), *, keep: Sequence[str] = ()
+    planner: Planner,
+    frame: DataFrame,
+    relation: Relation,
+    alias: str,
+    schema: str | None,
+    aliases: Sequence[str] = (),
+    *,
+    keep: Sequence[str] = (),
 ) -> Source:
     """The source of a table's rows; `keep` are further columns of the frame (positions) that stay under their names."""
     columns = [
@@ -97,9 +103,7 @@ def table_source(
     if len(aliases) > len(columns):
         raise PostgresError("42P10", f'table "{alias}" has {len(columns)} columns available but {len(aliases)} columns specified')
     shown = renamed(columns, aliases)
-    table = ScopeTable(
-        alias, tuple(ScopeColumn(each.name, each.attnum, each.type, each.key) for each in shown), schema, relation.oid
-    )
+    table = ScopeTable(alias, tuple(ScopeColumn(each.name, each.attnum, each.type, each.key) for each in shown), schema, relation.oid)
     return Source(keyed, (table,), tuple(shown))
 
 
@@ -162,7 +166,9 @@ def _using(planner: Planner, left: Source, right: Source, using: Sequence[str], 
         sides, kind = binder.unify([reference(one), reference(other)], "JOIN/USING", planner.context)
         value: Expression = {"inner": sides[0], "left": sides[0], "right": sides[1]}.get(how) or Coalesce(type=kind, args=tuple(sides))
         key = planner.key(name)
-        merged.append(PlanColumn(name, kind, key, one.relation if how in ("inner", "left") else 0, one.attnum if how in ("inner", "left") else 0))
+        merged.append(
+            PlanColumn(name, kind, key, one.relation if how in ("inner", "left") else 0, one.attnum if how in ("inner", "left") else 0)
+        )
         values.append(planner.column(value).alias(key))
     whole = conditions[0] if len(conditions) == 1 else BoolExpr(type=TypeRef(registry.BOOL), kind=BoolKind.AND, args=tuple(conditions))
     frame = left.frame.join(right.frame, planner.column(whole), how).select("*", *values)
@@ -178,5 +184,3 @@ def _common(source: Source, name: str, side: str) -> PlanColumn:
     if len(found) > 1:
         raise PostgresError("42702", f'common column name "{name}" appears more than once in {side} table')
     return found[0]
-
-

@@ -11,7 +11,7 @@ from headgate.commands.query import system_relation
 from headgate.commands.query.plan import Plan, PlanColumn, Source, renamed, scope_table
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder, builtin
-from headgate.expression.node import Const, Expression, FuncExpr
+from headgate.expression.node import Const, Expression, FuncExpr, OpExpr
 from headgate.expression.scope import Scope
 from headgate.sql import names
 from headgate.sql.parser import unwrap
@@ -81,11 +81,10 @@ def _integer(expression: Expression) -> int | None:
     """The value of a whole constant, also behind casts between whole types and a minus."""
     if isinstance(expression, Const) and expression.value is not None and expression.type.oid in (registry.INT2, *_WHOLE):
         return int(expression.value)
-    inner = getattr(expression, "args", None) or ((expression.arg,) if hasattr(expression, "arg") else ())
-    if len(inner) == 1 and isinstance(expression, FuncExpr) and expression.type.oid in _WHOLE:
-        return _integer(inner[0])
-    if len(inner) == 1 and type(expression).__name__ == "OpExpr" and builtin.operator(expression.operator).name == "-":  # type: ignore[attr-defined]
-        found = _integer(inner[0])
+    if isinstance(expression, FuncExpr) and len(expression.args) == 1 and expression.type.oid in _WHOLE:
+        return _integer(next(iter(expression.args)))
+    if isinstance(expression, OpExpr) and len(expression.args) == 1 and builtin.operator(expression.operator).name == "-":
+        found = _integer(next(iter(expression.args)))
         return None if found is None else -found
     return None
 

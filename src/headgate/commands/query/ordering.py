@@ -1,6 +1,6 @@
 """ORDER BY, DISTINCT, LIMIT and OFFSET.
 
-Sorting and comparing for equality go by `compile.sort_key`, a key that orders and is equal as PostgreSQL's values do and are.
+Sorting and comparing for equality go by `compiler.sort_key`, a key that orders and is equal as PostgreSQL's values do and are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pyspark.sql import Column
 from headgate.commands.query.plan import Plan, col, reference
 from headgate.commands.query.target import Target
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import binder, compile
+from headgate.expression import binder
+from headgate.expression import compile as compiler
 from headgate.expression.coerce import Reach, coerce
 from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, TypeRef, walk
 from headgate.expression.scope import Scope
@@ -80,6 +81,7 @@ def _place(node: Any, count: int, clause: str) -> int | None:
 
 
 def plain_name(node: Any) -> str | None:
+    """The name that a parse node is, if it is a bare column name."""
     inner = unwrap(node)
     if inner.DESCRIPTOR.name == "ColumnRef" and len(inner.fields) == 1 and unwrap(inner.fields[0]).DESCRIPTOR.name == "String":
         return str(unwrap(inner.fields[0]).sval)
@@ -128,7 +130,7 @@ def sort(planner: Planner, plan: Plan, sorts: Sequence[Sort]) -> Plan:
 
 def sort_key(planner: Planner, expression: Expression) -> Column:
     """A Column that orders as PostgreSQL orders the expression's type, and is equal where PostgreSQL's values are equal."""
-    if expression.type.collation not in compile.C_COLLATIONS:
+    if expression.type.collation not in compiler.C_COLLATIONS:
         raise not_supported("sorting by a collation other than C is not supported")
     return planner.evaluation.sort_key(expression)
 

@@ -15,8 +15,10 @@ from headgate.types import registry
 
 @dataclass(frozen=True)
 class PlanColumn:
-    """A column of a plan: `key` is its name in the frame, unique within the whole query. `relation` and `attnum` as in
-    RowDescription."""
+    """A column of a plan.
+
+    `key` is its name in the frame, unique within the whole query; `relation` and `attnum` are as in RowDescription.
+    """
 
     name: str
     type: TypeRef
@@ -63,7 +65,11 @@ def col(key: str) -> Column:
 def scope_table(alias: str, columns: Sequence[PlanColumn], schema: str | None = None, relation: int = 0) -> ScopeTable:
     """An entry of FROM made of planned columns; it has no system columns."""
     return ScopeTable(
-        alias, tuple(ScopeColumn(each.name, place, each.type, each.key) for place, each in enumerate(columns, 1)), schema, relation, system=False
+        alias,
+        tuple(ScopeColumn(each.name, place, each.type, each.key) for place, each in enumerate(columns, 1)),
+        schema,
+        relation,
+        system=False,
     )
 
 

@@ -35,6 +35,7 @@ from headgate.sql import names
 from headgate.sql.parser import position, unwrap
 from headgate.sql.parser import walk as walk_tree
 from headgate.storage.transaction import Transaction
+from headgate.storage.write import columns as spark_columns
 from headgate.types import registry
 
 _SUBLINKS = {pb.EXISTS_SUBLINK: "EXISTS", pb.EXPR_SUBLINK: "EXPR", pb.ANY_SUBLINK: "ANY", pb.ALL_SUBLINK: "ALL"}
@@ -84,9 +85,7 @@ class Planner:
             for each in leaves:
                 whole = each if whole is None else whole.unionAll(each)
             if whole is None:
-                from headgate.storage.transaction import columns
-
-                return self.session_spark.createDataFrame([], columns(relation))
+                return self.session_spark.createDataFrame([], spark_columns(relation))
             return whole
         lsn = self.session.snapshot
         if lsn is not None and not self.transaction.has_written(relation):
@@ -101,8 +100,11 @@ class Planner:
 
     # ---- queries ---------------------------------------------------------------------------------------------
 
-    def select(self, node: Any, outer: Scope | None) -> Plan:
-        """A SELECT, VALUES or set operation, with its WITH clause."""
+    def select(self, node: Any, outer: Scope | None, wanted: Sequence[TypeRef] = ()) -> Plan:
+        """A SELECT, VALUES or set operation, with its WITH clause.
+
+        `wanted`: the types of the columns that INSERT … SELECT fills; literals of unknown type are read as these.
+        """
         saved = dict(self.ctes)
         try:
             if node.HasField("with_clause"):
@@ -115,7 +117,7 @@ class Planner:
                 return self._set_operation(node, outer)
             if node.values_lists:
                 return self._limited(node, self._sorted_by_name(node, self._values(node, outer)), outer)
-            return self._plain(node, outer)
+            return self._plain(node, outer, wanted)
         finally:
             self.ctes = saved
 
@@ -139,7 +141,7 @@ class Planner:
             shown = aliases + [column.name for column in plan.columns[len(aliases) :]]
             self.ctes[cte.ctename] = Plan(plan.frame, tuple(replace(c, name=name) for c, name in zip(plan.columns, shown, strict=True)))
 
-    def _plain(self, node: Any, outer: Scope | None) -> Plan:
+    def _plain(self, node: Any, outer: Scope | None, wanted: Sequence[TypeRef] = ()) -> Plan:
         if node.window_clause:
             raise not_supported("window functions are not supported")
         source = from_clause.plan_from(self, node.from_clause, outer)
@@ -147,7 +149,7 @@ class Planner:
         targets = target.expand(node.target_list, source, scope, self.context.within(aggregates=True, sets=True))
         source = self.where(node, source, scope)
         sorts = ordering.read(self, node.sort_clause, targets, scope)
-        targets = target.resolve_unknown(targets, self.context)
+        targets = target.resolve_unknown(targets, self.context, wanted)
         grouped = grouping.group(self, node, source, scope, targets, sorts)
         if grouped is not None:
             source, targets, sorts = grouped
@@ -203,12 +205,17 @@ class Planner:
     def _values(self, node: Any, outer: Scope | None) -> Plan:
         """VALUES (…), (…): each column in the common type of its expressions."""
         scope = Scope((), outer)
-        rows = [[binder.bind_raw(value, scope, self.context.within(construct="VALUES")) for value in unwrap(row).items] for row in node.values_lists]
+        rows = [
+            [binder.bind_raw(value, scope, self.context.within(construct="VALUES")) for value in unwrap(row).items]
+            for row in node.values_lists
+        ]
         if len({len(row) for row in rows}) > 1:
             raise PostgresError("42601", "VALUES lists must all be the same length")
         columns, cells = [], []
         for place in range(len(rows[0])):
-            values, type_ref = binder.unify([binder.resolve_unknown(row[place], self.context) if len(rows) == 1 else row[place] for row in rows], "VALUES", self.context)
+            values, type_ref = binder.unify(
+                [binder.resolve_unknown(row[place], self.context) if len(rows) == 1 else row[place] for row in rows], "VALUES", self.context
+            )
             columns.append(PlanColumn(f"column{place + 1}", type_ref, self.key(f"column{place + 1}")))
             cells.append([self.column(value) for value in values])
         structs = [F.struct(*[cells[place][row].alias(columns[place].key) for place in range(len(columns))]) for row in range(len(rows))]
@@ -270,4 +277,6 @@ class Planner:
 
 def _mentions(cte: Any) -> bool:
     """Whether a WITH RECURSIVE query names itself."""
-    return any(each.DESCRIPTOR.name == "RangeVar" and each.relname == cte.ctename and not each.schemaname for each in walk_tree(cte.ctequery))  # type: ignore[attr-defined]
+    return any(
+        each.DESCRIPTOR.name == "RangeVar" and each.relname == cte.ctename and not each.schemaname for each in walk_tree(cte.ctequery)
+    )

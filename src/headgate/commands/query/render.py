@@ -73,4 +73,4 @@ def running(session: Session, transaction: Transaction) -> Iterator[None]:
         with session.cancelling(lambda: context.cancelJobGroup(session.job_group)), translated(session.check_cancel):
             yield
     finally:
-        context.setLocalProperty("spark.jobGroup.id", None)
+        context.setLocalProperty("spark.jobGroup.id", "")

@@ -40,7 +40,10 @@ def answer(planner: Planner, sql: str) -> Plan:
 
 def frame_of(planner: Planner, result: ResultSet) -> Plan:
     """A result in text form as a frame in stored types."""
-    columns = [PlanColumn(each.name, TypeRef(each.type_oid, each.typmod, _collation(each.type_oid)), planner.key(each.name)) for each in result.columns]
+    columns = [
+        PlanColumn(each.name, TypeRef(each.type_oid, each.typmod, _collation(each.type_oid)), planner.key(each.name))
+        for each in result.columns
+    ]
     batches = list(result.batches)
     fields = []
     for place, column in enumerate(columns):
@@ -48,7 +51,11 @@ def frame_of(planner: Planner, result: ResultSet) -> Plan:
         texts = pa.chunked_array([batch.column(place) for batch in batches], pa.string())
         value = read_text(texts, column.type.oid, column.type.typmod) if kind != pa.string() else texts
         fields.append(value)
-    table = pa.table(fields, names=[each.key for each in columns]) if columns else pa.table({"none": pa.array([None] * sum(b.num_rows for b in batches), pa.bool_())})
+    table = (
+        pa.table(fields, names=[each.key for each in columns])
+        if columns
+        else pa.table({"none": pa.array([None] * sum(b.num_rows for b in batches), pa.bool_())})
+    )
     return Plan(planner.session_spark.createDataFrame(table), tuple(columns))
 
 

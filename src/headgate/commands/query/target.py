@@ -11,11 +11,13 @@ from postgast import pg_query_pb2 as pb
 from headgate.commands.query.plan import PlanColumn, Source, reference
 from headgate.errors import PostgresError
 from headgate.expression import binder
+from headgate.expression.coerce import Reach, coerce
 from headgate.expression.context import BindContext
-from headgate.expression.node import ColumnRef, Expression
+from headgate.expression.node import ColumnRef, Expression, TypeRef
 from headgate.expression.scope import Scope, find_table
 from headgate.sql import names
 from headgate.sql.parser import position, unwrap
+from headgate.types import registry
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,15 @@ def _target(column: PlanColumn) -> Target:
     return Target(column.name, reference(column), None, column.relation, column.attnum)
 
 
-def resolve_unknown(targets: Sequence[Target], context: BindContext) -> list[Target]:
-    """Literals that are still of type unknown become text."""
-    return [Target(each.name, binder.resolve_unknown(each.expression, context), each.node, each.relation, each.attnum) for each in targets]
+def resolve_unknown(targets: Sequence[Target], context: BindContext, wanted: Sequence[TypeRef] = ()) -> list[Target]:
+    """Literals that are still of type unknown become text, or the type that INSERT wants in their place."""
+    found = []
+    for place, each in enumerate(targets):
+        expression = each.expression
+        if expression.type.oid == registry.UNKNOWN and place < len(wanted):
+            expression = coerce(expression, wanted[place], Reach.ASSIGNMENT, context) or expression
+        found.append(Target(each.name, binder.resolve_unknown(expression, context), each.node, each.relation, each.attnum))
+    return found
 
 
 def figure_name(node: Any) -> str:
@@ -83,7 +91,7 @@ def figure_name(node: Any) -> str:
     return _figure(node)[0] or "?column?"
 
 
-def _figure(node: Any) -> tuple[str | None, int]:
+def _figure(node: Any) -> tuple[str | None, int]:  # noqa: C901, PLR0912 (one case per node)
     """(name, strength): 2 is a good name, 1 one that an outer cast may replace (PostgreSQL's FigureColnameInternal)."""
     inner = unwrap(node)
     if inner is None:
@@ -127,7 +135,8 @@ def _figure(node: Any) -> tuple[str | None, int]:
             return word.lower(), 2
         case "XmlExpr" | "XmlSerialize":
             return "xmlserialize", 2
-    return None, 0
+        case _:
+            return None, 0
 
 
 def _figure_sublink(node: Any) -> tuple[str | None, int]:

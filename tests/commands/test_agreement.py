@@ -1,0 +1,227 @@
+"""The same statements typed into a real PostgreSQL and into a session of ours: answers, notices and errors must be the same text.
+
+Rows of a SELECT without ORDER BY are compared in any order; commands without rows answer nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from local import LocalSession, local_engine
+
+TABLES = """
+CREATE TABLE t (a int PRIMARY KEY, b text NOT NULL DEFAULT 'none', c int UNIQUE, d numeric DEFAULT 1.5)
+INSERT INTO t (a) VALUES (1)
+INSERT INTO t VALUES (2, DEFAULT, NULL, 2), (3, 'x', 30)
+INSERT INTO t VALUES (1, 'y')
+INSERT INTO t VALUES (4, 'y', 30)
+INSERT INTO t VALUES (5, 'y', 50), (5, 'z', 51)
+INSERT INTO t (b) VALUES ('y')
+INSERT INTO t VALUES (6, NULL)
+INSERT INTO t (nosuch) VALUES (1)
+INSERT INTO t VALUES (1, 'x', 2, 3, 4)
+INSERT INTO t (a, b) VALUES (1)
+INSERT INTO t (a, a) VALUES (1, 2)
+INSERT INTO t (a) VALUES ('x')
+INSERT INTO t (a) VALUES (true)
+UPDATE t SET b = NULL WHERE a = 3
+UPDATE t SET a = 1 WHERE a = 3
+UPDATE t SET nosuch = 1
+UPDATE t SET b = DEFAULT WHERE a = 3
+SELECT * FROM t
+INSERT INTO t SELECT g + 10, 'g', g * 100, NULL FROM generate_series(1, 5) g
+UPDATE t SET a = a + 100, d = a WHERE c > 200
+SELECT a, b, c, d FROM t ORDER BY a DESC
+DELETE FROM t WHERE b = 'g' AND c < 400 RETURNING a, c
+INSERT INTO t (a, b) VALUES (1, 'dup'), (7, 'new') ON CONFLICT (a) DO NOTHING
+INSERT INTO t (a, b) VALUES (1, 'dup') ON CONFLICT (a) DO UPDATE SET b = t.b || '+' || excluded.b RETURNING a, b
+SELECT a, b FROM t ORDER BY a
+TRUNCATE t
+SELECT count(*) FROM t
+DROP TABLE t
+DROP TABLE t
+DROP TABLE IF EXISTS t
+SELECT * FROM t
+CREATE TABLE t (a int, a int)
+CREATE TABLE t (a nosuch)
+CREATE TABLE t (a int PRIMARY KEY, b int PRIMARY KEY)
+CREATE TABLE t (a int, PRIMARY KEY (b))
+CREATE TABLE t (a int DEFAULT 'x')
+CREATE TABLE t (a int CHECK (b > 0))
+CREATE TABLE t (a int, g int DEFAULT 5 GENERATED ALWAYS AS (a) STORED)
+"""
+
+CONSTRAINTS = """
+CREATE TABLE s (id serial PRIMARY KEY, x int GENERATED ALWAYS AS (id * 2) STORED, y int CHECK (y > 0), z int GENERATED ALWAYS AS IDENTITY)
+INSERT INTO s (y) VALUES (1), (2), (3)
+INSERT INTO s (y) VALUES (0)
+INSERT INTO s (y, x) VALUES (1, 1)
+INSERT INTO s (y, z) VALUES (1, 1)
+UPDATE s SET x = 1
+UPDATE s SET y = -1 WHERE id = 1
+UPDATE s SET id = 100 WHERE id = 1
+SELECT id, x, y, z FROM s ORDER BY id
+ALTER TABLE s ADD COLUMN w int DEFAULT 5
+ALTER TABLE s ADD COLUMN v int NOT NULL
+ALTER TABLE s RENAME COLUMN y TO yy
+ALTER TABLE s DROP COLUMN id
+ALTER TABLE s DROP COLUMN x
+ALTER TABLE s DROP COLUMN nosuch
+INSERT INTO s (yy) VALUES (-5)
+SELECT yy, z, w FROM s ORDER BY z
+ALTER TABLE s ALTER COLUMN w TYPE text
+ALTER TABLE s ALTER COLUMN w SET NOT NULL
+INSERT INTO s (yy, w) VALUES (1, NULL)
+ALTER TABLE s ALTER COLUMN w DROP DEFAULT
+ALTER TABLE s ADD CONSTRAINT positive CHECK (yy > 2)
+ALTER TABLE s DROP CONSTRAINT nosuch
+SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 's'::regclass ORDER BY 1
+CREATE UNIQUE INDEX i ON s (w)
+CREATE UNIQUE INDEX i ON s (yy)
+CREATE UNIQUE INDEX i ON s (yy)
+ALTER TABLE s REPLICA IDENTITY USING INDEX i
+ALTER TABLE s REPLICA IDENTITY FULL
+DROP INDEX i
+"""
+
+QUERIES = """
+CREATE TABLE q (a int PRIMARY KEY, b text, c numeric(10,2), d date, e timestamptz, f bool, g float8)
+INSERT INTO q VALUES (1, 'one', 1.239, '2024-01-01', '2024-01-01 12:00+02', true, 1.5), (2, 'two', -5, NULL, NULL, false, 'NaN'), (3, NULL, NULL, NULL, NULL, NULL, NULL)
+SELECT * FROM q ORDER BY a
+SELECT b, a FROM q ORDER BY b
+SELECT b, a FROM q ORDER BY b DESC
+SELECT b, a FROM q ORDER BY b NULLS FIRST, 2
+SELECT x.a, y.b FROM q x JOIN q y ON x.a = y.a + 1 ORDER BY 1
+SELECT x.a, y.b FROM q x LEFT JOIN q y ON x.a = y.a + 1 ORDER BY 1
+SELECT a, x.b FROM q x JOIN q y USING (a) WHERE y.f ORDER BY a
+SELECT count(*), count(b), sum(a), avg(a), min(c), max(b), bool_and(f) FROM q
+SELECT f, count(*) FROM q GROUP BY f ORDER BY f
+SELECT f, count(*) AS n FROM q GROUP BY 1 HAVING count(*) > 5 ORDER BY n
+SELECT a FROM q WHERE a IN (SELECT a + 1 FROM q) ORDER BY a
+SELECT a FROM q WHERE a NOT IN (SELECT 1) ORDER BY a
+SELECT a FROM q x WHERE EXISTS (SELECT 1 FROM q y WHERE y.a = x.a + 1) ORDER BY a
+SELECT x.a, (SELECT count(*) FROM q y WHERE y.a < x.a) FROM q x ORDER BY 1
+SELECT (SELECT a FROM q)
+SELECT a FROM q UNION SELECT 5 ORDER BY 1
+SELECT a FROM q UNION ALL SELECT 1 ORDER BY 1 LIMIT 2
+SELECT a FROM q INTERSECT SELECT 2
+SELECT a FROM q EXCEPT SELECT 2 ORDER BY a
+WITH w AS (SELECT a, b FROM q WHERE a > 1) SELECT w.b, v.a FROM w, w v ORDER BY 2, 1 NULLS FIRST
+SELECT * FROM (VALUES (1, 'a'), (2, 'b')) v (x, y) JOIN q ON q.a = v.x ORDER BY x
+SELECT DISTINCT f IS NULL FROM q ORDER BY 1
+SELECT a, generate_series(1, 2) FROM q WHERE a < 3 ORDER BY 1, 2
+SELECT CASE WHEN a > 1 THEN 'big' ELSE 'small' END, coalesce(b, '-') FROM q ORDER BY a
+SELECT a / 2, a % 2, a * 1.5, -a, a::text || 'x', b LIKE 'o%' FROM q ORDER BY a
+SELECT a FROM q ORDER BY a OFFSET 1 LIMIT 1
+SELECT 1 / (a - 1) FROM q
+SELECT nosuch FROM q
+SELECT q.nosuch FROM q
+SELECT x.a FROM q
+SELECT a FROM q, q y
+SELECT a FROM q x JOIN q y ON true
+SELECT a, count(*) FROM q
+SELECT a FROM q WHERE a
+SELECT a FROM q WHERE b = 1
+SELECT a FROM q WHERE count(*) > 1
+SELECT a FROM q ORDER BY 3
+SELECT a FROM q GROUP BY nosuch
+SELECT a FROM q LIMIT -1
+SELECT a FROM q UNION SELECT a, b FROM q
+SELECT * FROM nosuch.q
+"""
+
+PUBLICATIONS = """
+CREATE SCHEMA sc
+CREATE TABLE t (a int PRIMARY KEY, b int, c int NOT NULL)
+CREATE TABLE sc.t2 (x int)
+CREATE PUBLICATION p FOR TABLE t (a, b) WHERE (b > 5), sc.t2
+CREATE PUBLICATION p
+CREATE PUBLICATION q FOR TABLE t, t
+CREATE PUBLICATION q2 FOR TABLE t WHERE (a > 1), t
+CREATE PUBLICATION q2 FOR TABLE t (a, nosuch)
+CREATE PUBLICATION q2 FOR TABLE t (a, a)
+CREATE PUBLICATION q2 FOR TABLE t (ctid)
+CREATE PUBLICATION q2 FOR TABLE pg_class
+CREATE PUBLICATION q2 FOR TABLES IN SCHEMA pg_catalog
+CREATE PUBLICATION q2 FOR TABLE t (a), TABLES IN SCHEMA sc
+CREATE PUBLICATION q2 WITH (publish = 'x')
+CREATE PUBLICATION q2 FOR TABLE nosuch
+SELECT pubname, tablename, attnames, rowfilter FROM pg_publication_tables ORDER BY 1, 2
+INSERT INTO t VALUES (1, 1, 1)
+UPDATE t SET b = 2
+DELETE FROM t
+ALTER PUBLICATION p SET TABLE t WHERE (a > 0)
+UPDATE t SET b = 2
+ALTER PUBLICATION p ADD TABLE t
+ALTER PUBLICATION p DROP TABLE sc.t2
+ALTER PUBLICATION p ADD TABLES IN SCHEMA sc
+ALTER PUBLICATION p SET (publish = 'insert')
+ALTER TABLE t REPLICA IDENTITY NOTHING
+UPDATE t SET b = 3
+DROP PUBLICATION q
+UPDATE t SET b = 3
+ALTER TABLE t DROP COLUMN a
+DROP SCHEMA sc
+DROP SCHEMA sc CASCADE
+DROP PUBLICATION p, nosuch
+DROP PUBLICATION IF EXISTS nosuch
+COMMENT ON PUBLICATION p IS 'x'
+COMMENT ON TABLE nosuch IS 'x'
+GRANT SELECT ON nosuch TO postgres
+CREATE ROLE postgres
+DROP ROLE nosuch
+"""
+
+
+class Native:
+    """A session on the real server, answering in the same form as `LocalSession.type`."""
+
+    def __init__(self, conninfo: str) -> None:
+        self.connection = psycopg.connect(conninfo, autocommit=True)
+        self.said: list[str] = []
+        self.connection.add_notice_handler(lambda d: self.said.append(_said(str(d.severity_nonlocalized), d)))
+
+    def type(self, text: str) -> str:
+        self.said = []
+        result = self.connection.pgconn.exec_(text.encode())
+        if result.error_field(psycopg.pq.DiagnosticField.SQLSTATE):
+            lines = [_said("ERROR", psycopg.errors.Diagnostic(result))]
+        else:
+            cells = [[result.get_value(row, column) for column in range(result.nfields)] for row in range(result.ntuples)]
+            lines = ["|".join("" if cell is None else cell.decode() for cell in row) for row in cells]
+        return "\n".join([*self.said, *lines])
+
+
+def _said(word: str, diagnostic: Any) -> str:
+    lines = [f"{word} {diagnostic.sqlstate}: {diagnostic.message_primary}"]
+    lines += [f"DETAIL: {diagnostic.message_detail}"] if diagnostic.message_detail else []
+    lines += [f"HINT: {diagnostic.message_hint}"] if diagnostic.message_hint else []
+    return "\n".join(lines)
+
+
+def comparable(statement: str, answer: str) -> list[str]:
+    lines = answer.split("\n")
+    ordered = "ORDER BY" in statement or "ERROR" in answer
+    return lines if ordered else sorted(lines)
+
+
+@pytest.fixture
+def ours(spark: Any, tmp_path: Path) -> Iterator[LocalSession]:
+    with local_engine(spark, tmp_path) as engine:
+        yield LocalSession(engine)
+
+
+@pytest.mark.parametrize("script", [TABLES, CONSTRAINTS, QUERIES, PUBLICATIONS], ids=["tables", "constraints", "queries", "publications"])
+def test_statements_are_answered_as_postgresql_answers_them(ours: LocalSession, postgres: Any, script: str) -> None:
+    native = Native(postgres.conninfo(postgres.new_database()))
+    different = []
+    for statement in script.strip().split("\n"):
+        expected, seen = native.type(statement), ours.type(statement)
+        if comparable(statement, seen) != comparable(statement, expected):
+            different.append(f"{statement}\n  PostgreSQL: {expected}\n  ours:       {seen}")
+    native.connection.close()
+    assert not different, "\n" + "\n".join(different)
