@@ -103,7 +103,8 @@ def assign(expression: Expression, target: TypeRef, column: str, context: BindCo
     if result is None:
         raise PostgresError(
             "42804",
-            f'column "{column}" is of type {context.show_type(target.oid)} but expression is of type {context.show_type(expression.type.oid)}',
+            f'column "{column}" is of type {context.show_type(target.oid)} but expression is of type '
+            f"{context.show_type(expression.type.oid)}",
             hint="You will need to rewrite or cast the expression.",
             position=context.position(location_of(expression)),
         )
@@ -156,7 +157,8 @@ def _constant(node: Any, scope: Scope, context: BindContext) -> Expression:
 def _number(text: str, location: int) -> Const:
     """An integer too long for the grammar's own, or a decimal: int8 if it fits, else numeric (manual, 4.1.2.6)."""
     if text.lstrip("-").isdigit() and -_INT8_MAX - 1 <= int(text) <= _INT8_MAX:
-        return Const(type=TypeRef(registry.INT8), value=str(int(text)), location=location)
+        small = -_INT4_MAX - 1 <= int(text) <= _INT4_MAX  # -2147483648, which the grammar cannot make an integer of
+        return Const(type=INTEGER if small else TypeRef(registry.INT8), value=str(int(text)), location=location)
     return Const(type=TypeRef(registry.NUMERIC), value=numeric.print_value(numeric.value_of(text, -1)), location=location)
 
 

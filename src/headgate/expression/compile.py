@@ -51,6 +51,10 @@ _SILENT = frozenset(COMPARISONS) | {
     "text_right", "textpos", "text_starts_with", "md5_text", "bpcharlen", "textoctetlen",
 }  # fmt: skip
 """Functions that never raise (but their operands may)."""
+_WHOLE = frozenset(compile_text.BUILDERS) - _SILENT | {
+    "btrim", "btrim1", "ltrim", "ltrim1", "rtrim", "rtrim1", "replace_text", "text_left", "text_right",
+}  # fmt: skip
+"""Functions built of parts that do not all hand a NULL on, so that it is looked for first."""
 C_COLLATIONS = frozenset({0, 100, 950, 951, 12628})
 _ORDER_FREE = frozenset({"texteq", "textne", "bpchareq", "bpcharne", "nameeq", "namene", "textcat", "textlen", "textlike", "textnlike"})
 
@@ -143,13 +147,16 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
         return value
     if any(each.is_null for each in args):
         return Value(value.rep, lambda env: F.lit(None).cast(spark_type(value.rep)), is_null=True)
-    risky = [settle(each) for operand, each in list(zip(operands, args, strict=True))[1:] if _may_raise(operand)]
-    if not risky or value.rep.name == "digits":
+    if found.key in _WHOLE:
+        watched = [settle(each) for each in args]
+    else:
+        watched = [settle(each) for operand, each in list(zip(operands, args, strict=True))[1:] if _may_raise(operand)]
+    if not watched or value.rep.name == "digits":
         return value
 
     def make(env: Env) -> Column:
         missing = F.lit(0)
-        for each in risky:
+        for each in watched:
             missing = missing + F.isnull(each(env)).cast("int")
         return F.when(missing > 0, F.lit(None)).otherwise(value.make(env))
 

@@ -22,7 +22,7 @@ _NOW = frozenset({"now", "transaction_timestamp", "statement_timestamp", "clock_
 
 @dataclass(frozen=True)
 class SessionValues:
-    """What stays the same for one execution. `parameters`: the text of each $n, None for NULL. `moment`: the transaction's start, with zone."""
+    """What one execution keeps. `parameters`: the text of each $n, None for NULL. `moment`: the transaction's start."""
 
     moment: datetime = field(default_factory=lambda: datetime.now(UTC))
     user: str = "postgres"
