@@ -6,7 +6,8 @@ import pytest
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from headgate.changes import filter, project
+from headgate.changes import filter as row_filter
+from headgate.changes import project
 
 SCHEMA = "commit_lsn bigint, seq bigint, position bigint, op string, old struct<a:int,b:string>, new struct<a:int,b:string>"
 MATCH, NOT, NULL = (10, "m"), (1, "n"), (None, "null")
@@ -35,7 +36,7 @@ def above_five(side: str) -> Column:
 
 def test_each_row_of_the_update_transformation(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(1, 0, i, op, old, new) for i, (op, old, new, _) in enumerate(CASES)], SCHEMA)
-    found = {r["position"]: r for r in filter.apply(frame, above_five).toArrow().to_pylist()}
+    found = {r["position"]: r for r in row_filter.apply(frame, above_five).toArrow().to_pylist()}
 
     def row(value: tuple[int | None, str] | None) -> dict[str, int | str | None] | None:
         return None if value is None else {"a": value[0], "b": value[1]}

@@ -19,12 +19,13 @@ def refused(engine: Engine, *values: tuple[object, ...], attnums: tuple[int, ...
     transaction = engine.begin(DATABASE)
     try:
         check_unique(transaction, T, attnums, "t_pkey", rows(T, *values), replaced)
+        return None
     except PostgresError as error:
-        assert (error.sqlstate, error.message) == ("23505", 'duplicate key value violates unique constraint "t_pkey"')
-        return error.detail
+        refusal = error
     finally:
         transaction.rollback()
-    return None
+    assert (refusal.sqlstate, refusal.message) == ("23505", 'duplicate key value violates unique constraint "t_pkey"')
+    return refusal.detail
 
 
 def test_a_key_of_the_table_or_of_the_rows_themselves_is_refused(engine: Engine) -> None:

@@ -51,7 +51,8 @@ def test_altered_columns_are_taken_back(engine: Engine) -> None:
     for altered in (wider, renamed):
         writer = engine.begin(DATABASE)
         writer.alter_table(T, altered)
-        writer.append(altered, engine.spark.range(2, 3).select(*[F.col("id").cast(f.dataType).alias(f.name) for f in writer.frame(altered).schema]))
+        twos = [F.col("id").cast(f.dataType).alias(f.name) for f in writer.frame(altered).schema]
+        writer.append(altered, engine.spark.range(2, 3).select(*twos))
         assert len(contents(writer, altered)) == 2
         writer.rollback()
         assert contents(engine, T) == [(1, "x")]

@@ -19,14 +19,19 @@ ALL = relation(
     23000, "everything", i2=r.INT2, i4=r.INT4, i8=r.INT8, b=r.BOOL, f4=r.FLOAT4, f8=r.FLOAT8, n=(r.NUMERIC, typmod.numeric(20, 4)),
     un=r.NUMERIC, t=r.TEXT, d=r.DATE, ts=r.TIMESTAMP, tz=r.TIMESTAMPTZ, by=r.BYTEA,
 )  # fmt: skip
-DAY, MOMENT = datetime.date(2024, 2, 29), datetime.datetime(2024, 2, 29, 23, 59, 59, 123456)
 UTC = datetime.UTC
+MOMENTS = [
+    datetime.datetime(2024, 2, 29, 23, 59, 59, 123456, UTC),
+    datetime.datetime(1, 1, 1, tzinfo=UTC),
+    datetime.datetime(9999, 12, 31, tzinfo=UTC),
+]
+DAYS = [(moment.date(), moment.replace(tzinfo=None), moment) for moment in MOMENTS]
 VALUES: list[tuple[Any, ...]] = [
-    (1, 2, 3, True, 1.5, 2.5, decimal.Decimal("12345678901234.5678"), "1.50", "plain", DAY, MOMENT, MOMENT.replace(tzinfo=UTC), b"\0\xff"),
-    (-32768, -(2**31), -(2**63), False, -0.0, 1e300, decimal.Decimal("-0.0001"), "NaN", "é" * 40, datetime.date(1, 1, 1), datetime.datetime(1, 1, 1), datetime.datetime(1, 1, 1, tzinfo=UTC), b""),
+    (1, 2, 3, True, 1.5, 2.5, decimal.Decimal("12345678901234.5678"), "1.50", "plain", *DAYS[0], b"\0\xff"),
+    (-32768, -(2**31), -(2**63), False, -0.0, 1e300, decimal.Decimal("-0.0001"), "NaN", "é" * 40, *DAYS[1], b""),
     (None,) * 13,
-    (7, 8, 9, True, 3.25, -2.5, decimal.Decimal(1), "0", "", datetime.date(9999, 12, 31), datetime.datetime(9999, 12, 31), datetime.datetime(9999, 12, 31, tzinfo=UTC), b"x"),
-]  # fmt: skip
+    (7, 8, 9, True, 3.25, -2.5, decimal.Decimal(1), "0", "", *DAYS[2], b"x"),
+]
 
 
 @pytest.fixture(params=["small", "large"])
