@@ -28,14 +28,17 @@ def test_locations_count_characters() -> None:
     assert found == [text.index("b")]
 
 
-@pytest.mark.parametrize(("text", "state", "message", "position"), [
-    ("CREATE PUBLICATIN p", "42601", 'syntax error at or near "PUBLICATIN"', 8),
-    ("SELECT 'é', foo(", "42601", "syntax error at end of input", 17),
-    ("CREATE PUBLICATION p FOR TABLE p1, CURRENT_SCHEMA", "42601", "invalid table name", 36),
-    ("CREATE TABLE t (a int, b int GENERATED ALWAYS AS (a + 1) VIRTUAL)", "42601", 'syntax error at or near "VIRTUAL"', 58),
-    ("CREATE TABLE t (a int, b int GENERATED ALWAYS AS (a + (1)))", "42601", 'syntax error at or near ")"', 59),
-    ("CREATE TABLE bad (a int) PARTITION BY MAGIC (a)", "22023", 'unrecognized partitioning strategy "magic"', None),
-])
+@pytest.mark.parametrize(
+    ("text", "state", "message", "position"),
+    [
+        ("CREATE PUBLICATIN p", "42601", 'syntax error at or near "PUBLICATIN"', 8),
+        ("SELECT 'é', foo(", "42601", "syntax error at end of input", 17),
+        ("CREATE PUBLICATION p FOR TABLE p1, CURRENT_SCHEMA", "42601", "invalid table name", 36),
+        ("CREATE TABLE t (a int, b int GENERATED ALWAYS AS (a + 1) VIRTUAL)", "42601", 'syntax error at or near "VIRTUAL"', 58),
+        ("CREATE TABLE t (a int, b int GENERATED ALWAYS AS (a + (1)))", "42601", 'syntax error at or near ")"', 59),
+        ("CREATE TABLE bad (a int) PARTITION BY MAGIC (a)", "22023", 'unrecognized partitioning strategy "magic"', None),
+    ],
+)
 def test_syntax_errors_have_postgresqls_text_and_position(text: str, state: str, message: str, position: int | None) -> None:
     raised = error(text)
     assert (raised.sqlstate, raised.message, raised.position) == (state, message, position)
@@ -43,7 +46,8 @@ def test_syntax_errors_have_postgresqls_text_and_position(text: str, state: str,
 
 def test_an_object_list_without_keyword_says_what_is_missing() -> None:
     assert error("CREATE PUBLICATION p FOR t").detail == (
-        "One of TABLE or TABLES IN SCHEMA must be specified before a standalone table or schema name.")
+        "One of TABLE or TABLES IN SCHEMA must be specified before a standalone table or schema name."
+    )
 
 
 def test_a_stored_expression_is_parsed_again() -> None:
@@ -53,7 +57,18 @@ def test_a_stored_expression_is_parsed_again() -> None:
 def test_identifiers_are_quoted_only_where_needed() -> None:
     given = ["t", "T", "select", "a b", 'a"b', "name", "é", "_x1$", "1a", "between", "user"]
     assert [names.quote_ident(name) for name in given] == [
-        "t", '"T"', '"select"', '"a b"', '"a""b"', "name", '"é"', "_x1$", '"1a"', '"between"', '"user"']
+        "t",
+        '"T"',
+        '"select"',
+        '"a b"',
+        '"a""b"',
+        "name",
+        '"é"',
+        "_x1$",
+        '"1a"',
+        '"between"',
+        '"user"',
+    ]
 
 
 def test_identifier_lists() -> None:
@@ -84,7 +99,12 @@ def test_options_are_read_with_postgresqls_rules() -> None:
     [statement] = parse("CREATE PUBLICATION p WITH (publish = 'insert', publish_via_partition_root, x = 1, y = foo, z = off)")
     read = options.unique(statement.node.options)
     assert {name: option.value for name, option in read.items()} == {
-        "publish": "insert", "publish_via_partition_root": None, "x": "1", "y": "foo", "z": "off"}
+        "publish": "insert",
+        "publish_via_partition_root": None,
+        "x": "1",
+        "y": "foo",
+        "z": "off",
+    }
     assert (read["publish_via_partition_root"].boolean(), read["x"].boolean(), read["z"].boolean()) == (True, True, False)
     with pytest.raises(PostgresError, match="y requires a Boolean value"):
         read["y"].boolean()
