@@ -308,6 +308,12 @@ REJECTED: tuple[tuple[str, str, str, str | None], ...] = (
 )
 
 MORE = (
+    "v in ('a', 'b')",
+    "v not in ('a', 'b')",
+    "v like any (array['a%', 'b'])",
+    "a in (-2147483648, 2)",
+    "e in (1, 2.5)",
+    "c in ('2020-01-01', '2021-01-01')",
     "a + 1 - (2 - a)",
     "a * (a + 1)",
     "(a + 1) * 2",

@@ -239,9 +239,10 @@ def _items(array: n.Expression) -> list[n.Expression]:
     """The elements of an array that the expression itself writes out."""
     if isinstance(array, n.ArrayExpr) and not array.nested:
         return list(array.elements)
-    if isinstance(array, n.Relabel) and isinstance(array.arg, n.ArrayExpr):
-        element = registry.by_oid(array.type.oid).element
-        return [n.Relabel(type=n.TypeRef(element), arg=each, form=array.form) for each in array.arg.elements]
+    relabelled = isinstance(array, n.Relabel) or (isinstance(array, n.ArrayCoerce) and array.function == 0)
+    if relabelled and isinstance(array, (n.Relabel, n.ArrayCoerce)) and isinstance(array.arg, n.ArrayExpr):
+        kind = n.TypeRef(registry.by_oid(array.type.oid).element, -1, array.type.collation)
+        return [n.Relabel(type=kind, arg=each, form=array.form) for each in array.arg.elements]
     if isinstance(array, n.ArrayCoerce) and isinstance(array.arg, n.ArrayExpr) and array.function > 0:
         element = registry.by_oid(array.type.oid).element
         return [n.FuncExpr(type=n.TypeRef(element), function=array.function, args=(each,), form=array.form) for each in array.arg.elements]
