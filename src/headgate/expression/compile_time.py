@@ -146,11 +146,10 @@ def _extracted(field: str, source: Value) -> tuple[Callable[[Column], Column], i
 
 def _bad_unit(field: str, source: Value) -> tuple[Callable[[Column], Column], int]:
     kind = {"date": "date", "timestamp": "timestamp without time zone", "timestamptz": "timestamp with time zone"}[source.rep.name]
-    if field in _CLOCK:
-        error = raising("0A000", f'unit "{field}" not supported for type {kind}')
-    else:
-        error = raising("22023", f'unit "{field}" not recognized for type {kind}')
-    return (lambda moment: F.when(F.isnotnull(moment), error.cast("bigint"))), 0
+    known = field in _CLOCK
+    state = "0A000" if known else "22023"
+    message = f'unit "{field}" not {"supported" if known else "recognized"} for type {kind}'
+    return (lambda moment: F.when(F.isnotnull(moment), raising(state, message).cast("bigint"))), 0
 
 
 def _extract(node: Expression, args: Sequence[Value]) -> Value:
@@ -189,8 +188,8 @@ def _truncate(node: Expression, args: Sequence[Value]) -> Value:
         return Value(TIMESTAMP, lambda env: F.trunc(source.make(env).cast("date"), field).cast("timestamp_ntz"))
     if field in ("decade", "century", "millennium"):
         raise refuse(f"date_trunc to {field}")
-    error = raising("22023", f'unit "{field}" not recognized for type timestamp without time zone')
-    return Value(TIMESTAMP, lambda env: F.when(F.isnotnull(source.make(env)), error.cast("timestamp_ntz")))
+    message = f'unit "{field}" not recognized for type timestamp without time zone'
+    return Value(TIMESTAMP, lambda env: F.when(F.isnotnull(source.make(env)), raising("22023", message).cast("timestamp_ntz")))
 
 
 def _make_date(node: Expression, args: Sequence[Value]) -> Value:
