@@ -154,6 +154,12 @@ def count_error(cursor: Cursor, oid: int, *, sync: bool) -> None:
     run(cursor, f"UPDATE hg.subscription_stats SET {column} = {column} + 1 WHERE subid = ?", [oid])
 
 
+def reset_errors(cursor: Cursor, oid: int | None) -> None:
+    """Sets the error counters of a subscription to zero, with None those of all (pg_stat_reset_subscription_stats)."""
+    sql = "UPDATE hg.subscription_stats SET apply_error_count = 0, sync_error_count = 0, stats_reset = now() AT TIME ZONE 'UTC'"
+    run(cursor, sql if oid is None else f"{sql} WHERE subid = {int(oid)}")
+
+
 def _subscription(row: tuple[Any, ...]) -> Subscription:
     values = dict(zip(_FIELDS, row, strict=True))
     values["publications"] = tuple(values["publications"])

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
@@ -145,7 +146,7 @@ class InitialCopy:
             for piece in connection.copy_out(sql, PIECE):
                 self.worker.check_stop()
                 rows = target.of_text(piece, line)
-                self._append(transaction, target, rows)
+                self._append(transaction, target, rows, line)
                 line += rows.num_rows
                 self.rows += rows.num_rows
                 self.bytes += len(piece)
@@ -160,7 +161,7 @@ class InitialCopy:
             raise PostgresError("08006", f"table copy could not finish transaction on publisher: {error.message}") from error
         return created.consistent_point
 
-    def _append(self, transaction: Transaction, target: _Target, rows: pa.Table) -> None:
+    def _append(self, transaction: Transaction, target: _Target, rows: pa.Table, line: int) -> None:
         if not rows.num_rows:
             return
         if (factory := self.worker.rows) is not None and target.completed:
@@ -171,7 +172,8 @@ class InitialCopy:
         for index in [index for index in self.relation.indexes if index.unique][:1]:
             done = merge(transaction, self.relation, index.attnums, target.as_inserts(rows))
             if done.conflict is not None:
-                raise conflict.duplicate_key(self.relation, index.attnums, done.conflict.key).within(f"COPY {self.relation.name}")
+                error = conflict.duplicate_key(self.relation, index.attnums, done.conflict.key)
+                raise error.within(f"COPY {self.relation.name}, line {line + _row_of(rows, done.conflict.key)}")
 
     # ---- parallel ---------------------------------------------------------------------------------------
 
@@ -189,7 +191,7 @@ class InitialCopy:
                 for piece in reader.copy_out(copy_command(remote), PIECE):
                     self.worker.check_stop()
                     rows = target.of_text(piece, self.rows + 1)
-                    self._append(transaction, target, rows)
+                    self._append(transaction, target, rows, self.rows + 1)
                     self.rows += rows.num_rows
                     self.bytes += len(piece)
             else:
@@ -198,6 +200,15 @@ class InitialCopy:
                 frame = _frame(transaction, target, task, len(conditions))
                 self.rows = transaction.append(self.relation, frame)
         return created.consistent_point
+
+
+def _row_of(rows: pa.Table, key: pa.Table) -> int:
+    """The last row with this key: the one that met another."""
+    same = np.ones(rows.num_rows, np.bool_)
+    for name in key.column_names:
+        same &= np.asarray(pc.fill_null(pc.equal(rows[name], key[name][0]), False))
+    found = np.flatnonzero(same)
+    return int(found[-1]) if len(found) else 0
 
 
 def _begin(connection: Connection) -> None:

@@ -99,6 +99,10 @@ class Launcher:
         """The slot (and application name) of a table's sync: ``pg_<subscription>_sync_<relation>_<system identifier>``."""
         return f"pg_{subscription}_sync_{relation}_{self.node.system_identifier}"
 
+    def reset_statistics(self, subscription: int | None) -> None:
+        """pg_stat_reset_subscription_stats: sets the error counters of a subscription, or of all, to zero."""
+        self.node.catalog.change(lambda cursor: subscriptions.reset_errors(cursor, subscription))
+
     # ---- for views --------------------------------------------------------------------------------------
 
     def workers(self) -> list[Worker]:
