@@ -64,6 +64,7 @@ class Engine:
         if self._owns_session:
             warmup.start(self.spark, self.data_dir / "pgsql_tmp")
         self.settings = settings
+        self.durable = settings.get("fsync", "on") == "on"
         self.delta = Delta(self.spark)
         self.log = TransactionLog(catalog)
         self.locks = TableLocks()

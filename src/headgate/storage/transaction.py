@@ -28,7 +28,7 @@ from headgate.catalog import history
 from headgate.catalog import origin as origins
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.storage import alteration, delta, write
+from headgate.storage import alteration, delta, durable, write
 from headgate.storage.delta import FILE, ROW, Action, TableState
 from headgate.storage.engine import MARK, Engine, Visible, undo_mark
 from headgate.storage.lock import Key
@@ -234,6 +234,8 @@ class Transaction:
             self._end()
             return None
         engine = self.engine
+        if engine.durable:
+            self._sync()
         with engine.commit_lock:
             writes = [w for w in opened.writes if (self.database, w.relation) not in opened.created & opened.dropped]
             entry = engine.log.place(self.xid, self.database, writes, origin)
@@ -256,6 +258,15 @@ class Transaction:
         if kept_drops:
             engine.clean()
         return entry.end_lsn
+
+    def _sync(self) -> None:
+        """What this transaction wrote reaches the disk: every version above the visible one of each table."""
+        for key, state in self._open.states.items():
+            if key in self._open.dropped:
+                continue
+            shown = self.engine.visible.get(key)
+            for version in range(shown.state.version + 1 if shown else 0, state.version + 1):
+                durable.sync(self.engine.path(key), version)
 
     def rollback(self) -> None:
         """Undoes everything; does nothing after the end."""

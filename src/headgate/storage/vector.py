@@ -133,18 +133,24 @@ def _read_container(data: bytes, at: int, cardinality: int, *, run: bool) -> tup
     return np.flatnonzero(bits).astype(np.int64), at + 8192
 
 
+def file_of(table: Path, vector: Mapping[str, Any] | None) -> Path | None:
+    """The file that holds a deletion vector; None for an inline one, and where there is none."""
+    if vector is None or vector["storageType"] == "i":
+        return None
+    place: str = vector["pathOrInlineDv"]
+    if vector["storageType"] == "u":
+        prefix, encoded = place[:-20], place[-20:]
+        return table / prefix / f"deletion_vector_{uuid.UUID(bytes=unz85(encoded))}.bin"
+    return Path(place.removeprefix("file://"))
+
+
 def read(table: Path, vector: Mapping[str, Any] | None) -> Rows:
     """The deleted rows of a file, by the `deletionVector` of its `add` action."""
     if vector is None:
         return np.empty(0, np.int64)
-    kind, place = vector["storageType"], vector["pathOrInlineDv"]
-    if kind == "i":
-        return deserialise(unz85(place)[: vector["sizeInBytes"]])
-    if kind == "u":
-        prefix, encoded = place[:-20], place[-20:]
-        path = table / prefix / f"deletion_vector_{uuid.UUID(bytes=unz85(encoded))}.bin"
-    else:
-        path = Path(place.removeprefix("file://"))
+    path = file_of(table, vector)
+    if path is None:
+        return deserialise(unz85(vector["pathOrInlineDv"])[: vector["sizeInBytes"]])
     with path.open("rb") as file:
         file.seek(vector.get("offset") or 0)
         (size,) = struct.unpack(">I", file.read(4))
