@@ -87,9 +87,10 @@ class Demonstration:
         with self.source.connect() as session:
             orders.create_source(session, self.rows)
         progress.advance(task)
-        for server, publication in ((self.a, orders.PUBLISH_A), (self.b, orders.PUBLISH_B), (self.end, None)):
-            progress.update(task, description=f"creating orders on {server.title}")
-            with server.connect() as session:
+        targets: list[tuple[DemoServer, str | None]] = [(self.a, orders.PUBLISH_A), (self.b, orders.PUBLISH_B), (self.end, None)]
+        for target, publication in targets:
+            progress.update(task, description=f"creating orders on {target.title}")
+            with target.connect() as session:
                 orders.create_target(session, publication)
             progress.advance(task)
         progress.update(task, description="servers are ready")
