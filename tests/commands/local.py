@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.session import SessionContext
@@ -24,7 +24,7 @@ from headgate.types.resultset import ResultSet
 class LocalSettings:
     """The settings that commands ask for."""
 
-    values = {"wal_level": "logical", "extra_float_digits": 1, "bytea_output": "hex"}
+    values: ClassVar = {"wal_level": "logical", "extra_float_digits": 1, "bytea_output": "hex"}
 
     def value(self, name: str) -> Any:
         return self.values[name]

@@ -149,7 +149,7 @@ class Comparison:
             return self._evaluate([(probe, bound, (row,))])[0][0]
         except PostgresError as error:
             return f"!{error.sqlstate}"
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises
             return f"!{failure.from_spark(error).sqlstate}"
 
     def _evaluate(self, work: Sequence[tuple[Probe, Expression, Sequence[tuple[str | None, ...]]]]) -> list[list[str | None]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import psycopg
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
+from tests.expression.comparison import scope_of, type_of
 
 from headgate.expression import compile as compiler
 from headgate.expression.binder import bind
 from headgate.expression.context import BindContext
 from headgate.sql.parser import parse_expression
 from headgate.types import storage, text
-from tests.expression.comparison import scope_of, type_of
 
 COLUMNS = (
     ("k", "int4"),

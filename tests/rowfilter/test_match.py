@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
+from tests.expression.comparison import table_of
 
 from headgate.rowfilter.filter import bind_filter, combined, match, match_frame
 from headgate.sql.parser import parse_expression
-from tests.expression.comparison import table_of
 
 TABLE = table_of((("a", "int4"), ("b", "text"), ("Odd name", "int4")))
 DATA = [Row(a=1, b="x", o=None), Row(a=6, b=None, o=1), Row(a=None, b="x", o=2), Row(a=9, b="y", o=3)]

@@ -25,8 +25,10 @@ def test_an_accepted_filter_is_bound_or_refused_with_a_reason(written: str, prin
     try:
         bound = bind_filter(parse_expression(written), TABLE, written)
     except PostgresError as error:
-        assert error.sqlstate == "0A000"
-        assert "not supported" in error.message
+        bound = None
+        refusal = (error.sqlstate, "not supported" in error.message)
+    if bound is None:
+        assert refusal == ("0A000", True)
         return
     assert bound.text == printed
     assert load(bound.dump()) == bound

@@ -9,7 +9,6 @@ from pathlib import Path
 import duckdb
 import psycopg
 import pytest
-
 from tests.system.chain import Database, arrived, subscribe
 
 TABLE = "CREATE TABLE orders (id int, region text, amount numeric(10,2), placed timestamptz, {more} PRIMARY KEY (id, region))"

@@ -34,7 +34,10 @@ def publisher(postgres, database):
 
 
 def test_the_session_is_set_up_as_postgresql_does(publisher) -> None:
-    shown = [publisher.query(f"SHOW {name}")[0][0] for name in ("datestyle", "intervalstyle", "extra_float_digits", "application_name", "search_path")]
+    shown = [
+        publisher.query(f"SHOW {name}")[0][0]
+        for name in ("datestyle", "intervalstyle", "extra_float_digits", "application_name", "search_path")
+    ]
     assert shown == ["ISO, MDY", "postgres", "3", "sub", ""]
 
 
@@ -68,7 +71,7 @@ def test_published_tables_come_with_their_columns(publisher) -> None:
 
 
 def test_different_column_lists_are_refused(publisher) -> None:
-    with pytest.raises(PostgresError, match='cannot use different column lists for table "s.T x" in different publications'):
+    with pytest.raises(PostgresError, match=r'cannot use different column lists for table "s\.T x" in different publications'):
         remote.published_tables(publisher, ["p", "r"])
 
 
@@ -86,7 +89,10 @@ def test_a_relation_is_described_with_columns_and_filters(publisher) -> None:
 def test_a_plain_table_is_copied_by_its_name(publisher) -> None:
     found = remote.fetch_relation(publisher, "public", "plain", ["q"])
     assert remote.copy_command(found) == "COPY public.plain (a) TO STDOUT"
-    assert remote.copy_command(found, where="a > 1", binary=True) == "COPY (SELECT a FROM ONLY public.plain WHERE a > 1) TO STDOUT WITH (FORMAT binary)"
+    assert (
+        remote.copy_command(found, where="a > 1", binary=True)
+        == "COPY (SELECT a FROM ONLY public.plain WHERE a > 1) TO STDOUT WITH (FORMAT binary)"
+    )
 
 
 def test_a_relation_without_column_list_has_no_generated_columns(publisher, postgres, database) -> None:
@@ -128,7 +134,9 @@ def test_a_publisher_that_cannot_be_reached_is_an_error_of_the_connection(postgr
     with pytest.raises(PostgresError) as caught:
         Connection.open("host=127.0.0.1 port=1 dbname=x user=y", "sub")
     assert caught.value.sqlstate == "08006"
-    assert caught.value.message.startswith('could not connect to the publisher: connection to server at "127.0.0.1", port 1 failed: Connection refused')
+    assert caught.value.message.startswith(
+        'could not connect to the publisher: connection to server at "127.0.0.1", port 1 failed: Connection refused'
+    )
     with pytest.raises(PostgresError, match='FATAL:  database "none" does not exist'):
         Connection.open(postgres.conninfo("none"), "sub")
 

@@ -102,7 +102,12 @@ def test_what_arrived_while_the_applier_was_busy_is_one_segment(stream, postgres
     assert (len(first.transactions), rows(first)) == (1, 1)
     for number in range(2, 7):
         postgres.psql(database, f"INSERT INTO t VALUES ({number}, 'x'), ({number * 10}, 'y')")
-    until(lambda: opened.progress.written >= Lsn.parse(postgres.psql(database, "SELECT pg_current_wal_lsn()")) - 100_000 and opened.spool.outstanding > 800)
+    until(
+        lambda: (
+            opened.progress.written >= Lsn.parse(postgres.psql(database, "SELECT pg_current_wal_lsn()")) - 100_000
+            and opened.spool.outstanding > 800
+        )
+    )
     opened.apply(first)
     second = opened.take()
     assert rows(second) == 2 * len(second.transactions)
@@ -179,7 +184,9 @@ def test_back_pressure_stops_reading_and_goes_on_after_release(stream, postgres,
     postgres.psql(database, "INSERT INTO t SELECT i, '' FROM generate_series(1, 10) i")
     first = opened.take()
     for part in range(20):
-        postgres.psql(database, f"INSERT INTO t SELECT i, repeat('x', 200) FROM generate_series({part * 2000 + 100}, {part * 2000 + 2099}) i")
+        postgres.psql(
+            database, f"INSERT INTO t SELECT i, repeat('x', 200) FROM generate_series({part * 2000 + 100}, {part * 2000 + 2099}) i"
+        )
     until(lambda: opened.spool.outstanding > 1 << 20)
     assert opened.spool.outstanding < 12 << 20
     opened.apply(first)
@@ -195,7 +202,9 @@ def test_a_stream_that_is_cut_gives_what_is_complete_and_then_the_error(stream, 
     opened = stream()
     postgres.psql(database, "INSERT INTO t VALUES (1, 'one')")
     until(lambda: opened.progress.outstanding)
-    postgres.psql(database, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active AND database = current_database()")
+    postgres.psql(
+        database, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active AND database = current_database()"
+    )
     opened.apply(opened.take())
     with pytest.raises(PostgresError) as caught:
         opened.take()

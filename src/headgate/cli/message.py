@@ -13,7 +13,7 @@ from typing import NoReturn
 from headgate.errors import PostgresError, Severity
 
 
-class Failed(Exception):  # noqa: N818 - it says how the command ended
+class Failed(Exception):
     """A command that ends with `code` after saying `lines` to stderr."""
 
     def __init__(self, *lines: str, code: int = 1) -> None:

@@ -119,6 +119,7 @@ class PostgreSQL(DemoServer):
             run(*words)
 
     def start(self) -> None:
+        """Runs initdb the first time, then pg_ctl start."""
         programs = postgresql_programs()
         if not self.data.exists():
             self.root.mkdir(parents=True, exist_ok=True)
@@ -132,6 +133,7 @@ class PostgreSQL(DemoServer):
         self._as_owner(str(programs / "pg_ctl"), "-D", str(self.data), "-l", str(self.logfile), "-w", "start")
 
     def stop(self) -> None:
+        """Runs pg_ctl stop if there is something to stop."""
         if (self.data / "postmaster.pid").exists():
             self._as_owner(str(postgresql_programs() / "pg_ctl"), "-D", str(self.data), "-m", "fast", "-w", "stop")
 
@@ -144,6 +146,7 @@ class DemoNode(DemoServer):
         run(sys.executable, "-m", "headgate.cli.main", *words)
 
     def start(self) -> None:
+        """Runs headgate initdb the first time, then headgate start."""
         if not self.data.exists():
             self.root.mkdir(parents=True, exist_ok=True)
             self._headgate("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust")
@@ -151,5 +154,6 @@ class DemoNode(DemoServer):
         self._headgate("start", "-D", str(self.data), "-l", str(self.logfile))
 
     def stop(self) -> None:
+        """Runs headgate stop if there is something to stop."""
         if (self.data / "headgate.pid").exists():
             self._headgate("stop", "-D", str(self.data), "-m", "fast")
