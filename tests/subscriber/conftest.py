@@ -10,13 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.commands.local import LocalSession, LocalSlots
 
 from headgate.catalog.catalog import Catalog
 from headgate.commands.applied_rows import applied_rows
 from headgate.settings import Settings
 from headgate.storage.engine import Engine
 from headgate.subscriber.launcher import Launcher
-from tests.commands.local import LocalSession, LocalSlots
 
 SETTINGS = {"wal_retrieve_retry_interval": "300ms", "wal_receiver_status_interval": "1s", "TimeZone": "UTC"}
 

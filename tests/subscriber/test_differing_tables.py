@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.subscriber.test_errors import context, log  # noqa: F401
 from tests.subscriber.test_stream import READY
 

@@ -1,6 +1,6 @@
 """The binary forms of values are PostgreSQL's, byte for byte, and malformed bytes are a PostgresError."""
 
-# ruff: noqa: E501 (lists of values)
+
 from __future__ import annotations
 
 import contextlib

@@ -1,6 +1,6 @@
 """Types are known by PostgreSQL's oids and names and are printed by format_type; a result counts its rows."""
 
-# ruff: noqa: E501 (lists of values)
+
 from __future__ import annotations
 
 import pyarrow as pa

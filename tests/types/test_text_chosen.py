@@ -1,6 +1,6 @@
 """Every text enters a column as it does in PostgreSQL, with the same value or the same error: chosen nasty texts."""
 
-# ruff: noqa: E501 (lists of values)
+
 from __future__ import annotations
 
 import pytest

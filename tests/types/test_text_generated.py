@@ -1,6 +1,6 @@
 """Every text enters a column as it does in PostgreSQL, with the same value or the same error: generated texts."""
 
-# ruff: noqa: E501 (lists of values)
+
 from __future__ import annotations
 
 import json
