@@ -1,6 +1,5 @@
 """The binary forms of values are PostgreSQL's, byte for byte, and malformed bytes are a PostgresError."""
 
-
 from __future__ import annotations
 
 import contextlib

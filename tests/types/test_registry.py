@@ -1,6 +1,5 @@
 """Types are known by PostgreSQL's oids and names and are printed by format_type; a result counts its rows."""
 
-
 from __future__ import annotations
 
 import pyarrow as pa

@@ -1,6 +1,5 @@
 """Every text enters a column as it does in PostgreSQL, with the same value or the same error: chosen nasty texts."""
 
-
 from __future__ import annotations
 
 import pytest

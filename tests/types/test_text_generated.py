@@ -1,6 +1,5 @@
 """Every text enters a column as it does in PostgreSQL, with the same value or the same error: generated texts."""
 
-
 from __future__ import annotations
 
 import json
