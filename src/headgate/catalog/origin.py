@@ -6,11 +6,17 @@ written in the transaction that the log entry of the applied batch commits in; o
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 from headgate.catalog.physical import Cursor, insert, one, rows, run
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
+
+
+_lock = threading.Lock()
+_given: set[int] = set()
+"""Ids that this process has given out: none is given twice while the transaction that got it may still be open."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +39,19 @@ def create(cursor: Cursor, name: str) -> int:
     """Makes an origin with the lowest free id; 42710 if the name is in use."""
     if find(cursor, name) is not None:
         raise PostgresError("42710", f'replication origin "{name}" already exists')
-    taken = {ident for (ident,) in rows(cursor, "SELECT roident FROM hg.pg_replication_origin")}
-    ident = next(each for each in range(1, 65535) if each not in taken)
+    ident = _free_ident({ident for (ident,) in rows(cursor, "SELECT roident FROM hg.pg_replication_origin")})
     insert(cursor, "pg_replication_origin", roident=ident, roname=name)
     return ident
+
+
+def _free_ident(taken: set[int]) -> int:
+    """An id that is not in use; transactions that run side by side do not see each other's rows and must not get the same."""
+    with _lock:
+        if len(_given) > 30_000:
+            _given.clear()
+        ident = next(each for each in range(1, 65535) if each not in taken and each not in _given)
+        _given.add(ident)
+        return ident
 
 
 def drop(cursor: Cursor, name: str, *, missing_ok: bool = False) -> None:
