@@ -33,6 +33,11 @@ def published(empty_catalog: Catalog, database: int) -> int:
     return made.oid
 
 
+def test_a_relations_file_is_named_by_the_oids_of_database_and_relation(ask: Ask, database: int, published: int) -> None:
+    assert ask(database, "SELECT pg_relation_filepath('w1')") == [(f"base/{database}/{published}",)]
+    assert ask(database, "SELECT pg_relation_filepath('pg_views')") == [(None,)], "a view has no file"
+
+
 def test_a_subscribing_postgresql_gets_the_answers_it_needs(ask: Ask, database: int, published: int) -> None:
     assert ask(database, "SELECT t.pubname FROM\n pg_catalog.pg_publication t WHERE\n t.pubname IN ('pw', 'none')") == [("pw",)]
     tables = "SELECT DISTINCT t.schemaname, t.tablename \n, t.attnames\nFROM pg_catalog.pg_publication_tables t\n WHERE t.pubname IN ('pw')"

@@ -93,6 +93,7 @@ pg_database_size(oid) -> int8: CAST(0 AS BIGINT)
 pg_tablespace_size(oid) -> int8: CAST(0 AS BIGINT)
 pg_tablespace_location(oid) -> text: CASE WHEN {0} IS NOT NULL THEN '' END
 pg_relation_filenode(regclass) -> oid: {0}
+pg_relation_filepath(regclass) -> text: (SELECT 'base/' || CAST({db} AS VARCHAR) || '/' || CAST(_c.oid AS VARCHAR) FROM hg.pg_class _c WHERE _c.oid = {0} AND _c.dbid IN (0, {db}) AND _c.relkind IN ('r', 'i', 'S', 't', 'm'))
 pg_stat_get_numscans(oid) -> int8: CAST(0 AS BIGINT)
 pg_size_pretty(int8) -> text: hg.size_pretty({0})
 pg_size_pretty(numeric) -> text: hg.size_pretty(CAST({0} AS BIGINT))
