@@ -98,11 +98,16 @@ def test_cursor_goes_forward_and_a_scrollable_one_back(connect: Callable[..., ps
         connection.execute("FETCH 1 FROM c")
 
 
-def test_cancel_and_timeout_stop_a_statement_and_not_the_session(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+@pytest.mark.parametrize(
+    "statement",
+    ["SELECT pg_sleep(60)", "SELECT count(*) FROM pg_proc a, pg_proc b, pg_proc c WHERE a.proname || b.proname > c.proname"],
+    ids=["function", "catalog"],
+)
+def test_cancel_and_timeout_stop_a_statement_and_not_the_session(connect: Callable[..., psycopg.Connection[Any]], statement: str) -> None:
     connection = connect()
     connection.execute("SET statement_timeout = '200ms'")
     with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
-        connection.execute("SELECT pg_sleep(60)")
+        connection.execute(statement)
     connection.execute("RESET statement_timeout")
     other = connect()
     seen = threading.Event()
@@ -115,7 +120,7 @@ def test_cancel_and_timeout_stop_a_statement_and_not_the_session(connect: Callab
     canceller = threading.Thread(target=cancel)
     canceller.start()
     with pytest.raises(psycopg.errors.QueryCanceled, match="user request"):
-        connection.execute("SELECT pg_sleep(60)")
+        connection.execute(statement)
     seen.set()
     canceller.join()
     assert value(connection, "SELECT 1") == 1
