@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from headgate.errors import Notice, Notices, PostgresError, Severity
 from headgate.lsn import Lsn
@@ -309,6 +309,10 @@ class Session:
         """CommandComplete."""
         self.send_notices()
         self.connection.write(protocol.command_complete(tag))
+
+    def leave(self) -> NoReturn:
+        """Ends the session without a word: the client has sent Terminate."""
+        raise SessionEnd
 
     def copy_both(self) -> None:
         """CopyBothResponse."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from headgate.catalog.session import SessionContext
 from headgate.errors import Notices
@@ -72,6 +72,10 @@ class Host(Protocol):
 
     def complete(self, tag: str) -> None:
         """CommandComplete."""
+        ...
+
+    def leave(self) -> NoReturn:
+        """Ends the session: the client has said that it goes."""
         ...
 
     def copy_both(self) -> None:

@@ -159,7 +159,7 @@ class Sender:
             self.host.connection.write(b"c\0\0\0\4")
             raise ClientDone
         elif message.kind == "X":
-            raise PostgresError("08006", "the client has left", severity=Severity.FATAL)
+            self.host.leave()
         else:
             raise PostgresError("08P01", f'invalid standby message type "{message.kind}"', severity=Severity.FATAL)
 
