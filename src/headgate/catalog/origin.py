@@ -13,7 +13,6 @@ from headgate.catalog.physical import Cursor, insert, one, rows, run
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
 
-
 _lock = threading.Lock()
 _given: set[int] = set()
 """Ids that this process has given out: none is given twice while the transaction that got it may still be open."""
