@@ -27,6 +27,8 @@ from headgate.storage.jars import find_jars
 
 _LOG4J = Path(str(resources.files("headgate.storage").joinpath("log4j2.properties")))
 
+_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
 
 def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
     java = [
@@ -65,6 +67,8 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         # order inside a change file is the order of the statement: a writer per (change, no change) instead of a sort of the rows
         "spark.sql.maxConcurrentOutputFileWriters": "16",
+        # not the one by FileContext, which Delta's checksum files would go through: it forks readlink and chmod for each file
+        "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.merge.materializeSource": "none",
     }

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -28,7 +29,7 @@ from headgate.catalog import history
 from headgate.catalog import origin as origins
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.storage import alteration, delta, durable, write
+from headgate.storage import alteration, compaction, delta, durable, write
 from headgate.storage.delta import FILE, ROW, Action, TableState
 from headgate.storage.engine import MARK, Engine, Visible, undo_mark
 from headgate.storage.lock import Key
@@ -170,6 +171,16 @@ class Transaction:
         written = write.append(self.engine.table(key), relation, self._base(key), rows)
         return self._commit_written(key, written)
 
+    def data_path(self, relation: Any) -> Path:
+        """Where the files of a relation go: for those who write them themselves and then call `add_files`."""
+        return self.engine.path((relation.database, relation.oid))
+
+    def add_files(self, relation: Any, actions: Sequence[Action]) -> int:
+        """Adds files of new rows that were written into `data_path` (their `add` actions, with statistics); the number of rows."""
+        key = self._lock(relation)
+        rows = sum(delta.records(action["add"]) for action in actions)
+        return self._commit_written(key, write.Written(list(actions), rows))
+
     def replace_rows(self, relation: Any, changed: DataFrame | pa.Table) -> int:
         """As `rewrite`, but no stream sees it: ALTER TABLE gives the rows of an added column its default."""
         key = self._lock(relation)
@@ -177,6 +188,10 @@ class Transaction:
         if written.changes:
             self._open.states[key] = self.engine.table(key).commit(self._base(key), written.actions, f"{MARK} {self.xid}")
         return written.changes
+
+    def replace_files(self, key: Key, actions: Sequence[Action]) -> None:
+        """Commits file actions that change no row (`compaction`); the table's lock is held."""
+        self._open.states[key] = self.engine.table(key).commit(self._base(key), actions, f"{MARK} {self.xid}")
 
     def rewrite(self, relation: Any, changed: DataFrame | pa.Table) -> int:
         """Updates, deletes and inserts rows in one commit; the number of changes.
@@ -257,6 +272,8 @@ class Transaction:
         self._end()
         if kept_drops:
             engine.clean()
+        if opened.writes:
+            compaction.after_commit(engine, opened.states.keys() - opened.dropped)
         return entry.end_lsn
 
     def _sync(self) -> None:

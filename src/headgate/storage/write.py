@@ -18,13 +18,14 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from headgate.storage import delta, parquet, vector
 from headgate.storage.delta import FILE, PLACEHOLDER, ROW, Action, DeltaTable, TableState
-from headgate.storage.local import local_frame
 from headgate.types.storage import arrow_type, spark_type
 
 CHANGE = "_change_type"
 SMALL_ROWS = 10_000
 """Writes of at most this many rows are made by the driver; setting `headgate.small_write_rows` of tests and benchmarks."""
 SMALL_BYTES = 16 << 20
+FILE_BYTES = 64 << 20
+"""Rows of this size (in Arrow's form) make a file where the driver writes."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,7 @@ def append(table: DeltaTable, relation: Any, state: TableState, rows: DataFrame 
         if known is not None and known <= SMALL_ROWS:
             rows = rows.toArrow()
     if isinstance(rows, pa.Table):
-        if rows.num_rows <= SMALL_ROWS or rows.nbytes <= SMALL_BYTES:
-            return _append_small(table, relation, state, rows)
-        rows = local_frame(table.delta.spark, rows)
+        return _append_small(table, relation, state, rows)
     frame = rows.select(*[F.col(quoted(c.name)) for c in relation.columns] or [F.col(PLACEHOLDER)])
     actions = table.write(state, frame)
     return Written(actions, sum(delta.records(a["add"]) for a in actions if "add" in a))
@@ -75,7 +74,9 @@ def append(table: DeltaTable, relation: Any, state: TableState, rows: DataFrame 
 def _append_small(table: DeltaTable, relation: Any, state: TableState, rows: pa.Table) -> Written:
     if not rows.num_rows:
         return Written([], 0)
-    return Written([parquet.write(table.path, _stored(relation, rows), state.physical)], rows.num_rows)
+    size = -(-rows.num_rows // (rows.nbytes // FILE_BYTES + 1))
+    pieces = [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
+    return Written([parquet.write(table.path, _stored(relation, piece), state.physical) for piece in pieces], rows.num_rows)
 
 
 def _stored(relation: Any, rows: pa.Table) -> pa.Table:
