@@ -26,7 +26,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headgate.changes import equal_rows, lookup, net
+from headgate.changes import columnar, equal_rows, lookup, net
 from headgate.changes.lookup import Key
 from headgate.changes.replay import Replayed, Row, keys, replay
 from headgate.lsn import Lsn
@@ -36,6 +36,10 @@ from headgate.storage.write import arrow_row, columns, quoted
 
 SMALL_CHANGES = 20_000
 """Batches of at most this many changes are replayed by the driver."""
+FEW_CHANGES = 500
+"""Batches of more changes are replayed column by column if that is possible."""
+STORED_BYTES = 48 << 20
+"""Size, as stored, of the rows that the driver may look up for one batch."""
 BROADCAST_KEYS = 200_000
 
 
@@ -82,6 +86,10 @@ def merge(
     """
     many = key_attnums is None
     key = lookup.key_of(relation, [c.attnum for c in relation.columns] if key_attnums is None else key_attnums)
+    if isinstance(changes, pa.Table) and small and strategy is None and not many and changes.num_rows > FEW_CHANGES:
+        columnwise = _merge_columns(transaction, relation, key, changes)
+        if columnwise is not None:
+            return columnwise
     if isinstance(changes, pa.Table) and changes.num_rows <= small:
         return _merge_small(transaction, relation, key, changes, strategy, many=many)
     frame = changes if isinstance(changes, DataFrame) else transaction.engine.spark.createDataFrame(changes)
@@ -113,6 +121,7 @@ def _merge_small(transaction: Transaction, relation: Any, key: Key, changes: pa.
     if not changes.num_rows:
         return Merged(0)
     batch = _Batch.of(relation, key, changes)
+    transaction.lock(relation)
     found = lookup.find(transaction, relation, key, batch.wanted())
     found = found.sort_by([("file", "ascending"), ("row", "ascending")])
     stored = _struct(found, "old")
@@ -125,7 +134,47 @@ def _merge_small(transaction: Transaction, relation: Any, key: Key, changes: pa.
     return Merged(count, done.missing, strategy=used)
 
 
+def _merge_columns(transaction: Transaction, relation: Any, key: Key, changes: pa.Table) -> Merged | None:
+    """A batch of any size that the driver holds, column by column (`columnar`); None where that cannot be done."""
+    changes = _in_order(changes)
+    ops = np.frombuffer("".join(pc.unique(changes["op"]).to_pylist()).encode(), np.uint8)
+    if not key.names or not set(ops.tolist()) <= {columnar.INSERT, columnar.UPDATE, columnar.DELETE}:
+        return None
+    if "unchanged" in changes.column_names and changes["unchanged"].null_count < changes.num_rows:
+        return None
+    ops = ops[pc.index_in(changes["op"], pc.unique(changes["op"])).combine_chunks().to_numpy()]
+    old, new = _whole(relation, _struct(changes, "old")), _whole(relation, _struct(changes, "new"))
+    old_keys, new_keys = key.arrays(old), key.arrays(new)
+    comparable = all(columnar.is_comparable(column.type) for column in new_keys)
+    if not comparable or columnar.has_moves(ops, np.asarray(old.is_valid()), old_keys, new_keys):
+        return None
+    deleted = pa.array(ops == columnar.DELETE)
+    named = columnar.keys_of([pc.if_else(deleted, o, n) for o, n in zip(old_keys, new_keys, strict=True)])
+    state = transaction.state(relation)
+    if named.distinct.num_rows * sum(add["size"] for add in state.files.values()) > STORED_BYTES * max(state.rows, 1):
+        return None
+    transaction.lock(relation)
+    found = lookup.find(transaction, relation, key, named.distinct)
+    at = found["i"].to_numpy()
+    stored_at = np.full(named.distinct.num_rows, -1, np.int64)
+    stored_at[at] = np.arange(len(at))
+    if int((stored_at >= 0).sum()) != len(at):  # several rows with one key
+        return None
+    done = columnar.replay(ops, named.codes, stored_at)
+    if done.conflict is not None:
+        lsn = Lsn(changes["commit_lsn"][done.conflict].as_py())
+        return Merged(0, conflict=KeyConflict(lsn, _key_row(key, new, done.conflict)))
+    old_at, new_at = pa.array(done.stored, mask=done.stored < 0), pa.array(done.latest, mask=done.latest < 0)
+    held = {name: _struct(found, name).take(old_at) for name in ("old", "file", "row")}
+    changed = pa.table({"old": held["old"], "new": new.take(new_at), "file": held["file"], "row": held["row"]})
+    count, used = _write(transaction, relation, key, changed, None)
+    return Merged(count, done.missing, strategy=used)
+
+
 def _in_order(changes: pa.Table) -> pa.Table:
+    places = [np.asarray(changes[name].to_numpy()) for name in ("commit_lsn", "seq")]
+    if all((np.diff(place) >= 0).all() for place in places) and (np.diff(places[1]) > 0).all():
+        return changes.combine_chunks()
     by = [("commit_lsn", "ascending"), ("seq", "ascending"), ("position", "ascending")]
     return changes.take(pc.sort_indices(changes, sort_keys=by)).combine_chunks()
 

@@ -1,0 +1,51 @@
+"""Column-wise replay against the replay that takes one change after the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.changes import columnar
+from headgate.changes.replay import replay
+
+CHANGES = st.lists(st.tuples(st.sampled_from("IUD"), st.integers(0, 3)), min_size=1, max_size=20)
+
+
+@given(stored=st.sets(st.integers(0, 3)), changes=CHANGES)
+def test_any_batch_without_moves_ends_as_it_does_change_by_change(stored: set[int], changes: list[tuple[str, int]]) -> None:
+    held = sorted(stored)
+    steps = [(op, key if op == "D" else None, key) for op, key in changes]
+    wanted = replay(held, steps)
+    named = columnar.keys_of([pa.array([key for _, key in changes])])
+    at = {key: place for place, key in enumerate(held)}
+    stored_at = np.array([at.get(key, -1) for key in named.distinct["k0"].to_pylist()])
+    done = columnar.replay(np.array([ord(op) for op, _ in changes], np.uint8), named.codes, stored_at)
+    if wanted.conflict is not None:
+        assert done.conflict == wanted.conflict.change
+        return
+    expected = {(row.home if row.deleted else row.key, None if row.deleted else row.versions[-1]) for row in wanted.stored}
+    expected = {(key, None if latest is None else latest) for key, latest in expected}
+    alive = {row.key: row.versions[-1] for row in [*wanted.stored, *wanted.inserted] if not row.deleted}
+    expected = {(key, alive.get(key)) for key, _ in expected} | {(row.key, row.versions[-1]) for row in wanted.inserted}
+    keys = [held[s] if s >= 0 else changes[v][1] for s, v in zip(done.stored, done.latest, strict=True)]
+    found = {(key, None if latest < 0 else int(latest)) for key, latest in zip(keys, done.latest, strict=True)}
+    assert done.conflict is None
+    assert found == expected
+    assert len(keys) == len(set(keys))
+    assert done.missing == wanted.missing
+
+
+def test_keys_of_several_columns_are_equal_only_in_all_of_them() -> None:
+    named = columnar.keys_of([pa.array([1, 1, 2, 1]), pa.array(["a", "b", "a", "a"])])
+    assert named.codes[0] == named.codes[3]
+    assert len(set(named.codes.tolist())) == named.distinct.num_rows == 3
+    assert named.distinct.slice(int(named.codes[2]), 1).to_pylist() == [{"k0": 2, "k1": "a"}]
+
+
+def test_an_update_that_changes_its_key_is_seen() -> None:
+    ops = np.array([ord("U"), ord("U")], np.uint8)
+    had = np.array([True, False])
+    assert columnar.has_moves(ops, had, [pa.array([1, None])], [pa.array([2, 5])])
+    assert not columnar.has_moves(ops, had, [pa.array([1, None])], [pa.array([1, 5])])
