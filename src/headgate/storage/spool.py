@@ -19,7 +19,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import NullType
 
 SMALL_ROWS = 20_000
-SMALL_BYTES = 8 << 20
+SMALL_BYTES = 2 << 20
+"""As files, which may be a fiftieth of the rows in memory."""
 BATCH_ROWS = 16_384
 
 
