@@ -116,17 +116,6 @@ def of_column(cursor: Cursor, database: int, table: int, attnum: int) -> int | N
     return None if found is None else int(found[0])
 
 
-def restart(cursor: Cursor, database: int, sequence: int) -> None:
-    """RESTART: the next value is the start value."""
-    run(
-        cursor,
-        "UPDATE hg.sequence_state SET is_called = false, last_value ="
-        " (SELECT seqstart FROM hg.pg_sequence s WHERE s.dbid = ? AND s.seqrelid = ?)"
-        " WHERE dbid = ? AND seqrelid = ?",
-        [database, sequence, database, sequence],
-    )
-
-
 def take(catalog: Any, cursor: Cursor, database: int, sequence: int, count: int) -> tuple[int, int]:
     """(first value, increment) of `count` values; 2200H when the sequence has no more."""
 
@@ -155,7 +144,12 @@ def take(catalog: Any, cursor: Cursor, database: int, sequence: int, count: int)
         )
         return int(first), int(increment)
 
-    taken = catalog.change(advance) or advance(cursor)
+    try:
+        taken = catalog.change(advance) or advance(cursor)
+    except PostgresError as error:
+        if error.sqlstate != "40001":
+            raise
+        taken = advance(cursor)  # this transaction has restarted the sequence itself
     if taken is None:
         raise PostgresError("XX000", f"could not open relation with OID {sequence}")
     return taken

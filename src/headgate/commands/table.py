@@ -10,8 +10,9 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import definition
 from headgate.catalog import relation as relations
+from headgate.catalog import sequence as sequences
 from headgate.catalog.definition import Definition
-from headgate.catalog.physical import Cursor, one, rows
+from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import Relation
 from headgate.commands import lookup, privilege, sequence, subscription_state, table_definition
 from headgate.commands.result import CommandResult
@@ -185,12 +186,5 @@ def truncate(node: Any, session: Session) -> CommandResult:
     transaction.truncate(leaves, restart_identity=node.restart_seqs, cascade=cascade)
     if node.restart_seqs:
         for relation in leaves:
-            owned = rows(
-                cursor,
-                "SELECT d.objid FROM hg.pg_depend d JOIN hg.pg_sequence s ON s.seqrelid = d.objid AND s.dbid = d.dbid"
-                " WHERE d.dbid = ? AND d.refobjid = ?",
-                [context.database, relation.oid],
-            )
-            for (oid,) in owned:
-                sequence.restart(cursor, context.database, oid)
+            sequences.restart_owned(cursor, context.database, relation.oid)
     return CommandResult("TRUNCATE TABLE")

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
+from headgate.catalog import sequence as sequences
 from headgate.catalog import subscription as subscriptions
 from headgate.catalog.relation import Column, Relation
 from headgate.changes.merge import merge
@@ -179,6 +180,8 @@ class _Batch:
         stream = applier.stream
         self.states = {rel.relation: rel for rel in subscriptions.tables(transaction.cursor, stream.subscription)}
         self.mappings: dict[m.Relation, Mapping] = {}
+        self.restarted: dict[int, int] = {}
+        """Where a TRUNCATE … RESTART IDENTITY of a local table stands, the last one."""
         self.session = applier.session()
 
     def mapping(self, remote: m.Relation) -> Mapping:
@@ -207,17 +210,19 @@ class _Batch:
         decoded = decode.decode(*self.segment.read(), relations=self.applier.relations, first_seq=self.segment.first_seq)
         commit_lsn = decoded.transactions.commit_lsn
         frames: dict[int, list[pa.Table]] = {}
+        truncations = list(self.truncations(decoded.truncations))
         for changes in decoded.changes:
             found = self.mapping(changes.relation)
             first = self.applied_from(found.local)
             if first is None:
                 continue
-            chosen = changes.where(commit_lsn[changes.txn] >= first)
+            lost = (changes.op == ord("I")) & (changes.seq < self.restarted.get(found.local.oid, -1))  # would take the first numbers
+            chosen = changes.where((commit_lsn[changes.txn] >= first) & ~lost)
             if len(chosen):
                 frame = convert.changes_frame(chosen, commit_lsn[chosen.txn], found, self.session, self.applier.place)
                 frame = self.completed(frame, found)
                 frames.setdefault(found.local.oid, []).append(frame)
-        for found, frame in self.truncations(decoded.truncations):
+        for found, frame in truncations:
             frames.setdefault(found.local.oid, []).append(frame)
         mapped = {found.local.oid: found for found in self.mappings.values()}
         for oid, tables in frames.items():
@@ -238,13 +243,16 @@ class _Batch:
         return not any(completion.needed(found.local, found.sources) for found in map(self.mapping, versions))
 
     def truncations(self, found: Iterable[decode.Truncation]) -> Iterator[tuple[Mapping, pa.Table]]:
-        """The frames of the TRUNCATEs that are to be applied."""
+        """The frames of the TRUNCATEs that are to be applied; restarts sequences where they say so."""
         for truncation in found:
             lsn = int(self.segment.transactions.commit_lsn[truncation.txn])
             for remote in truncation.relations:
                 mapped = self.mapping(remote)
                 first = self.applied_from(mapped.local)
                 if first is not None and lsn >= first:
+                    if truncation.message.restart_identity:
+                        sequences.restart_owned(self.transaction.cursor, self.applier.stream.database, mapped.local.oid)
+                        self.restarted[mapped.local.oid] = truncation.seq
                     yield mapped, convert.truncate_frame(mapped, lsn, truncation.seq)
 
     def on_spark(self) -> Iterator[Frame]:
