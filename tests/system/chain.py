@@ -49,7 +49,7 @@ class Database:
 
 def subscribe(subscriber: Database, publisher: Database, name: str, publication: str, options: str = "") -> None:
     """CREATE SUBSCRIPTION and the end of the initial copy."""
-    slot = f"{subscriber.name}_{name}"
+    slot = f"{subscriber.name}_{subscriber.server.port}_{name}"  # names of databases repeat from server to server
     words = f"slot_name = '{slot}'" + (f", {options}" if options else "")
     subscriber.sql(f"CREATE SUBSCRIPTION {name} CONNECTION '{publisher.conninfo}' PUBLICATION {publication} WITH ({words})")
     subscriber.wait("SELECT count(*) > 0 AND count(*) = count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel", "t")

@@ -63,8 +63,8 @@ def test_the_table_is_an_ordinary_delta_table_that_another_engine_reads(source, 
     folder = node.data / first.sql("SELECT pg_relation_filepath('orders')")
     assert list((folder / "_delta_log").glob("*.json"))
     files = [str(path) for path in Path(folder).glob("*.parquet")]
-    count = duckdb.sql(f"SELECT count(*) FROM read_parquet({files!r})").fetchone()
-    assert count == (100,)
+    count = duckdb.sql(f"SELECT count(*) FROM read_parquet({files!r})").fetchall()
+    assert count == [(100,)]
 
 
 def test_what_was_confirmed_survives_a_restart_of_the_node_and_the_stream_goes_on(source, own_node):
