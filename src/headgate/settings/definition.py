@@ -194,7 +194,7 @@ class Definition:
                 raise invalid(self.name, text)
             if unit not in scale[0]:
                 raise invalid(self.name, text, hint=scale[2])
-            number = number * scale[0][unit] / scale[1]
+            number = _rounded(number * scale[0][unit] / scale[1], unit, scale)
         if self.kind is Kind.INTEGER:
             if not -(2**31) - 0.5 < number < 2**31 - 0.5:
                 raise invalid(self.name, text, hint="Value exceeds integer range.")
@@ -212,6 +212,15 @@ class Definition:
             f"{_digits(number)}{unit} is outside the valid range for parameter "
             f'"{self.name}" ({_digits(low if low is not None else -math.inf)} .. {_digits(high if high is not None else math.inf)})',
         )
+
+
+def _rounded(amount: float, unit: str, scale: tuple[dict[str, int], int, str]) -> float:
+    """The amount as a multiple of the next smaller unit, where there is one: 0.1d is 2h (convert_to_base_unit in guc.c)."""
+    smaller = next((size for size in scale[0].values() if size < scale[0][unit]), None)
+    if smaller is None:
+        return amount
+    step = smaller / scale[1]
+    return round(amount / step) * step if math.isfinite(amount) else amount
 
 
 def _digits(number: float) -> str:
