@@ -60,7 +60,7 @@ def _collected(frame: DataFrame, batch_rows: int) -> Iterator[pa.RecordBatch]:
 def _spooled(frame: DataFrame, directory: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
     place = directory / f"result-{uuid.uuid4()}"
     try:
-        frame.write.option("compression", "lz4").parquet(place.as_uri())
+        frame.write.option("compression", "snappy").parquet(place.as_uri())
         for part in sorted(place.glob("part-*.parquet")):
             with pq.ParquetFile(part) as file:
                 yield from file.iter_batches(batch_size=batch_rows)
