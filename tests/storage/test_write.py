@@ -12,6 +12,7 @@ from tests.storage.tables import DATABASE, change, contents, made, relation, row
 
 from headgate.storage import feed, vector, write
 from headgate.storage.engine import Engine
+from headgate.storage.local import local_frame
 from headgate.types import registry as r
 from headgate.types import typmod
 
@@ -69,7 +70,8 @@ def test_the_order_of_changes_is_that_of_the_statement(engine: Engine, size: str
     made(engine, table)
     writer = engine.begin(DATABASE)
     numbers = [(i * 7919 % 1000, "x") for i in range(1000)]
-    writer.append(table, rows(table, *numbers))
+    given = rows(table, *numbers)
+    writer.append(table, given if size == "small" else local_frame(engine.spark, given))
     inserted = feed.changes(engine, table, writer._open.writes[-1:]).orderBy("seq", "position").toArrow().to_pylist()
     assert [c["new"]["id"] for c in inserted] == [n for n, _ in numbers]
     change(writer, table, "id % 2 = 0", v="concat('y', id)")

@@ -27,9 +27,9 @@ _MARKED = re.compile(r'"\\u0000(-?[0-9.]+)\\u0000"')
 _LAST = "\U0010ffff"
 
 
-def write(table: Path, rows: pa.Table, physical: Mapping[str, str]) -> dict[str, Any]:
-    """Writes a data file; its `add` action."""
-    path = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+def write(table: Path, rows: pa.Table, physical: Mapping[str, str], number: int = 0) -> dict[str, Any]:
+    """Writes a data file; its `add` action. `number`: the file's place among those of one write (the change feed's order)."""
+    path = f"part-{number:05d}-{uuid.uuid4()}-c000.snappy.parquet"
     size = _write(table / path, rows, physical)
     return {
         "add": {

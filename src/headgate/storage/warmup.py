@@ -9,8 +9,10 @@ import contextlib
 import shutil
 import threading
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -35,8 +37,13 @@ def warm_up(session: SparkSession, scratch: Path) -> None:
         found.unpersist()
         state = table.commit(state, deleted, "warm-up")
         table.frame(state).groupBy("b").agg(F.count("*"), F.max("a")).orderBy("b").limit(10).toArrow()
+        session.range(0, 2, 1, 2).mapInArrow(_same, "id bigint").toArrow()  # starts the process that workers are forked from
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _same(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    return batches
 
 
 def start(session: SparkSession, scratch: Path) -> threading.Thread:

@@ -76,7 +76,9 @@ def _append_small(table: DeltaTable, relation: Any, state: TableState, rows: pa.
         return Written([], 0)
     size = -(-rows.num_rows // (rows.nbytes // FILE_BYTES + 1))
     pieces = [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
-    return Written([parquet.write(table.path, _stored(relation, piece), state.physical) for piece in pieces], rows.num_rows)
+    return Written(
+        [parquet.write(table.path, _stored(relation, piece), state.physical, n) for n, piece in enumerate(pieces)], rows.num_rows
+    )
 
 
 def _stored(relation: Any, rows: pa.Table) -> pa.Table:
