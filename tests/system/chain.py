@@ -58,4 +58,7 @@ def subscribe(subscriber: Database, publisher: Database, name: str, publication:
 def arrived(publisher: Database, name: str, seconds: float = 90) -> None:
     """Waits until the subscription has confirmed the publisher's present position."""
     lsn = publisher.sql("SELECT pg_current_wal_lsn()")
-    publisher.wait(f"SELECT '{lsn}' <= flush_lsn FROM pg_stat_replication WHERE application_name = '{name}'", "t", seconds)
+    # the servers are shared by the tests, the publisher's database is not
+    query = f"""SELECT '{lsn}' <= r.flush_lsn FROM pg_stat_replication r JOIN pg_replication_slots s ON s.active_pid = r.pid
+                WHERE r.application_name = '{name}' AND s.database = current_database()"""
+    publisher.wait(query, "t", seconds)

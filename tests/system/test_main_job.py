@@ -198,7 +198,7 @@ def test_the_changes_of_a_large_update_lie_between_their_begin_and_commit(node, 
     source.sql("CREATE PUBLICATION p FOR TABLE t; INSERT INTO t SELECT g, 0 FROM generate_series(1, 50) g")
     subscribe(target, source, "s", "p")
     target.sql("ALTER SUBSCRIPTION s DISABLE")
-    source.wait("SELECT count(*) FROM pg_stat_replication WHERE application_name = 's'", "0")
+    source.wait("SELECT count(*) FROM pg_replication_slots WHERE active AND database = current_database()", "0")
     source.sql("UPDATE t SET b = 1; UPDATE t SET b = 2; UPDATE t SET b = b + 1 WHERE a < 30; DELETE FROM t WHERE a = 7")
     logged = len(postgres.log())
     target.sql("ALTER SUBSCRIPTION s ENABLE")
