@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 
 @dataclass
@@ -13,11 +13,19 @@ class Database:
 
     server: Any
     name: str
+    made: ClassVar[list[Database]] = []
 
     @classmethod
     def new(cls, server: Any) -> Database:
         """An empty database."""
-        return cls(server, server.new_database())
+        cls.made.append(cls(server, server.new_database()))
+        return cls.made[-1]
+
+    def unsubscribe(self) -> None:
+        """Drops the subscriptions, whether or not their publishers still run: their workers would try again for ever."""
+        mine = "SELECT subname FROM pg_subscription WHERE subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        for name in self.rows(mine):
+            self.sql(f"ALTER SUBSCRIPTION {name} DISABLE; ALTER SUBSCRIPTION {name} SET (slot_name = NONE); DROP SUBSCRIPTION {name}")
 
     @property
     def conninfo(self) -> str:

@@ -17,6 +17,15 @@ ROWS = """INSERT INTO orders SELECT g, (ARRAY['eu','us','ap'])[1 + g % 3], g * 0
 COLUMNS = "id, region, amount, placed"
 
 
+@pytest.fixture(autouse=True)
+def _nothing_goes_on_after_the_test(postgres, node) -> Iterator[None]:
+    yield
+    for database in Database.made:
+        if database.server in (postgres, node):
+            database.unsubscribe()
+    Database.made.clear()
+
+
 @pytest.fixture
 def source(postgres) -> Iterator[Database]:
     database = Database.new(postgres)
