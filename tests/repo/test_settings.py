@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.conftest import Server
 
@@ -150,6 +150,8 @@ def test_set_and_show_agree_with_postgresql(name: str, text: str, oracle: psycop
         st.text("0123456789.xeEkMGB smintruefalso'+-", max_size=6),
     ),
 )
+@example(name="wal_sender_timeout", text="0.1d")
+@example(name="vacuum_cost_delay", text="-0ms")
 def test_any_text_is_read_or_refused_as_postgresql_does_it(name: str, text: str, oracle: psycopg.Connection) -> None:
     agree(name, text, oracle)
 

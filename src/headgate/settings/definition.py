@@ -162,9 +162,10 @@ class Definition:
             amount = value * base / size
             if isinstance(value, int) and value * base % size == 0:
                 return f"{value * base // size}{unit}"
-            if isinstance(value, float) and amount == math.floor(amount):
+            if isinstance(value, float) and abs(round(amount) / amount - 1) <= 1e-8:  # guc.c: whole but for rounding
                 return f"{_digits(amount)}{unit}"
-        return f"{_digits(value)}{self.unit}"
+        smallest, size = list(units.items())[-1]
+        return f"{_digits(value * base / size)}{smallest}"
 
     def plain(self, value: Value) -> str:
         """The value as `pg_settings.setting` has it: numbers in the base unit, without it."""
@@ -220,7 +221,8 @@ def _rounded(amount: float, unit: str, scale: tuple[dict[str, int], int, str]) -
     if smaller is None:
         return amount
     step = smaller / scale[1]
-    return round(amount / step) * step if math.isfinite(amount) else amount
+    # rint() keeps the sign of a zero
+    return math.copysign(round(abs(amount) / step) * step, amount) if math.isfinite(amount) else amount
 
 
 def _digits(number: float) -> str:
