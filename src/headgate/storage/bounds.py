@@ -10,6 +10,7 @@ import datetime
 import decimal
 import functools
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -78,11 +79,16 @@ def candidates(state: TableState, column: str, values: pa.ChunkedArray) -> list[
     wanted = _values(values)
     if wanted is None:
         return list(state.files)
-    slack = 1000 if pa.types.is_timestamp(values.type) else 0
-    return [path for path, add in state.files.items() if _overlaps(add.get("stats"), physical, values.type, wanted, slack)]
+
+    def holds(low: Any, high: Any) -> bool:
+        at = int(np.searchsorted(wanted, low, side="left"))
+        return at < len(wanted) and bool(wanted[at] <= high)
+
+    return [path for path, add in state.files.items() if _may(add.get("stats"), physical, values.type, holds)]
 
 
-def _overlaps(stats: str | None, column: str, kind: pa.DataType, wanted: Any, slack: int) -> bool:
+def _may(stats: str | None, column: str, kind: pa.DataType, holds: Callable[[Any, Any], bool]) -> bool:
+    """What `holds` says of the smallest and the largest value of a file; True where they are not known."""
     least, most = file_bounds(stats, column)
     if least is None:
         return not _all_null(stats, column)
@@ -92,8 +98,7 @@ def _overlaps(stats: str | None, column: str, kind: pa.DataType, wanted: Any, sl
         return True
     if low is None or high is None:
         return True
-    at = int(np.searchsorted(wanted, low, side="left"))
-    return at < len(wanted) and wanted[at] <= (high + slack if slack else high)
+    return holds(low, high + 1000 if pa.types.is_timestamp(kind) else high)
 
 
 def _all_null(stats: str | None, column: str) -> bool:
@@ -110,17 +115,9 @@ def can_hold(state: TableState, column: str, least: Any, most: Any, kind: pa.Dat
     if ends is None or not len(ends):
         return bool(state.files)
     physical = state.physical.get(column, column)
-    return any(_meets(add.get("stats"), physical, kind, ends[0], ends[-1]) for add in state.files.values())
+    first, last = ends[0], ends[-1]
 
+    def holds(low: Any, high: Any) -> bool:
+        return bool(low <= last and first <= high)
 
-def _meets(stats: str | None, column: str, kind: pa.DataType, first: Any, last: Any) -> bool:
-    least, most = file_bounds(stats, column)
-    if least is None:
-        return not _all_null(stats, column)
-    try:
-        low, high = _comparable(least, kind), _comparable(most, kind)
-    except (ValueError, decimal.InvalidOperation):
-        return True
-    if low is None or high is None:
-        return True
-    return bool(low <= last and first <= (high + 1000 if pa.types.is_timestamp(kind) else high))
+    return any(_may(add.get("stats"), physical, kind, holds) for add in state.files.values())
