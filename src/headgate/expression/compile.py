@@ -151,7 +151,7 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
         watched = [settle(each) for each in args]
     else:
         watched = [settle(each) for operand, each in list(zip(operands, args, strict=True))[1:] if _may_raise(operand)]
-    if not watched or value.rep.name == "digits":
+    if not watched or value.rep.name == "digits" or value.raw is not None:
         return value
 
     def make(env: Env) -> Column:

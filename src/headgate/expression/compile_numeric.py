@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 
 from headgate.expression import decimals
 from headgate.expression.node import Expression
-from headgate.expression.value import DIGITS, MAX_PRECISION, Env, Rep, Value, as_text, decimal, per_value
+from headgate.expression.value import DIGITS, MAX_PRECISION, Env, Rep, Value, as_text, decimal
+from headgate.expression.vectorised import call
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
 ZERO = Rep("decimal", 1, 0)
@@ -28,12 +29,7 @@ def spark_decimal(rep: Rep) -> str:
 
 def exactly(function: Callable[..., str | None], args: Sequence[Value]) -> Value:
     """A function of `decimals` over numerics (given as text) and integers."""
-    makes = [as_text(each) if each.rep.name in ("decimal", "digits") else each.make for each in args]
-
-    def make(env: Env) -> Column:
-        return per_value(function)(*(env.needed(each(env)) for each in makes))
-
-    return Value(DIGITS, make, fallible=True)
+    return call(function, DIGITS, args)
 
 
 def unify(values: Sequence[Value]) -> list[Value]:

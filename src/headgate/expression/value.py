@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.types import DataType, DecimalType, StringType
+from pyspark.sql.types import DataType, DecimalType
 
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.failure import MARK, marked
@@ -122,13 +121,18 @@ Make = Callable[[Env], Column]
 
 @dataclass(frozen=True)
 class Value:
-    """A planned value. `fallible`: digits that may be a failure. `constant`: the Python text of a constant, else None."""
+    """A planned value.
+
+    `fallible`: digits that may be a failure. `constant`: the Python text of a constant, else None. `raw`: the value as a text
+    that may be a failure, for functions of `vectorised` that take it (`make` raises instead).
+    """
 
     rep: Rep
     make: Make
     fallible: bool = False
     constant: str | None = None
     is_null: bool = False
+    raw: Make | None = None
 
 
 def raising(sqlstate: str, message: str) -> Column:
@@ -161,59 +165,10 @@ def as_text(value: Value) -> Make:
     return value.make
 
 
-def per_value(function: Callable[..., str | None], *, strict: bool = True) -> Callable[..., Column]:
-    """An Arrow function over columns of text, integers or booleans, giving text; errors become failures, failed inputs pass through."""
-
-    def run(*arrays: pa.Array) -> pa.Array:
-        columns = [each.to_pylist() for each in arrays]
-        return pa.array([_one(function, row, strict) for row in zip(*columns, strict=True)], pa.string())
-
-    run.__name__ = function.__name__
-    return arrow_function(_annotated(run, len_of(function)), StringType())
-
-
 def arrow_function(run: Callable[..., pa.Array], result: DataType) -> Callable[..., Column]:
     """An Arrow function (pa.Array → pa.Array) as Spark runs it, over Columns."""
     made: Callable[..., Column] = arrow_udf(run, result)  # type: ignore[call-overload]  # the stub knows no Arrow arrays
     return made
-
-
-def len_of(function: Callable[..., Any]) -> int:
-    """The number of parameters of a plain function."""
-    return function.__code__.co_argcount
-
-
-def _annotated(run: Callable[..., pa.Array], count: int) -> Callable[..., pa.Array]:
-    """The function with as many named, annotated parameters as Spark needs to tell its kind."""
-    if count == 1:
-
-        def one(a: pa.Array) -> pa.Array:
-            return run(a)
-
-        return one
-    if count == 2:
-
-        def two(a: pa.Array, b: pa.Array) -> pa.Array:
-            return run(a, b)
-
-        return two
-
-    def three(a: pa.Array, b: pa.Array, c: pa.Array) -> pa.Array:
-        return run(a, b, c)
-
-    return three
-
-
-def _one(function: Callable[..., str | None], row: tuple[Any, ...], strict: bool) -> str | None:
-    for each in row:
-        if isinstance(each, str) and each.startswith(FAILED):
-            return each
-    if strict and None in row:
-        return None
-    try:
-        return function(*row)
-    except PostgresError as error:
-        return fail(error)
 
 
 def refuse(what: str, reason: str = "it has no exact counterpart in Spark") -> PostgresError:

@@ -17,6 +17,7 @@ TASKS = (
     "headgate.subscriber.initialcopy",
     "headgate.subscriber.apply",
     "headgate.storage.feed",
+    "headgate.expression.compile",
     "pyspark.worker",
 )
 """By name, as workers import them: the tasks of the floors above, and pandas, which pyarrow imports at its first array of NumPy's."""
