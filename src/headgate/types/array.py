@@ -6,9 +6,10 @@ writer together.
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -22,12 +23,12 @@ MAX_DIMENSIONS = 6
 Convert = Callable[[pa.StringArray], pa.StringArray]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Shape:
     """Length and lower bound of each dimension; empty for an empty array."""
 
-    lengths: list[int]
-    lowers: list[int]
+    lengths: Sequence[int]
+    lowers: Sequence[int]
 
 
 def read_array(strings: pa.StringArray, delimiter: str, convert: Convert) -> pa.StringArray:
@@ -53,7 +54,7 @@ def read_array(strings: pa.StringArray, delimiter: str, convert: Convert) -> pa.
     return pa.array(out, pa.string())
 
 
-def print_array(shape: Shape, items: list[str | None], delimiter: str) -> str:
+def print_array(shape: Shape, items: Sequence[str | None], delimiter: str) -> str:
     """array_out."""
     if not shape.lengths:
         return "{}"
@@ -223,3 +224,15 @@ def put_together(shape: Shape, element: int, items: list[bytes | None]) -> bytes
 def parse(text: str, delimiter: str) -> tuple[Shape, list[str | None]]:
     """The shape and the elements' texts of one array."""
     return _Reader(text, delimiter).read()
+
+
+@functools.lru_cache(maxsize=512)
+def parts(text: str, delimiter: str = ",") -> tuple[Shape, tuple[str | None, ...]]:
+    """As `parse`, of an array in normal form: what array_out prints. Remembers a few, since one side is mostly a constant."""
+    if text == "{}":
+        return Shape((), ()), ()
+    if text[0] == "{" and text[1] != "{" and '"' not in text:
+        items = tuple(None if item == "NULL" else item for item in text[1:-1].split(delimiter))
+        return Shape((len(items),), (1,)), items
+    shape, found = _Reader(text, delimiter).read()
+    return shape, tuple(found)

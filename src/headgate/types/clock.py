@@ -87,7 +87,8 @@ def receive_timetz(raw: bytes) -> str:
     return moment.print_clock(micros) + moment.print_offset(-west)
 
 
-def _parts(text: str) -> tuple[int, int]:
+def parts_of(text: str) -> tuple[int, int]:
+    """Microseconds since midnight and seconds east of UTC of a time or timetz in normal form."""
     found = _FORM.match(text)
     if not found:
         raise column.invalid_syntax("time", text, "22007")
@@ -98,10 +99,10 @@ def _parts(text: str) -> tuple[int, int]:
 
 def send_time(text: str) -> bytes:
     """time_send of the normal form."""
-    return struct.pack(">q", _parts(text)[0])
+    return struct.pack(">q", parts_of(text)[0])
 
 
 def send_timetz(text: str) -> bytes:
     """timetz_send of the normal form."""
-    micros, east = _parts(text)
+    micros, east = parts_of(text)
     return struct.pack(">qi", micros, -east)

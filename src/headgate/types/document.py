@@ -38,26 +38,29 @@ def _none(strings: pa.StringArray) -> pa.BooleanArray:
 
 def checked(text: str) -> str:
     """One json text, as it is."""
-    _load(text)
+    load(text)
     return text
 
 
 def normal(text: str) -> str:
     """One jsonb in normal form."""
-    return _print(_load(text))
+    return print_value(load(text))
 
 
 def _refuse(_: str) -> NoReturn:
     raise ValueError("constant")
 
 
-class _Number(str):
+class Number(str):
+    """A number of a JSON text, as it is written there."""
+
     __slots__ = ()
 
 
-def _load(text: str) -> Any:
+def load(text: str) -> Any:
+    """The value of a JSON text: dict, list, str, `Number`, bool or None; the last of equal keys wins. 22P02."""
     try:
-        return json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_refuse, object_pairs_hook=dict)
+        return json.loads(text, parse_float=Number, parse_int=Number, parse_constant=_refuse, object_pairs_hook=dict)
     except json.JSONDecodeError as error:
         rest = text[error.pos :].split()[:1]
         detail = f'Token "{_token(text, error.pos)}" is invalid.' if rest else "The input string ended unexpectedly."
@@ -79,22 +82,24 @@ def _context(text: str, place: int) -> str:
     return f"JSON data, line {line}: {text[start:place]}{_token(text, place)}"
 
 
-def _print(value: Any) -> str:
+def print_value(value: Any) -> str:
+    """jsonb_out of a value that `load` gave: keys in their order, numbers as numeric prints them."""
     if isinstance(value, dict):
         pairs = sorted(
             ((key.encode("utf-8", "surrogatepass"), key, each) for key, each in value.items()), key=lambda pair: (len(pair[0]), pair[0])
         )
-        return "{" + ", ".join(f"{_quoted(key)}: {_print(each)}" for _, key, each in pairs) + "}"
+        return "{" + ", ".join(f"{quoted(key)}: {print_value(each)}" for _, key, each in pairs) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_print, value)) + "]"
-    if isinstance(value, _Number):
+        return "[" + ", ".join(map(print_value, value)) + "]"
+    if isinstance(value, Number):
         return numeric.print_value(numeric.value_of(value))
     if isinstance(value, Decimal | int) and not isinstance(value, bool):
         return str(value)
-    return _quoted(value) if isinstance(value, str) else {None: "null", True: "true", False: "false"}[value]
+    return quoted(value) if isinstance(value, str) else {None: "null", True: "true", False: "false"}[value]
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """A string as jsonb and json print it. 22P05 and 22P02 for what no text can hold."""
     if "\0" in text:
         raise PostgresError("22P05", "unsupported Unicode escape sequence", detail="\\u0000 cannot be converted to text.")
     if _SURROGATE.search(text):

@@ -1,0 +1,156 @@
+"""Functions of bit and bit varying on their text form, the binary digits, value by value (varbit.c)."""
+
+from __future__ import annotations
+
+from headgate.errors import PostgresError
+
+_INT_MAX = 2**31 - 1
+
+
+def _same_size(left: str, right: str, word: str) -> None:
+    if len(left) != len(right):
+        raise PostgresError("22026", f"cannot {word} bit strings of different sizes")
+
+
+def _of(number: int, size: int) -> str:
+    return f"{number:0{size}b}" if size else ""
+
+
+def _number(digits: str) -> int:
+    return int(digits, 2) if digits else 0
+
+
+def bit_and(left: str, right: str) -> str:
+    """bit & bit."""
+    _same_size(left, right, "AND")
+    return _of(_number(left) & _number(right), len(left))
+
+
+def bit_or(left: str, right: str) -> str:
+    """bit | bit."""
+    _same_size(left, right, "OR")
+    return _of(_number(left) | _number(right), len(left))
+
+
+def bit_xor(left: str, right: str) -> str:
+    """bit # bit."""
+    _same_size(left, right, "XOR")
+    return _of(_number(left) ^ _number(right), len(left))
+
+
+def bit_not(digits: str) -> str:
+    """~ bit."""
+    return digits.translate({48: 49, 49: 48})
+
+
+def shift_left(digits: str, count: int) -> str:
+    """bit << integer; a negative count goes the other way."""
+    if count < 0:
+        return shift_right(digits, -max(count, -_INT_MAX))
+    cut = min(count, len(digits))
+    return digits[cut:] + "0" * cut
+
+
+def shift_right(digits: str, count: int) -> str:
+    """bit >> integer."""
+    if count < 0:
+        return shift_left(digits, -max(count, -_INT_MAX))
+    cut = min(count, len(digits))
+    return "0" * cut + digits[: len(digits) - cut]
+
+
+def concatenate(left: str, right: str) -> str:
+    """bit || bit."""
+    return left + right
+
+
+def count_set(digits: str) -> int:
+    """bit_count."""
+    return digits.count("1")
+
+
+def octets(digits: str) -> int:
+    """octet_length."""
+    return (len(digits) + 7) // 8
+
+
+def substring(digits: str, start: int, count: int) -> str:
+    """substring(bit from start for count)."""
+    if count < 0:
+        raise PostgresError("22011", "negative substring length not allowed")
+    return digits[max(start, 1) - 1 : max(start + count - 1, 0)]
+
+
+def substring_from(digits: str, start: int) -> str:
+    """substring(bit from start)."""
+    return digits[max(start, 1) - 1 :]
+
+
+def overlay(digits: str, new: str, start: int, count: int) -> str:
+    """overlay(bit placing new from start for count)."""
+    if start <= 0:
+        raise PostgresError("22011", "negative substring length not allowed")
+    end = start + count
+    if end > _INT_MAX:
+        raise PostgresError("22003", "integer out of range")
+    return substring(digits, 1, start - 1) + new + substring_from(digits, end)
+
+
+def overlay_whole(digits: str, new: str, start: int) -> str:
+    """overlay(bit placing new from start)."""
+    return overlay(digits, new, start, len(new))
+
+
+def position(part: str, digits: str) -> int:
+    """bitposition(substring argument order: what, in what)."""
+    return digits.find(part) + 1 if digits and len(part) <= len(digits) else 0
+
+
+def get_bit(digits: str, place: int) -> int:
+    """get_bit: counted from 0 at the left."""
+    if not 0 <= place < len(digits):
+        raise PostgresError("2202E", f"bit index {place} out of valid range (0..{len(digits) - 1})")
+    return int(digits[place])
+
+
+def set_bit(digits: str, place: int, value: int) -> str:
+    """set_bit."""
+    if not 0 <= place < len(digits):
+        raise PostgresError("2202E", f"bit index {place} out of valid range (0..{len(digits) - 1})")
+    if value not in (0, 1):
+        raise PostgresError("22023", "new bit must be 0 or 1")
+    return digits[:place] + str(value) + digits[place + 1 :]
+
+
+def to_length(digits: str, size: int, explicit: bool) -> str:
+    """bit(n): cut or filled with zeros by an explicit cast, else exact."""
+    if size <= 0 or size == len(digits):
+        return digits
+    if not explicit:
+        raise PostgresError("22026", f"bit string length {len(digits)} does not match type bit({size})")
+    return digits[:size].ljust(size, "0")
+
+
+def to_limit(digits: str, size: int, explicit: bool) -> str:
+    """bit varying(n)."""
+    if size <= 0 or len(digits) <= size:
+        return digits
+    if not explicit:
+        raise PostgresError("22001", f"bit string too long for type bit varying({size})")
+    return digits[:size]
+
+
+def of_integer(width: int, value: int, size: int) -> str:
+    """integer::bit(n): the last n bits, the sign filled in; `width` is 32 or 64."""
+    wanted = size if size > 0 else 1
+    if wanted >= width:
+        return ("1" if value < 0 else "0") * (wanted - width) + _of(value & (1 << width) - 1, width)
+    return _of(value & (1 << wanted) - 1, wanted)
+
+
+def to_integer(width: int, digits: str) -> int:
+    """bit::integer: read as two's complement where all bits are used."""
+    if len(digits) > width:
+        raise PostgresError("22003", f"{'integer' if width == 32 else 'bigint'} out of range")
+    number = _number(digits)
+    return number - (1 << width) if number >> width - 1 else number
