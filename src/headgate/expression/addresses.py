@@ -146,18 +146,48 @@ def abbreviated_cidr(text: str) -> str:
 
 
 def _short_six(found: Address) -> str:
-    """inet_cidr_ntop_ipv6: the words up to the mask, trailing zero words as ``::``."""
-    return socket.inet_ntop(socket.AF_INET6, found.packed)
+    """pg_inet_cidr_ntop: only the words that the mask reaches, the longest run of zero words as ``::``."""
+    if not found.bits:
+        return "::"
+    raw = found.packed
+    words = max((found.bits + 15) // 16, 2)
+    start, size = _zeros(raw, words)
+    old = size != words and start == 0 and (
+        size == 6 or (size == 5 and raw[10:12] == b"\xff\xff") or (size == 7 and raw[14] != 0 and raw[15] != 1)
+    )  # fmt: skip
+    out = ""
+    for place in range(words):
+        high, low = raw[2 * place : 2 * place + 2]
+        if size and start <= place < start + size:
+            out += ":" * ((place == start) + (place == words - 1))
+        elif old and place > 5:
+            out += f"{':' if place == 6 else '.'}{high}"
+            out += f".{low}" if place != 7 or found.bits > 120 else ""
+        else:
+            out += f"{':' if out else ''}{high * 256 + low:x}"
+    return out
+
+
+def _zeros(raw: bytes, words: int) -> tuple[int, int]:
+    """(first word, length) of the run of zero words that is left out; a shorter later run adds to the count, as in PostgreSQL."""
+    start = size = run_start = run = 0
+    for place in range(words):
+        if raw[2 * place : 2 * place + 2] == b"\0\0":
+            run_start = run_start if run else place
+            run += 1
+        elif run > size:
+            start, size, run = run_start, run, 0
+    return (run_start, run) if run > size else (start, size)
 
 
 def set_masklen(text: str, bits: int) -> str:
-    """set_masklen(inet, int); -1 stands for the whole address."""
+    """The same address under another mask; -1 stands for the whole address."""
     found = _read(text)
     return _inet(found.number, found.size, _mask_length(found, bits))
 
 
 def set_masklen_cidr(text: str, bits: int) -> str:
-    """set_masklen(cidr, int): the bits behind the mask become zero."""
+    """The same for a cidr: the bits behind the mask become zero."""
     found = _read(text)
     length = _mask_length(found, bits)
     return _cidr(found.number >> found.size - length << found.size - length, found.size, length)

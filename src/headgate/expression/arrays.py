@@ -70,7 +70,7 @@ def cardinality(text: str) -> int:
 
 def _flat(shape: Shape, code: str = "22000") -> None:
     if len(shape.lengths) > 1:
-        raise PostgresError(code, "argument must be empty or one-dimensional")
+        raise PostgresError(code, "argument must be empty or one-dimensional array")
 
 
 def append(text: str | None, item: Item) -> str:
@@ -99,7 +99,9 @@ def concatenate(left: str | None, right: str | None) -> str | None:
         detail = f"Arrays of {deep} and {deeper} dimensions are not compatible for concatenation."
         raise PostgresError("2202E", "cannot concatenate incompatible arrays", detail=detail)
     skip_one, skip_other = int(deep >= deeper), int(deeper >= deep)
-    same = list(one.lengths[skip_one:]) == list(other.lengths[skip_other:]) and list(one.lowers[skip_one:]) == list(other.lowers[skip_other:])
+    same = list(one.lengths[skip_one:]) == list(other.lengths[skip_other:]) and list(one.lowers[skip_one:]) == list(
+        other.lowers[skip_other:]
+    )
     if not same:
         word = "element dimensions" if deep == deeper else "dimensions"
         detail = f"Arrays with differing {word} are not compatible for concatenation."
@@ -308,7 +310,9 @@ def nested(rows: Sequence[str | None]) -> str:
     if len(filled_ones) != len(found) or not alike:
         raise PostgresError("2202E", "multidimensional arrays must have array expressions with matching dimensions")
     if len(shape.lengths) + 1 > MAX_DIMENSIONS:
-        raise PostgresError("54000", f"number of array dimensions ({len(shape.lengths) + 1}) exceeds the maximum allowed ({MAX_DIMENSIONS})")
+        raise PostgresError(
+            "54000", f"number of array dimensions ({len(shape.lengths) + 1}) exceeds the maximum allowed ({MAX_DIMENSIONS})"
+        )
     items = [item for _, row in found for item in row]
     return print_array(Shape((len(found), *shape.lengths), (1, *shape.lowers)), items, ",")
 

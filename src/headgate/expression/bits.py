@@ -75,7 +75,7 @@ def octets(digits: str) -> int:
 
 
 def substring(digits: str, start: int, count: int) -> str:
-    """substring(bit from start for count)."""
+    """SUBSTRING … FROM … FOR."""
     if count < 0:
         raise PostgresError("22011", "negative substring length not allowed")
     return digits[max(start, 1) - 1 : max(start + count - 1, 0)]
@@ -87,7 +87,7 @@ def substring_from(digits: str, start: int) -> str:
 
 
 def overlay(digits: str, new: str, start: int, count: int) -> str:
-    """overlay(bit placing new from start for count)."""
+    """OVERLAY … PLACING … FROM … FOR."""
     if start <= 0:
         raise PostgresError("22011", "negative substring length not allowed")
     end = start + count
@@ -101,8 +101,8 @@ def overlay_whole(digits: str, new: str, start: int) -> str:
     return overlay(digits, new, start, len(new))
 
 
-def position(part: str, digits: str) -> int:
-    """bitposition(substring argument order: what, in what)."""
+def position(digits: str, part: str) -> int:
+    """POSITION: 0 where the part is not found."""
     return digits.find(part) + 1 if digits and len(part) <= len(digits) else 0
 
 

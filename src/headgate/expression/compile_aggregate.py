@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType
 
 from headgate.expression import decimals
 from headgate.expression.builtin import Function, function
-from headgate.expression.compile_comparison import comparable, numeric_key
+from headgate.expression.compile_comparison import by_key, in_stored_order, numeric_key
 from headgate.expression.compile_numeric import exactly
 from headgate.expression.node import Aggregate
 from headgate.expression.value import (
@@ -42,7 +42,8 @@ _SUMMED = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.FLOAT
 _ORDERED = frozenset(
     {
         registry.INT2, registry.INT4, registry.INT8, registry.OID, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC, registry.TEXT,
-        registry.BPCHAR, registry.DATE, registry.TIMESTAMP, registry.TIMESTAMPTZ,
+        registry.BPCHAR, registry.DATE, registry.TIMESTAMP, registry.TIMESTAMPTZ, registry.INET, registry.PG_LSN, registry.TIME,
+        registry.TIMETZ, registry.INTERVAL, registry.UUID,
     }
 )  # fmt: skip
 
@@ -55,7 +56,7 @@ def compiled(aggregate: Function) -> bool:
     if aggregate.name in ("sum", "avg"):
         return first in _SUMMED
     if aggregate.name in ("min", "max"):
-        return first in _ORDERED
+        return first in _ORDERED or first == registry.ANYARRAY
     return aggregate.name in ("bool_and", "bool_or", "every")
 
 
@@ -160,12 +161,14 @@ def _float_sum(value: Value, kept: Callable[[Make], Make], total: Callable[[Colu
 
 
 def _extreme(node: Aggregate, value: Value, kept: Callable[[Make], Make], *, greatest: bool) -> Value:
-    comparable(node.args[0].type.oid)
+    oid = node.args[0].type.oid
+    made = kept(settle(value))
     if value.rep == DIGITS:
-        made, key = kept(settle(value)), kept(numeric_key(value))
-        return Value(DIGITS, lambda env: (F.max_by if greatest else F.min_by)(made(env), key(env)))
-    plain = kept(value.make)
-    if node.args[0].type.oid == registry.BPCHAR:
-        trimmed = kept(lambda env: F.rtrim(value.make(env)))
-        return Value(value.rep, lambda env: (F.max_by if greatest else F.min_by)(plain(env), trimmed(env)))
-    return Value(value.rep, lambda env: (F.max if greatest else F.min)(plain(env)))
+        key = kept(numeric_key(value))
+    elif oid == registry.BPCHAR:
+        key = kept(lambda env: F.rtrim(value.make(env)))
+    elif not in_stored_order(oid):
+        key = kept(by_key(value, oid).make)
+    else:
+        return Value(value.rep, lambda env: (F.max if greatest else F.min)(made(env)))
+    return Value(value.rep, lambda env: (F.max_by if greatest else F.min_by)(made(env), key(env)))

@@ -6,6 +6,7 @@ its trailing blanks, NaN equals NaN and is the greatest, numeric compares by val
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 
@@ -29,9 +30,9 @@ from headgate.expression.value import (
     arrow_function,
     as_text,
     decimal,
-    refuse,
 )
-from headgate.types import registry
+from headgate.expression.vectorised import call
+from headgate.types import order, registry
 
 Test = Callable[[Column, Column], Column]
 TESTS: dict[str, Test] = {
@@ -46,15 +47,34 @@ _COMPARABLE = frozenset(
     {
         registry.BOOL, registry.INT2, registry.INT4, registry.INT8, registry.OID, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC,
         registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.NAME, registry.CHAR, registry.DATE, registry.TIMESTAMP,
-        registry.TIMESTAMPTZ, registry.BYTEA, registry.UUID,
+        registry.TIMESTAMPTZ, registry.BYTEA, registry.UUID, registry.BIT, registry.VARBIT, registry.MACADDR, registry.MACADDR8,
     }
 )  # fmt: skip
 
 
 def comparable(oid: int) -> None:
-    """Refuses a type whose stored form does not order as the type does."""
+    """Refuses a type whose order is not known here."""
     if oid not in _COMPARABLE:
-        raise refuse(f"comparison of type {registry.format_type(oid)}", "its stored form has another order")
+        order.key_of(oid)
+
+
+def in_stored_order(oid: int) -> bool:
+    """Whether the stored form itself orders as the type does (char(n) and numeric in text aside, which have keys of their own)."""
+    return oid in _COMPARABLE
+
+
+def _key(oid: int, item: str) -> bytes:
+    return _key_function(oid)(item)
+
+
+@functools.cache
+def _key_function(oid: int) -> order.Key:
+    return functools.lru_cache(maxsize=512)(order.key_of(oid))
+
+
+def by_key(value: Value, oid: int) -> Value:
+    """The value of a type stored as text, as the bytes that order as it does."""
+    return call(_key, BYTES, [value], given=(oid,), raises=False)
 
 
 def _key_bytes(texts: pa.Array) -> pa.Array:
@@ -92,7 +112,7 @@ def equal_keys(value: Value, kind: TypeRef) -> Value:
         return Value(TEXT, lambda env: F.rtrim(value.make(env)))
     if kind.oid in (registry.FLOAT4, registry.FLOAT8):
         return Value(value.rep, lambda env: value.make(env) + F.lit(0).cast("float" if kind.oid == registry.FLOAT4 else "double"))
-    return value
+    return value if kind.oid in _COMPARABLE else by_key(value, kind.oid)
 
 
 def numeric_test(name: str, left: Value, right: Value) -> Value:
@@ -117,8 +137,12 @@ def _widen(value: Value, target: Rep) -> Callable[[Env], Column]:
     return lambda env: value.make(env).cast(f"decimal({target.precision},{target.scale})")
 
 
-def less(left: Value, right: Value) -> Value:
-    """left < right for two values of one representation."""
+def less(left: Value, right: Value, oid: int) -> Value:
+    """left < right for two values of one type."""
+    if oid not in _COMPARABLE:
+        left, right = by_key(left, oid), by_key(right, oid)
+    elif oid == registry.BPCHAR:
+        return Value(BOOL, lambda env: F.rtrim(left.make(env)) < F.rtrim(right.make(env)))
     if left.rep.name in ("decimal", "digits"):
         return numeric_test("lt", left, right)
     return Value(BOOL, lambda env: left.make(env) < right.make(env))
@@ -151,6 +175,11 @@ def _blank_padded(name: str) -> Builder:
     return lambda node, args: Value(BOOL, lambda env: test(F.rtrim(args[0].make(env)), F.rtrim(args[1].make(env))))
 
 
+def _keyed(name: str, oid: int) -> Builder:
+    test = TESTS[name]
+    return lambda node, args: Value(BOOL, lambda env: test(*(by_key(each, oid).make(env) for each in args)))
+
+
 def _numeric(name: str) -> Builder:
     return lambda node, args: numeric_test(name, args[0], args[1])
 
@@ -173,6 +202,9 @@ def _table() -> dict[str, Builder]:
             "float4",
             "float8",
             "char",
+            "macaddr_",
+            "macaddr8_",
+            "bit",
         ):
             table[f"{family}{name}"] = _plain(name)
         table[f"text{name}"] = _plain(name)
@@ -182,6 +214,7 @@ def _table() -> dict[str, Builder]:
         table[f"float48{name}"] = table[f"float84{name}"] = _as(name, "double", "double")
         table[f"date_{name}_timestamp"] = _as(name, "timestamp_ntz", None)
         table[f"timestamp_{name}_date"] = _as(name, None, "timestamp_ntz")
+        table[f"pg_lsn_{name}"] = _keyed(name, registry.PG_LSN)
         table[f"bpchar{name}"] = _blank_padded(name)
         table[f"numeric_{name}"] = _numeric(name)
         table[f"nametext{name}"] = table[f"textname{name}"] = table[f"name{name}text"] = table[f"text{name}name"] = _plain(name)

@@ -289,7 +289,7 @@ def _deleted(value: Any, steps: list[str | None], place: int) -> Any:
     return [_deleted(each, steps, place + 1) if number == index else each for number, each in enumerate(value)]
 
 
-def replaced(text: str, path: str, new: str, create: bool) -> str:
+def replaced(text: str, path: str, new: str, create: bool = True) -> str:
     """jsonb_set."""
     value, steps = _load(text), _path(path)
     if _is_scalar(value):
@@ -317,7 +317,7 @@ def _replaced(value: Any, steps: list[str | None], place: int, new: Any, create:
     return [new, *value] if index < 0 else [*value, new]
 
 
-def inserted(text: str, path: str, new: str, after: bool) -> str:
+def inserted(text: str, path: str, new: str, after: bool = False) -> str:
     """jsonb_insert."""
     value, steps = _load(text), _path(path)
     if _is_scalar(value):
@@ -349,6 +349,33 @@ def _inserted(value: Any, steps: list[str | None], place: int, new: Any, after: 
         return [*value, new]
     cut = index + 1 if after else index
     return [*value[:cut], new, *value[cut:]]
+
+
+def set_lax(
+    text: str | None, path: str | None, new: str | None, create: bool | None = True, treatment: str | None = "use_json_null"
+) -> str | None:
+    """jsonb_set_lax: what a NULL as the new value means is told by `treatment`."""
+    if text is None or path is None or create is None:
+        return None
+    if treatment is None:
+        raise PostgresError("22004", 'null_value_treatment must be "delete_key", "return_target", "use_json_null", or "raise_exception"')
+    if new is not None:
+        return replaced(text, path, new, create)
+    match treatment:
+        case "raise_exception":
+            detail = 'Exception was raised because null_value_treatment is "raise_exception".'
+            hint = "To avoid, either change the null_value_treatment argument or ensure that an SQL NULL is not passed."
+            raise PostgresError("22004", "JSON value must not be null", detail=detail, hint=hint)
+        case "use_json_null":
+            return replaced(text, path, "null", create)
+        case "delete_key":
+            return delete_path(text, path)
+        case "return_target":
+            return text
+        case _:
+            raise PostgresError(
+                "22023", 'null_value_treatment must be "delete_key", "return_target", "use_json_null", or "raise_exception"'
+            )
 
 
 def strip_nulls(text: str) -> str:

@@ -6,10 +6,14 @@ import base64
 import binascii
 import hashlib
 import re
+import string
 
 from headgate.errors import PostgresError
 
 _INT_MAX = 2**31 - 1
+_BLANK = " \n\t\r"
+_PAIRS = re.compile(r"(?:[ \n\t\r]*[0-9a-fA-F]{2})*[ \n\t\r]*\Z")
+_PAIR = re.compile(r"\A(?:[ \n\t\r]*[0-9a-fA-F]{2})*")
 
 
 def get_byte(data: bytes, place: int) -> int:
@@ -84,13 +88,18 @@ def count_set(data: bytes) -> int:
     return int.from_bytes(data, "big").bit_count()
 
 
+def bit_length(data: bytes) -> int:
+    """bit_length."""
+    return len(data) * 8
+
+
 def digest(name: str, data: bytes) -> bytes:
     """sha224, sha256, sha384, sha512."""
     return hashlib.new(name, data).digest()
 
 
 def encode(data: bytes, form: str) -> str:
-    """encode(bytea, 'hex' | 'base64' | 'escape')."""
+    """The text of some bytes as hex, base64 or escape."""
     match form.lower():
         case "hex":
             return data.hex()
@@ -104,7 +113,7 @@ def encode(data: bytes, form: str) -> str:
 
 
 def decode(text: str, form: str) -> bytes:
-    """decode(text, 'hex' | 'base64' | 'escape')."""
+    """The bytes of a text in hex, base64 or escape."""
     match form.lower():
         case "hex":
             return _from_hex(text)
@@ -117,13 +126,14 @@ def decode(text: str, form: str) -> bytes:
 
 
 def _from_hex(text: str) -> bytes:
-    digits = re.sub(r"(?<![0-9a-fA-F])[ \n\t\r]+|[ \n\t\r]+", "", text)
-    bad = re.search(r"[^0-9a-fA-F]", digits)
-    if bad:
-        raise PostgresError("22023", f'invalid hexadecimal digit: "{bad[0]}"')
-    if len(digits) % 2:
-        raise PostgresError("22023", "invalid hexadecimal data: odd number of digits")
-    return bytes.fromhex(digits)
+    """Pairs of digits; blanks may stand between the pairs, not in them."""
+    if _PAIRS.match(text):
+        return bytes.fromhex(text)
+    rest = _PAIR.sub("", text.lstrip(_BLANK))
+    bad = next((each for each in rest.lstrip(_BLANK)[:2] if each not in string.hexdigits), None)
+    if bad is not None:
+        raise PostgresError("22023", f'invalid hexadecimal digit: "{bad}"')
+    raise PostgresError("22023", "invalid hexadecimal data: odd number of digits")
 
 
 def _from_base64(text: str) -> bytes:
@@ -134,10 +144,12 @@ def _from_base64(text: str) -> bytes:
     found = re.match(r"[^=]*", plain)
     body = found[0] if found else ""
     padding = plain[len(body) :]
-    if padding.strip("="):
+    if padding.strip("=") or (padding and len(body) % 4 < 2):
         raise PostgresError("22023", 'unexpected "=" while decoding base64 sequence')
     if (len(body) + len(padding)) % 4 or len(padding) > 2:
-        raise PostgresError("22023", "invalid base64 end sequence", hint="Input data is missing padding, is truncated, or is otherwise corrupted.")
+        raise PostgresError(
+            "22023", "invalid base64 end sequence", hint="Input data is missing padding, is truncated, or is otherwise corrupted."
+        )
     try:
         return base64.b64decode(plain)
     except binascii.Error as error:

@@ -9,6 +9,7 @@ in arrays, and by ORDER BY, GROUP BY, DISTINCT and UNIQUE over such columns. Typ
 from __future__ import annotations
 
 import functools
+import math
 import re
 import socket
 import struct
@@ -66,7 +67,7 @@ def _integer(text: str) -> bytes:
 
 def of_double(value: float) -> bytes:
     """-0 equals 0; NaN equals itself and is the greatest."""
-    if value != value:
+    if math.isnan(value):
         return b"\xff" * 8
     (bits,) = struct.unpack(">Q", struct.pack(">d", value + 0.0))
     return struct.pack(">Q", bits ^ (0xFFFFFFFFFFFFFFFF if bits >> 63 else 1 << 63))
