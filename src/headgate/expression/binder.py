@@ -390,10 +390,17 @@ def _is_column(name: str, scope: Scope) -> bool:
 
 
 def _steps(result: Expression, steps: list[Any], scope: Scope, context: BindContext) -> Expression:
-    for step in steps:
+    place = 0
+    while place < len(steps):
+        step = steps[place]
         kind = step.DESCRIPTOR.name
+        place += 1
         if kind == "A_Indices":
-            result = _subscript(result, step, scope, context)
+            indices = [step]
+            while place < len(steps) and steps[place].DESCRIPTOR.name == "A_Indices":
+                indices.append(steps[place])
+                place += 1
+            result = _subscript(result, indices, scope, context)
         elif kind == "String":
             if not context.is_composite(result.type.oid):
                 raise PostgresError(
@@ -407,32 +414,62 @@ def _steps(result: Expression, steps: list[Any], scope: Scope, context: BindCont
     return result
 
 
-def _subscript(arg: Expression, node: Any, scope: Scope, context: BindContext) -> Expression:
+_MAX_SUBSCRIPTS = 6
+
+
+def _subscript(arg: Expression, indices: list[Any], scope: Scope, context: BindContext) -> Expression:
+    """transformContainerSubscripts: all adjacent subscripts at once; if one is a slice, ``[n]`` stands for ``[1:n]``."""
     base = context.types.by_oid(context.base_type(arg.type.oid))
     document = base.oid == registry.JSONB
-    if not base.element and not document:
+    if not base.is_array and not document:
         raise PostgresError(
             "42804",
             f"cannot subscript type {context.show_type(arg.type.oid)} because it does not support subscripting",
             position=context.position(location_of(arg)),
         )
-    index = registry.TEXT if document else registry.INT4
+    sliced = any(each.is_slice for each in indices)
+    if document and sliced:
+        where = next(each for each in indices if each.is_slice)
+        location = location_of(bind_raw(where.uidx if where.HasField("uidx") else where.lidx, scope, context))
+        raise PostgresError("0A000", "jsonb subscript does not support slices", position=context.position(location))
+    if len(indices) > _MAX_SUBSCRIPTS and not document:
+        message = f"number of array dimensions ({len(indices)}) exceeds the maximum allowed ({_MAX_SUBSCRIPTS})"
+        raise PostgresError("54000", message)
+    bound = _key if document else _index
+    lower: list[Expression | None] = []
+    for each in indices if sliced else ():
+        if each.HasField("lidx"):
+            lower.append(bound(each.lidx, scope, context))
+        else:
+            lower.append(None if each.is_slice else Const(type=INTEGER, value="1"))
+    upper = tuple(bound(each.uidx, scope, context) if each.HasField("uidx") else None for each in indices)
+    oid = base.oid if document or sliced else base.element
+    kind = TypeRef(oid, -1 if document else arg.type.typmod, arg.type.collation if context.collation_of_type(oid) else 0)
+    return Subscript(type=kind, arg=arg, lower=tuple(lower), upper=upper, location=arg.location)
 
-    def bound(each: Any) -> Expression:
-        raw = bind_raw(each, scope, context)
-        done = coerce(raw, TypeRef(index), Reach.ASSIGNMENT, context)
-        if done is None:
-            raise PostgresError("42804", "array subscript must have type integer", position=context.position(location_of(raw)))
-        return done
 
-    lower = (bound(node.lidx) if node.HasField("lidx") else None,) if node.is_slice else ()
-    upper = (bound(node.uidx) if node.HasField("uidx") else None,)
-    oid = base.oid if document or node.is_slice else base.element
-    kind = TypeRef(oid, arg.type.typmod, context.collation_of_type(oid))
-    if isinstance(arg, Subscript) and not document:
-        kind = arg.type if not node.is_slice else kind
-        return Subscript(type=kind, arg=arg.arg, lower=arg.lower + lower, upper=arg.upper + upper, location=arg.location)
-    return Subscript(type=kind, arg=arg, lower=lower, upper=upper, location=arg.location)
+def _index(node: Any, scope: Scope, context: BindContext) -> Expression:
+    raw = bind_raw(node, scope, context)
+    done = coerce(raw, TypeRef(registry.INT4), Reach.ASSIGNMENT, context)
+    if done is None:
+        raise PostgresError("42804", "array subscript must have type integer", position=context.position(location_of(raw)))
+    return done
+
+
+def _key(node: Any, scope: Scope, context: BindContext) -> Expression:
+    """A subscript of jsonb: an integer, or text."""
+    raw = bind_raw(node, scope, context)
+    if raw.type.oid == registry.INT4:
+        return raw
+    done = coerce(raw, TypeRef(registry.TEXT, -1, context.collation_of_type(registry.TEXT)), Reach.IMPLICIT, context)
+    if done is None:
+        raise PostgresError(
+            "42804",
+            f"subscript type {context.show_type(raw.type.oid)} is not supported",
+            hint="jsonb subscript must be coercible to either integer or text.",
+            position=context.position(location_of(raw)),
+        )
+    return done
 
 
 _SQL_VALUES = {

@@ -21,17 +21,22 @@ from headgate.errors import not_supported
 from headgate.expression import (
     builtin,
     compile_aggregate,
+    compile_array,
     compile_cast,
+    compile_document,
     compile_float,
     compile_integer,
+    compile_network,
     compile_numeric,
+    compile_octets,
+    compile_system,
     compile_text,
     compile_time,
-    literal,
 )
 from headgate.expression import node as n
 from headgate.expression.compile_comparison import COMPARISONS, comparable, equal_keys, less
 from headgate.expression.value import BOOL, Env, Make, Value, refuse, rep_of, settle, spark_type
+from headgate.types import array as arrays
 from headgate.types import registry
 
 Builder = Callable[[n.Expression, Sequence[Value]], Value]
@@ -43,6 +48,11 @@ BUILDERS: dict[str, Builder] = {
     **compile_text.BUILDERS,
     **compile_time.BUILDERS,
     **compile_cast.BUILDERS,
+    **compile_array.BUILDERS,
+    **compile_document.BUILDERS,
+    **compile_network.BUILDERS,
+    **compile_octets.BUILDERS,
+    **compile_system.BUILDERS,
 }
 _SILENT = frozenset(COMPARISONS) | {
     "textcat", "textlen", "lower", "upper", "btrim", "btrim1", "ltrim", "ltrim1", "rtrim", "rtrim1", "replace_text", "text_reverse",
@@ -201,7 +211,8 @@ def _operation(node: n.OpExpr) -> Value:
 def _with(operator: int, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[Value]) -> Value:
     function = builtin.operator(operator).function
     _check_collation(node, function, operands)
-    return apply(function, node, operands, args)
+    called = n.OpExpr(type=n.BOOLEAN, operator=operator, args=tuple(operands), location=node.location)
+    return apply(function, called, operands, args)
 
 
 def _distinct(node: n.Distinct) -> Value:
@@ -229,28 +240,45 @@ def _array_operation(node: n.ScalarArrayOp) -> Value:
     left_node, array_node = node.args
     left = plan(left_node)
     items = _items(array_node)
+    if items is None:
+        return compile_array.quantified(node, left, plan(array_node))
     if not items:
         return Value(BOOL, lambda env: F.when(F.isnull(settle(left)(env)), F.lit(not node.any)).otherwise(F.lit(not node.any)))
     tests = [_with(node.operator, node, (left_node, item), (left, plan(item))) for item in items]
     return _chain(tests, n.BoolKind.OR if node.any else n.BoolKind.AND)
 
 
-def _items(array: n.Expression) -> list[n.Expression]:
-    """The elements of an array that the expression itself writes out."""
+def _items(array: n.Expression) -> list[n.Expression] | None:
+    """The elements of an array that the expression itself writes out; None for any other."""
     if isinstance(array, n.ArrayExpr) and not array.nested:
         return list(array.elements)
-    relabelled = isinstance(array, n.Relabel) or (isinstance(array, n.ArrayCoerce) and array.function == 0)
-    if relabelled and isinstance(array, (n.Relabel, n.ArrayCoerce)) and isinstance(array.arg, n.ArrayExpr):
+    if isinstance(array, (n.Relabel, n.ArrayCoerce)) and isinstance(array.arg, n.ArrayExpr) and not array.arg.nested:
+        function = 0 if isinstance(array, n.Relabel) else array.function
         kind = n.TypeRef(registry.by_oid(array.type.oid).element, -1, array.type.collation)
-        return [n.Relabel(type=kind, arg=each, form=array.form) for each in array.arg.elements]
-    if isinstance(array, n.ArrayCoerce) and isinstance(array.arg, n.ArrayExpr) and array.function > 0:
-        element = registry.by_oid(array.type.oid).element
-        return [n.FuncExpr(type=n.TypeRef(element), function=array.function, args=(each,), form=array.form) for each in array.arg.elements]
+        if function == 0:
+            return [n.Relabel(type=kind, arg=each, form=array.form) for each in array.arg.elements]
+        if function > 0 and len(builtin.function(function).arguments) == 1:
+            return [n.FuncExpr(type=kind, function=function, args=(each,), form=array.form) for each in array.arg.elements]
     if isinstance(array, n.Const) and array.value is not None:
-        element = registry.by_oid(array.type.oid).element
-        kind = n.TypeRef(element, -1, array.type.collation)
-        return [n.Const(type=kind, value=each) for each in literal.split_array(array.value)]
-    raise refuse("comparison with the elements of an array", "only arrays written in the expression can be taken apart")
+        kind = n.TypeRef(registry.by_oid(array.type.oid).element, -1, array.type.collation)
+        return [n.Const(type=kind, value=each) for each in arrays.parts(array.value)[1]]
+    return None
+
+
+def _array(node: n.ArrayExpr) -> Value:
+    return compile_array.constructed(node, [plan(each) for each in node.elements])
+
+
+def _array_coerce(node: n.ArrayCoerce) -> Value:
+    return compile_array.coerced(node, plan(node.arg))
+
+
+def _subscript(node: n.Subscript) -> Value:
+    lower = [None if each is None else plan(each) for each in node.lower]
+    upper = [None if each is None else plan(each) for each in node.upper]
+    if node.arg.type.oid == registry.JSONB:
+        return compile_document.subscripted(plan(node.arg), upper)
+    return compile_array.subscripted(node, plan(node.arg), lower, upper)
 
 
 def _boolean(node: n.BoolExpr) -> Value:
@@ -333,8 +361,8 @@ def _coalesce(node: n.Coalesce) -> Value:
 
 def _min_max(node: n.MinMax) -> Value:
     for each in node.args:
-        if each.type.oid == registry.BPCHAR or each.type.collation not in C_COLLATIONS:
-            raise refuse("GREATEST and LEAST of type " + registry.format_type(node.type.oid))
+        if each.type.collation not in C_COLLATIONS:
+            raise refuse("GREATEST and LEAST under a collation other than C")
     args = compile_numeric.unify([plan(each) for each in node.args])
     comparable(node.type.oid)
 
@@ -350,7 +378,8 @@ def _min_max(node: n.MinMax) -> Value:
 def _better(best: Value, other: Value, node: n.MinMax) -> Value:
     def make(env: Env) -> Column:
         a, b = best.make(env), other.make(env)
-        prefer = less(other, best) if not node.greatest else less(best, other)
+        oid = node.type.oid
+        prefer = less(other, best, oid) if not node.greatest else less(best, other, oid)
         return F.when(F.isnull(a), b).when(F.isnull(b), a).when(prefer.make(env), b).otherwise(a)
 
     return Value(best.rep, make, best.fallible or other.fallible)
@@ -435,6 +464,9 @@ _NODES: dict[type[n.Expression], Callable[[Any], Value]] = {
     n.Distinct: _distinct,
     n.NullIf: _null_if,
     n.ScalarArrayOp: _array_operation,
+    n.ArrayExpr: _array,
+    n.ArrayCoerce: _array_coerce,
+    n.Subscript: _subscript,
     n.BoolExpr: _boolean,
     n.Relabel: _relabel,
     n.CoerceViaIO: _via_text,

@@ -53,17 +53,11 @@ from headgate.types import registry, storage, text, typmod
 Builder = Callable[[Expression, Sequence[Value]], Value]
 _TEXTUAL = frozenset(
     {
-        registry.TEXT,
-        registry.VARCHAR,
-        registry.BPCHAR,
-        registry.NAME,
-        registry.UUID,
-        registry.JSON,
-        registry.JSONB,
-        registry.INTERVAL,
-        registry.UNKNOWN,
+        registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.NAME, registry.CHAR, registry.UUID, registry.JSON, registry.JSONB,
+        registry.TIME, registry.TIMETZ, registry.INTERVAL, registry.INET, registry.CIDR, registry.MACADDR, registry.MACADDR8,
+        registry.BIT, registry.VARBIT, registry.PG_LSN, registry.UNKNOWN,
     }
-)
+)  # fmt: skip
 
 
 def constant(node: Const) -> Value:
@@ -162,11 +156,29 @@ def stored(value: Value, kind: TypeRef) -> Value:
     return value
 
 
+_UNSIGNED = frozenset({registry.OID, registry.XID, registry.CID})
+
+
+def _same_bits(value: Value, target: Rep) -> Value:
+    """Between integer and oid, whose values above 2147483647 are the negative integers."""
+    limit = 1 << 32
+
+    def make(env: Env) -> Column:
+        made = value.make(env).cast("bigint")
+        if target == INT4:
+            return F.when(made >= limit // 2, made - limit).otherwise(made).cast("int")
+        return F.when(made < 0, made + limit).otherwise(made)
+
+    return Value(target, make)
+
+
 def relabel(value: Value, node: Relabel) -> Value:
     """A cast that keeps the representation; refused where storage differs (an oid as an integer is the same bigint or not)."""
     source, target = value.rep, rep_of(node.type.oid, node.type.typmod)
     if source == target or source.name in ("decimal", "digits"):
         return value
+    if node.type.oid in _UNSIGNED or node.arg.type.oid in _UNSIGNED:
+        return _same_bits(value, target)
     if source.name in ("int4", "int8") and target.name in ("int4", "int8"):
         return Value(target, lambda env: value.make(env).cast(SPARK[target.name]), constant=value.constant)
     raise refuse(f"a cast from {registry.format_type(node.arg.type.oid)} to {registry.format_type(node.type.oid)}")

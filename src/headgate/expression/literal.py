@@ -7,11 +7,10 @@ the session's TimeZone, exactly once. The types' own floor reads and prints; a t
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError, not_supported
-from headgate.types import registry, text
+from headgate.types import array, registry, text
 
 if TYPE_CHECKING:
     from headgate.expression.context import BindContext
@@ -48,7 +47,6 @@ def read(value: str, oid: int, modifier: int, context: BindContext) -> str:
 
 _SPACE = " \t\n\v\f\r"
 _INFINITE = {"infinity": "infinity", "+infinity": "infinity", "-infinity": "-infinity", "inf": "infinity", "-inf": "-infinity"}
-_ELEMENT = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^{}",\\]*(?:\\.[^{}",\\]*)*))\s*', re.DOTALL)
 
 
 def _json(value: str) -> str:
@@ -60,53 +58,8 @@ def _json(value: str) -> str:
 
 
 def _array(value: str, kind: registry.PgType, modifier: int, context: BindContext) -> str:
-    """array_in and array_out for one dimension; other shapes are refused."""
-    items = split_array(value)
+    """array_in and array_out, the elements by their own type's functions."""
+    delimiter = context.types.by_oid(kind.element).delimiter
+    shape, items = array.parse(value, delimiter)
     printed = [None if item is None else read(item, kind.element, modifier, context) for item in items]
-    return print_array(printed)
-
-
-def split_array(value: str) -> list[str | None]:
-    """The elements' texts of a one-dimensional array literal; 22P02 if malformed, 0A000 for more dimensions or bounds."""
-    body = value.strip(_SPACE)
-    if body.startswith(("[", "{{")):
-        raise not_supported(f"array literals with bounds or several dimensions are not supported: {value}")
-    if not (body.startswith("{") and body.endswith("}")):
-        raise PostgresError(
-            "22P02", f'malformed array literal: "{value}"', detail='Array value must start with "{" or dimension information.'
-        )
-    body = body[1:-1]
-    items: list[str | None] = []
-    if not body.strip(_SPACE):
-        return items
-    place = 0
-    while True:
-        found = _ELEMENT.match(body, place)
-        if found is None:
-            raise PostgresError("22P02", f'malformed array literal: "{value}"')
-        place = found.end()
-        if found[1] is not None:
-            items.append(re.sub(r"\\(.)", r"\1", found[1], flags=re.DOTALL))
-        else:
-            bare = found[2].rstrip(_SPACE)
-            if not bare:
-                raise PostgresError("22P02", f'malformed array literal: "{value}"', detail='Unexpected "," character.')
-            items.append(None if bare.upper() == "NULL" else re.sub(r"\\(.)", r"\1", bare, flags=re.DOTALL))
-        if place == len(body):
-            return items
-        if body[place] != ",":
-            raise PostgresError("22P02", f'malformed array literal: "{value}"', detail="Unexpected array element.")
-        place += 1
-
-
-def print_array(items: list[str | None]) -> str:
-    """array_out of one dimension."""
-    return "{" + ",".join(_print_element(item) for item in items) + "}"
-
-
-def _print_element(item: str | None) -> str:
-    if item is None:
-        return "NULL"
-    if item == "" or item.upper() == "NULL" or re.search(r'[{}",\\\s]', item):
-        return '"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    return item
+    return array.print_array(shape, printed, delimiter)

@@ -1,0 +1,145 @@
+"""json and jsonb: operators, functions and casts over their text forms (see `documents`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from headgate.expression import arrays, decimals, documents, json_building
+from headgate.expression.element import as_item, key
+from headgate.expression.node import Expression, FuncExpr
+from headgate.expression.value import BOOL, DIGITS, FLOAT8, INT2, INT4, INT8, TEXT, Value, refuse
+from headgate.expression.vectorised import call, scalar
+from headgate.types import registry
+
+Builder = Callable[[Expression, Sequence[Value]], Value]
+
+
+def _ordered(test: str, left: str, right: str) -> bool:
+    if left == right:
+        return test in ("=", "<=", ">=")
+    order = key(registry.JSONB)
+    return arrays.TESTS[test](order(left), order(right))
+
+
+def _comparison(test: str) -> Builder:
+    return lambda node, args: call(_ordered, BOOL, args, given=(test,), raises=False)
+
+
+def _to_integer(bits: int, target: str, text: str) -> int:
+    return int(decimals.to_integer(documents.to_numeric(target, text), bits))
+
+
+def _to_double(text: str) -> float:
+    return float(decimals.to_double(documents.to_numeric("double precision", text)))
+
+
+def _integer(bits: int, target: str) -> Builder:
+    rep = {16: INT2, 32: INT4, 64: INT8}[bits]
+    return lambda node, args: call(_to_integer, rep, args, given=(bits, target))
+
+
+def _at(text: str, *steps: str | int) -> str | None:
+    return documents.at_path(text, arrays.written([str(each) for each in steps]))
+
+
+def subscripted(document: Value, steps: Sequence[Value | None]) -> Value:
+    """``jsonb['a']['b']``: as #> with these steps."""
+    return call(_at, TEXT, [document, *(each for each in steps if each is not None)], raises=False)
+
+
+_ZONED = frozenset({registry.TIMESTAMPTZ, registry.TIMESTAMPTZ_ARRAY})
+
+
+def _built(function: Callable[..., str]) -> Builder:
+    """A function of values of any types, called with their types first."""
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        assert isinstance(node, FuncExpr)
+        if node.variadic:
+            raise refuse("VARIADIC arguments of a function of any types")
+        oids = tuple(_writable(each.type.oid) for each in node.args)
+        items = [as_item(value, each.type) for value, each in zip(args, node.args, strict=True)]
+        return call(function, TEXT, items, given=(oids,), strict=False)
+
+    return builder
+
+
+def _writable(oid: int) -> int:
+    if oid in _ZONED:
+        raise refuse("a timestamp with time zone in json", "its text depends on the session's time zone")
+    if oid == registry.RECORD:
+        raise refuse("a row in json", "rows are not held as values here")
+    return oid
+
+
+def _written(function: Callable[..., str]) -> Builder:
+    """A function of one value of any type, NULL for NULL, and maybe of a flag."""
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        assert isinstance(node, FuncExpr)
+        kind = node.args[0].type
+        return call(function, TEXT, [as_item(args[0], kind), *args[1:]], given=(_writable(kind.oid),))
+
+    return builder
+
+
+BUILDERS: dict[str, Builder] = {
+    "jsonb_eq": _comparison("="),
+    "jsonb_ne": _comparison("<>"),
+    "jsonb_lt": _comparison("<"),
+    "jsonb_le": _comparison("<="),
+    "jsonb_gt": _comparison(">"),
+    "jsonb_ge": _comparison(">="),
+    "jsonb_cmp": scalar(documents.compare, INT4, raises=False),
+    "jsonb_object_field": scalar(documents.field, TEXT, raises=False),
+    "jsonb_object_field_text": scalar(documents.field_text, TEXT, raises=False),
+    "jsonb_array_element": scalar(documents.element, TEXT, raises=False),
+    "jsonb_array_element_text": scalar(documents.element_text, TEXT, raises=False),
+    "jsonb_extract_path": scalar(documents.at_path, TEXT, raises=False),
+    "jsonb_extract_path_text": scalar(documents.at_path_text, TEXT, raises=False),
+    "jsonb_typeof": scalar(documents.typeof, TEXT, raises=False),
+    "jsonb_array_length": scalar(documents.array_length, INT4),
+    "jsonb_contains": scalar(documents.contains, BOOL, raises=False),
+    "jsonb_contained": scalar(documents.contained, BOOL, raises=False),
+    "jsonb_exists": scalar(documents.exists, BOOL, raises=False),
+    "jsonb_exists_any": scalar(documents.exists_any, BOOL, raises=False),
+    "jsonb_exists_all": scalar(documents.exists_all, BOOL, raises=False),
+    "jsonb_concat": scalar(documents.concatenate, TEXT),
+    "jsonb_delete": scalar(documents.delete, TEXT),
+    "jsonb_delete_idx": scalar(documents.delete_element, TEXT),
+    "jsonb_delete_array": scalar(documents.delete_all, TEXT),
+    "jsonb_delete_path": scalar(documents.delete_path, TEXT),
+    "jsonb_set": scalar(documents.replaced, TEXT),
+    "jsonb_set_lax": scalar(documents.set_lax, TEXT, strict=False),
+    "jsonb_insert": scalar(documents.inserted, TEXT),
+    "jsonb_strip_nulls": scalar(documents.strip_nulls, TEXT, raises=False),
+    "jsonb_pretty": scalar(documents.pretty, TEXT, raises=False),
+    "jsonb_object": scalar(documents.object_of, TEXT),
+    "jsonb_object_two_arg": scalar(documents.object_of_two, TEXT),
+    "jsonb_bool": scalar(documents.to_boolean, BOOL),
+    "jsonb_numeric": lambda node, args: call(documents.to_numeric, DIGITS, args, given=("numeric",)),
+    "jsonb_int2": _integer(16, "smallint"),
+    "jsonb_int4": _integer(32, "integer"),
+    "jsonb_int8": _integer(64, "bigint"),
+    "jsonb_float8": scalar(_to_double, FLOAT8),
+    "to_json": _written(json_building.to_json),
+    "to_jsonb": _written(json_building.to_jsonb),
+    "array_to_json": _written(json_building.array_to_json),
+    "array_to_json_pretty": _written(json_building.array_to_json),
+    "json_build_array": _built(json_building.build_array),
+    "json_build_array_noargs": _built(json_building.build_array),
+    "jsonb_build_array": _built(json_building.build_array_binary),
+    "jsonb_build_array_noargs": _built(json_building.build_array_binary),
+    "json_build_object": _built(json_building.build_object),
+    "json_build_object_noargs": _built(json_building.build_object),
+    "jsonb_build_object": _built(json_building.build_object_binary),
+    "jsonb_build_object_noargs": _built(json_building.build_object_binary),
+    "json_object_field": scalar(documents.written_field, TEXT, raises=False),
+    "json_object_field_text": scalar(documents.written_field_text, TEXT, raises=False),
+    "json_array_element": scalar(documents.written_element, TEXT, raises=False),
+    "json_array_element_text": scalar(documents.written_element_text, TEXT, raises=False),
+    "json_extract_path": scalar(documents.written_at_path, TEXT, raises=False),
+    "json_extract_path_text": scalar(documents.written_at_path_text, TEXT, raises=False),
+    "json_typeof": scalar(documents.written_typeof, TEXT, raises=False),
+    "json_array_length": scalar(documents.written_array_length, INT4),
+}

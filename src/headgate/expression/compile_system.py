@@ -1,0 +1,85 @@
+"""oid, "char" and pg_lsn: their casts and arithmetic; comparison stands in `compile_comparison`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+from headgate.errors import PostgresError
+from headgate.expression.node import Expression
+from headgate.expression.value import DIGITS, INT4, INT8, TEXT, Value
+from headgate.expression.vectorised import scalar
+from headgate.lsn import Lsn
+from headgate.types.string import char_of
+
+Builder = Callable[[Expression, Sequence[Value]], Value]
+
+
+def to_oid(value: int) -> int:
+    """bigint::oid."""
+    if not 0 <= value < 1 << 32:
+        raise PostgresError("22003", "OID out of range")
+    return value
+
+
+def char_to_integer(text: str) -> int:
+    """The byte of a "char" with its sign."""
+    byte = int(text[1:], 8) if len(text) == 4 else ord(text or "\0")
+    return byte - 256 if byte > 127 else byte
+
+
+def integer_to_char(value: int) -> str:
+    """integer::"char"."""
+    if not -128 <= value <= 127:
+        raise PostgresError("22003", '"char" out of range')
+    return f"\\{value + 256:03o}" if value < 0 else chr(value) if value else ""
+
+
+def text_to_char(text: str) -> str:
+    """text::"char": the first byte."""
+    return char_of(text) if text else ""
+
+
+def lsn_difference(left: str, right: str) -> str:
+    """pg_lsn - pg_lsn, in bytes."""
+    return str(Lsn.parse(left) - Lsn.parse(right))
+
+
+def lsn_plus(text: str, count: str) -> str:
+    """pg_lsn + numeric."""
+    return _moved(text, count, 1)
+
+
+def lsn_minus(text: str, count: str) -> str:
+    """pg_lsn - numeric."""
+    return _moved(text, count, -1)
+
+
+def _moved(text: str, count: str, sign: int) -> str:
+    distance = Decimal(count)
+    if distance.is_nan():
+        raise PostgresError("0A000", f"cannot {'add NaN to' if sign > 0 else 'subtract NaN from'} pg_lsn")
+    made = Decimal(int(Lsn.parse(text))) + sign * distance if distance.is_finite() else distance
+    whole = made.to_integral_value("ROUND_HALF_UP") if made.is_finite() else made
+    if not 0 <= whole < 1 << 64:
+        raise PostgresError("22023", "pg_lsn out of range")
+    return str(Lsn(int(whole)))
+
+
+def numeric_plus_lsn(count: str, text: str) -> str:
+    """numeric + pg_lsn."""
+    return _moved(text, count, 1)
+
+
+BUILDERS: dict[str, Builder] = {
+    "i8tooid": scalar(to_oid, INT8),
+    "oidtoi8": lambda node, args: args[0],
+    "chartoi4": scalar(char_to_integer, INT4, raises=False),
+    "i4tochar": scalar(integer_to_char, TEXT),
+    "text_char": scalar(text_to_char, TEXT, raises=False),
+    "char_text": lambda node, args: args[0],
+    "pg_lsn_mi": scalar(lsn_difference, DIGITS),
+    "pg_lsn_pli": scalar(lsn_plus, TEXT),
+    "pg_lsn_mii": scalar(lsn_minus, TEXT),
+    "numeric_pl_pg_lsn/1700,3220": scalar(numeric_plus_lsn, TEXT),
+}

@@ -1,0 +1,72 @@
+"""Elements of arrays and fields of documents: a value as the text that its type's output function prints, and back.
+
+Used by `compile_array` and `compile_document`. Elements are kept as text whatever their type (timestamptz in UTC), while a value of
+the same type on its own may be a number or a date.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from headgate.expression.compile_cast import printed
+from headgate.expression.node import TypeRef
+from headgate.expression.value import TEXT, Rep, Value, rep_of
+from headgate.types import order, registry, text
+
+_AS_THEY_ARE = frozenset(
+    {registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.NAME, registry.UUID, registry.JSON, registry.JSONB, registry.UNKNOWN}
+)
+
+
+def as_item(value: Value, kind: TypeRef) -> Value:
+    """The text form of a value as an array holds it."""
+    if value.is_null:
+        return Value(TEXT, lambda env: F.lit(None).cast("string"), is_null=True)
+    if value.constant is not None:
+        shown = _normal(value.constant, kind.oid)
+        return Value(TEXT, lambda env: F.lit(shown), constant=shown)
+    return printed(value, kind)
+
+
+def _normal(constant: str, oid: int) -> str:
+    if oid in _AS_THEY_ARE or "infinity" in constant:
+        return constant
+    return text.normal_form(constant, oid)
+
+
+def item_rep(oid: int) -> Rep:
+    """The representation of an element on its own; numeric as text, since arrays hold NaN too."""
+    return rep_of(oid)
+
+
+def plain(oid: int, item: str) -> Any:
+    """The plain value (see `vectorised`) of an element's text."""
+    return _reader(oid)(item)
+
+
+@functools.cache
+def _reader(oid: int) -> Callable[[str], Any]:
+    name = rep_of(oid).name
+    if name in ("text", "digits"):
+        return str
+    if name == "bool":
+        return lambda item: item == "t"
+    if name == "bytes":
+        return lambda item: bytes.fromhex(item[2:])
+    if name in ("float4", "float8"):
+        return float
+    if name in ("int2", "int4", "int8"):
+        return int
+    width = pa.int32() if name == "date" else pa.int64()
+    return lambda item: text.read_scalar(item, oid).cast(width).as_py()
+
+
+@functools.cache
+def key(oid: int) -> Callable[[str], bytes]:
+    """The order of a type's values (see `headgate.types.order`), remembering a few."""
+    return functools.lru_cache(maxsize=512)(order.key_of(oid))
