@@ -1,0 +1,40 @@
+"""Arrays, documents, addresses, bits and bytes: computed when planned and computed by Spark, both as a real PostgreSQL computes them."""
+
+from __future__ import annotations
+
+import re
+
+import psycopg
+from pyspark.sql import SparkSession
+from tests.expression.comparison import Comparison, Probe
+from tests.expression.containers import ARRAYS, BUILT, DOCUMENTS, SCALARS
+
+LITERAL = re.compile(
+    r"'((?:[^']|'')*)'::((?:timestamp|int|bigint|numeric|text|bool|float8|date|jsonb|json|inet|cidr|macaddr8|macaddr|bytea|varbit|uuid|pg_lsn|interval)(?:\[\])?)(?![(\w])"
+)
+
+
+ALL = ARRAYS + DOCUMENTS + BUILT + SCALARS
+
+
+def over_columns(expression: str) -> Probe:
+    """The expression with its typed literals as columns, so that nothing of it can be computed when it is planned."""
+    columns: list[tuple[str, str]] = []
+    values: list[str | None] = []
+
+    def column(found: re.Match[str]) -> str:
+        columns.append((f"c{len(columns)}", found[2]))
+        values.append(found[1].replace("''", "'"))
+        return columns[-1][0]
+
+    return Probe(LITERAL.sub(column, expression), tuple(columns), (tuple(values), (None,) * len(values)))
+
+
+def test_they_mean_what_postgresql_means(spark: SparkSession, oracle: psycopg.Connection) -> None:
+    comparison = Comparison(spark, oracle)
+    written = [Probe(each, (), ((),)) for each in ALL]
+    quiet = [each for each in map(over_columns, ALL) if not any((got or "").startswith("!") for got in comparison.expected(each))]
+    verdicts = comparison.run(quiet)
+    assert [str(each) for each in verdicts if each.outcome not in ("agree", "rejected")] == []
+    verdicts = comparison.run(written)
+    assert [str(each) for each in verdicts if each.outcome not in ("agree", "rejected")] == []
