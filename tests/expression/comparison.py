@@ -16,7 +16,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
-from headgate.expression import binder, failure
+from headgate.expression import addresses, binder, failure
 from headgate.expression import compile as compiler
 from headgate.expression.context import BindContext
 from headgate.expression.node import Expression, TypeRef
@@ -177,7 +177,9 @@ class Comparison:
             if column.type != wanted:
                 column = column.cast(wanted)
             shown = text.write_text(column, bound.type.oid, bound.type.typmod)
-            if bound.type.oid == registry.BOOL:
+            if bound.type.oid in (registry.INET, registry.CIDR):
+                done.append([None if each is None else addresses.shown(each) for each in shown.to_pylist()])
+            elif bound.type.oid == registry.BOOL:
                 done.append([None if each is None else {"t": "true", "f": "false"}[each] for each in shown.to_pylist()])
             else:
                 done.append(
