@@ -12,7 +12,7 @@ from tests.expression.containers import ARRAYS, BUILT, DOCUMENTS, SCALARS
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 LITERAL = re.compile(
-    r"'((?:[^']|'')*)'::((?:timestamp|int|bigint|numeric|text|bool|float8|date|jsonb|json|inet|cidr|macaddr8|macaddr|bytea|varbit|uuid|pg_lsn|interval)(?:\[\])?)(?![(\w])"
+    r"(?<![A-Za-z])'((?:[^']|'')*)'::((?:timestamp|int|bigint|numeric|text|bool|float8|date|jsonb|json|inet|cidr|macaddr8|macaddr|bytea|varbit|uuid|pg_lsn|interval)(?:\[\])?)(?![(\w])"
 )
 
 
