@@ -29,6 +29,7 @@ from headgate.expression import (
     compile_network,
     compile_numeric,
     compile_octets,
+    compile_regex,
     compile_system,
     compile_text,
     compile_time,
@@ -46,6 +47,7 @@ BUILDERS: dict[str, Builder] = {
     **compile_float.BUILDERS,
     **compile_numeric.BUILDERS,
     **compile_text.BUILDERS,
+    **compile_regex.BUILDERS,
     **compile_time.BUILDERS,
     **compile_cast.BUILDERS,
     **compile_array.BUILDERS,
@@ -61,6 +63,8 @@ _SILENT = frozenset(COMPARISONS) | {
     "text_right", "textpos", "text_starts_with", "md5_text", "bpcharlen", "textoctetlen",
 }  # fmt: skip
 """Functions that never raise (but their operands may)."""
+_LIKES = frozenset({"textlike", "textnlike", "texticlike", "texticnlike"})
+"""Silent if the pattern is a constant."""
 _WHOLE = frozenset(compile_text.BUILDERS) - _SILENT | {
     "btrim", "btrim1", "ltrim", "ltrim1", "rtrim", "rtrim1", "replace_text", "text_left", "text_right",
 }  # fmt: skip
@@ -177,7 +181,8 @@ def _may_raise(operand: n.Expression) -> bool:
     for each in n.walk(operand):
         if isinstance(each, (n.FuncExpr, n.OpExpr)):
             function = each.function if isinstance(each, n.FuncExpr) else builtin.operator(each.operator).function
-            if builtin.function(function).key not in _SILENT:
+            key = builtin.function(function).key
+            if key not in _SILENT or (key in _LIKES and not isinstance(each.args[1], n.Const)):
                 return True
         elif isinstance(each, n.CoerceViaIO):
             return True

@@ -1,7 +1,7 @@
 """Strings and bytes: functions and patterns under the C collation, where case folding is ASCII's and order is that of the bytes.
 
 char(n) reaches these functions as PostgreSQL hands it over: padded for LIKE and octet_length, without its blanks where a cast to
-text stands in the tree. Regular expressions are refused: PostgreSQL's and Java's differ.
+text stands in the tree. Regular expressions: see `compile_regex`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.expression.node import Expression
+from headgate.expression.regex import similar
 from headgate.expression.value import BOOL, BYTES, INT4, TEXT, Env, Rep, Value, raising, refuse, settle
+from headgate.expression.vectorised import call, scalar
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
 _INT_MAX = 2**31 - 1
@@ -155,15 +157,15 @@ def _shown(value: Value) -> Callable[[Env], Column]:
     raise refuse(f"concat of {value.rep.name}")
 
 
-def like(pattern: str, escape: str = "\\") -> str:
-    """A LIKE pattern as a Java regular expression over the whole string; refuses one that ends in its escape character."""
+def like(pattern: str) -> str | None:
+    """A LIKE pattern as a Java regular expression over the whole string; None for one that ends in its escape character."""
     parts, literal, place = [], "", 0
     while place < len(pattern):
         character = pattern[place]
-        if escape and character == escape:
+        if character == "\\":
             place += 1
             if place == len(pattern):
-                raise refuse("LIKE", "the pattern must not end with the escape character")
+                return None
             literal += pattern[place]
         elif character in "%_":
             parts.append(_quoted(literal) + (".*" if character == "%" else "."))
@@ -179,15 +181,20 @@ def _quoted(text: str) -> str:
 
 
 def _like(*, negated: bool, fold: bool = False) -> Builder:
+    exact = {
+        (False, False): similar.like,
+        (True, False): similar.not_like,
+        (False, True): similar.ilike,
+        (True, True): similar.not_ilike,
+    }[negated, fold]
+
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         pattern = args[1].constant
-        if args[1].is_null:
-            return Value(BOOL, lambda env: F.lit(None).cast("boolean"))
-        if pattern is None:
-            raise refuse("LIKE", "the pattern must be a constant")
-        if fold:
-            pattern = pattern.translate(str.maketrans(string.ascii_uppercase, string.ascii_lowercase))
-        test = _matcher(pattern)
+        test = None
+        if pattern is not None and args[0].constant is None:
+            test = _matcher(similar.lower(pattern) if fold else pattern)
+        if test is None:
+            return call(exact, BOOL, args)
 
         def make(env: Env) -> Column:
             text = args[0].make(env)
@@ -199,8 +206,8 @@ def _like(*, negated: bool, fold: bool = False) -> Builder:
     return builder
 
 
-def _matcher(pattern: str) -> Callable[[Column], Column]:
-    """The cheapest exact test for a pattern: equality, prefix, suffix, infix, else a regular expression."""
+def _matcher(pattern: str) -> Callable[[Column], Column] | None:
+    """The cheapest exact test for a pattern: equality, prefix, suffix, infix, else a regular expression; None if there is none."""
     if not re.search(r"[%_\\]", pattern):
         return lambda text: text == F.lit(pattern)
     bare = pattern.strip("%")
@@ -210,28 +217,7 @@ def _matcher(pattern: str) -> Callable[[Column], Column]:
             return lambda text: text.contains(F.lit(bare))
         return (lambda text: text.endswith(F.lit(bare))) if front else (lambda text: text.startswith(F.lit(bare)))
     expression = like(pattern)
-    return lambda text: F.rlike(text, F.lit(expression))
-
-
-def _like_escape(node: Expression, args: Sequence[Value]) -> Value:
-    """like_escape(pattern, escape): the pattern with backslash as its escape character; constants only."""
-    pattern, escape = args[0].constant, args[1].constant
-    if pattern is None or escape is None:
-        raise refuse("LIKE … ESCAPE", "pattern and escape character must be constants")
-    if len(escape) > 1:
-        return Value(TEXT, lambda env: raising("22025", "invalid escape string").cast("string"))
-    done, place = "", 0
-    while place < len(pattern):
-        character = pattern[place]
-        if escape and character == escape:
-            place += 1
-            if place == len(pattern):
-                raise refuse("LIKE … ESCAPE", "the pattern must not end with the escape character")
-            done += "\\" + pattern[place]
-        else:
-            done += "\\\\" if character == "\\" and escape != "\\" else character
-        place += 1
-    return Value(TEXT, lambda env: F.lit(done), constant=done)
+    return None if expression is None else lambda text: F.rlike(text, F.lit(expression))
 
 
 def _length_of_padded(node: Expression, args: Sequence[Value]) -> Value:
@@ -283,7 +269,7 @@ BUILDERS: dict[str, Builder] = {
     "namenlike": _like(negated=True),
     "texticlike": _like(negated=False, fold=True),
     "texticnlike": _like(negated=True, fold=True),
-    "like_escape": _like_escape,
+    "like_escape": scalar(similar.like_escape, TEXT),
     "byteaoctetlen": _map(INT4, F.octet_length),
     "byteacat": _map(BYTES, F.concat),
     "bytea_substr": _map(BYTES, _bytes_substring),

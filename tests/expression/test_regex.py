@@ -1,0 +1,128 @@
+"""Regular expressions: generated patterns and strings give PostgreSQL's match, groups, replacement or error; Java gives the same yes or no."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import psycopg
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from headgate.errors import PostgresError
+from headgate.expression.regex import functions, java
+from headgate.expression.regex.parser import parse
+
+COUNT = int(os.environ.get("PATTERNS", "4000"))
+QUANTIFIERS = ("*", "+", "?", "*?", "+?", "??", "{2}", "{1,2}", "{0,1}?", "{2,}", "{0}", "{1}", "{1,2}?", "{2}?")
+ATOMS = (
+    "a", "b", "c", ".", "[ab]", "[^a]", "[a-c]", "[^[:digit:]x]", r"\d", r"\w", r"\W", r"\S", "[[:alpha:]]", "é", "1", " ", r"\n", r"\x61",
+    "[[.hyphen.]a]", "[[=a=]]", r"[\w-]", "😀",
+)  # fmt: skip
+ORACLE = """
+CREATE FUNCTION pg_temp.judged(s text, p text) RETURNS text[] LANGUAGE plpgsql AS $$ BEGIN
+  RETURN ARRAY[(s ~ p)::text, regexp_match(s, p)::text, regexp_replace(s, p, '<\\&,\\1>', 'g'), substring(s from p),
+               regexp_split_to_array(s, p)::text, regexp_count(s, p)::text, regexp_instr(s, p, 1, 1, 1, 'i', 1)::text];
+EXCEPTION WHEN OTHERS THEN RETURN ARRAY[SQLSTATE, SQLERRM]; END $$
+"""
+
+
+def pattern(random: Random, depth: int) -> str:
+    """A pattern; some are malformed."""
+    kind = random.random()
+
+    def part() -> str:
+        return pattern(random, depth - 1)
+
+    if depth <= 0 or kind < 0.3:
+        return random.choice(ATOMS)
+    if kind < 0.5:
+        return "".join(part() for _ in range(random.randint(1, 3)))
+    if kind < 0.66:
+        return f"({part()}|{part()})" if kind < 0.6 else f"{part()}|{part()}"
+    if kind < 0.8:
+        return f"(?:{part()})" if kind < 0.72 else f"({part()})"
+    if kind < 0.93:
+        return part() + random.choice(QUANTIFIERS)
+    if kind < 0.96:
+        return random.choice(("^", "$", r"\m", r"\M", r"\y", r"\Y", r"\A", r"\Z", "[[:<:]]"))
+    if kind < 0.98:
+        return random.choice(("(?=", "(?!", "(?<=", "(?<!")) + part() + ")"
+    return random.choice((r"\1", r"\2", "(", ")", "[", "{", "a{3,2}", r"\q", "[b-a]", "[[:x:]]", "*"))
+
+
+def subjects(number: int, count: int) -> list[tuple[str, str]]:
+    """(string, pattern), some with embedded options and other flavours."""
+    random = Random(number)
+    made = []
+    for _ in range(count):
+        text = "".join(random.choice("aaabbcé1 A\n_-😀") for _ in range(random.randint(0, 9)))
+        prefix = random.choice(("(?i)", "(?n)", "(?p)", "(?w)", "(?x)", "(?e)", "(?b)", "(?q)", "***:", "***=", "(?is)"))
+        made.append((text, (prefix if random.random() < 0.1 else "") + pattern(random, 4)))
+    return made
+
+
+def judged(text: str, regex: str) -> list[str | None]:
+    """As the oracle's function, by our own."""
+    try:
+        return [
+            str(functions.matches(3, text, regex)).lower(),
+            functions.regexp_match(text, regex),
+            functions.regexp_replace(text, regex, r"<\&,\1>", "g"),
+            functions.substring(text, regex),
+            functions.regexp_split_to_array(text, regex),
+            str(functions.regexp_count(text, regex)),
+            str(functions.regexp_instr(text, regex, 1, 1, 1, "i", 1)),
+        ]
+    except PostgresError as error:
+        return [error.sqlstate, error.message]
+
+
+def test_generated_patterns_match_what_postgresql_matches(oracle: psycopg.Connection) -> None:
+    oracle.execute(ORACLE)
+    wrong = []
+    for number in range(max(1, COUNT // 1000)):
+        work = subjects(number, min(COUNT, 1000))
+        columns = [each[0] for each in work], [each[1] for each in work]
+        query = "SELECT pg_temp.judged(s, p) FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY u(s, p, o) ORDER BY o"
+        for (text, regex), (expected,) in zip(work, oracle.execute(query, columns).fetchall(), strict=True):
+            got = judged(text, regex)
+            if got != expected:
+                wrong.append((text, regex, expected, got))
+    assert wrong == []
+
+
+def test_java_answers_as_the_matcher_does(spark: SparkSession) -> None:
+    """All patterns that Java is given, over many strings, in one query."""
+    texts = [text for text, _ in subjects(1000, 150)]
+    rows = []
+    for _, regex in subjects(1001, 500):
+        try:
+            found = java.written(parse(regex))
+        except PostgresError:
+            continue
+        if found is not None:
+            rows += [(text, regex, found, functions.matches(3, text, regex)) for text in texts]
+    assert len(rows) > 150 * 200
+    frame = spark.createDataFrame(pa.table(dict(zip(("text", "regex", "java", "expected"), zip(*rows, strict=True), strict=True))))
+    wrong = frame.where(F.rlike("text", F.col("java")) != F.col("expected")).limit(5).collect()
+    assert [row.asDict() for row in wrong] == []
+
+
+@pytest.mark.parametrize(
+    ("regex", "expected"),
+    [
+        ("(a*)*b", (False, True, False)),
+        ("(a|a)*b", (False, True, False)),
+        ("^(a|aa)+$", (False, False, False)),
+        ("(ab)*$", (True, True, True)),
+        ("^((a|b)+,?)*$", (False, True, False)),
+        ("(.*)(.*)(.*)z", (False, False, False)),
+        ("(x+x+)+y", (False, False, False)),
+    ],
+)
+def test_no_pattern_takes_exponential_time(regex: str, expected: tuple[bool, ...]) -> None:
+    texts = ("a" * 40 + "!", "ab" * 3000, "x" * 5000 + "é")
+    assert tuple(functions.matches(3, text, regex) for text in texts) == expected
