@@ -24,7 +24,8 @@ class Directory:
         self.data = folder / "data"
         self.log = folder / "log"
         self.port = free_port()
-        self.environment = {**os.environ, "PYTHONPATH": str(STANDIN)}
+        paths = [str(STANDIN), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         self.environment.pop("HEADGATE_DATA", None)
 
     def __call__(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -170,13 +171,16 @@ def test_the_environment_names_the_data_directory(directory: Directory) -> None:
 def test_a_second_start_is_refused_and_the_first_node_stays(directory: Directory) -> None:
     directory.start()
     pid = directory.pid()
-    second = directory.start("-o", f"-c port={free_port()}")
+    elsewhere = f"-c port={free_port()}"
+    second = directory.start("-o", elsewhere)
     assert second.returncode == 1
     assert "headgate: another node might be running; trying to start node anyway\n" in second.stderr
     assert 'FATAL:  lock file "headgate.pid" already exists\n' in second.stderr
     assert f'HINT:  Is another node (PID {pid}) running in data directory "{directory.data}"?\n' in second.stderr
     assert second.stderr.endswith("headgate: could not start node\nExamine the log output.\n")
-    assert directory.do("status").stdout.startswith(f"headgate: node is running (PID: {pid})")
+    status = directory.do("status").stdout
+    assert status.startswith(f"headgate: node is running (PID: {pid})")
+    assert elsewhere not in status, "the refused start left its options to the next restart"
 
 
 def test_a_port_in_use_is_said_and_nothing_is_left_behind(directory: Directory) -> None:

@@ -20,7 +20,6 @@ from headgate.cli.message import err, fail, out
 from headgate.errors import PostgresError
 from headgate.storage import jars
 
-OPTIONS_FILE = "headgate.opts"
 MODES = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 _POLL = 0.05
 
@@ -65,8 +64,6 @@ def start(call: Start) -> None:
         err("headgate: another node might be running; trying to start node anyway")
     _fetch_jars()
     command = [sys.executable, "-m", "headgate.cli.main", "run", "-D", str(call.data_dir), *call.options]
-    (call.data_dir / OPTIONS_FILE).write_text(shlex.join(command) + "\n")
-    (call.data_dir / OPTIONS_FILE).chmod(0o600)
     child, said_before = _spawn(call, command)
     if not call.wait:
         out("node starting")
@@ -174,7 +171,7 @@ def restart(call: Start, mode: str, *, keep_options: bool) -> None:
 
 def _last_options(data_dir: Path) -> tuple[str, ...]:
     try:
-        words = shlex.split((data_dir / OPTIONS_FILE).read_text())
+        words = shlex.split((data_dir / pidfile.OPTIONS_FILE).read_text())
     except FileNotFoundError:
         return ()
     return tuple(words[words.index("-D") + 2 :]) if "-D" in words else ()
@@ -195,8 +192,8 @@ def status(data_dir: Path) -> None:
         out("headgate: no node running")
         sys.exit(3)
     out(f"headgate: node is running (PID: {running.pid})")
-    if (data_dir / OPTIONS_FILE).exists():
-        out((data_dir / OPTIONS_FILE).read_text(), end="")
+    if (data_dir / pidfile.OPTIONS_FILE).exists():
+        out((data_dir / pidfile.OPTIONS_FILE).read_text(), end="")
 
 
 def _pid(data_dir: Path) -> int:

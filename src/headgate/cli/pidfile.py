@@ -19,6 +19,8 @@ from pathlib import Path
 from headgate.errors import PostgresError, Severity
 
 NAME = "headgate.pid"
+OPTIONS_FILE = "headgate.opts"
+"""The command line of the node that last held the pid file, for `restart` and `status`."""
 _TRIES = 20
 
 

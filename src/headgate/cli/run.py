@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 
 from headgate.cli import initdb, message
-from headgate.cli.pidfile import PidFile
+from headgate.cli.pidfile import OPTIONS_FILE, PidFile
 from headgate.errors import PostgresError, Severity
 from headgate.settings import Settings
 from headgate.storage import jars
@@ -61,6 +63,9 @@ def _serve(data_dir: Path, command_line: Mapping[str, str]) -> None:
 def _pid_file(data_dir: Path, settings: Settings) -> Iterator[PidFile]:
     pid_file = PidFile.create(data_dir, settings.integer("port"), settings.text("listen_addresses").split(",")[0].strip())
     try:
+        options = data_dir / OPTIONS_FILE
+        options.write_text(shlex.join([sys.executable, "-m", "headgate.cli.main", *sys.argv[1:]]) + "\n")
+        options.chmod(0o600)
         yield pid_file
     finally:
         pid_file.remove()
