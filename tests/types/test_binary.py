@@ -16,13 +16,14 @@ from headgate.types import binary, copy, copy_binary, registry, text, typmod
 NUMBERS = st.decimals(allow_nan=False, allow_infinity=False).map(str)
 NASTY_NUMBERS = ["0", "-1", "0.00", "10000", "1e8", "12345678.9012", "0.0001", "-0.00000000123", "NaN", "Infinity", "-Infinity", "1e50", "1e-50",
                  "12345678901234567890123456789012345678", "0.12345678901234567890123456789012345678", "123.4500", "5000.0000"]  # fmt: skip
+ENDS = st.sampled_from(["infinity", "-infinity", "4713-01-01 BC", "294246-12-31"])
 VALUES = {
     **dict.fromkeys(["int2", "int4", "int8"], st.integers(-32768, 32767).map(str)), "bool": st.sampled_from(["t", "f"]),
     **dict.fromkeys(["float4", "float8"], st.floats(width=32).map(repr)),
     **dict.fromkeys(["numeric", "numeric(12,2)", "numeric(38,10)", "numeric(18,4)", "numeric(5,0)"], NUMBERS | st.sampled_from(NASTY_NUMBERS)),
     **dict.fromkeys(["text", "varchar(7)", "char(5)", "name"], st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))),
-    "bytea": st.binary().map(lambda raw: "\\x" + raw.hex()), "date": st.dates().map(str), "timestamp": st.datetimes().map(str),
-    "timestamptz": st.datetimes().map(str), "uuid": st.uuids().map(str), "time": st.times().map(str),
+    "bytea": st.binary().map(lambda raw: "\\x" + raw.hex()), "date": st.dates().map(str) | ENDS, "timestamp": st.datetimes().map(str) | ENDS,
+    "timestamptz": st.datetimes().map(str) | ENDS, "uuid": st.uuids().map(str), "time": st.times().map(str),
     "timetz": st.builds("{}{}".format, st.times(), st.sampled_from(["+02", "-03:30"])),
     "interval": st.builds("{} mons {} days {} s".format, st.integers(-99, 99), st.integers(-99, 99), st.integers(-(10**6), 10**6)),
     "jsonb": st.sampled_from(['{"a":1}', "[]", "1"]), "inet": st.ip_addresses().map(str), "varbit": st.text("01", max_size=20),

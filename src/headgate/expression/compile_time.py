@@ -13,6 +13,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.expression.compile_cast import micros_of, to_timestamp
+from headgate.expression.compile_infinite import infinite_date, infinite_timestamp
 from headgate.expression.node import Const, Expression, FuncExpr, OpExpr
 from headgate.expression.value import BOOL, DATE, FLOAT8, INT4, TIMESTAMP, Env, Rep, Value, decimal, raising, refuse
 from headgate.types import registry
@@ -252,7 +253,8 @@ def _plus_interval(sign: int, rep: Rep) -> Builder:
 
 
 def _is_finite(node: Expression, args: Sequence[Value]) -> Value:
-    return Value(BOOL, lambda env: F.when(F.isnotnull(args[0].make(env)), F.lit(True)))
+    test = infinite_date if args[0].rep == DATE else infinite_timestamp
+    return Value(BOOL, lambda env: ~test(args[0].make(env)))
 
 
 BUILDERS: dict[str, Builder] = {

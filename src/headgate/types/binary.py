@@ -37,6 +37,9 @@ _INTEGERS = {
     r.TIMESTAMP: (">i8", pa.int64()),
     r.TIMESTAMPTZ: (">i8", pa.int64()),
 }
+_EARLY_DAY, _LATE_DAY = np.iinfo(np.int32).min, np.iinfo(np.int32).max
+_EARLY_MICROS, _LATE_MICROS = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+"""-infinity and infinity on the wire."""
 TEXTS = frozenset({r.TEXT, r.VARCHAR, r.BPCHAR, r.NAME, r.JSON, r.XML, r.UNKNOWN, r.REFCURSOR, r.CSTRING})
 """Types whose binary form is their text."""
 
@@ -57,7 +60,7 @@ def read_binary(
     sizes = np.maximum(sizes, 0)
     if int(starts.min()) < 0 or int((starts + sizes).max()) > len(data):
         raise PostgresError("08P01", "insufficient data left in message")
-    return _read(data, starts, sizes, mask, oid, typmod, registry or r.builtin())
+    return _read(data, starts, sizes, mask, oid, typmod, registry or r.known())
 
 
 def _read(
@@ -147,32 +150,23 @@ def _read_fixed(data: Bytes, starts: Positions, sizes: Positions, mask: buffers.
 
 
 def _days(values: npt.NDArray[np.int32], mask: buffers.Mask | None) -> npt.NDArray[np.int32]:
-    infinite = (values == np.iinfo(np.int32).max) | (values == np.iinfo(np.int32).min)
-    if infinite.any():
-        _refuse_infinity(values, infinite, mask, "date")
-    days = values.astype(np.int64) + calendar.EPOCH_DAYS
+    late, early = values == _LATE_DAY, values == _EARLY_DAY
+    days = np.where(late | early, 0, values.astype(np.int64)) + calendar.EPOCH_DAYS
     if (days < moment_input.MIN_DAYS).any() or (days >= moment_input.END_DAYS).any():
         raise PostgresError("22008", "date out of range")
-    return days.astype(np.int32)
+    return np.select([late, early], [calendar.INFINITE_DAY, -calendar.INFINITE_DAY], days).astype(np.int32)
 
 
 def _micros(values: npt.NDArray[np.int64], mask: buffers.Mask | None) -> npt.NDArray[np.int64]:
-    infinite = (values == np.iinfo(np.int64).max) | (values == np.iinfo(np.int64).min)
-    if infinite.any():
-        _refuse_infinity(values, infinite, mask, "timestamp")
+    late, early = values == _LATE_MICROS, values == _EARLY_MICROS
+    values = np.where(late | early, 0, values)
     if (values < moment_input.MIN_MICROS - calendar.EPOCH_MICROS).any() or (
         values >= moment_input.END_MICROS - calendar.EPOCH_MICROS
     ).any():
         raise PostgresError("22008", "timestamp out of range")
-    if (values > np.iinfo(np.int64).max - calendar.EPOCH_MICROS).any():
+    if (values >= np.iinfo(np.int64).max - calendar.EPOCH_MICROS).any():
         raise moment_input.not_storable(moment.print_timestamp(int(values.max()) + calendar.EPOCH_MICROS, ""))
-    return values + calendar.EPOCH_MICROS
-
-
-def _refuse_infinity(values: npt.NDArray[np.integer], infinite: buffers.Mask, mask: buffers.Mask | None, name: str) -> None:
-    if mask is not None:
-        infinite = infinite & mask
-    raise moment_input.infinite("infinity" if int(values[infinite][0]) > 0 else "-infinity", name)
+    return np.select([late, early], [calendar.INFINITE_MICROS, -calendar.INFINITE_MICROS], values + calendar.EPOCH_MICROS)
 
 
 def _read_uuid(data: Bytes, starts: Positions, sizes: Positions, mask: buffers.Mask | None) -> pa.StringArray:
@@ -190,7 +184,7 @@ def write_binary(
     if isinstance(array, pa.ChunkedArray):
         chunks = [write_binary(chunk, oid, typmod, registry=registry) for chunk in array.chunks]
         return pa.concat_arrays(chunks) if chunks else pa.nulls(0, pa.large_binary())
-    types = registry or r.builtin()
+    types = registry or r.known()
     found = types.find(oid)
     if oid in _INTEGERS:
         return _write_fixed(array, oid)
@@ -224,9 +218,12 @@ def _write_fixed(array: pa.Array, oid: int) -> pa.LargeBinaryArray:
     numbers = array.cast(plain)
     values = np.asarray((numbers.fill_null(0) if mask is not None else numbers).to_numpy(zero_copy_only=False))
     if oid == r.DATE:
-        values = values - calendar.EPOCH_DAYS
+        ends = values == calendar.INFINITE_DAY, values == -calendar.INFINITE_DAY
+        values = np.select(ends, (_LATE_DAY, _EARLY_DAY), values.astype(np.int64) - calendar.EPOCH_DAYS)
     elif oid in (r.TIMESTAMP, r.TIMESTAMPTZ):
-        values = values - calendar.EPOCH_MICROS
+        ends = values == calendar.INFINITE_MICROS, values == -calendar.INFINITE_MICROS
+        moved = np.where(ends[0] | ends[1], 0, values) - calendar.EPOCH_MICROS
+        values = np.select(ends, (_LATE_MICROS, _EARLY_MICROS), moved)
     kind = np.dtype(code)
     return fixed_rows(values.astype(kind).view(np.uint8).reshape(len(array), kind.itemsize), mask)
 

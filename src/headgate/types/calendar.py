@@ -1,6 +1,9 @@
 """The calendar of PostgreSQL: proleptic Gregorian days counted from 1970-01-01, with years before 1 (1 BC is year 0).
 
 Used by `moment_input`, `moment` and `interval`. Days are those of Arrow's date32; PostgreSQL's own epoch is 2000-01-01.
+
+Infinite dates and timestamps are stored as the ends of the integers, which no finite one of PostgreSQL's calendar reaches: the same
+numbers that DuckDB reads as infinity and -infinity.
 """
 
 from __future__ import annotations
@@ -10,6 +13,10 @@ EPOCH_DAYS = 10957
 EPOCH_MICROS = EPOCH_DAYS * 86_400_000_000
 DAY = 86_400_000_000
 """Microseconds of a day."""
+INFINITE_DAY = (1 << 31) - 1
+"""The date32 that stands for infinity; its negative for -infinity."""
+INFINITE_MICROS = (1 << 63) - 1
+"""The timestamp that stands for infinity; its negative for -infinity."""
 MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 JULIAN_EPOCH = 2440588
 """The Julian day of 1970-01-01."""

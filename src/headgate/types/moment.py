@@ -23,7 +23,7 @@ _FIRST, _END = _FIRST_DAY * calendar.DAY, _END_DAY * calendar.DAY
 
 
 def read_date(strings: pa.StringArray, session: Session) -> pa.Date32Array:
-    """date_in. Infinite dates are refused: date32 has none that another engine would read as such."""
+    """date_in."""
     done = column.attempt(strings, pa.date32())
     if done is not None and len(done) and not pc.any(pc.less(pc.cast(done, pa.int32()), _FIRST_DAY), min_count=0).as_py():
         return done
@@ -93,11 +93,13 @@ def rounded(micros: pa.Int64Array, oid: int, modifier: int) -> pa.Int64Array:
     if digits is None or digits >= 6:
         return micros
     unit = 10 ** (6 - digits)
-    values = np.asarray(pc.fill_null(micros, 0).to_numpy(zero_copy_only=False), np.int64) - calendar.EPOCH_MICROS
+    whole = np.asarray(pc.fill_null(micros, 0).to_numpy(zero_copy_only=False), np.int64)
+    infinite = np.abs(whole) == calendar.INFINITE_MICROS
+    values = np.where(infinite, 0, whole) - calendar.EPOCH_MICROS
     if len(values) and int(values.max()) > _LAST_ROUNDED:
         raise moment_input.not_storable(print_timestamp(int(values.max()) + calendar.EPOCH_MICROS, ""))
     rounded = np.sign(values) * ((np.abs(values) + unit // 2) // unit * unit) + calendar.EPOCH_MICROS
-    return pc.if_else(pc.is_valid(micros), pa.array(rounded), pa.scalar(None, pa.int64()))
+    return pc.if_else(pc.is_valid(micros), pa.array(np.where(infinite, whole, rounded)), pa.scalar(None, pa.int64()))
 
 
 def write_date(values: pa.Date32Array) -> pa.StringArray:
@@ -125,7 +127,9 @@ def write_timestamptz(values: pa.TimestampArray, session: Session) -> pa.StringA
     else:
         kinds, places = np.unique(offsets, return_inverse=True)
         suffix = pa.array([print_offset(int(each)) for each in kinds]).take(pa.array(places))
-    local = pc.if_else(pc.is_valid(micros), pa.array(instants + offsets * 1_000_000), pa.scalar(None, pa.int64()))
+    infinite = np.abs(instants) == calendar.INFINITE_MICROS
+    shifted = instants + np.where(infinite, 0, offsets) * 1_000_000
+    local = pc.if_else(pc.is_valid(micros), pa.array(shifted), pa.scalar(None, pa.int64()))
     return _write_local(local, suffix)
 
 
@@ -143,13 +147,17 @@ def _write_local(micros: pa.Int64Array, suffix: pa.StringArray | pa.StringScalar
 
 
 def print_date(days: int) -> str:
-    """One date: ``0044-03-15 BC``, ``12345-01-01``."""
+    """One date: ``0044-03-15 BC``, ``12345-01-01``, ``infinity``."""
+    if abs(days) == calendar.INFINITE_DAY:
+        return "infinity" if days > 0 else "-infinity"
     year, month, day = calendar.date_of(days)
     return f"{year if year > 0 else 1 - year:04}-{month:02}-{day:02}{'' if year > 0 else ' BC'}"
 
 
 def print_timestamp(micros: int, suffix: str) -> str:
-    """One local timestamp with the text of its offset: ``0044-03-15 12:00:00.5+00 BC``."""
+    """One local timestamp with the text of its offset: ``0044-03-15 12:00:00.5+00 BC``, ``infinity``."""
+    if abs(micros) == calendar.INFINITE_MICROS:
+        return "infinity" if micros > 0 else "-infinity"
     days, rest = divmod(micros, calendar.DAY)
     date, _, bc = print_date(days).partition(" ")
     return f"{date} {print_clock(rest)}{suffix}{' ' + bc if bc else ''}"

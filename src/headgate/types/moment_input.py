@@ -5,8 +5,8 @@ Called by `moment` for what is not plain ISO, and by `clock` for times. A port o
 field its meaning from what is known already (the bits in `mask`), `Decoder._finish` checks the whole. Results are days and
 microseconds since 1970-01-01, in Python integers of any size until the range check.
 
-Refused with 0A000, because the stored type has no such value: infinity, and timestamps after 294247-01-10 (int64 microseconds
-since 1970; PostgreSQL, which counts from 2000, goes on to 294276).
+Infinity and -infinity are the ends of the integers (`calendar`). Refused with 0A000, because the stored type has no such value:
+timestamps after 294247-01-10 (int64 microseconds since 1970; PostgreSQL, which counts from 2000, goes on to 294276).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DATE = YEAR | MONTH | DAY
 
 MIN_MICROS = -211813488000000000 + calendar.EPOCH_MICROS
 END_MICROS = 9223371331200000000 + calendar.EPOCH_MICROS
-_STORED_MICROS = 1 << 63
+_STORED_MICROS = calendar.INFINITE_MICROS
 MIN_DAYS = -calendar.JULIAN_EPOCH
 END_DAYS = 2147483494 - calendar.JULIAN_EPOCH
 
@@ -365,7 +365,7 @@ def date_of(text: str, session: Session) -> int:
     """date_in: days since 1970-01-01."""
     parts = _read(text, "date", session)
     if parts.special:
-        return _special(parts.special, "date")
+        return _special(parts.special, calendar.INFINITE_DAY)
     if not MIN_DAYS <= parts.days < END_DAYS or parts.year > 5874897:
         raise PostgresError("22008", f'date out of range: "{text}"')
     return parts.days
@@ -375,7 +375,7 @@ def timestamp_of(text: str, session: Session) -> int:
     """timestamp_in: microseconds since 1970-01-01 without zone."""
     parts = _read(text, "timestamp", session)
     if parts.special:
-        return _special(parts.special, "timestamp")
+        return _special(parts.special, calendar.INFINITE_MICROS)
     return _stored(parts.days * calendar.DAY + parts.clock, text)
 
 
@@ -383,7 +383,7 @@ def timestamptz_of(text: str, session: Session) -> int:
     """timestamptz_in: microseconds since 1970-01-01 in UTC."""
     parts = _read(text, "timestamp with time zone", session)
     if parts.special:
-        return _special(parts.special, "timestamp with time zone")
+        return _special(parts.special, calendar.INFINITE_MICROS)
     local = parts.days * calendar.DAY + parts.clock
     offset = parts.offset
     if parts.named or not parts.mask & ZONE:
@@ -409,17 +409,9 @@ def _stored(micros: int, text: str) -> int:
 
 def not_storable(text: str) -> PostgresError:
     """0A000 for the last 29 years of PostgreSQL's calendar."""
-    detail = "The last timestamp of a stored column is 294247-01-10 04:00:54.775807."
+    detail = "The last timestamp of a stored column is 294247-01-10 04:00:54.775806."
     return PostgresError("0A000", f'cannot store timestamp "{text}"', detail=detail)
 
 
-def _special(word: str, type_name: str) -> int:
-    if word == "epoch":
-        return 0
-    raise infinite(word, type_name)
-
-
-def infinite(word: str, type_name: str) -> PostgresError:
-    """0A000 for infinity and -infinity."""
-    detail = "Other engines that read the table would take a stand-in for infinity for a real date."
-    return PostgresError("0A000", f'cannot store "{word}" in a column of type {type_name}', detail=detail)
+def _special(word: str, infinite: int) -> int:
+    return {"epoch": 0, "infinity": infinite, "-infinity": -infinite}[word]
