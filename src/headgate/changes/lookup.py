@@ -18,14 +18,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from duckdb.func import FunctionNullHandling, PythonUDFType
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType
 
+from headgate.expression.value import arrow_function
 from headgate.storage import bounds, vector
 from headgate.storage.delta import DeltaTable, TableState
 from headgate.storage.transaction import Transaction
 from headgate.storage.write import arrow_row, quoted
-from headgate.types import registry
+from headgate.types import registry, sortkey
 from headgate.types.storage import stored_as_text
 
 _TRAILING = r"^(-?[0-9]+)(?:\.0*|(\.[0-9]*?[1-9])0*)$"
@@ -65,33 +68,81 @@ def _kind(column: Any) -> int:
 def _exact(column: Any) -> bool:
     if column.type_oid == registry.NUMERIC:
         return not stored_as_text(column.type_oid, column.typmod)
-    return bool(column.type_oid != registry.BPCHAR)
+    return sortkey.exact(column.type_oid, registry.known())
 
 
 def canonical_column(column: Column, kind: int) -> Column:
     """A Spark column in the form that is equal for equal values."""
-    if kind == registry.BPCHAR:
-        return F.rtrim(column)
-    if kind == registry.NUMERIC:
-        return F.regexp_replace(column, _TRAILING, "$1$2")
-    return column
+    match kind:
+        case 0:
+            return column
+        case registry.BPCHAR:
+            return F.rtrim(column)
+        case registry.NUMERIC:
+            return F.regexp_replace(column, _TRAILING, "$1$2")
+        case registry.FLOAT4 | registry.FLOAT8:
+            return column + F.lit(0).cast("float" if kind == registry.FLOAT4 else "double")
+        case _:
+            return _key_column(column, kind)
+
+
+def _key_column(column: Column, kind: int) -> Column:
+    types = registry.known()
+
+    def equality_key(texts: pa.Array) -> pa.Array:
+        return sortkey.keys(texts, kind, types)
+
+    return arrow_function(equality_key, BinaryType())(column)
 
 
 def canonical_array(column: pa.Array, kind: int) -> pa.Array:
     """An Arrow column in the form that is equal for equal values."""
-    if kind == registry.BPCHAR:
-        return pc.utf8_rtrim(column, " ")
-    if kind == registry.NUMERIC:
-        return pc.replace_substring_regex(column, _TRAILING, r"\1\2")
-    return column
+    match kind:
+        case 0:
+            return column
+        case registry.BPCHAR:
+            return pc.utf8_rtrim(column, " ")
+        case registry.NUMERIC:
+            return pc.replace_substring_regex(column, _TRAILING, r"\1\2")
+        case registry.FLOAT4 | registry.FLOAT8:
+            return pc.add(column, pa.scalar(0, column.type))  # -0 is 0
+        case _:
+            return sortkey.keys(column, kind, registry.known())
 
 
 def _canonical_sql(name: str, kind: int) -> str:
-    if kind == registry.BPCHAR:
-        return f"rtrim({name}, ' ')"
-    if kind == registry.NUMERIC:
-        return f"regexp_replace({name}, '{_TRAILING}', '\\1\\2')"
+    match kind:
+        case 0:
+            return name
+        case registry.BPCHAR:
+            return f"rtrim({name}, ' ')"
+        case registry.NUMERIC:
+            return f"regexp_replace({name}, '{_TRAILING}', '\\1\\2')"
+        case registry.FLOAT4 | registry.FLOAT8:
+            return f"{name} + 0::{'FLOAT' if kind == registry.FLOAT4 else 'DOUBLE'}"
+        case _:
+            return f"{_key_function(kind)}({name})"
+
+
+def _key_function(kind: int) -> str:
+    """The DuckDB function that gives the key of a text by its type."""
+    name = f"equality_key_{kind}"
+    with _lock:
+        if name not in _functions:
+            types = registry.known()
+
+            def equality_key(texts: pa.ChunkedArray) -> pa.Array:
+                whole = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+                return sortkey.keys(whole.cast(pa.string()), kind, types)
+
+            _database().create_function(
+                name, equality_key, ["VARCHAR"], "BLOB", type=PythonUDFType.ARROW, null_handling=FunctionNullHandling.SPECIAL
+            )
+            _functions.add(name)
     return name
+
+
+_functions: set[str] = set()
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType
 
 from headgate.expression import decimals
 from headgate.expression.builtin import Function, function
-from headgate.expression.compile_comparison import by_key, in_stored_order, numeric_key
+from headgate.expression.compile_comparison import by_key, equal_keys, in_stored_order, numeric_key
 from headgate.expression.compile_numeric import exactly
 from headgate.expression.node import Aggregate
 from headgate.expression.value import (
@@ -34,7 +34,7 @@ from headgate.expression.value import (
     refuse,
     settle,
 )  # fmt: skip
-from headgate.types import registry
+from headgate.types import registry, sortkey
 
 Make = Callable[[Env], Column]
 _FITS = r"\A-?[0-9]{1,18}(\.[0-9]{1,10})?\z"
@@ -56,7 +56,7 @@ def compiled(aggregate: Function) -> bool:
     if aggregate.name in ("sum", "avg"):
         return first in _SUMMED
     if aggregate.name in ("min", "max"):
-        return first in _ORDERED or first == registry.ANYARRAY
+        return first in _ORDERED or first in (registry.ANYARRAY, registry.ANYENUM)
     return aggregate.name in ("bool_and", "bool_or", "every")
 
 
@@ -88,8 +88,8 @@ def _count(node: Aggregate, values: Sequence[Value], kept: Callable[[Make], Make
         return Value(INT8, lambda env: F.count(star(env)))
     if node.distinct and values[0].rep == DIGITS:
         counted = kept(numeric_key(values[0]))
-    elif node.distinct and node.args[0].type.oid == registry.BPCHAR:
-        counted = kept(lambda env: F.rtrim(values[0].make(env)))
+    elif node.distinct and not sortkey.exact(node.args[0].type.oid, registry.known()):
+        counted = kept(equal_keys(values[0], node.args[0].type).make)
     else:
         counted = kept(settle(values[0]))
     return Value(INT8, lambda env: F.count_distinct(counted(env)) if node.distinct else F.count(counted(env)))

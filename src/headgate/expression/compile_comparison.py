@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType
 
 from headgate.expression import decimals
+from headgate.expression.compile_infinite import compared
 from headgate.expression.node import Expression, TypeRef
 from headgate.expression.value import (
     BOOL,
@@ -64,12 +65,7 @@ def in_stored_order(oid: int) -> bool:
 
 
 def _key(oid: int, item: str) -> bytes:
-    return _key_function(oid)(item)
-
-
-@functools.cache
-def _key_function(oid: int) -> order.Key:
-    return functools.lru_cache(maxsize=512)(order.key_of(oid))
+    return order.remembered(oid)(item)
 
 
 def by_key(value: Value, oid: int) -> Value:
@@ -170,6 +166,16 @@ def _as(name: str, left: str | None, right: str | None) -> Builder:
     return builder
 
 
+def _date_with_timestamp(name: str, *, flipped: bool) -> Builder:
+    test = TESTS[name]
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        day, moment = (args[1], args[0]) if flipped else (args[0], args[1])
+        return Value(BOOL, lambda env: compared(test, day.make(env), moment.make(env), flipped=flipped))
+
+    return builder
+
+
 def _blank_padded(name: str) -> Builder:
     test = TESTS[name]
     return lambda node, args: Value(BOOL, lambda env: test(F.rtrim(args[0].make(env)), F.rtrim(args[1].make(env))))
@@ -212,8 +218,8 @@ def _table() -> dict[str, Builder]:
             wide = "bigint" if "8" in (one, other) else "int"
             table[f"int{one}{other}{name}"] = _as(name, wide, wide)
         table[f"float48{name}"] = table[f"float84{name}"] = _as(name, "double", "double")
-        table[f"date_{name}_timestamp"] = _as(name, "timestamp_ntz", None)
-        table[f"timestamp_{name}_date"] = _as(name, None, "timestamp_ntz")
+        table[f"date_{name}_timestamp"] = _date_with_timestamp(name, flipped=False)
+        table[f"timestamp_{name}_date"] = _date_with_timestamp(name, flipped=True)
         table[f"pg_lsn_{name}"] = _keyed(name, registry.PG_LSN)
         table[f"bpchar{name}"] = _blank_padded(name)
         table[f"numeric_{name}"] = _numeric(name)

@@ -66,7 +66,6 @@ def _reader(oid: int) -> Callable[[str], Any]:
     return lambda item: text.read_scalar(item, oid).cast(width).as_py()
 
 
-@functools.cache
 def key(oid: int) -> Callable[[str], bytes]:
     """The order of a type's values (see `headgate.types.order`), remembering a few."""
-    return functools.lru_cache(maxsize=512)(order.key_of(oid))
+    return order.remembered(oid)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -190,6 +190,8 @@ class _Call:
     strict: bool
     raises: bool
     whole: bool
+    types: registry.TypeRegistry = field(default_factory=registry.known)
+    """The types that users made, for the worker."""
 
     def column_function(self) -> Callable[..., Column]:
         """The call as Spark runs it over the Columns of the arguments that are sent."""
@@ -211,6 +213,7 @@ class _Call:
 
     def over(self, arrays: Sequence[pa.Array]) -> pa.Array:
         """The results for a batch of rows."""
+        registry.use(self.types)
         columns, failures = self._columns(arrays)
         return self._whole(columns, failures) if self.whole else self._one_by_one(columns, failures)
 

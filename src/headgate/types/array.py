@@ -58,7 +58,7 @@ def print_array(shape: Shape, items: Sequence[str | None], delimiter: str) -> st
     """array_out."""
     if not shape.lengths:
         return "{}"
-    level = [_quoted(item, delimiter) for item in items]
+    level = [quoted(item, delimiter) for item in items]
     for length in reversed(shape.lengths):
         level = ["{" + delimiter.join(level[place : place + length]) + "}" for place in range(0, len(level), length)]
     if all(lower == 1 for lower in shape.lowers):
@@ -67,7 +67,8 @@ def print_array(shape: Shape, items: Sequence[str | None], delimiter: str) -> st
     return f"{bounds}={level[0]}"
 
 
-def _quoted(item: str | None, delimiter: str) -> str:
+def quoted(item: str | None, delimiter: str) -> str:
+    """One element as array_out prints it."""
     if item is None:
         return "NULL"
     if item and item.upper() != "NULL" and not any(char in item for char in '"\\{} \t\n\r\v\f' + delimiter):

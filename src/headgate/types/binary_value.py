@@ -121,7 +121,8 @@ def _receive_char(raw: bytes) -> str:
     return f"\\{byte:03o}" if byte > 127 else chr(byte) if byte else ""
 
 
-def _send_char(text: str) -> bytes:
+def send_char(text: str) -> bytes:
+    """charsend."""
     return bytes([int(text[1:], 8)]) if len(text) == 4 else text.encode() or b"\0"
 
 
@@ -149,5 +150,5 @@ _SEND: dict[int, Callable[[str], bytes]] = {
     r.MACADDR8: _send_macaddr,
     r.BIT: _send_bits,
     r.VARBIT: _send_bits,
-    r.CHAR: _send_char,
+    r.CHAR: send_char,
 }

@@ -28,7 +28,7 @@ _WIDE = 1 << 127
 
 def key_of(oid: int, types: registry.TypeRegistry | None = None) -> Key:
     """The key function of a type; 0A000 for a type without one (json, xml, point, …)."""
-    known = types or registry.builtin()
+    known = types or registry.known()
     key = _KEYS.get(oid)
     if key is not None:
         return key
@@ -43,6 +43,21 @@ def key_of(oid: int, types: registry.TypeRegistry | None = None) -> Key:
         delimiter = known.by_oid(found.element).delimiter
         return lambda text: of_array(*array.parts(text, delimiter), element)
     raise not_supported(f"comparison of type {known.format_type(oid)} is not supported: its order is not known here")
+
+
+def remembered(oid: int) -> Key:
+    """The key function of a type of the registry in force, which remembers the keys of a few values."""
+    return _builtin_key(oid) if oid < registry.FIRST_USER_OID else _user_key(oid, registry.known())
+
+
+@functools.cache
+def _builtin_key(oid: int) -> Key:
+    return functools.lru_cache(maxsize=512)(key_of(oid, registry.builtin()))
+
+
+@functools.lru_cache(maxsize=64)
+def _user_key(oid: int, types: registry.TypeRegistry) -> Key:
+    return functools.lru_cache(maxsize=512)(key_of(oid, types))
 
 
 def of_array(shape: array.Shape, items: tuple[str | None, ...], element: Key) -> bytes:
