@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark
@@ -48,13 +50,39 @@ def test_an_unknown_type_is_undefined_object() -> None:
     assert refused.value.sqlstate == "42704"
 
 
+def enum_of(oid: int, array: int, schema: str, name: str, labels: tuple[str, ...]) -> tuple[registry.PgType, registry.PgType]:
+    """The two types that CREATE TYPE … AS ENUM makes."""
+    nothing = {"by_value": False, "delimiter": ",", "base": 0, "base_typmod": -1, "collation": 0, "relation": 0, "has_typmod": False}
+    own = registry.PgType(oid, name, schema, registry.Kind.ENUM, "E", False, 4, element=0, array=array, plain=name, unmodified=name,
+                          labels=labels, **nothing)  # fmt: skip
+    shown = name + "[]"
+    over = registry.PgType(array, "_" + name, schema, registry.Kind.BASE, "A", False, -1, element=oid, array=0, plain=shown,
+                           unmodified=shown, **nothing)  # fmt: skip
+    return own, over
+
+
 def test_an_enum_can_be_registered_and_checks_its_labels() -> None:
-    types = registry.builtin().extended(registry.enum_types(16400, 16399, "public", "mood", ("sad", "happy")))
+    types = registry.builtin().extended(enum_of(16400, 16399, "public", "mood", ("sad", "happy")))
     assert types.by_name("mood[]").oid == 16399
     assert text.read_text(pa.array(["happy", None]), 16400, registry=types).to_pylist() == ["happy", None]
     assert text.read_text(pa.array(["{sad,NULL}"]), 16399, registry=types).to_pylist() == ["{sad,NULL}"]
     with pytest.raises(PostgresError, match='invalid input value for enum mood: "angry"'):
         text.read_text(pa.array(["angry"]), 16400, registry=types)
+
+
+def test_a_name_without_schema_is_looked_for_along_the_path() -> None:
+    types = [*enum_of(16400, 16399, "public", "mood", ("sad",)), *enum_of(16402, 16401, "other", "mood", ("x",))]
+    along = registry.builtin().extended(types, ("other", "public"))
+    assert (along.by_name("mood").oid, along.by_name("mood[]").oid, along.by_name("mood", "public").oid) == (16402, 16401, 16400)
+    assert registry.builtin().extended(types, ("nothing",)).find_name("mood") is None
+    assert registry.builtin().extended(types, ("nothing",)).anywhere().by_name("mood").oid == 16400
+
+
+def test_a_registry_travels_to_a_worker_with_its_user_types_alone() -> None:
+    types = registry.builtin().extended(enum_of(16400, 16399, "public", "mood", ("sad", "happy")), ("public",))
+    sent = pickle.dumps(types)
+    assert len(sent) < 2000
+    assert pickle.loads(sent).by_name("mood").labels == ("sad", "happy")
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,8 @@ class Catalog:
         self._oid_lock = threading.Lock()
         self._next_oid = 0
         self._last_oid = 0
+        self.type_changes = 0
+        """How often the types of users may have changed: who keeps a registry of them reads it again when this differs."""
 
     @classmethod
     def create(cls, path: str | Path, superuser: str = "postgres", password_verifier: str | None = None) -> Catalog:
@@ -138,6 +140,11 @@ class Catalog:
                 cursor.close()
             self._next_oid += 1
             return self._next_oid - 1
+
+    def types_changed(self) -> None:
+        """A session has made, changed or dropped a type, or the transaction in which it did so has ended."""
+        with self._oid_lock:
+            self.type_changes += 1
 
     def change(self, write: Callable[[Cursor], T], attempts: int = 20) -> T:
         """Runs `write` in a transaction of its own, again from the start when another transaction was first (40001)."""

@@ -40,6 +40,9 @@ class WorkerSession:
         """The worker's transaction."""
         return self.transaction
 
+    def use_types(self) -> None:
+        """The worker has put the types in force before the batch."""
+
 
 def applied_rows(node: Any, transaction: Transaction, relation: Relation) -> NewRows:
     """What completes and checks the rows of one table within a worker's transaction."""

@@ -21,8 +21,17 @@ from headgate.expression.deparse import deparse
 from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, SqlValue, TypeRef, walk
 from headgate.expression.scope import EMPTY, Scope, ScopeColumn, relation_scope
 from headgate.sql.parser import parse_expression, position
+from headgate.types import registry
 
-CONTEXT = BindContext(refuse_subquery="cannot use subquery in this context")
+
+def context() -> BindContext:
+    """How an expression of a table is bound, with the types that this thread knows."""
+    return BindContext(refuse_subquery="cannot use subquery in this context")
+
+
+def _stored_context() -> BindContext:
+    """The same for a text that the catalog keeps: it was written under another search path than the session's."""
+    return context().within(types=registry.known().anywhere())
 
 
 def type_of(column: Column) -> TypeRef:
@@ -38,8 +47,8 @@ def scope_of(columns: Iterable[Column], table: str = "", schema: str | None = No
 
 def default(node: Any, column: Column) -> str | None:
     """The text of a DEFAULT, coerced to the column's type; None for DEFAULT NULL, which is no default."""
-    context = CONTEXT.within(refuse_subquery="cannot use subquery in DEFAULT expression")
-    bound = binder.bind_default(node, type_of(column), column.name, context=context)
+    bind = context().within(refuse_subquery="cannot use subquery in DEFAULT expression")
+    bound = binder.bind_default(node, type_of(column), column.name, context=bind)
     for each in walk(bound):
         if isinstance(each, ColumnRef):
             raise PostgresError("0A000", "cannot use column reference in DEFAULT expression", position=position(each.location))
@@ -50,8 +59,8 @@ def default(node: Any, column: Column) -> str | None:
 
 def check(node: Any, columns: Iterable[Column], table: str) -> tuple[str, tuple[int, ...]]:
     """(text, attnums it uses) of a CHECK."""
-    context = CONTEXT.within(refuse_subquery="cannot use subquery in check constraint")
-    bound = binder.bind_condition(node, scope_of(columns, table), "CHECK", context=context)
+    bind = context().within(refuse_subquery="cannot use subquery in check constraint")
+    bound = binder.bind_condition(node, scope_of(columns, table), "CHECK", context=bind)
     for each in walk(bound):
         if isinstance(each, ColumnRef) and each.attnum < 0 and each.name != "tableoid":
             raise PostgresError(
@@ -62,16 +71,16 @@ def check(node: Any, columns: Iterable[Column], table: str) -> tuple[str, tuple[
 
 def generated(node: Any, columns: Iterable[Column], column: Column, generated_names: set[str]) -> str:
     """The text of GENERATED ALWAYS AS (…) STORED, coerced to the column's type."""
-    context = CONTEXT.within(
+    bind = context().within(
         refuse_subquery="cannot use subquery in column generation expression", construct="column generation expressions"
     )
-    bound = binder.bind_raw(node, scope_of(columns), context)
-    result = coerce(bound, type_of(column), Reach.ASSIGNMENT, context)
+    bound = binder.bind_raw(node, scope_of(columns), bind)
+    result = coerce(bound, type_of(column), Reach.ASSIGNMENT, bind)
     if result is None:
         raise PostgresError(
             "42804",
-            f'column "{column.name}" is of type {context.show_type(column.type_oid)} but generation expression is of type '
-            f"{context.show_type(bound.type.oid)}",
+            f'column "{column.name}" is of type {bind.show_type(column.type_oid)} but generation expression is of type '
+            f"{bind.show_type(bound.type.oid)}",
             hint="You will need to rewrite or cast the expression.",
         )
     for each in walk(result):
@@ -105,15 +114,15 @@ def stored(text: str, relation: Relation, column: Column | None = None, prefix: 
     scope = scope_of(relation.columns, relation.name, prefix=prefix) if relation.columns else EMPTY
     node = parse_expression(text)
     if column is None:
-        return binder.bind_condition(node, scope, "CHECK", context=CONTEXT)
-    bound = binder.bind_raw(node, scope, CONTEXT)
-    return binder.assign(bound, type_of(column), column.name, CONTEXT)
+        return binder.bind_condition(node, scope, "CHECK", context=_stored_context())
+    bound = binder.bind_raw(node, scope, _stored_context())
+    return binder.assign(bound, type_of(column), column.name, _stored_context())
 
 
 def columns_of(text: str, relation: Relation) -> set[str]:
     """The names of the columns that a stored expression uses."""
     scope = scope_of(relation.columns, relation.name)
-    return {each.name for each in walk(binder.bind_raw(parse_expression(text), scope, CONTEXT)) if isinstance(each, ColumnRef)}
+    return {each.name for each in walk(binder.bind_raw(parse_expression(text), scope, _stored_context())) if isinstance(each, ColumnRef)}
 
 
 def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation, new: Relation) -> None:
@@ -122,7 +131,7 @@ def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation
     scope = scope_of(old.columns, old.name)
 
     def renamed(text: str) -> str:
-        bound = binder.bind_raw(parse_expression(text), scope, CONTEXT)
+        bound = binder.bind_raw(parse_expression(text), scope, _stored_context())
         return deparse(
             tree.rewrite(
                 bound, lambda each: replace(each, name=names[each.attnum]) if isinstance(each, ColumnRef) and each.attnum > 0 else None

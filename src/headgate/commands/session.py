@@ -85,6 +85,10 @@ class Session(Protocol):
         """The open transaction, or a new one that the server ends after the statement."""
         ...
 
+    def use_types(self) -> None:
+        """Puts the types of the session's database in force for the thread."""
+        ...
+
     def prevent_in_block(self, command: str) -> None:
         """25001 when inside a transaction block."""
         ...

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from headgate.catalog import history
 from headgate.catalog.history import PublishedState
+from headgate.catalog.usertype import KnownTypes
 from headgate.errors import PostgresError
 from headgate.expression.failure import from_spark
 from headgate.lsn import Lsn
@@ -102,6 +103,7 @@ class Stream:
         self.asked = asked
         self.form = Form(asked.binary, asked.timezone, asked.extra_float_digits, asked.bytea_output)
         self.announcer = Announcer(catalog, database)
+        self._types = KnownTypes(catalog, database)
         self._catalog = catalog
         self._cursor = catalog.cursor()
         self._careful = 0
@@ -118,6 +120,7 @@ class Stream:
         Raises what a filter or a column list raises, with the CONTEXT of the change callback; transactions before the
         failing one have been given out by then.
         """
+        self._types.use()
         end = self.engine.log.end
         entries = self.engine.log.entries(self.position, self.database, 1 if self._careful else ENTRIES)
         if until is not None:

@@ -117,7 +117,7 @@ def bind_filter(
     DETAIL for what PostgreSQL refuses, and 0A000 with the reason for what cannot be compiled exactly. `source_text` is the
     query string that the node's locations count in (kept for callers that print it).
     """
-    context = BindContext(construct="PUBLICATION WHERE", types=types or registry.builtin(), timezone=timezone, opaque_subquery=True)
+    context = BindContext(construct="PUBLICATION WHERE", types=types or registry.known(), timezone=timezone, opaque_subquery=True)
     expression = bind_condition(where, scope_of(relation), "PUBLICATION WHERE", context=context)
     check(expression, context)
     compiler.check(expression)
@@ -126,7 +126,7 @@ def bind_filter(
 
 def load(stored: str, types: registry.TypeRegistry | None = None) -> RowFilter:
     """The filter that `RowFilter.dump` wrote."""
-    return _filter(serial.load(stored), types or registry.builtin())
+    return _filter(serial.load(stored), types or registry.known())
 
 
 def _filter(expression: Expression, types: registry.TypeRegistry) -> RowFilter:

@@ -75,6 +75,7 @@ class ExtendedQuery:
             statement = statements[0]
         if not utility.allowed_when_failed(statement):
             self.session.block.check_not_failed()
+            self.session.use_types()
         parameters, columns = self._described(statement, types)
         return Prepared(name, text, statement, parameters, columns, declared=types)
 
@@ -101,6 +102,7 @@ class ExtendedQuery:
         self._check_counts(prepared, portal_name, formats, values)
         if prepared.statement is not None and not utility.allowed_when_failed(prepared.statement):
             session.block.check_not_failed()
+            session.use_types()
         codes = column_formats(formats, len(values))
         parameters = tuple(self._parameter(oid, code, value) for oid, code, value in zip(prepared.parameters, codes, values, strict=True))
         if portal_name and portal_name in session.portals:

@@ -31,6 +31,7 @@ class Sender:
         session = self.session
         if not utility.allowed_when_failed(statement):
             session.block.check_not_failed()
+            session.use_types()
         if utility.handles(statement):
             return utility.run(session, statement)
         from headgate.commands.execute import execute

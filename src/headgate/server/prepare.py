@@ -45,7 +45,7 @@ def _type(session: Session, type_name: Any) -> int:
     names = [parser.unwrap(part).sval for part in type_name.names]
     array = "[]" if type_name.array_bounds else ""
     schema, name = (names[0] if len(names) > 1 else None), names[-1]
-    found = registry.builtin().find_name(name + array, schema)
+    found = registry.known().find_name(name + array, schema)
     if found is None:
         raise PostgresError("42704", f'type "{name}" does not exist', position=parser.position(type_name.location))
     return found.oid
@@ -87,7 +87,7 @@ def _evaluated(session: Session, node: Any, type_oid: int) -> str | None:
     """Any other expression: the one value of SELECT expression::type."""
     from headgate.commands.execute import execute as run
 
-    tree = postgast.parse(f"SELECT NULL::{registry.builtin().by_oid(type_oid).plain}")
+    tree = postgast.parse(f"SELECT NULL::{registry.known().by_oid(type_oid).plain}")
     argument = tree.stmts[0].stmt.select_stmt.target_list[0].res_target.val.type_cast.arg
     field = next(name for name, found in argument.DESCRIPTOR.fields_by_name.items() if found.message_type is node.DESCRIPTOR)
     argument.Clear()

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from headgate.catalog.usertype import KnownTypes
 from headgate.errors import Notice, Notices, PostgresError, Severity
 from headgate.lsn import Lsn
 from headgate.server import protocol
@@ -63,6 +64,7 @@ class Session:
         self.notices = Notices()
         self.parameters: tuple[Parameter, ...] = ()
         self.block = TransactionBlock(self._begin_storage, settings)
+        self._types = KnownTypes(node.catalog, context.database)
         self.prepared: dict[str, Prepared] = {}
         self.portals: dict[str, Portal] = {}
         self.job_group = f"session-{backend.pid}"
@@ -109,6 +111,11 @@ class Session:
         if self.block.snapshot is None and self.block.isolation in ("repeatable read", "serializable"):
             self.block.snapshot = self.node.engine.log.end
         return transaction
+
+    def use_types(self) -> None:
+        """Puts the types of the session's database in force for its thread, as its transaction sees them."""
+        storage = self.block.storage
+        self._types.use(self.context.user, self.context.search_path, None if storage is None else storage.cursor)
 
     def _begin_storage(self) -> Transaction:
         return self.node.engine.begin(self.context.database)

@@ -103,7 +103,7 @@ def type_name(node: Any, types: registry.TypeRegistry | None = None) -> tuple[in
     """(oid, typmod) of a TypeName; raises 42704 `type "x" does not exist` with the position, 22023 for a bad modifier."""
     if node.type_oid and not node.names:
         return int(node.type_oid), int(node.typemod)
-    known = types or registry.builtin()
+    known = types or registry.known()
     parts = strings(node.names)
     found = known.find_name(parts[-1], parts[-2] if len(parts) > 1 else None)
     if node.setof or node.pct_type or found is None:

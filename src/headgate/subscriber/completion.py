@@ -25,6 +25,7 @@ from headgate.storage.transaction import Transaction
 from headgate.subscriber.conflict import MESSAGES, Place
 from headgate.subscriber.convert import row_type
 from headgate.subscriber.relation import shown
+from headgate.types import registry
 
 
 class Rows(Protocol):
@@ -123,7 +124,8 @@ def _mixture(local: Relation, what: str) -> PostgresError:
 def _used(text: str, local: Relation) -> frozenset[str]:
     """The names of the columns that a stored expression uses."""
     live = [ScopeColumn(c.name, c.attnum, TypeRef(c.type_oid, c.typmod, c.collation), c.name) for c in local.columns]
-    bound = binder.bind_raw(parse_expression(text), relation_scope(local.name, local.schema, live, local.oid), BindContext())
+    context = BindContext(types=registry.known().anywhere())
+    bound = binder.bind_raw(parse_expression(text), relation_scope(local.name, local.schema, live, local.oid), context)
     return frozenset(each.name for each in walk(bound) if isinstance(each, ColumnRef))
 
 

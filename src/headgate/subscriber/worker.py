@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headgate.catalog import subscription as subscriptions
 from headgate.catalog.subscription import Subscription
+from headgate.catalog.usertype import KnownTypes
 from headgate.errors import PostgresError, Severity
 from headgate.expression import failure
 from headgate.lsn import Lsn
@@ -53,6 +54,7 @@ class Worker:
         self.spool: Spool | None = None
         self.backend: Any = None
         self._streaming = False
+        self._types = KnownTypes(self.catalog, subscription.database)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -88,8 +90,8 @@ class Worker:
             raise terminated()
 
     def session(self) -> Session:
-        """What input functions depend on."""
-        return Session(self.settings.text("TimeZone"))
+        """What input functions depend on; puts the database's types in force for the worker's thread."""
+        return Session(self.settings.text("TimeZone"), self._types.use())
 
     @property
     def rows(self) -> Factory | None:

@@ -1,8 +1,11 @@
 """The types a node knows: PostgreSQL 15's built-in rows of pg_type, looked up by oid and by name, and printed by name.
 
 Used by every floor above. The rows come from ``pg_type.csv``, which tools/dump_types.py writes from a real server.
-User types (enums) are not kept here: a catalog makes a `TypeRegistry` of its own with `TypeRegistry.extended`, and hands
-it to the functions that take a `registry`; the module's functions work on the built-in types alone.
+
+User types (enums, domains) come from a database's catalog: `catalog.usertype.registry_of` makes a registry of a database's types,
+and whoever runs a statement or applies a batch puts it in force for its thread with `use`. `known` gives the registry in
+force; functions with a `registry` parameter take that one when none is given. A thread that never called `use` knows the
+built-in types; so does a Spark worker, which gets a registry with the function that needs one (it is pickled as its user types).
 
 What must hold: a registry never changes after it is made, so that threads and Spark tasks can share one.
 """
@@ -12,7 +15,8 @@ from __future__ import annotations
 import csv
 import enum
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import resources
 
@@ -152,16 +156,32 @@ class PgType:
         return self.category == "A" and self.length == -1 and self.element != 0 and self.oid not in (INT2VECTOR, OIDVECTOR)
 
 
-class TypeRegistry:
-    """Types by oid and by (schema, name)."""
+FIRST_USER_OID = 16384
+"""The first oid of what users make (FirstNormalObjectId)."""
 
-    def __init__(self, types: Iterable[PgType]) -> None:
+
+class TypeRegistry:
+    """Types by oid and by (schema, name). `path`: the schemas in which a name without one is looked for; None: in any."""
+
+    def __init__(self, types: Iterable[PgType], path: Sequence[str] | None = None) -> None:
         self._by_oid = {each.oid: each for each in types}
         self._by_name = {(each.schema, each.name): each for each in self._by_oid.values()}
+        self.path = None if path is None else tuple(path)
 
-    def extended(self, types: Iterable[PgType]) -> TypeRegistry:
+    def extended(self, types: Iterable[PgType], path: Sequence[str] | None = None) -> TypeRegistry:
         """A registry that also knows `types`: how a catalog registers its enums and their arrays."""
-        return TypeRegistry([*self._by_oid.values(), *types])
+        return TypeRegistry([*self._by_oid.values(), *types], path)
+
+    def user_types(self) -> tuple[PgType, ...]:
+        """The types that users made."""
+        return tuple(each for oid, each in self._by_oid.items() if oid >= FIRST_USER_OID)
+
+    def anywhere(self) -> TypeRegistry:
+        """The same types, names without a schema looked for in any: for expressions that the catalog keeps."""
+        return self if self.path is None else TypeRegistry(self._by_oid.values())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _extended, (self.user_types(), self.path)
 
     def all_types(self) -> tuple[PgType, ...]:
         """All types that are known."""
@@ -186,8 +206,12 @@ class TypeRegistry:
         if schema is not None:
             return self._by_name.get((schema, name))
         lowered = " ".join(name.lower().split())
-        found = self._by_name.get(("pg_catalog", _SPELLINGS.get(lowered, name)))
-        return found or next((each for (_, known), each in self._by_name.items() if known == name), None)
+        schemas = self.path or ()
+        early = next((self._by_name[each, name] for each in schemas[: _place(schemas)] if (each, name) in self._by_name), None)
+        found = early or self._by_name.get(("pg_catalog", _SPELLINGS.get(lowered, name)))
+        if found is not None or self.path is None:
+            return found or next((each for (_, known), each in self._by_name.items() if known == name), None)
+        return next((self._by_name[each, name] for each in schemas if (each, name) in self._by_name), None)
 
     def by_name(self, name: str, schema: str | None = None) -> PgType:
         """As `find_name`; 42704 if there is none."""
@@ -222,27 +246,42 @@ def builtin() -> TypeRegistry:
     return TypeRegistry(_read_rows())
 
 
+_in_force: ContextVar[TypeRegistry | None] = ContextVar("types in force", default=None)
+
+
+def use(types: TypeRegistry | None) -> None:
+    """Puts a registry in force for this thread; None: the built-in types."""
+    _in_force.set(types)
+
+
+def known() -> TypeRegistry:
+    """The registry in force: the types of the database that this thread works on, or the built-in ones."""
+    return _in_force.get() or builtin()
+
+
+def _extended(types: tuple[PgType, ...], path: tuple[str, ...] | None) -> TypeRegistry:
+    """What a pickled registry becomes."""
+    return builtin().extended(types, path) if types or path is not None else builtin()
+
+
+def _place(schemas: Sequence[str]) -> int:
+    """How many schemas of a path come before pg_catalog, which is first where the path does not name it."""
+    return schemas.index("pg_catalog") if "pg_catalog" in schemas else 0
+
+
 def by_oid(oid: int) -> PgType:
-    """The built-in type with this oid; 42704 if there is none."""
-    return builtin().by_oid(oid)
+    """The type in force with this oid; 42704 if there is none."""
+    return known().by_oid(oid)
 
 
 def by_name(name: str, schema: str | None = None) -> PgType:
-    """The built-in type of this catalog name or SQL spelling; 42704 if there is none."""
-    return builtin().by_name(name, schema)
+    """The type in force of this catalog name or SQL spelling; 42704 if there is none."""
+    return known().by_name(name, schema)
 
 
 def format_type(oid: int, typmod: int | None = None) -> str:
-    """PostgreSQL's format_type for the built-in types."""
-    return builtin().format_type(oid, typmod)
-
-
-def enum_types(oid: int, array: int, schema: str, name: str, labels: tuple[str, ...]) -> tuple[PgType, PgType]:
-    """The two rows that CREATE TYPE … AS ENUM makes: the type and its array type (named ``_name``)."""
-    shown = name if name.isidentifier() and name.islower() else '"' + name.replace('"', '""') + '"'
-    own = PgType(oid, name, schema, Kind.ENUM, "E", False, 4, True, ",", 0, array, 0, -1, 0, 0, False, shown, shown, labels)
-    over = PgType(array, "_" + name, schema, Kind.BASE, "A", False, -1, False, ",", oid, 0, 0, -1, 0, 0, False, shown + "[]", shown + "[]")
-    return own, over
+    """PostgreSQL's format_type for the types in force."""
+    return known().format_type(oid, typmod)
 
 
 def _read_rows() -> Iterable[PgType]:

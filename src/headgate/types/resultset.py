@@ -27,7 +27,7 @@ class ResultColumn:
     @property
     def type_length(self) -> int:
         """pg_type.typlen, as RowDescription has it; -1 for a type that is not built in."""
-        found = registry.builtin().find(self.type_oid)
+        found = registry.known().find(self.type_oid)
         return -1 if found is None else found.length
 
 

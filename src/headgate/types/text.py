@@ -40,7 +40,7 @@ def read_text(
     plain = strings if pa.types.is_string(strings.type) else strings.cast(pa.string())
     if not len(plain):
         return pa.nulls(0, arrow_type(oid, typmod))
-    return _read(plain, oid, typmod, session, registry or r.builtin())
+    return _read(plain, oid, typmod, session, registry or r.known())
 
 
 def _read(strings: pa.StringArray, oid: int, typmod: int, session: Session, types: r.TypeRegistry) -> pa.Array:
@@ -128,7 +128,7 @@ def write_text(
 ) -> pa.StringArray:
     """The text forms of a column that is in stored form."""
     session = Session(timezone, extra_float_digits, bytea_output)
-    types = registry or r.builtin()
+    types = registry or r.known()
     if isinstance(values, pa.ChunkedArray):
         chunks = [_write(chunk, oid, session, types) for chunk in values.chunks]
         return pa.concat_arrays(chunks) if chunks else pa.nulls(0, pa.string())
