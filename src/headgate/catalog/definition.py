@@ -68,6 +68,7 @@ class Definition:
 def create(cursor: Cursor, oids: Oids, database: int, definition: Definition) -> Relation:
     """Makes a table with its row type, indexes and constraints; 42P07 if the name is in use in the schema."""
     _require_free(cursor, database, definition.namespace, definition.name)
+    _require_no_type(cursor, database, definition)
     oid = oids()
     row_type = _create_row_type(cursor, oids, database, definition, oid)
     insert(
@@ -442,6 +443,17 @@ def _require_free(cursor: Cursor, database: int, namespace: int, name: str) -> N
         raise PostgresError("42P07", f'relation "{name}" already exists')
 
 
+def _require_no_type(cursor: Cursor, database: int, definition: Definition) -> None:
+    """42710: a table's row type has the table's name, so that a type of that name stands in its way."""
+    sql = "SELECT 1 FROM hg.pg_type WHERE dbid IN (0, ?) AND typnamespace = ? AND typname = ? AND typelem = 0"
+    if one(cursor, sql, [database, definition.namespace, definition.name]):
+        raise PostgresError(
+            "42710",
+            f'type "{definition.name}" already exists',
+            hint="A relation has an associated type of the same name, so you must use a name that doesn't conflict with any existing type.",
+        )
+
+
 def _set_class(cursor: Cursor, relation: Relation, column: str, value: object) -> None:
     run(cursor, f"UPDATE hg.pg_class SET {column} = ? WHERE dbid = ? AND oid = ?", [value, relation.database, relation.oid])
 
@@ -461,7 +473,7 @@ def _write_column(cursor: Cursor, oids: Oids, database: int, relation: int, colu
         raise PostgresError("42704", f"type with OID {column.type_oid} does not exist")
     length, by_value, align, storage, element = found
     expression = column.generated if column.generated is not None else column.default
-    known = registry.builtin().find(column.type_oid)
+    known = registry.known().find(column.type_oid)
     insert(
         cursor, "pg_attribute", dbid=database, attrelid=relation, attname=column.name, atttypid=column.type_oid, attstattarget=-1,
         attlen=length, attnum=attnum, attndims=1 if element and known is not None and known.is_array else 0, attcacheoff=-1,
@@ -508,7 +520,7 @@ def _create_row_type(cursor: Cursor, oids: Oids, database: int, definition: Defi
 
 def _operator_class(cursor: Cursor, type_oid: int) -> int:
     """The default btree operator class of a type; varchar uses text's (binary coercible), arrays array_ops, enums enum_ops."""
-    known = registry.builtin().find(type_oid)
+    known = registry.known().find(type_oid)
     wanted = {registry.VARCHAR: registry.TEXT, registry.CIDR: registry.INET}.get(type_oid, type_oid)
     if known is not None and known.is_array:
         wanted = registry.ANYARRAY

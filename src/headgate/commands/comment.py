@@ -10,14 +10,15 @@ from headgate.catalog import publication as publications
 from headgate.catalog import relation as relations
 from headgate.catalog import subscription as subscriptions
 from headgate.catalog.physical import Cursor, insert, one, run
-from headgate.commands import lookup, privilege
+from headgate.commands import lookup, privilege, usertype
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
 from headgate.sql.parser import unwrap
+from headgate.types import registry
 
-_RELATION, _NAMESPACE, _DATABASE, _ROLE, _PUBLICATION, _SUBSCRIPTION, _CONSTRAINT = 1259, 2615, 1262, 1260, 6104, 6100, 2606
+_RELATION, _NAMESPACE, _DATABASE, _ROLE, _PUBLICATION, _SUBSCRIPTION, _CONSTRAINT, _TYPE = 1259, 2615, 1262, 1260, 6104, 6100, 2606, 1247
 
 
 def comment(node: Any, session: Session) -> CommandResult:
@@ -61,6 +62,11 @@ def _object(node: Any, session: Session, cursor: Cursor) -> tuple[int, int, int,
             if found is None:
                 raise PostgresError("42704", f'constraint "{name}" for table "{relation.name}" does not exist')
             return _CONSTRAINT, int(found[0]), 0, False
+        case pb.OBJECT_TYPE | pb.OBJECT_DOMAIN:
+            kind = usertype.find(target.names, session, cursor)
+            assert kind is not None
+            privilege.check_owner(cursor, context.user, kind.owner, "type", registry.format_type(kind.oid))
+            return _TYPE, kind.oid, 0, False
         case pb.OBJECT_SCHEMA:
             return _NAMESPACE, lookup.namespace(cursor, database, target.sval), 0, False
         case pb.OBJECT_PUBLICATION:

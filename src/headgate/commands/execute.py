@@ -28,6 +28,7 @@ from headgate.commands import (
     subscription,
     table,
     update,
+    usertype,
 )
 from headgate.commands.query import select
 from headgate.commands.result import CommandResult, CopyIn, CopyOut
@@ -101,6 +102,8 @@ _ACTIONS: dict[str, Action] = {
     "IndexStmt": index.create,
     "CreateSeqStmt": sequence.create_sequence,
     "CreateSchemaStmt": schema.create,
+    "CreateEnumStmt": usertype.create_enum,
+    "AlterEnumStmt": usertype.alter_enum,
     "CreatedbStmt": database.create,
     "DropdbStmt": database.drop,
     "CreatePublicationStmt": publication.create,
@@ -129,6 +132,7 @@ _BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
             pb.OBJECT_SCHEMA: schema.drop,
             pb.OBJECT_PUBLICATION: publication.drop,
             pb.OBJECT_SEQUENCE: sequence.drop_sequence,
+            pb.OBJECT_TYPE: usertype.drop,
         },
     ),
     "RenameStmt": (
@@ -140,6 +144,7 @@ _BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
             pb.OBJECT_COLUMN: alter_table.rename,
             pb.OBJECT_TABCONSTRAINT: alter_table.rename,
             pb.OBJECT_SCHEMA: schema.rename,
+            pb.OBJECT_TYPE: usertype.rename,
             pb.OBJECT_DATABASE: database.rename,
             pb.OBJECT_ROLE: role.rename,
             pb.OBJECT_PUBLICATION: publication.rename,
@@ -150,12 +155,13 @@ _BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
         "object_type",
         {
             pb.OBJECT_SCHEMA: schema.change_owner,
+            pb.OBJECT_TYPE: usertype.change_owner,
             pb.OBJECT_DATABASE: database.change_owner,
             pb.OBJECT_PUBLICATION: publication.change_owner,
             pb.OBJECT_SUBSCRIPTION: subscription.change_owner,
         },
     ),
-    "AlterObjectSchemaStmt": ("object_type", {pb.OBJECT_TABLE: alter_table.set_schema}),
+    "AlterObjectSchemaStmt": ("object_type", {pb.OBJECT_TABLE: alter_table.set_schema, pb.OBJECT_TYPE: usertype.set_schema}),
     "AlterTableStmt": (
         "objtype",
         {pb.OBJECT_TABLE: alter_table.alter, pb.OBJECT_SEQUENCE: alter_table.alter, pb.OBJECT_INDEX: alter_table.alter},

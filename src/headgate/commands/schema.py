@@ -8,14 +8,16 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import definition, namespace
 from headgate.catalog import relation as relations
+from headgate.catalog import usertype as types
 from headgate.catalog.physical import run
 from headgate.catalog.relation import Relation
-from headgate.commands import lookup, privilege, subscription_state, table
+from headgate.commands import lookup, privilege, subscription_state, table, usertype
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
 from headgate.sql.parser import unwrap
+from headgate.types import registry
 
 CASCADE_HINT = "Use DROP ... CASCADE to drop the dependent objects too."
 
@@ -58,15 +60,19 @@ def drop(node: Any, session: Session) -> CommandResult:
         privilege.check_owner(cursor, context.user, schema.owner, "schema", name)
         found.append(schema)
     held = [(schema, each) for schema in found for each in _contents(session, schema)]
-    if held and node.behavior != pb.DROP_CASCADE:
+    kinds = [(schema, each) for schema in found for each in types.of_schema(cursor, context.database, schema.oid)]
+    if (held or kinds) and node.behavior != pb.DROP_CASCADE:
         subject = f"schema {found[0].name}" if len(found) == 1 else "desired object(s)"
         raise PostgresError(
             "2BP01",
             f"cannot drop {subject} because other objects depend on {'it' if len(found) == 1 else 'them'}",
-            detail="\n".join(f"{_shown(each)} depends on schema {schema.name}" for schema, each in held),
+            detail="\n".join(
+                f"{each} depends on schema {schema.name}"
+                for schema, each in [(s, _shown(r)) for s, r in held] + [(s, _type(t)) for s, t in kinds]
+            ),
             hint=CASCADE_HINT,
         )
-    lines = [f"drop cascades to {_shown(each)}" for _, each in held]
+    lines = [f"drop cascades to {each}" for each in [_shown(r) for _, r in held] + [_type(t) for _, t in kinds]]
     if len(lines) == 1:
         session.notices.notice(lines[0])
     elif lines:
@@ -78,6 +84,9 @@ def drop(node: Any, session: Session) -> CommandResult:
     for _, each in held:
         if each.kind not in "rp" and relations.find(cursor, context.database, each.oid) is not None:
             definition.drop(cursor, context.database, each.oid)
+    if kinds:
+        usertype.drop_all(session, transaction, [each for _, each in kinds], cascade=True)
+        usertype.changed(session)
     for schema in found:
         namespace.drop(cursor, context.database, schema.oid)
     transaction.catalog_changed()
@@ -98,6 +107,10 @@ def _contents(session: Session, schema: namespace.Namespace) -> list[Relation]:
     return [each for each in held if each.oid not in owned]
 
 
+def _type(found: types.TypeRow) -> str:
+    return f"type {registry.format_type(found.oid)}"
+
+
 def _shown(relation: Relation) -> str:
     return f"{lookup.KINDS[relation.kind]} {names.qualified(relation.schema, relation.name)}"
 
@@ -109,6 +122,7 @@ def rename(node: Any, session: Session) -> CommandResult:
     schema = namespace.get(cursor, context.database, node.subname)
     privilege.check_owner(cursor, context.user, schema.owner, "schema", schema.name)
     namespace.rename(cursor, context.database, schema.oid, node.newname)
+    usertype.changed(session)
     transaction.catalog_changed()
     return CommandResult("ALTER SCHEMA")
 

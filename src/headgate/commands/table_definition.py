@@ -128,7 +128,7 @@ def _draft(element: Any, table: str, cursor: Cursor, database: int, found: Eleme
     last = names.strings(node.names)[-1] if node.names else ""
     serial = SERIAL.get(last) if len(node.names) == 1 and not node.array_bounds else None
     oid, typmod = (registry.by_name(serial).oid, -1) if serial else names.type_name(node)
-    known = registry.builtin().find(oid)
+    known = registry.known().find(oid)
     if not storable(oid):
         raise PostgresError("42P16", f'column "{element.colname}" has pseudo-type {registry.format_type(oid)}')
     collation = 0 if known is None else known.collation

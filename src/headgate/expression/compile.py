@@ -24,6 +24,7 @@ from headgate.expression import (
     compile_array,
     compile_cast,
     compile_document,
+    compile_enum,
     compile_float,
     compile_integer,
     compile_network,
@@ -55,6 +56,7 @@ BUILDERS: dict[str, Builder] = {
     **compile_network.BUILDERS,
     **compile_octets.BUILDERS,
     **compile_system.BUILDERS,
+    **compile_enum.BUILDERS,
 }
 _SILENT = frozenset(COMPARISONS) | {
     "textcat", "textlen", "lower", "upper", "btrim", "btrim1", "ltrim", "ltrim1", "rtrim", "rtrim1", "replace_text", "text_reverse",

@@ -16,11 +16,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from headgate.errors import PostgresError
-from headgate.expression import decimals
+from headgate.expression import compile_enum, decimals
 from headgate.expression.compile_float import is_infinite
+from headgate.expression.compile_infinite import date_to_timestamp, infinite_timestamp, timestamp_to_date
 from headgate.expression.compile_integer import narrowed, out_of_range
 from headgate.expression.compile_numeric import exactly, spark_decimal
-from headgate.expression.node import Const, Expression, FuncExpr, Relabel, TypeRef
+from headgate.expression.node import Const, Expression, FuncExpr, Relabel, TypeRef, operands
 from headgate.expression.value import (
     BOOL,
     BYTES,
@@ -51,13 +52,6 @@ from headgate.expression.value import (
 from headgate.types import registry, storage, text, typmod
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
-_TEXTUAL = frozenset(
-    {
-        registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.NAME, registry.CHAR, registry.UUID, registry.JSON, registry.JSONB,
-        registry.TIME, registry.TIMETZ, registry.INTERVAL, registry.INET, registry.CIDR, registry.MACADDR, registry.MACADDR8,
-        registry.BIT, registry.VARBIT, registry.PG_LSN, registry.UNKNOWN,
-    }
-)  # fmt: skip
 
 
 def constant(node: Const) -> Value:
@@ -68,17 +62,9 @@ def constant(node: Const) -> Value:
     rep = rep_of(oid, node.type.typmod)
     if node.value is None:
         return Value(rep, lambda env: F.lit(None).cast(SPARK[rep.name]), is_null=True)
-    make = _LITERALS.get(rep.name)
-    if make is None or (rep == TEXT and not _is_textual(oid)):
-        raise refuse(f"a constant of type {registry.format_type(oid)}")
     shown = node.value
-    made = make(shown)
+    made = _text_literal(shown, oid) if rep == TEXT else _LITERALS[rep.name](shown)
     return Value(rep, lambda env: made(), constant=shown)
-
-
-def _is_textual(oid: int) -> bool:
-    found = registry.builtin().find(oid)
-    return oid in _TEXTUAL or found is None or found.kind is registry.Kind.ENUM or found.is_array
 
 
 def _numeric_constant(shown: str | None) -> Value:
@@ -95,21 +81,21 @@ def _numeric_constant(shown: str | None) -> Value:
     return Value(DIGITS, lambda env: F.lit(shown), constant=shown)
 
 
-def _finite(shown: str) -> str:
-    if "infinity" in shown or "BC" in shown:
-        raise refuse(f"the constant {shown}", "the stored form of dates has no such value")
-    return shown
+def _text_literal(shown: str, oid: int) -> Callable[[], Column]:
+    kind = registry.known().find(oid)
+    kept = text.read_scalar(shown, oid).as_py() if kind is not None and kind.is_array else shown  # an array's instants are stored in UTC
+    return lambda: F.lit(kept)
 
 
 def _date_literal(shown: str) -> Callable[[], Column]:
-    day = text.read_scalar(_finite(shown), registry.DATE)
+    day = text.read_scalar(shown, registry.DATE)
     number = day.cast(pa.int32()).as_py()
     return lambda: F.date_from_unix_date(F.lit(number))
 
 
 def _moment_literal(oid: int) -> Callable[[str], Callable[[], Column]]:
     def literal(shown: str) -> Callable[[], Column]:
-        micros = text.read_scalar(_finite(shown), oid).cast(pa.int64()).as_py()
+        micros = text.read_scalar(shown, oid).cast(pa.int64()).as_py()
         if oid == registry.TIMESTAMPTZ:
             return lambda: F.timestamp_micros(F.lit(micros).cast("bigint"))
         return lambda: to_timestamp(F.lit(micros).cast("bigint"))
@@ -133,7 +119,6 @@ _LITERALS: dict[str, Callable[[str], Callable[[], Column]]] = {
     "int8": lambda shown: lambda: F.lit(int(shown)).cast("bigint"),
     "float4": _float_literal("float"),
     "float8": _float_literal("double"),
-    "text": lambda shown: lambda: F.lit(shown),
     "bytes": lambda shown: lambda: F.lit(bytearray.fromhex(shown.removeprefix("\\x"))),
     "date": _date_literal,
     "timestamp": _moment_literal(registry.TIMESTAMP),
@@ -352,13 +337,15 @@ def _moment_precision(rep: Rep) -> Builder:
         base = 946_684_800_000_000
 
         def make(env: Env) -> Column:
-            micros = micros_of(args[0].make(env), rep) - F.lit(base)
+            source = args[0].make(env)
+            endless = infinite_timestamp(source)
+            micros = F.when(~endless, micros_of(source, rep) - F.lit(base))
             half = F.lit(unit // 2)
             whole = F.when(micros >= 0, F.call_function("div", micros + half, F.lit(unit))).otherwise(
                 -F.call_function("div", half - micros, F.lit(unit))
             )
             done = whole * F.lit(unit) + F.lit(base)
-            return F.timestamp_micros(done) if rep == TIMESTAMPTZ else to_timestamp(done)
+            return F.when(endless, source).otherwise(F.timestamp_micros(done) if rep == TIMESTAMPTZ else to_timestamp(done))
 
         return Value(rep, make)
 
@@ -382,11 +369,13 @@ def _name(node: Expression, args: Sequence[Value]) -> Value:
 def via_text(value: Value, source: TypeRef, target: TypeRef) -> Value:
     """CoerceViaIO: printed by the source type, read by the target type."""
     shown = printed(value, source)
-    kind = registry.builtin().find(target.oid)
+    kind = registry.known().find(target.oid)
     if target.oid in (registry.TEXT, registry.VARCHAR, registry.BPCHAR):
         return shown
-    if kind is None or kind.kind is registry.Kind.ENUM:
+    if kind is None:
         raise refuse(f"a cast to {registry.format_type(target.oid)}")
+    if kind.kind is registry.Kind.ENUM:
+        return compile_enum.read(shown, kind)
     return read_from(shown, target.oid)
 
 
@@ -419,13 +408,14 @@ def printed(value: Value, source: TypeRef) -> Value:
 def read_from(value: Value, oid: int) -> Value:
     """The value that the type's input function reads from text; a bad text fails only where the value is needed."""
     rep = rep_of(oid)
+    types = registry.known()
 
     def make(env: Env) -> Column:
         def input_form(texts: pa.Array) -> pa.Array:
             try:
-                return _plain(text.read_text(texts, oid, -1), rep)
+                return _plain(text.read_text(texts, oid, -1, registry=types), rep)
             except PostgresError:
-                return pa.array([_read_one(each, oid, rep) for each in texts.to_pylist()], pa.string())
+                return pa.array([_read_one(each, oid, rep, types) for each in texts.to_pylist()], pa.string())
 
         return arrow_function(input_form, StringType())(env.needed(value.make(env)))
 
@@ -445,11 +435,11 @@ def _plain(values: pa.Array, rep: Rep) -> pa.Array:
     return pc.cast(values, pa.string())
 
 
-def _read_one(shown: str | None, oid: int, rep: Rep) -> str | None:
+def _read_one(shown: str | None, oid: int, rep: Rep, types: registry.TypeRegistry) -> str | None:
     if shown is None:
         return None
     try:
-        made: str | None = _plain(text.read_text(pa.array([shown], pa.string()), oid, -1), rep)[0].as_py()
+        made: str | None = _plain(text.read_text(pa.array([shown], pa.string()), oid, -1, registry=types), rep)[0].as_py()
         return made
     except PostgresError as error:
         return fail(error)
@@ -465,6 +455,17 @@ def _from_plain(shown: Column, rep: Rep) -> Column:
     if rep == BYTES:
         return F.unhex(shown)
     return shown if rep in (TEXT, DIGITS) else shown.cast(SPARK[rep.name])
+
+
+def _joined(node: Expression, args: Sequence[Value]) -> Value:
+    """anynonarray || text and text || anynonarray: the text forms, one behind the other."""
+    left, right = (printed(each, operand.type).make for each, operand in zip(args, operands(node), strict=True))
+    return Value(TEXT, lambda env: F.concat(left(env), right(env)))
+
+
+def _type_name(oid: int) -> Value:
+    shown = registry.format_type(oid)
+    return Value(TEXT, lambda env: F.lit(shown))
 
 
 BUILDERS: dict[str, Builder] = {
@@ -506,11 +507,14 @@ BUILDERS: dict[str, Builder] = {
     "booltext": lambda node, args: Value(TEXT, lambda env: args[0].make(env).cast("string")),
     "bool_int4": _cast(INT4),
     "int4_bool": lambda node, args: Value(BOOL, lambda env: args[0].make(env) != 0),
-    "date_timestamp": _cast(TIMESTAMP),
-    "timestamp_date": _cast(DATE),
+    "date_timestamp": lambda node, args: Value(TIMESTAMP, lambda env: date_to_timestamp(args[0].make(env))),
+    "timestamp_date": lambda node, args: Value(DATE, lambda env: timestamp_to_date(args[0].make(env))),
     "timestamp_scale": _moment_precision(TIMESTAMP),
     "timestamptz_scale": _moment_precision(TIMESTAMPTZ),
     "text_name": _name,
     "bpchar_name": _name,
     "name_text": lambda node, args: args[0],
+    "anytextcat": _joined,
+    "textanycat": _joined,
+    "pg_typeof": lambda node, args: _type_name(operands(node)[0].type.oid),
 }

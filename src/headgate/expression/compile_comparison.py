@@ -6,7 +6,6 @@ its trailing blanks, NaN equals NaN and is the greatest, numeric compares by val
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 
@@ -23,6 +22,7 @@ from headgate.expression.value import (
     BYTES,
     DIGITS,
     FAILED,
+    INT4,
     MAX_PRECISION,
     TEXT,
     Env,
@@ -69,8 +69,21 @@ def _key(oid: int, item: str) -> bytes:
 
 
 def by_key(value: Value, oid: int) -> Value:
-    """The value of a type stored as text, as the bytes that order as it does."""
+    """The value of a type stored as text, as what orders as it does: bytes, of an enum the place of its label."""
+    kind = registry.known().find(oid)
+    if kind is not None and kind.kind is registry.Kind.ENUM:
+        return label_place(value, kind)
     return call(_key, BYTES, [value], given=(oid,), raises=False)
+
+
+def label_place(value: Value, kind: registry.PgType) -> Value:
+    """The place of a label among those of its type, from 1."""
+    return Value(INT4, lambda env: F.array_position(labels(kind), value.make(env)).cast("int"))
+
+
+def labels(kind: registry.PgType) -> Column:
+    """The labels of an enum, in order."""
+    return F.array(*[F.lit(each) for each in kind.labels]) if kind.labels else F.array().cast("array<string>")
 
 
 def _key_bytes(texts: pa.Array) -> pa.Array:

@@ -28,7 +28,7 @@ class BindContext:
     """
 
     construct: str = "SELECT"
-    types: registry.TypeRegistry = field(default_factory=registry.builtin)
+    types: registry.TypeRegistry = field(default_factory=registry.known)
     timezone: str = "UTC"
     aggregates: bool = False
     sets: bool = False

@@ -21,7 +21,7 @@ from headgate.types import registry
 
 def deparse(expression: n.Expression, pretty: bool = False, types: registry.TypeRegistry | None = None) -> str:
     """The text of pg_get_expr. `types` is the catalog's registry where user types may occur."""
-    printer = Printer(pretty, types or registry.builtin())
+    printer = Printer(pretty, types or registry.known())
     printer.write(expression, implicit=False)
     return "".join(printer.parts)
 

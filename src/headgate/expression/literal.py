@@ -6,11 +6,10 @@ the session's TimeZone, exactly once. The types' own floor reads and prints; a t
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError, not_supported
-from headgate.types import array, registry, text
+from headgate.types import registry, text
 
 if TYPE_CHECKING:
     from headgate.expression.context import BindContext
@@ -27,39 +26,9 @@ def read(value: str, oid: int, modifier: int, context: BindContext) -> str:
         return value
     if oid == registry.NAME:
         return value.encode()[:63].decode(errors="ignore")
-    if oid == registry.JSON:
-        return _json(value)
     if oid in _UNREADABLE:
         raise not_supported(f"constants of type {context.show_type(oid)} are not supported")
     kind = context.types.by_oid(oid)
-    if kind.kind is registry.Kind.ENUM:
-        if value not in kind.labels:
-            raise PostgresError("22P02", f'invalid input value for enum {context.show_type(oid)}: "{value}"')
-        return value
-    if kind.is_array:
-        return _array(value, kind, modifier, context)
     if kind.kind is registry.Kind.PSEUDO:
         raise PostgresError("0A000", f"cannot accept a value of type {kind.name}")
-    if oid in (registry.DATE, registry.TIMESTAMP, registry.TIMESTAMPTZ) and value.strip(_SPACE).lower() in _INFINITE:
-        return _INFINITE[value.strip(_SPACE).lower()]
     return text.normal_form(value, oid, modifier, timezone=context.timezone, registry=context.types)
-
-
-_SPACE = " \t\n\v\f\r"
-_INFINITE = {"infinity": "infinity", "+infinity": "infinity", "-infinity": "-infinity", "inf": "infinity", "-inf": "-infinity"}
-
-
-def _json(value: str) -> str:
-    try:
-        json.loads(value)
-    except ValueError as error:
-        raise PostgresError("22P02", "invalid input syntax for type json") from error
-    return value
-
-
-def _array(value: str, kind: registry.PgType, modifier: int, context: BindContext) -> str:
-    """array_in and array_out, the elements by their own type's functions."""
-    delimiter = context.types.by_oid(kind.element).delimiter
-    shape, items = array.parse(value, delimiter)
-    printed = [None if item is None else read(item, kind.element, modifier, context) for item in items]
-    return array.print_array(shape, printed, delimiter)

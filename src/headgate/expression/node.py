@@ -341,6 +341,12 @@ class SubLink(Expression):
     test: Expression | None = None
 
 
+def operands(node: Expression) -> tuple[Expression, ...]:
+    """The arguments of a call or operation."""
+    assert isinstance(node, (FuncExpr, OpExpr, Distinct, NullIf))
+    return node.args
+
+
 def walk(expression: Expression) -> Iterator[Expression]:
     """The node and all below it, parents first."""
     yield expression

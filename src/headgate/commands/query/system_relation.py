@@ -60,5 +60,5 @@ def frame_of(planner: Planner, result: ResultSet) -> Plan:
 
 
 def _collation(oid: int) -> int:
-    found = registry.builtin().find(oid)
+    found = registry.known().find(oid)
     return 0 if found is None else found.collation
