@@ -17,7 +17,8 @@ from headgate.pgoutput import message as m
 from headgate.walreceiver.connection import Connection
 from headgate.walreceiver.progress import Progress
 from headgate.walreceiver.receiver import Limits, Receiver, StreamEndError
-from headgate.walreceiver.segment import Segment, Spool
+from headgate.walreceiver.segment import Segment
+from headgate.walreceiver.spool import Spool
 from headgate.walreceiver.waker import Waker
 
 WHOLE = 1 << 40

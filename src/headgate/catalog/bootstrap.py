@@ -26,6 +26,9 @@ CREATE TABLE hg.origin_progress (roident UINTEGER, remote_lsn UBIGINT, local_lsn
 CREATE TABLE hg.partition_ancestor (dbid UINTEGER, relid UINTEGER, ancestor UINTEGER, depth INTEGER);
 CREATE TABLE hg.sequence_state (dbid UINTEGER, seqrelid UINTEGER, last_value BIGINT, is_called BOOLEAN);
 CREATE TABLE hg.subscription_stats (subid UINTEGER, apply_error_count BIGINT, sync_error_count BIGINT, stats_reset TIMESTAMP);
+CREATE TABLE hg.subscription_option (subid UINTEGER, suborigin VARCHAR, subrunasowner BOOLEAN, subpasswordrequired BOOLEAN,
+    subfailover BOOLEAN, subcreatetables BOOLEAN, subschemaevolution VARCHAR);
+CREATE TABLE hg.applied_prepare (gid VARCHAR, subid UINTEGER, dbid UINTEGER, owner UINTEGER, xid UINTEGER, prepared TIMESTAMP);
 """
 """Tables of a node's own. hg.log_entry, hg.log_write and hg.table_version are made by floor `storage` (log.create_tables)."""
 

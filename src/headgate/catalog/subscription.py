@@ -18,7 +18,11 @@ from headgate.lsn import INVALID, Lsn
 
 @dataclass(frozen=True)
 class Subscription:
-    """A row of pg_subscription. `two_phase`: 'd' disabled, 'p' pending, 'e' enabled; `slot_name` None: NONE."""
+    """A row of pg_subscription. `two_phase`: 'd' disabled, 'p' pending, 'e' enabled; `slot_name` None: NONE.
+
+    Behind `skip_lsn`: what PostgreSQL has from 16 on and what only a node has, kept in hg.subscription_option. `origin`: any or none;
+    `schema_evolution`: none or add_columns.
+    """
 
     oid: int
     database: int
@@ -34,6 +38,12 @@ class Subscription:
     disable_on_error: bool = False
     synchronous_commit: str = "off"
     skip_lsn: Lsn = INVALID
+    origin: str = "any"
+    run_as_owner: bool = True
+    password_required: bool = True
+    failover: bool = False
+    create_tables: bool = False
+    schema_evolution: str = "none"
 
 
 @dataclass(frozen=True)
@@ -51,18 +61,25 @@ _FIELDS = {
     "publications": "subpublications", "enabled": "subenabled", "slot_name": "subslotname", "binary": "subbinary", "stream": "substream",
     "two_phase": "subtwophasestate", "disable_on_error": "subdisableonerr", "synchronous_commit": "subsynccommit", "skip_lsn": "subskiplsn",
 }  # fmt: skip
-_COLUMNS = ", ".join(_FIELDS.values())
+_OPTIONS = {
+    "origin": "suborigin", "run_as_owner": "subrunasowner", "password_required": "subpasswordrequired", "failover": "subfailover",
+    "create_tables": "subcreatetables", "schema_evolution": "subschemaevolution",
+}  # fmt: skip
+_SELECT = (
+    f"SELECT {', '.join([*_FIELDS.values(), *_OPTIONS.values()])} FROM hg.pg_subscription s"
+    " JOIN hg.subscription_option o ON o.subid = s.oid"
+)
 
 
 def lookup(cursor: Cursor, database: int, name: str) -> Subscription | None:
     """The subscription of this name in a database, or None."""
-    found = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_subscription WHERE subdbid = ? AND subname = ?", [database, name])
+    found = one(cursor, f"{_SELECT} WHERE subdbid = ? AND subname = ?", [database, name])
     return None if found is None else _subscription(found)
 
 
 def find(cursor: Cursor, oid: int) -> Subscription | None:
     """The subscription with this oid, or None."""
-    found = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_subscription WHERE oid = ?", [oid])
+    found = one(cursor, f"{_SELECT} WHERE oid = ?", [oid])
     return None if found is None else _subscription(found)
 
 
@@ -77,10 +94,8 @@ def get(cursor: Cursor, database: int, name: str) -> Subscription:
 def all_subscriptions(cursor: Cursor, database: int | None = None) -> list[Subscription]:
     """The subscriptions of a database, or with None of all databases, by oid."""
     if database is None:
-        return [_subscription(row) for row in rows(cursor, f"SELECT {_COLUMNS} FROM hg.pg_subscription ORDER BY oid")]
-    return [
-        _subscription(row) for row in rows(cursor, f"SELECT {_COLUMNS} FROM hg.pg_subscription WHERE subdbid = ? ORDER BY oid", [database])
-    ]
+        return [_subscription(row) for row in rows(cursor, f"{_SELECT} ORDER BY oid")]
+    return [_subscription(row) for row in rows(cursor, f"{_SELECT} WHERE subdbid = ? ORDER BY oid", [database])]
 
 
 def create(cursor: Cursor, subscription: Subscription) -> Subscription:
@@ -89,6 +104,9 @@ def create(cursor: Cursor, subscription: Subscription) -> Subscription:
         raise PostgresError("42710", f'subscription "{subscription.name}" already exists')
     values = {column: _stored(getattr(subscription, field)) for field, column in _FIELDS.items()}
     insert(cursor, "pg_subscription", **values)
+    options = [getattr(subscription, field) for field in _OPTIONS]
+    run(cursor, f"INSERT INTO hg.subscription_option (subid, {', '.join(_OPTIONS.values())}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [subscription.oid, *options])  # fmt: skip
     run(cursor, "INSERT INTO hg.subscription_stats VALUES (?, 0, 0, NULL)", [subscription.oid])
     return subscription
 
@@ -100,13 +118,17 @@ def change(cursor: Cursor, oid: int, **fields: object) -> None:
         if row is not None and lookup(cursor, row.database, str(fields["name"])) is not None:
             raise PostgresError("42710", f'subscription "{fields["name"]}" already exists')
     for field, value in fields.items():
-        run(cursor, f"UPDATE hg.pg_subscription SET {_FIELDS[field]} = ? WHERE oid = ?", [_stored(value), oid])
+        if field in _OPTIONS:
+            run(cursor, f"UPDATE hg.subscription_option SET {_OPTIONS[field]} = ? WHERE subid = ?", [value, oid])
+        else:
+            run(cursor, f"UPDATE hg.pg_subscription SET {_FIELDS[field]} = ? WHERE oid = ?", [_stored(value), oid])
 
 
 def drop(cursor: Cursor, oid: int) -> None:
     """Removes a subscription, its tables' states and its statistics; the origins are the caller's (origin.drop)."""
     run(cursor, "DELETE FROM hg.pg_subscription_rel WHERE srsubid = ?", [oid])
     run(cursor, "DELETE FROM hg.subscription_stats WHERE subid = ?", [oid])
+    run(cursor, "DELETE FROM hg.subscription_option WHERE subid = ?", [oid])
     run(cursor, "DELETE FROM hg.pg_subscription WHERE oid = ?", [oid])
 
 
@@ -161,7 +183,7 @@ def reset_errors(cursor: Cursor, oid: int | None) -> None:
 
 
 def _subscription(row: tuple[Any, ...]) -> Subscription:
-    values = dict(zip(_FIELDS, row, strict=True))
+    values = dict(zip((*_FIELDS, *_OPTIONS), row, strict=True))
     values["publications"] = tuple(values["publications"])
     values["skip_lsn"] = Lsn(values["skip_lsn"])
     return Subscription(**values)

@@ -20,6 +20,7 @@ from headgate.commands.session import Session
 from headgate.commands.subscription_option import (
     ALTERABLE,
     CREATABLE,
+    LATER,
     Options,
     check_exclusive,
     read,
@@ -65,6 +66,7 @@ def create(node: Any, session: Session) -> CommandResult:
         two_phase="p" if options.two_phase else "d",
         disable_on_error=options.disable_on_error,
         synchronous_commit=options.synchronous_commit,
+        **{name: getattr(options, name) for name in LATER},
     )
     subscriptions.create(cursor, subscription)
     origins.create(cursor, f"pg_{subscription.oid}")
@@ -86,7 +88,7 @@ def _connect_and_add(session: Session, transaction: Transaction, subscription: S
             return
         assert subscription.slot_name is not None
         two_phase = options.two_phase and not options.copy_data and added
-        connection.create_slot(subscription.slot_name, snapshot="nothing", two_phase=bool(two_phase))
+        connection.create_slot(subscription.slot_name, snapshot="nothing", two_phase=bool(two_phase), failover=options.failover)
         if two_phase:
             subscriptions.change(transaction.cursor, subscription.oid, two_phase="e")
         session.notices.notice(f'created replication slot "{subscription.slot_name}" on publisher')
@@ -142,12 +144,28 @@ def _set_options(node: Any, session: Session, transaction: Transaction, subscrip
         ("binary", "binary"),
         ("streaming", "stream"),
         ("disable_on_error", "disable_on_error"),
+        *((name, name) for name in LATER),
     ):
         if name in options.given:
             changes[field] = getattr(options, name)
     if "slot_name" in changes and changes["slot_name"] is None and subscription.enabled:
         raise PostgresError("55000", "cannot set slot_name = NONE for enabled subscription")
+    if "failover" in changes:
+        _alter_failover(session, subscription, options.failover)
     subscriptions.change(transaction.cursor, subscription.oid, **changes)
+
+
+def _alter_failover(session: Session, subscription: Subscription, failover: bool) -> None:
+    """PostgreSQL 17's checks, and the slot on the publisher."""
+    if subscription.enabled:
+        raise PostgresError("55000", 'cannot set option "failover" for enabled subscription')
+    if subscription.slot_name is None:
+        raise PostgresError("55000", 'cannot set option "failover" for a subscription that does not have a slot name')
+    session.prevent_in_block("ALTER SUBSCRIPTION ... SET (failover)")
+    if failover == subscription.failover:
+        return
+    with Connection.open(subscription.conninfo, subscription.name) as connection:
+        connection.alter_slot(subscription.slot_name, failover=failover)
 
 
 def _set_enabled(node: Any, session: Session, transaction: Transaction, subscription: Subscription) -> None:
@@ -253,6 +271,8 @@ def _skip(node: Any, session: Session, transaction: Transaction, subscription: S
 def drop(node: Any, session: Session) -> CommandResult:
     """DROP SUBSCRIPTION [IF EXISTS]."""
     transaction = session.begin_statement()
+    launcher = session.node.launcher
+    _hold_workers(node.subname, session)
     cursor, context = transaction.cursor, session.context
     subscription = subscriptions.lookup(cursor, context.database, node.subname)
     if subscription is None:
@@ -263,7 +283,7 @@ def drop(node: Any, session: Session) -> CommandResult:
     privilege.check_owner(cursor, context.user, subscription.owner, "subscription", subscription.name)
     if subscription.slot_name is not None:
         session.prevent_in_block("DROP SUBSCRIPTION")
-    launcher, oid = session.node.launcher, subscription.oid
+    oid = subscription.oid
     session.after_commit(lambda: _released(launcher, oid))
     session.after_rollback(lambda: _released(launcher, oid))
     launcher.hold(oid)
@@ -276,6 +296,32 @@ def drop(node: Any, session: Session) -> CommandResult:
     if subscription.slot_name is not None or unfinished:
         subscription_tables.drop_slots(session, subscription, [each.relation for each in unfinished])
     return CommandResult("DROP SUBSCRIPTION")
+
+
+def _hold_workers(name: str, session: Session) -> None:
+    """Ends the workers of a subscription before the catalog is looked at: what they wrote last must be seen, or the rows conflict."""
+    catalog, context = session.node.engine.catalog, session.context
+    cursor = catalog.cursor()
+    try:
+        found = subscriptions.lookup(cursor, context.database, name)
+        if found is None or not _may_own(cursor, context.user, found.owner):
+            return
+    finally:
+        cursor.close()
+    if found.slot_name is not None:
+        session.prevent_in_block("DROP SUBSCRIPTION")
+    launcher = session.node.launcher
+    session.after_commit(lambda: _released(launcher, found.oid))
+    session.after_rollback(lambda: _released(launcher, found.oid))
+    launcher.hold(found.oid)
+
+
+def _may_own(cursor: Any, user: str, owner: int) -> bool:
+    try:
+        privilege.check_owner(cursor, user, owner, "subscription", "")
+    except PostgresError:
+        return False
+    return True
 
 
 def _released(launcher: Any, oid: int) -> None:

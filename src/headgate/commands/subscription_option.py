@@ -1,4 +1,8 @@
-"""The options of CREATE and ALTER SUBSCRIPTION (PostgreSQL 15's parse_subscription_options)."""
+"""The options of CREATE and ALTER SUBSCRIPTION (PostgreSQL 15's parse_subscription_options).
+
+From PostgreSQL 16 and 17 also origin, run_as_owner, password_required and failover; of a node alone create_tables and
+schema_evolution (docs/compatibility.md).
+"""
 
 from __future__ import annotations
 
@@ -22,8 +26,16 @@ CREATABLE = {
     "streaming",
     "two_phase",
     "disable_on_error",
+    "origin",
+    "run_as_owner",
+    "password_required",
+    "failover",
+    "create_tables",
+    "schema_evolution",
 }
-ALTERABLE = {"slot_name", "synchronous_commit", "binary", "streaming", "disable_on_error"}
+LATER = ("origin", "run_as_owner", "password_required", "failover", "create_tables", "schema_evolution")
+"""Options that PostgreSQL 15 has not."""
+ALTERABLE = {"slot_name", "synchronous_commit", "binary", "streaming", "disable_on_error", *LATER}
 _COMMITS = {"local", "remote_write", "remote_apply", "on", "off", "true", "false", "yes", "no", "1", "0"}
 _NAME_BYTES = 63
 
@@ -43,6 +55,12 @@ class Options:
     streaming: bool = False
     two_phase: bool = False
     disable_on_error: bool = False
+    origin: str = "any"
+    run_as_owner: bool = True
+    password_required: bool = True
+    failover: bool = False
+    create_tables: bool = False
+    schema_evolution: str = "none"
     lsn: Lsn | None = None
     given: set[str] = field(default_factory=set)
 
@@ -76,6 +94,18 @@ def _value(option: Option) -> Any:
                 hint="Available values: local, remote_write, remote_apply, on, off.",
             )
         return text
+    if option.name == "origin":
+        text = option.text()
+        if text.lower() not in ("none", "any"):
+            raise PostgresError("22023", f'unrecognized origin value: "{text}"')
+        return text.lower()
+    if option.name == "schema_evolution":
+        text = option.text()
+        if text.lower() not in ("none", "add_columns"):
+            raise PostgresError(
+                "22023", f'invalid value for parameter "schema_evolution": "{text}"', hint="Available values: none, add_columns."
+            )
+        return text.lower()
     if option.name == "lsn":
         text = option.text()
         if text == "none":

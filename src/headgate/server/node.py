@@ -268,6 +268,15 @@ class Node:
 
         return applied_rows(self, transaction, relation)
 
+    def applied_rights(self, cursor: Any, subscription: Any, relation: Any, ops: Any) -> None:
+        """Raises unless a subscription's owner may apply changes of these kinds to the relation; with None, unless it may log in."""
+        from headgate.commands import applied_rights
+
+        if relation is None:
+            applied_rights.check_login(cursor, subscription)
+        else:
+            applied_rights.check(cursor, subscription, relation, ops)
+
     def functions(self, session: Session) -> Mapping[str, Callable[..., Any]]:
         """The functions that act on the node."""
         from headgate.server.functions import functions

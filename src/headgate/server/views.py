@@ -12,8 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import database as databases
+from headgate.commands.privilege import role_name
 from headgate.lsn import Lsn
 from headgate.storage.log import POSTGRES_EPOCH
+from headgate.subscriber.prepared import all_prepared
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
@@ -34,6 +36,7 @@ def providers(node: Node, session: Session) -> Mapping[str, Callable[[], Any]]:
         "pg_prepared_statements": partial(_prepared, session),
         "pg_cursors": partial(_cursors, session),
         "pg_stat_ssl": partial(_ssl, node),
+        "pg_prepared_xacts": partial(_prepared_transactions, node),
     }
     if node.launcher is not None:
         found["pg_stat_subscription"] = partial(_subscriptions, node)
@@ -154,6 +157,16 @@ def _settings(session: Session) -> Iterator[Row]:
 def _prepared(session: Session) -> Iterator[Row]:
     for one in session.prepared.values():
         yield (one.name, one.text, _moment(session.backend.started), [str(oid) for oid in one.parameters], one.from_sql, 0, 0)
+
+
+def _prepared_transactions(node: Node) -> Iterator[Row]:
+    cursor = node.catalog.cursor()
+    names = {one.oid: one.name for one in databases.all_databases(cursor)}
+    found = all_prepared(cursor)
+    owners = {one.owner: role_name(cursor, one.owner) for one in found}
+    cursor.close()
+    for one in found:
+        yield (one.xid, one.gid, one.prepared, owners[one.owner], names.get(one.database))
 
 
 def _cursors(session: Session) -> Iterator[Row]:

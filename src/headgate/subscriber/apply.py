@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -77,6 +78,8 @@ class Applier:
     stopping: Callable[[], None]
     rows: completion.Factory | None = None
     """Completes and checks rows of tables that need it (`completion`)."""
+    rights: Callable[[Any, Relation, set[str]], None] | None = None
+    """Raises unless changes of these kinds may be applied to a table."""
     relations: dict[int, m.Relation] = field(default_factory=dict)
     """What the publisher said of its relations on this connection."""
     place: Place = field(default_factory=Place)
@@ -99,16 +102,38 @@ class Applier:
             self.apply(first, applied)
             self.apply(second, applied)
         else:
-            applied(Lsn(segment.transactions.end_lsn[-1]))
+            applied(segment.end)
+
+    def check(self, segment: Segment) -> None:
+        """Applies the one transaction of a segment and undoes it: raises what applying it would."""
+        try:
+            self._apply_retrying(segment, dry=True)
+        except PostgresError as error:
+            if error.severity is Severity.FATAL:
+                raise
+            raise self._in_context(error, segment) from error
+
+    def finish(self, segment: Segment, also: Callable[[Any], None]) -> None:
+        """Applies the one transaction of a segment, empty or not, with its progress and what `also` writes into the catalog."""
+        try:
+            self._apply_retrying(segment, also=also)
+        except PostgresError as error:
+            if error.severity is Severity.FATAL:
+                raise
+            raise self._in_context(error, segment) from error
+
+    def learn(self, segment: Segment) -> None:
+        """Takes note of what the publisher said of its relations in a segment."""
+        self.relations.update({r.relation: r for _, _, r in segment.others if isinstance(r, m.Relation)})
 
     def _in_context(self, error: PostgresError, segment: Segment) -> PostgresError:
         finish = Lsn(segment.transactions.commit_lsn[0])
         return error.within(conflict.context(self.stream.origin, self.place, int(segment.transactions.xid[0]), finish))
 
-    def _apply_retrying(self, segment: Segment) -> None:
+    def _apply_retrying(self, segment: Segment, *, dry: bool = False, also: Callable[[Any], None] | None = None) -> None:
         for attempt in range(10):
             try:
-                self._apply_once(segment)
+                self._apply_once(segment, dry=dry, also=also)
             except PostgresError as error:
                 if error.sqlstate not in RETRIED or attempt == 9:
                     raise
@@ -116,18 +141,19 @@ class Applier:
             else:
                 return
 
-    def _apply_once(self, segment: Segment) -> None:
+    def _apply_once(self, segment: Segment, *, dry: bool = False, also: Callable[[Any], None] | None = None) -> None:
         self.place = Place()
         transaction = self.engine.begin(self.stream.database)
         transaction.cancelled = self.stopping
         try:
-            written = self._write(transaction, segment)
-            if written:
-                last = len(segment.transactions) - 1
-                end, time = Lsn(segment.transactions.end_lsn[last]), int(segment.transactions.commit_time[last])
-                transaction.commit(OriginProgress(self.stream.origin, end, time))
-            else:
+            written = bool(segment.pieces) and self._write(transaction, segment)
+            if also is not None:
+                also(transaction.cursor)
+            if dry or (not written and also is None):
                 transaction.rollback()
+            else:
+                time = int(segment.transactions.commit_time[-1])
+                transaction.commit(OriginProgress(self.stream.origin, segment.end, time))
         except PostgresError:
             transaction.rollback()
             raise
@@ -136,7 +162,9 @@ class Applier:
             if isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError":
                 raise conflict.carried(error, self.place) from error
             raise
-        self.relations.update({r.relation: r for _, _, r in segment.others if isinstance(r, m.Relation)})
+        if dry:
+            return
+        self.learn(segment)
         self.counters.transactions += len(segment.transactions)
         self.counters.bytes += segment.size
 
@@ -154,6 +182,8 @@ class Applier:
 
     def _merge(self, transaction: Transaction, relation: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame) -> None:
         self.place.relation, self.place.column, self.place.message = f"{relation.schema}.{relation.name}", None, "INSERT"
+        if self.rights is not None:
+            self._check_rights(self.rights, transaction, relation, frame)
         if isinstance(frame, pa.Table) and insertion.only_inserts(frame):
             rows = insertion.rows_of(frame["new"])
             if key is None or insertion.is_new(transaction, relation, key, rows):
@@ -167,6 +197,15 @@ class Applier:
             raise conflict.duplicate_key(relation, key, done.conflict.key)
         self.counters.changes += done.changes
         self.counters.missing += done.missing
+
+    def _check_rights(
+        self, rights: Callable[[Any, Relation, set[str]], None], transaction: Transaction, relation: Relation, frame: pa.Table | DataFrame
+    ) -> None:
+        found = frame.select("op").distinct().toArrow()["op"] if isinstance(frame, DataFrame) else pc.unique(frame["op"])
+        for op in sorted(found.to_pylist()):
+            self.place.message = conflict.MESSAGES[op]
+            rights(transaction.cursor, relation, {op})
+        self.place.message = "INSERT"
 
 
 Frame = tuple[Relation, tuple[int, ...] | None, pa.Table | DataFrame]

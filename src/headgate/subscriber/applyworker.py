@@ -16,17 +16,20 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.subscription import Subscription, SubscriptionRel
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
+from headgate.pgoutput import message as m
 from headgate.subscriber import skip
 from headgate.subscriber.apply import Applier, Stream
+from headgate.subscriber.prepared import Prepared
 from headgate.subscriber.tablesync import Phase, SyncWorker
 from headgate.subscriber.worker import BATCH_SIZE, Worker
 from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.segment import Segment
 
 _log = logging.getLogger("headgate.subscriber")
 
 WAIT = 1.0
 """Seconds between two looks at nothing."""
-_PARAMETERS = ("name", "conninfo", "publications", "slot_name", "binary", "stream", "owner")
+_PARAMETERS = ("name", "conninfo", "publications", "slot_name", "binary", "stream", "owner", "origin")
 
 
 class ApplyWorker(Worker):
@@ -35,12 +38,15 @@ class ApplyWorker(Worker):
     def __init__(self, launcher: object, subscription: Subscription) -> None:
         super().__init__(launcher, subscription, f"apply worker {subscription.name}")  # type: ignore[arg-type]
         self.origin = f"pg_{subscription.oid}"
-        self._applier = Applier(
-            self.engine, Stream(subscription.oid, subscription.database, self.origin), self.session, self.check_stop, self.rows
+        self.applier = Applier(
+            self.engine, Stream(subscription.oid, subscription.database, self.origin), self.session, self.check_stop, self.rows, self.rights
         )
         self._unsettled = True
         """Whether some table is not ready."""
         self._sync_started: dict[int, float] = {}
+        self._prepared = Prepared(self)
+        self._restart = False
+        """Whether the worker must start again, with two_phase."""
 
     def work(self) -> None:
         """Streams until told to end."""
@@ -52,7 +58,11 @@ class ApplyWorker(Worker):
         connection = Connection.open(subscription.conninfo, subscription.name, waker=self.waker)
         try:
             connection.identify_system()
-            receiver = self.open_stream(connection, subscription.slot_name, start, str(subscription.oid))
+            two_phase = self._two_phase()
+            receiver = self.open_stream(connection, subscription.slot_name, start, str(subscription.oid), two_phase=two_phase)
+            if two_phase and subscription.two_phase == "p":
+                self.catalog.change(lambda cursor: subscriptions.change(cursor, subscription.oid, two_phase="e"))
+                self.subscription = dataclasses.replace(self.subscription, two_phase="e")
             try:
                 while self._look():
                     self._step()
@@ -69,6 +79,17 @@ class ApplyWorker(Worker):
             origins.advance(cursor, self.origin, INVALID)
         return known.remote_lsn if known is not None else INVALID
 
+    def _two_phase(self) -> bool:
+        """Whether to stream with two_phase: it is enabled, or pending and all tables (there is one) are ready."""
+        if self.subscription.two_phase != "p":
+            return self.subscription.two_phase == "e"
+        cursor = self.catalog.cursor()
+        try:
+            tables = subscriptions.tables(cursor, self.subscription.oid)
+        finally:
+            cursor.close()
+        return bool(tables) and all(rel.state == "r" for rel in tables)
+
     def _step(self) -> None:
         assert self.spool is not None
         if self._unsettled:
@@ -76,15 +97,33 @@ class ApplyWorker(Worker):
         segment = self.spool.take(self._pause(), BATCH_SIZE, wanted=self.wanted)
         if segment is None:
             return
+        if segment.mark is not None:
+            self._take_marked(segment)
+            return
         rest = segment
         if self.subscription.skip_lsn != INVALID:
-            left = skip.take_out(self.catalog, self.subscription, self._applier, segment, self.applied)
+            left = skip.take_out(self.catalog, self.subscription, self.applier, segment, self.applied)
             self.subscription = dataclasses.replace(self.subscription, skip_lsn=INVALID)
             if left is None:
                 self.spool.release(segment)
                 return
             rest = left
-        self._applier.apply(rest, self.applied)
+        self.applier.apply(rest, self.applied)
+        self.spool.release(segment)
+
+    def _take_marked(self, segment: Segment) -> None:
+        """A prepared transaction, or the end of one."""
+        assert self.spool is not None
+        wanted, mark = self.subscription.skip_lsn, segment.mark
+        skipped = isinstance(mark, m.Prepare) and wanted == mark.prepare_lsn
+        if skipped:
+            skip.begun(wanted)
+        self._prepared.handle(segment, skipped=skipped)
+        if wanted != INVALID:
+            finish = Lsn(mark.prepare_lsn) if isinstance(mark, m.Prepare) else segment.end
+            skip.clear(self.catalog, self.subscription, finish)
+            self.subscription = dataclasses.replace(self.subscription, skip_lsn=INVALID)
+        self.applied(segment.end)
         self.spool.release(segment)
 
     def _pause(self) -> float:
@@ -95,6 +134,10 @@ class ApplyWorker(Worker):
     def _look(self) -> bool:
         """Reads the subscription again if something may have changed; whether to go on."""
         self.check_stop()
+        if self._restart:
+            text = 'logical replication apply worker for subscription "%s" will restart so that two_phase can be enabled'
+            _log.info(text, self.subscription.name)
+            return False
         if not self.wanted.is_set():
             return True
         self.wanted.clear()
@@ -124,10 +167,12 @@ class ApplyWorker(Worker):
         assert self.progress is not None
         cursor = self.catalog.cursor()
         try:
-            tables = [rel for rel in subscriptions.tables(cursor, self.subscription.oid) if rel.state != "r"]
+            known = subscriptions.tables(cursor, self.subscription.oid)
         finally:
             cursor.close()
+        tables = [rel for rel in known if rel.state != "r"]
         self._unsettled = bool(tables)
+        self._restart = bool(known) and not tables and self.subscription.two_phase == "p"
         for rel in tables:
             if rel.state == "s":
                 self._make_ready(rel)

@@ -129,6 +129,8 @@ class InitialCopy:
     def _prepare(self, transaction: Transaction, remote: RemoteRelation) -> _Target:
         check_kind(self.relation)
         local = self.relation
+        if (rights := self.worker.rights) is not None:
+            rights(transaction.cursor, local, {"I"})
         sources = map_columns(local, tuple(column.name for column in remote.columns))
         if self.afresh:
             transaction.truncate([local])

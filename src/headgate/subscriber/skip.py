@@ -28,7 +28,7 @@ def take_out(
     first, rest = segment.split(1)
     finish, end = Lsn(first.transactions.commit_lsn[0]), Lsn(first.transactions.end_lsn[0])
     if finish == subscription.skip_lsn:
-        _log.info("logical replication starts skipping transaction at LSN %s", finish)
+        begun(finish)
         applier.relations.update({other.relation: other for _, _, other in first.others if isinstance(other, m.Relation)})
 
         def skip(cursor: object) -> None:
@@ -40,10 +40,23 @@ def take_out(
         _log.info("logical replication completed skipping transaction at LSN %s", finish)
     else:
         applier.apply(first, applied)
-        catalog.change(lambda cursor: subscriptions.change(cursor, subscription.oid, skip_lsn=INVALID))
-        _log.warning(
-            'skip-LSN of subscription "%s" cleared',
-            subscription.name,
-            extra={"detail": f"Remote transaction's finish WAL location (LSN) {finish} did not match skip-LSN {subscription.skip_lsn}."},
-        )
+        clear(catalog, subscription, finish)
     return rest if len(rest.transactions) else None
+
+
+def begun(finish: Lsn) -> None:
+    """Says that a transaction is being skipped."""
+    _log.info("logical replication starts skipping transaction at LSN %s", finish)
+
+
+def clear(catalog: Catalog, subscription: Subscription, finish: Lsn) -> None:
+    """Clears the setting once a transaction has finished at `finish`; a warning if that is another one."""
+    catalog.change(lambda cursor: subscriptions.change(cursor, subscription.oid, skip_lsn=INVALID))
+    if finish == subscription.skip_lsn:
+        _log.info("logical replication completed skipping transaction at LSN %s", finish)
+        return
+    _log.warning(
+        'skip-LSN of subscription "%s" cleared',
+        subscription.name,
+        extra={"detail": f"Remote transaction's finish WAL location (LSN) {finish} did not match skip-LSN {subscription.skip_lsn}."},
+    )

@@ -12,9 +12,11 @@ import contextlib
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from headgate.catalog import subscription as subscriptions
+from headgate.catalog.relation import Relation
 from headgate.catalog.subscription import Subscription
 from headgate.catalog.usertype import KnownTypes
 from headgate.errors import PostgresError, Severity
@@ -24,8 +26,9 @@ from headgate.subscriber.completion import Factory
 from headgate.subscriber.convert import Session
 from headgate.walreceiver.connection import Connection, terminated
 from headgate.walreceiver.progress import Position, Progress
+from headgate.walreceiver.reassembly import Reassembly
 from headgate.walreceiver.receiver import Limits, Receiver, StreamEndError
-from headgate.walreceiver.segment import Spool
+from headgate.walreceiver.spool import Spool
 from headgate.walreceiver.waker import Waker
 
 if TYPE_CHECKING:
@@ -99,6 +102,12 @@ class Worker:
         made = getattr(self.node, "applied_rows", None)
         return None if made is None else cast("Factory", made)
 
+    @property
+    def rights(self) -> Callable[[Any, Relation, set[str]], None] | None:
+        """Raises unless the subscription's owner may apply changes; None where nobody asks (a superuser's subscription, tests)."""
+        made = getattr(self.node, "applied_rights", None)
+        return None if made is None else lambda cursor, relation, ops: made(cursor, self.subscription, relation, ops)
+
     def limits(self) -> Limits:
         """The settings of a stream."""
         s = self.settings
@@ -111,15 +120,25 @@ class Worker:
         """What the worker does until it is told to end; raises PostgresError."""
         raise NotImplementedError
 
-    def open_stream(self, connection: Connection, slot: str, start: Lsn, directory: str) -> Receiver:
+    def open_stream(self, connection: Connection, slot: str, start: Lsn, directory: str, *, two_phase: bool = False) -> Receiver:
         """Starts streaming into a new spool."""
         subscription = self.subscription
-        options = {"binary": "true"} if subscription.binary else {}
+        options = {"streaming": "on"} if subscription.stream and connection.protocol >= 2 else {}
+        if two_phase:
+            options["two_phase"] = "on"
+        only_local = subscription.origin == "none"
+        if only_local and connection.server_version >= 160000:
+            options["origin"] = "none"
+        if subscription.binary:
+            options["binary"] = "true"
         connection.start_streaming(slot, start, subscription.publications, options)
         self._streaming = True
         self.progress = Progress(start)
         self.spool = Spool(self.node.data_dir / "pg_replication" / directory)
-        receiver = Receiver(connection, self.spool, self.progress, self.waker, self.limits)
+        whole = None
+        if subscription.stream or two_phase or only_local:
+            whole = Reassembly(self.spool, only_local=only_local)
+        receiver = Receiver(connection, self.spool, self.progress, self.waker, self.limits, reassembly=whole)
         receiver.start(f"{self.name} receiver")
         return receiver
 
@@ -134,6 +153,7 @@ class Worker:
     def _run(self) -> None:
         self._enter()
         try:
+            self._check_login()
             self.work()
         except StreamEndError as error:
             _log.info("%s", error.message)
@@ -148,10 +168,21 @@ class Worker:
             self._leave()
             self.launcher.ended(self)
 
+    def _check_login(self) -> None:
+        made = getattr(self.node, "applied_rights", None)
+        if made is not None:
+            cursor = self.catalog.cursor()
+            try:
+                made(cursor, self.subscription, None, ())
+            finally:
+                cursor.close()
+
     def _failed(self, error: PostgresError) -> None:
-        if error.sqlstate == "57P01" and error.severity is Severity.FATAL:
+        if error.severity is Severity.FATAL and error.sqlstate in ("57P01", "28000"):
             if not self.launcher.stopping:
                 _log.log(50, "%s", error.message, extra={"severity": "FATAL"})
+            if error.sqlstate == "28000":
+                self.error = error
             return
         self.error = error
         extra = {"severity": "ERROR", "detail": error.detail, "hint": error.hint, "context": error.context}

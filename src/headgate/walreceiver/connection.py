@@ -197,6 +197,13 @@ class Connection:
             raise _about(error, "08P01", f'could not create replication slot "{name}"') from error
         return CreatedSlot(row[0] or name, Lsn.parse(row[1] or ""), row[2])
 
+    def alter_slot(self, name: str, *, failover: bool) -> None:
+        """ALTER_REPLICATION_SLOT (PostgreSQL 17); XX000 ``could not alter replication slot "…" on publisher: …``."""
+        try:
+            self.query(f"ALTER_REPLICATION_SLOT {quote_ident(name)} ( FAILOVER {'true' if failover else 'false'} );")
+        except PostgresError as error:
+            raise _about(error, "08P01", f'could not alter replication slot "{name}"') from error
+
     def drop_slot(self, name: str, *, missing_ok: bool = False) -> bool:
         """DROP_REPLICATION_SLOT … WAIT; whether there was one. 08006 ``could not drop replication slot "…" on publisher: …``."""
         try:

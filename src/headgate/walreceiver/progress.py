@@ -59,6 +59,12 @@ class Progress:
             self._position = Position(self._received, send_time, moment, Lsn(max(latest[0], last.latest_end)), latest[1])
             self._settle()
 
+    def passed(self, end: Lsn) -> None:
+        """Notes the end of a transaction of which nothing is wanted; what was received before it has been noted."""
+        with self._lock:
+            self._idle = max(self._idle, end)
+            self._settle()
+
     def applied(self, end: Lsn) -> None:
         """Notes that everything up to the end of a transaction is durable and visible."""
         with self._lock:

@@ -24,7 +24,8 @@ from headgate.pgoutput.outline import XLOG_HEADER
 from headgate.pgoutput.read import read_frame, violation
 from headgate.walreceiver.connection import Connection
 from headgate.walreceiver.progress import Progress, now
-from headgate.walreceiver.segment import Spool
+from headgate.walreceiver.reassembly import Reassembly
+from headgate.walreceiver.spool import Spool
 from headgate.walreceiver.waker import Waker
 
 _log = logging.getLogger("headgate.walreceiver")
@@ -49,7 +50,12 @@ class StreamEndError(PostgresError):
 class Receiver:
     """See the module. `start` begins to receive on a connection that is streaming; `waker` is the one of that connection."""
 
-    def __init__(self, connection: Connection, spool: Spool, progress: Progress, waker: Waker, limits: Callable[[], Limits]) -> None:
+    def __init__(
+        self, connection: Connection, spool: Spool, progress: Progress, waker: Waker, limits: Callable[[], Limits], *,
+        reassembly: Reassembly | None = None,
+    ) -> None:  # fmt: skip
+        """`reassembly`: for streams that may hold streamed or prepared transactions, or some that are to be dropped."""
+        self._reassembly = reassembly
         self._connection, self._spool, self._progress, self._waker, self._limits = connection, spool, progress, waker, limits
         self._thread: threading.Thread | None = None
         self._sent = (Lsn(0), Lsn(0))
@@ -79,6 +85,9 @@ class Receiver:
         except Exception as error:  # noqa: BLE001 (the applier must learn of it)
             _log.exception("receiver failed")
             self._spool.fail(PostgresError("XX000", f"receiver failed: {error}"))
+        finally:
+            if self._reassembly is not None:
+                self._reassembly.close()
 
     def _step(self) -> None:
         limits = self._limits()
@@ -112,18 +121,23 @@ class Receiver:
     def _store(self, run: list[memoryview]) -> None:
         if not run:
             return
-        self._spool.add(run)
         last = run[-1]
-        if len(last) < XLOG_HEADER:
-            raise violation("insufficient data left in message")
-        committed = next((_commit_end(frame) for frame in reversed(run) if frame[XLOG_HEADER] == 0x43), None)
+        if self._reassembly is None:
+            self._spool.add(run)
+            if len(last) < XLOG_HEADER:
+                raise violation("insufficient data left in message")
+            committed: int | None = next((_commit_end(frame) for frame in reversed(run) if frame[XLOG_HEADER] == 0x43), None)
+        else:
+            committed = self._reassembly.take(run)
         end = Lsn(max(int.from_bytes(last[9:17]), committed or 0))
-        self._progress.received(end, int.from_bytes(last[17:25], signed=True), committed=committed)
+        self._progress.received(end, int.from_bytes(last[17:25], signed=True), committed=None if committed is None else Lsn(committed))
+        if self._reassembly is not None and self._reassembly.passed:
+            self._progress.passed(Lsn(self._reassembly.passed))
 
     def _keepalive(self, frame: memoryview) -> None:
         found = read_frame(bytes(frame))
         assert isinstance(found, m.Keepalive)
-        inside = self._spool.inside_transaction
+        inside = self._spool.inside_transaction or (self._reassembly is not None and self._reassembly.inside)
         self._progress.received(Lsn(found.end), found.send_time, keepalive=True, inside=inside)
         if found.reply_requested:
             self._reply_wanted = True

@@ -1,0 +1,291 @@
+"""The spool: the hand-over between the receiver of a stream, which adds frames, and its applier, which takes segments.
+
+What has arrived lies in a queue of runs. The last run grows; a run that ends with a prepared transaction, or that is nothing but the
+end of one, is closed with its mark and taken alone, at its place in the stream. A spool clears its directory when it opens it.
+Called by `receiver` (add, begin_marked, end_marked, fail) and by the subscriber's workers (take, release, close).
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from headgate.errors import PostgresError
+from headgate.pgoutput.outline import Numbers, Outline, frames_of, pair, scan
+from headgate.walreceiver.segment import Mark, Piece, Segment, cut, joined, segment_of
+
+IN_MEMORY = 8 << 20
+"""Bytes of frames that a spool keeps in memory before it writes them to a file."""
+FILE_SIZE = 256 << 20
+"""A new file begins at this size."""
+
+
+@dataclass
+class _File:
+    """The file that is being written."""
+
+    path: str
+    data: IO[bytes]
+    index: IO[bytes]
+    size: int = 0
+    frames: int = 0
+
+    def append(self, piece: Piece) -> Piece:
+        """Writes a piece that is in memory; the piece as it lies in the file."""
+        assert piece.data is not None
+        try:
+            self.data.write(piece.data.data)
+            self.index.write(piece.lengths.data)
+            self.data.flush()
+            self.index.flush()
+        except OSError as error:
+            sqlstate = "53100" if error.errno == errno.ENOSPC else "58030"
+            raise PostgresError(sqlstate, f'could not write to file "{self.path}.segment": {error.strerror}') from error
+        written = Piece(piece.first_seq, piece.lengths, piece.size, None, self.path, self.size, self.frames)
+        self.size += piece.size
+        self.frames += len(piece.lengths)
+        return written
+
+    def close(self) -> None:
+        self.data.close()
+        self.index.close()
+
+
+@dataclass
+class _Arrived:
+    """A run of frames that has arrived and has not been taken."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    outlines: list[Outline] = field(default_factory=list)
+    committed: int = 0
+    """seq behind the last Commit."""
+    in_memory: int = 0
+    mark: Mark | None = None
+
+
+class Spool:
+    """See the module; one thread on each side."""
+
+    def __init__(self, directory: Path, *, in_memory: int = IN_MEMORY, file_size: int = FILE_SIZE) -> None:
+        shutil.rmtree(directory, ignore_errors=True)
+        self.directory = directory
+        self.in_memory, self.file_size = in_memory, file_size
+        self._changed = threading.Condition()
+        self._closed_runs: deque[_Arrived] = deque()
+        self._arrived = _Arrived()
+        self._marking = False
+        self._file: _File | None = None
+        self._files = 0
+        self._seq = 0
+        self._taken: deque[tuple[int, set[str]]] = deque()
+        self._error: BaseException | None = None
+        self._closed = False
+        self.outstanding = 0
+        """Bytes that have been added and not released."""
+
+    # the receiver's side
+
+    def add(self, frames: Sequence[bytes | memoryview]) -> bool:
+        """Adds XLogData contents in the order of the stream; whether a transaction was completed. 08P01 for malformed ones."""
+        data, starts, lengths = frames_of(frames)
+        outline = scan(data, starts, lengths, self._seq)
+        piece = Piece(self._seq, lengths.astype(np.uint32), len(data), data)
+        with self._changed:
+            self._seq += len(frames)
+            self.outstanding += piece.size
+            arrived = self._arrived
+            arrived.pieces.append(piece)
+            arrived.outlines.append(outline)
+            arrived.in_memory += piece.size
+            if arrived.in_memory > self.in_memory:
+                self._write_out(arrived)
+            if len(outline.commits) and not self._marking:
+                arrived.committed = int(outline.commits[-1]) + 1
+                self._changed.notify_all()
+                return True
+            return False
+
+    def begin_marked(self) -> None:
+        """What is added from now on, up to `end_marked`, is one transaction that gets a mark. Call between transactions."""
+        with self._changed:
+            if self._arrived.pieces:
+                self._closed_runs.append(self._arrived)
+                self._arrived = _Arrived()
+            self._marking = True
+
+    def end_marked(self, mark: Mark) -> None:
+        """Closes the run that `begin_marked` began: nothing, or one whole transaction."""
+        with self._changed:
+            arrived = self._arrived
+            arrived.committed, arrived.mark = self._seq, mark
+            self._closed_runs.append(arrived)
+            self._arrived = _Arrived()
+            self._marking = False
+            self._changed.notify_all()
+
+    @property
+    def has_whole_transactions(self) -> bool:
+        """Whether something is waiting to be taken."""
+        return bool(self._closed_runs) or self._arrived.committed > 0
+
+    @property
+    def inside_transaction(self) -> bool:
+        """Whether the last frame belongs to a transaction whose Commit is still to come."""
+        with self._changed:
+            return self._marking or (bool(self._arrived.pieces) and self._arrived.committed < self._seq)
+
+    def fail(self, error: BaseException) -> None:
+        """The stream has ended: the applier gets what is complete, then this error."""
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
+
+    # the applier's side
+
+    def take(self, timeout: float, limit: int, *, wanted: threading.Event | None = None) -> Segment | None:
+        """All whole transactions that have arrived, the first ones of about `limit` bytes; None after `timeout` seconds or when woken.
+
+        A transaction with a mark comes alone. Raises the error of `fail` once everything complete has been taken.
+        """
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            while not self.has_whole_transactions:
+                if self._error is not None:
+                    raise self._error
+                left = deadline - time.monotonic()
+                if left <= 0 or self._closed or (wanted is not None and wanted.is_set()):
+                    return None
+                self._changed.wait(left)
+            return self._take(limit)
+
+    def wake(self) -> None:
+        """Ends a wait of `take`."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def _take(self, limit: int) -> Segment:
+        closed = bool(self._closed_runs)
+        arrived = self._closed_runs.popleft() if closed else self._arrived
+        if sum(piece.size for piece in arrived.pieces) > self.in_memory:
+            self._write_out(arrived)
+        pieces, rest = cut(arrived.pieces, arrived.committed)
+        transactions = pair(arrived.outlines)
+        done = len(transactions) - int(len(transactions) > 0 and transactions.commit[-1] < 0)
+        others = [other for outline in arrived.outlines for other in outline.others]
+        relations = [outline.relations for outline in arrived.outlines]
+        touched = frozenset(np.unique(np.concatenate(relations)).tolist()) if relations else frozenset()
+        left_over = [] if not rest else [_rest_of(arrived.outlines, arrived.committed)]
+        taken = segment_of(joined(pieces), transactions.slice(0, done), [o for o in others if o[0] < arrived.committed], touched)
+        whole = Segment(taken.pieces, taken.transactions, taken.others, taken.size, taken.touched, arrived.mark)
+        if not closed:
+            self._arrived = _Arrived(rest, left_over, 0, sum(p.size for p in rest if p.data is not None))
+        if whole.size > limit and len(whole.transactions) > 1:
+            whole = self._give_back(whole, limit, closed=closed)
+        files = {piece.path for piece in whole.pieces if piece.path is not None}
+        self._taken.append((whole.size, files))
+        return whole
+
+    def _give_back(self, whole: Segment, limit: int, *, closed: bool) -> Segment:
+        """Cuts a segment that is too large; what is behind the cut becomes the beginning of what has arrived."""
+        lengths = np.concatenate([piece.lengths for piece in whole.pieces])
+        behind = np.cumsum(lengths, dtype=np.int64)[whole.transactions.commit - whole.first_seq]
+        count = max(1, int(np.searchsorted(behind, limit, side="right")))
+        if count >= len(whole.transactions):
+            return whole
+        head, tail = whole.split(count)
+        arrived = _Arrived() if closed else self._arrived
+        arrived.pieces[:0] = tail.pieces
+        arrived.outlines[:0] = [_outline_of(tail)]
+        arrived.committed = int(tail.transactions.commit[-1]) + 1
+        arrived.in_memory += sum(p.size for p in tail.pieces if p.data is not None)
+        if closed:
+            self._closed_runs.appendleft(arrived)
+        return head
+
+    def release(self, segment: Segment) -> None:
+        """The oldest segment that was taken has been applied: its disk space is free."""
+        with self._changed:
+            size, files = self._taken.popleft()
+            self.outstanding -= size
+            waiting = {piece.path for run in (*self._closed_runs, self._arrived) for piece in run.pieces}
+            needed = waiting | {path for _, held in self._taken for path in held}
+            if self._file is not None:
+                if self._file.size >= self.file_size:
+                    self._file.close()
+                    self._file = None
+                else:
+                    needed.add(self._file.path)
+            if self._file is not None and self._file.path in files and self._file.path not in waiting:
+                self._file.close()
+                needed.discard(self._file.path)
+                self._file = None
+            for path in files - needed:
+                _remove(path)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Removes everything."""
+        with self._changed:
+            self._closed = True
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+            self._changed.notify_all()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _write_out(self, arrived: _Arrived) -> None:
+        """Writes what is in memory to files."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for place, piece in enumerate(arrived.pieces):
+            if piece.data is not None:
+                arrived.pieces[place] = self._writable().append(piece)
+        arrived.pieces[:] = joined(arrived.pieces)
+        arrived.in_memory = 0
+
+    def _writable(self) -> _File:
+        if self._file is not None and self._file.size >= self.file_size:
+            self._file.close()
+            self._file = None
+        if self._file is None:
+            path = str(self.directory / str(self._files))
+            self._files += 1
+            self._file = _File(path, Path(f"{path}.segment").open("wb"), Path(f"{path}.index").open("wb"))  # noqa: SIM115 (closed by _File)
+        return self._file
+
+
+def _rest_of(outlines: Sequence[Outline], seq: int) -> Outline:
+    """What the outlines say of the frames from `seq` on: at most one Begin, no Commit."""
+    begins = np.concatenate([outline.begins for outline in outlines])
+    kept = begins >= seq
+
+    def of(name: str) -> Numbers:
+        chosen: Numbers = np.concatenate([getattr(outline, name) for outline in outlines])[kept]
+        return chosen
+
+    none = np.zeros(0, np.int64)
+    others = tuple(other for outline in outlines for other in outline.others if other[0] >= seq)
+    touched = np.unique(outlines[-1].relations) if len(outlines) == 1 else np.unique(np.concatenate([o.relations for o in outlines]))
+    return Outline(begins[kept], of("begin_lsn"), of("begin_time"), of("begin_xid"), none, none, none, none, others, none, touched)
+
+
+def _outline_of(segment: Segment) -> Outline:
+    """The outline of a segment of whole transactions."""
+    t = segment.transactions
+    return Outline(
+        t.begin, t.commit_lsn, t.commit_time, t.xid, t.commit, t.commit_lsn, t.end_lsn, t.commit_time, segment.others,
+        np.zeros(0, np.int64), np.array(sorted(segment.touched), np.int64),
+    )  # fmt: skip
+
+
+def _remove(path: str) -> None:
+    for suffix in (".segment", ".index"):
+        Path(path + suffix).unlink(missing_ok=True)

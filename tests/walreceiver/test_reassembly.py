@@ -1,0 +1,131 @@
+"""Streamed, prepared and foreign transactions become whole ones, at the place where they end."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headgate.pgoutput import decode
+from headgate.pgoutput import message as m
+from headgate.pgoutput.write import write, write_frame
+from headgate.walreceiver import reassembly
+from headgate.walreceiver.reassembly import Reassembly
+from headgate.walreceiver.segment import Segment
+from headgate.walreceiver.spool import Spool
+
+WHOLE = 1 << 40
+TABLE = m.Relation(7, "public", "t", "d", (m.RelationColumn(True, "a", 23, -1),))
+FOREIGN = m.Origin(1, "elsewhere")
+
+
+def insert(value: int, xid: int | None = None) -> m.Insert:
+    return m.Insert(7, (m.Value(m.ValueKind.TEXT, str(value).encode()),), xid)
+
+
+def transaction(xid: int, lsn: int, *changes: m.Message) -> list[m.Message]:
+    return [m.Begin(lsn, 0, xid), *changes, m.Commit(lsn, lsn + 5, 0)]
+
+
+def chunk(xid: int, *changes: m.Message, first: bool = False) -> list[m.Message]:
+    return [m.StreamStart(xid, first), *changes, m.StreamStop()]
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Callable[..., tuple[Spool, Reassembly]]:
+    def feed(*messages: m.Message, only_local: bool = False) -> tuple[Spool, Reassembly]:
+        spool = Spool(tmp_path / "segments")
+        whole = Reassembly(spool, only_local=only_local)
+        frames = [memoryview(write_frame(m.XLogData(0, 0, 0, write(message)))) for message in messages]
+        for frame in frames:
+            whole.take([frame])
+        return spool, whole
+
+    return feed
+
+
+def values(segment: Segment) -> list[tuple[int, list[str]]]:
+    """(xid, values of the inserted rows) of each transaction."""
+    found = decode.decode(*segment.read(), relations={7: TABLE})
+    rows: dict[int, list[tuple[int, str]]] = {int(xid): [] for xid in segment.transactions.xid}
+    for changes in found.changes:
+        for txn, seq, value in zip(changes.txn.tolist(), changes.seq.tolist(), changes.new[0].values.to_pylist(), strict=True):
+            rows[int(found.transactions.xid[txn])].append((seq, value))
+    return [(xid, [value for _, value in sorted(inserted)]) for xid, inserted in rows.items()]
+
+
+def test_a_streamed_transaction_comes_when_it_commits_without_what_was_rolled_back(stream) -> None:
+    described = dataclasses.replace(TABLE, xid=9)
+    spool, _ = stream(
+        *chunk(9, described, insert(1, 9), insert(2, 10), first=True),
+        *transaction(11, 100, TABLE, insert(50)),
+        *chunk(9, insert(3, 12), insert(4, 9)),
+        m.StreamAbort(9, 10),
+        m.StreamAbort(9, 12),
+        m.StreamCommit(9, 200, 205, 0),
+    )
+    assert values(spool.take(1, WHOLE)) == [(11, ["50"]), (9, ["1", "4"])]
+
+
+def test_a_streamed_transaction_that_aborts_leaves_nothing(stream) -> None:
+    spool, whole = stream(*chunk(9, insert(1, 9), first=True), m.StreamAbort(9, 9), *transaction(11, 100, insert(2)))
+    assert values(spool.take(1, WHOLE)) == [(11, ["2"])]
+    assert not whole.inside
+
+
+def test_a_large_streamed_transaction_waits_in_a_file(stream, monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(reassembly, "IN_MEMORY", 100)
+    monkeypatch.setattr(reassembly, "PIECE", 200)
+    rows = [insert(value, 9 if value % 2 else 10) for value in range(50)]
+    _, whole = stream(*chunk(9, *rows, first=True))
+    assert [path.name for path in (tmp_path / "segments").iterdir()] == ["9.stream"]
+    whole.close()
+    spool, _ = stream(*chunk(9, *rows, first=True), m.StreamAbort(9, 10), m.StreamCommit(9, 200, 205, 0))
+    assert values(spool.take(1, WHOLE)) == [(9, [str(value) for value in range(50) if value % 2])]
+    assert not list((tmp_path / "segments").glob("*.stream"))
+
+
+def test_a_prepared_transaction_and_its_end_are_taken_alone_at_their_places(stream) -> None:
+    spool, _ = stream(
+        *transaction(8, 50, TABLE, insert(0)),
+        m.BeginPrepare(100, 105, 0, 9, "gid"),
+        insert(1),
+        m.Prepare(100, 105, 0, 9, "gid"),
+        *transaction(10, 150, insert(2)),
+        m.CommitPrepared(200, 205, 0, 9, "gid"),
+        *chunk(11, insert(3, 11), first=True),
+        m.StreamPrepare(300, 305, 0, 11, "other"),
+        m.RollbackPrepared(305, 400, 0, 0, 11, "other"),
+    )
+    taken = []
+    for _ in range(6):
+        segment = spool.take(1, WHOLE)
+        taken.append((type(segment.mark).__name__, values(segment), int(segment.end)))
+        spool.release(segment)
+    assert taken == [
+        ("NoneType", [(8, ["0"])], 55),
+        ("Prepare", [(9, ["1"])], 105),
+        ("NoneType", [(10, ["2"])], 155),
+        ("CommitPrepared", [], 205),
+        ("Prepare", [(11, ["3"])], 305),
+        ("RollbackPrepared", [], 400),
+    ]
+    assert spool.take(0, WHOLE) is None
+    assert spool.outstanding == 0
+
+
+def test_with_origin_none_what_came_from_elsewhere_is_dropped_and_passed(stream) -> None:
+    spool, whole = stream(
+        *transaction(8, 50, FOREIGN, TABLE, insert(0)),
+        *chunk(9, FOREIGN, insert(1, 9), first=True),
+        m.StreamCommit(9, 100, 105, 0),
+        *transaction(10, 150, insert(2)),
+        *transaction(11, 200, FOREIGN, insert(3)),
+        only_local=True,
+    )
+    segment = spool.take(1, WHOLE)
+    assert values(segment) == [(10, ["2"])]
+    assert [type(other) for _, _, other in segment.others] == [m.Relation], "what a dropped transaction described is still known"
+    assert (whole.passed, whole.inside) == (205, False)
