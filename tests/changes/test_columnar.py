@@ -49,3 +49,25 @@ def test_an_update_that_changes_its_key_is_seen() -> None:
     had = np.array([True, False])
     assert columnar.has_moves(ops, had, [pa.array([1, None])], [pa.array([2, 5])])
     assert not columnar.has_moves(ops, had, [pa.array([1, None])], [pa.array([1, 5])])
+
+
+@given(stored=st.sets(st.integers(0, 3)), changes=CHANGES, unsent=st.lists(st.booleans(), min_size=20, max_size=20))
+def test_a_value_that_was_not_sent_is_the_one_that_the_row_was_sent_last(
+    stored: set[int], changes: list[tuple[str, int]], unsent: list[bool]
+) -> None:
+    held = sorted(stored)
+    wanted = replay(held, [(op, key if op == "D" else None, key) for op, key in changes])
+    if wanted.conflict is not None:
+        return
+    named = columnar.keys_of([pa.array([key for _, key in changes])])
+    at = {key: place for place, key in enumerate(held)}
+    ops = np.array([ord(op) for op, _ in changes], np.uint8)
+    done = columnar.replay(ops, named.codes, np.array([at.get(key, -1) for key in named.distinct["k0"].to_pylist()]))
+    lacking = np.array(unsent[: len(changes)])
+    found = columnar.last_sent(ops, named.codes, lacking, done.latest)
+    alive = [row for row in [*wanted.stored, *wanted.inserted] if not row.deleted]
+    expected = {}
+    for row in alive:
+        sent = [change for change in row.versions if changes[change][0] == "I" or not lacking[change]]
+        expected[row.versions[-1]] = sent[-1] if sent else -1
+    assert {int(latest): int(place) for latest, place in zip(done.latest, found, strict=True) if latest >= 0} == expected

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from tests.storage.tables import DATABASE, INT4, INT8, TEXT, contents, made, relation
 
-from headgate.changes.merge import Merged, Strategy, merge
+from headgate.changes import merge as merge_module
+from headgate.changes.merge import FEW_CHANGES, Merged, Strategy, merge
 from headgate.storage import feed
 from headgate.storage.engine import Engine
 from headgate.storage.transaction import Transaction
@@ -43,6 +44,7 @@ def batch(*changes: tuple[Any, ...], table: Any = T) -> pa.Table:
 
 WAYS = [
     pytest.param({}, id="small"),
+    pytest.param({"few": -1}, id="by column"),
     pytest.param({"small": 0}, id="large"),
 ]
 
@@ -52,7 +54,9 @@ def applied(
 ) -> tuple[Merged, list[Any]]:
     """What a merge did and the table's contents after it."""
     transaction = engine.begin(DATABASE)
-    done = merge(transaction, table, key, changes, **way)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merge_module, "FEW_CHANGES", way.pop("few", FEW_CHANGES))
+        done = merge(transaction, table, key, changes, **way)
     found = contents(transaction, table)
     if commit and not done.conflict:
         transaction.commit()
@@ -181,7 +185,7 @@ def stream(rng: random.Random, stored: list[int], length: int) -> tuple[list[tup
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_all_strategies_give_the_same_table_and_the_same_change_feed(engine: Engine, seed: int) -> None:
+def test_all_strategies_give_the_same_table_and_the_same_change_feed(engine: Engine, seed: int, monkeypatch: Any) -> None:
     rng = random.Random(seed)
     stored = sorted(rng.sample(range(12), 6))
     made(engine, T, *[(key, f"v{key}", key) for key in stored])
@@ -190,14 +194,15 @@ def test_all_strategies_give_the_same_table_and_the_same_change_feed(engine: Eng
         changes, _ = stream(rng, list(current), 30)
         expected = _by_model(current, changes)
         feeds = []
-        for way in ({}, {"small": 0}, {"strategy": Strategy.MERGE}):
+        for way in ({}, {"few": -1}, {"small": 0}, {"strategy": Strategy.MERGE}):
+            monkeypatch.setattr(merge_module, "FEW_CHANGES", way.pop("few", FEW_CHANGES))
             transaction = engine.begin(DATABASE)
             done = merge(transaction, T, KEY, batch(*changes), **way)  # type: ignore[arg-type]
             assert done.conflict is None
             assert contents(transaction, T) == expected
             feeds.append(feed_of(engine, transaction))
             transaction.rollback()
-        assert feeds[0] == feeds[1] == feeds[2]
+        assert feeds[0] == feeds[1] == feeds[2] == feeds[3]
         applied(engine, batch(*changes))
 
 

@@ -85,6 +85,22 @@ def replay(ops: npt.NDArray[np.uint8], codes: Numbers, stored_at: Numbers) -> Ou
     return Outcome(held[kept], latest[kept], int(((op != INSERT) & ~there).sum()))
 
 
+def last_sent(ops: npt.NDArray[np.uint8], codes: Numbers, unsent: npt.NDArray[np.bool_], latest: Numbers) -> Numbers:
+    """For each last change (`Outcome.latest`) the change that sent the row's value of a column last; -1: none, the stored value stays.
+
+    An INSERT sends every column, so that nothing before it is found; where the row is not there afterwards the answer means nothing.
+    """
+    order = np.argsort(codes, kind="stable")
+    code, place = codes[order], np.arange(len(ops))
+    start = np.maximum.accumulate(np.where(np.append(True, code[1:] != code[:-1]), place, 0))
+    sends = (ops != DELETE) & (~unsent | (ops == INSERT))
+    found = np.maximum.accumulate(np.where(sends[order], place, -1))
+    sorted_at = np.empty(len(ops), np.int64)
+    sorted_at[order] = place
+    at = sorted_at[np.maximum(latest, 0)]
+    return np.where((latest >= 0) & (found[at] >= start[at]), order[np.maximum(found[at], 0)], -1)
+
+
 def has_moves(ops: npt.NDArray[np.uint8], had: npt.NDArray[np.bool_], old: Sequence[pa.Array], new: Sequence[pa.Array]) -> bool:
     """Whether an UPDATE changes its key."""
     at = np.flatnonzero((ops == UPDATE) & had)

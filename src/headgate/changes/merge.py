@@ -35,7 +35,9 @@ from headgate.storage.transaction import Transaction
 from headgate.storage.write import arrow_row, columns, quoted
 
 SMALL_CHANGES = 20_000
-"""Batches of at most this many changes are replayed by the driver."""
+"""Frames of Spark with at most this many changes are brought to the driver and replayed there."""
+SLICE = 200_000
+"""Changes that are replayed one by one at a time: a larger batch of the driver is several of these, one after the other."""
 FEW_CHANGES = 500
 """Batches of more changes are replayed column by column if that is possible."""
 STORED_BYTES = 48 << 20
@@ -86,10 +88,13 @@ def merge(
     """
     many = key_attnums is None
     key = lookup.key_of(relation, [c.attnum for c in relation.columns] if key_attnums is None else key_attnums)
-    if isinstance(changes, pa.Table) and small and strategy is None and not many and changes.num_rows > FEW_CHANGES:
-        columnwise = _merge_columns(transaction, relation, key, changes)
-        if columnwise is not None:
-            return columnwise
+    if isinstance(changes, pa.Table) and small and strategy is None and changes.num_rows > FEW_CHANGES:
+        changes = _after_truncate(transaction, relation, _in_order(changes))
+        by_column = None if many else _merge_columns(transaction, relation, key, changes)
+        if by_column is not None:
+            return by_column
+        if _fits_driver(transaction, relation, changes.num_rows):
+            return _merge_slices(transaction, relation, key, changes, many=many)
     if isinstance(changes, pa.Table) and changes.num_rows <= small:
         return _merge_small(transaction, relation, key, changes, strategy, many=many)
     frame = changes if isinstance(changes, DataFrame) else transaction.engine.spark.createDataFrame(changes)
@@ -134,13 +139,31 @@ def _merge_small(transaction: Transaction, relation: Any, key: Key, changes: pa.
     return Merged(count, done.missing, strategy=used)
 
 
+def _merge_slices(transaction: Transaction, relation: Any, key: Key, changes: pa.Table, *, many: bool) -> Merged:
+    """A large batch change by change, in slices: each is one Delta commit of the transaction."""
+    total = Merged(0)
+    for first in range(0, changes.num_rows, SLICE):
+        part = changes.slice(first, SLICE).combine_chunks()
+        done = _merge_small(transaction, relation, key, part, None, many=many)
+        if done.conflict is not None:
+            return done
+        total = Merged(total.changes + done.changes, total.missing + done.missing, strategy=done.strategy or total.strategy)
+    return total
+
+
+def _fits_driver(transaction: Transaction, relation: Any, rows: int) -> bool:
+    """Whether the driver may look up the stored rows of so many keys (of a slice at a time)."""
+    state = transaction.state(relation)
+    size = sum(int(add["size"]) for add in state.files.values())
+    return bool(min(rows, SLICE) * size <= STORED_BYTES * max(state.rows, 1))
+
+
 def _merge_columns(transaction: Transaction, relation: Any, key: Key, changes: pa.Table) -> Merged | None:
-    """A batch of any size that the driver holds, column by column (`columnar`); None where that cannot be done."""
-    changes = _in_order(changes)
+    """A batch of any size that the driver holds (in order, without TRUNCATE), by column (`columnar`); None where that cannot be done."""
+    if not changes.num_rows:
+        return Merged(0)
     ops = np.frombuffer("".join(pc.unique(changes["op"]).to_pylist()).encode(), np.uint8)
     if not key.names or not set(ops.tolist()) <= {columnar.INSERT, columnar.UPDATE, columnar.DELETE}:
-        return None
-    if "unchanged" in changes.column_names and changes["unchanged"].null_count < changes.num_rows:
         return None
     ops = ops[pc.index_in(changes["op"], pc.unique(changes["op"])).combine_chunks().to_numpy()]
     old, new = _whole(relation, _struct(changes, "old")), _whole(relation, _struct(changes, "new"))
@@ -166,9 +189,41 @@ def _merge_columns(transaction: Transaction, relation: Any, key: Key, changes: p
         return Merged(0, conflict=KeyConflict(lsn, _key_row(key, new, done.conflict)))
     old_at, new_at = pa.array(done.stored, mask=done.stored < 0), pa.array(done.latest, mask=done.latest < 0)
     held = {name: _struct(found, name).take(old_at) for name in ("old", "file", "row")}
-    changed = pa.table({"old": held["old"], "new": new.take(new_at), "file": held["file"], "row": held["row"]})
+    last = new.take(new_at)
+    if "unchanged" in changes.column_names and changes["unchanged"].null_count < changes.num_rows:
+        last = _with_unsent(last, new, held["old"], _unsent(changes["unchanged"]), ops, named.codes, done)
+    changed = pa.table({"old": held["old"], "new": last, "file": held["file"], "row": held["row"]})
     count, used = _write(transaction, relation, key, changed, None)
     return Merged(count, done.missing, strategy=used)
+
+
+def _unsent(lists: pa.ChunkedArray) -> dict[str, Any]:
+    """For each column that some change did not send, which changes did not."""
+    whole = lists.combine_chunks()
+    whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+    names, parents = whole.flatten(), pc.list_parent_indices(whole).to_numpy()
+    found = {}
+    for name in pc.unique(names).to_pylist():
+        mask = np.zeros(len(whole), np.bool_)
+        mask[parents[np.asarray(pc.equal(names, name))]] = True
+        found[name] = mask
+    return found
+
+
+def _with_unsent(
+    last: pa.StructArray, new: pa.StructArray, stored: pa.StructArray, unsent: dict[str, Any], ops: Any, codes: Any, done: columnar.Outcome
+) -> pa.StructArray:
+    """The last states with the values that their change did not send: those that the row was sent before, else the stored ones."""
+    fields = []
+    for column in last.type:
+        mask = unsent.get(column.name)
+        if mask is None:
+            fields.append(last.field(column.name))
+            continue
+        at = columnar.last_sent(ops, codes, mask, done.latest)
+        sent = new.field(column.name).take(pa.array(at, mask=at < 0))
+        fields.append(pc.if_else(pa.array(at >= 0), sent, stored.field(column.name).cast(column.type)))
+    return pa.StructArray.from_arrays(fields, fields=list(last.type), mask=last.is_null())
 
 
 def _in_order(changes: pa.Table) -> pa.Table:
@@ -266,7 +321,11 @@ def _latest(batch: _Batch, stored: pa.StructArray, rows: Sequence[Row | None]) -
         return whole
     origin = pa.array([row.stored if row else None for row in rows], pa.int64())
     fields = []
+    lacking = {name for names in batch.unchanged if names for name in names}
     for column in whole.type:
+        if column.name not in lacking:
+            fields.append(whole.field(column.name))
+            continue
         sent = [_sent(batch.unchanged, row, column.name) for row in rows]
         from_batch = batch.new.field(column.name).take(pa.array(sent, pa.int64()))
         kept = stored.field(column.name).take(origin).cast(column.type)

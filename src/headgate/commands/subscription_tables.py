@@ -6,6 +6,7 @@ Called by CREATE, ALTER … REFRESH and DROP SUBSCRIPTION. pg_subscription_rel g
 
 from __future__ import annotations
 
+from headgate.catalog import namespace as namespaces
 from headgate.catalog import origin as origins
 from headgate.catalog import relation as relations
 from headgate.catalog import subscription as subscriptions
@@ -14,14 +15,21 @@ from headgate.catalog.subscription import Subscription, SubscriptionRel
 from headgate.commands import lookup
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
+from headgate.sql.names import quote_ident
+from headgate.sql.parser import parse
 from headgate.storage.transaction import Transaction
 from headgate.walreceiver import remote
 from headgate.walreceiver.connection import Connection
 
 
-def _local(session: Session, transaction: Transaction, schema: str, name: str) -> Relation:
-    """The local table that a published one is applied to; 3F000, 42P01, 42809."""
+def _local(
+    session: Session, transaction: Transaction, connection: Connection, subscription: Subscription, table: remote.PublishedTable
+) -> Relation:
+    """The local table that a published one is applied to; 3F000, 42P01, 42809. A missing one is made with `create_tables`."""
     cursor, context = transaction.cursor, session.context
+    schema, name = table.schema, table.name
+    if subscription.create_tables:
+        _make_missing(session, transaction, connection, table)
     lookup.namespace(cursor, context.database, schema)
     relation = relations.lookup(cursor, context.database, schema, name)
     if relation is None:
@@ -35,11 +43,28 @@ def _local(session: Session, transaction: Transaction, schema: str, name: str) -
     return relation
 
 
+def _make_missing(session: Session, transaction: Transaction, connection: Connection, table: remote.PublishedTable) -> None:
+    """Makes the table, and its schema, as the publisher has them, if they are not there."""
+    from headgate.commands import applied_ddl
+    from headgate.commands.execute import execute  # it imports this module
+
+    cursor, database = transaction.cursor, session.context.database
+    if relations.lookup(cursor, database, table.schema, table.name) is not None:
+        return
+    made = f"CREATE SCHEMA IF NOT EXISTS {quote_ident(table.schema)}; {applied_ddl.table_definition(connection, table)}"
+    said = len(session.notices.said)
+    for statement in parse(made):
+        if statement.kind != "CreateSchemaStmt" or namespaces.lookup(cursor, database, table.schema) is None:
+            execute(statement.node, made, session)
+    del session.notices.said[said:]
+    session.notices.notice(f'created table "{table.schema}.{table.name}" as the publisher has it')
+
+
 def add_all(session: Session, transaction: Transaction, connection: Connection, subscription: Subscription, state: str) -> int:
     """Adds the published tables in `state`; how many there are."""
     tables = remote.published_tables(connection, list(subscription.publications))
     for table in tables:
-        relation = _local(session, transaction, table.schema, table.name)
+        relation = _local(session, transaction, connection, subscription, table)
         subscriptions.add_table(transaction.cursor, subscription.database, SubscriptionRel(subscription.oid, relation.oid, state))
     return len(tables)
 
@@ -50,7 +75,7 @@ def refresh(session: Session, transaction: Transaction, connection: Connection, 
     known = {each.relation: each for each in subscriptions.tables(cursor, subscription.oid)}
     published: set[int] = set()
     for table in remote.published_tables(connection, list(subscription.publications)):
-        relation = _local(session, transaction, table.schema, table.name)
+        relation = _local(session, transaction, connection, subscription, table)
         published.add(relation.oid)
         if relation.oid not in known:
             subscriptions.add_table(cursor, subscription.database, SubscriptionRel(subscription.oid, relation.oid, state))

@@ -268,6 +268,12 @@ class Node:
 
         return applied_rows(self, transaction, relation)
 
+    def applied_columns(self, subscription: Any, relation: Any, columns: Any) -> None:
+        """Adds columns that a publisher sends and a table has not (schema_evolution)."""
+        from headgate.commands.applied_ddl import add_columns
+
+        add_columns(self, subscription, relation, columns)
+
     def applied_rights(self, cursor: Any, subscription: Any, relation: Any, ops: Any) -> None:
         """Raises unless a subscription's owner may apply changes of these kinds to the relation; with None, unless it may log in."""
         from headgate.commands import applied_rights

@@ -31,10 +31,10 @@ from headgate.pgoutput import message as m
 from headgate.storage.engine import Engine
 from headgate.storage.log import OriginProgress
 from headgate.storage.transaction import Transaction
-from headgate.subscriber import completion, conflict, convert, insertion
+from headgate.subscriber import completion, conflict, convert, evolution, insertion
 from headgate.subscriber.conflict import Place
 from headgate.subscriber.convert import Session
-from headgate.subscriber.relation import Mapping, map_relation, mapping
+from headgate.subscriber.relation import Mapping, MissingColumnsError, map_relation, mapping
 from headgate.types.storage import spark_type
 from headgate.walreceiver.segment import Range, Segment
 
@@ -80,8 +80,12 @@ class Applier:
     """Completes and checks rows of tables that need it (`completion`)."""
     rights: Callable[[Any, Relation, set[str]], None] | None = None
     """Raises unless changes of these kinds may be applied to a table."""
+    evolve: Callable[[Relation, list[tuple[str, str]]], None] | None = None
+    """Adds columns that a table lacks (schema_evolution)."""
     relations: dict[int, m.Relation] = field(default_factory=dict)
     """What the publisher said of its relations on this connection."""
+    types: dict[int, m.Type] = field(default_factory=dict)
+    """The same of types that are not built in."""
     place: Place = field(default_factory=Place)
     counters: Counters = field(default_factory=Counters)
 
@@ -125,6 +129,7 @@ class Applier:
     def learn(self, segment: Segment) -> None:
         """Takes note of what the publisher said of its relations in a segment."""
         self.relations.update({r.relation: r for _, _, r in segment.others if isinstance(r, m.Relation)})
+        self.types.update(_types(segment))
 
     def _in_context(self, error: PostgresError, segment: Segment) -> PostgresError:
         finish = Lsn(segment.transactions.commit_lsn[0])
@@ -134,6 +139,10 @@ class Applier:
         for attempt in range(10):
             try:
                 self._apply_once(segment, dry=dry, also=also)
+            except MissingColumnsError as error:
+                if self.evolve is None or attempt == 9:
+                    raise
+                self.evolve(error.local, evolution.missing_columns(error, self.types | _types(segment)))
             except PostgresError as error:
                 if error.sqlstate not in RETRIED or attempt == 9:
                     raise
@@ -208,6 +217,10 @@ class Applier:
         self.place.message = "INSERT"
 
 
+def _types(segment: Segment) -> dict[int, m.Type]:
+    return {found.oid: found for _, _, found in segment.others if isinstance(found, m.Type)}
+
+
 Frame = tuple[Relation, tuple[int, ...] | None, pa.Table | DataFrame]
 
 
@@ -228,7 +241,11 @@ class _Batch:
         found = self.mappings.get(remote)
         if found is None:
             self.applier.place.relation = None
-            found = map_relation(self.transaction.cursor, self.applier.stream.database, remote)
+            try:
+                found = map_relation(self.transaction.cursor, self.applier.stream.database, remote)
+            except MissingColumnsError as error:
+                error.remote = remote
+                raise
             self.mappings[remote] = found
         return found
 

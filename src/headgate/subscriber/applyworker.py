@@ -29,7 +29,7 @@ _log = logging.getLogger("headgate.subscriber")
 
 WAIT = 1.0
 """Seconds between two looks at nothing."""
-_PARAMETERS = ("name", "conninfo", "publications", "slot_name", "binary", "stream", "owner", "origin")
+_PARAMETERS = ("name", "conninfo", "publications", "slot_name", "binary", "stream", "owner", "origin", "schema_evolution")
 
 
 class ApplyWorker(Worker):
@@ -38,9 +38,8 @@ class ApplyWorker(Worker):
     def __init__(self, launcher: object, subscription: Subscription) -> None:
         super().__init__(launcher, subscription, f"apply worker {subscription.name}")  # type: ignore[arg-type]
         self.origin = f"pg_{subscription.oid}"
-        self.applier = Applier(
-            self.engine, Stream(subscription.oid, subscription.database, self.origin), self.session, self.check_stop, self.rows, self.rights
-        )
+        stream = Stream(subscription.oid, subscription.database, self.origin)
+        self.applier = Applier(self.engine, stream, self.session, self.check_stop, self.rows, self.rights, self.evolve)
         self._unsettled = True
         """Whether some table is not ready."""
         self._sync_started: dict[int, float] = {}

@@ -25,6 +25,14 @@ _KINDS = {
 }
 
 
+class MissingColumnsError(PostgresError):
+    """The publisher sends columns that the local table has not."""
+
+    local: Relation
+    names: tuple[str, ...] = ()
+    remote: m.Relation | None = None
+
+
 @dataclass(frozen=True)
 class Mapping:
     """A published relation and its local table. `sources[i]`: place of local column i among the published columns, None if not sent.
@@ -76,7 +84,9 @@ def map_columns(local: Relation, names: tuple[str, ...]) -> tuple[int | None, ..
     if missing:
         listed = ", ".join(f'"{name}"' for name in missing)
         noun = "columns" if len(missing) > 1 else "column"
-        raise PostgresError("55000", f'logical replication target relation "{shown(local)}" is missing replicated {noun}: {listed}')
+        error = MissingColumnsError("55000", f'logical replication target relation "{shown(local)}" is missing replicated {noun}: {listed}')
+        error.local, error.names = local, tuple(missing)
+        raise error
     places = {name: place for place, name in enumerate(names)}
     return tuple(places.get(column.name) if column.generated is None else None for column in local.columns)
 

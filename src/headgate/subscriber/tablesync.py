@@ -38,9 +38,10 @@ from headgate.catalog.relation import Relation
 from headgate.catalog.subscription import SubscriptionRel
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
+from headgate.subscriber import evolution
 from headgate.subscriber.apply import Applier, Stream
 from headgate.subscriber.initialcopy import InitialCopy
-from headgate.subscriber.relation import shown
+from headgate.subscriber.relation import MissingColumnsError, shown
 from headgate.subscriber.worker import BATCH_SIZE, Worker
 from headgate.walreceiver.connection import Connection
 
@@ -90,6 +91,17 @@ class SyncWorker(Worker):
 
     def work(self) -> None:
         """From whatever state the catalog has to SYNCDONE."""
+        try:
+            self._synchronize()
+        except MissingColumnsError as error:
+            if self.evolve is None:
+                raise
+            with Connection.open(self.subscription.conninfo, self.slot, waker=self.waker) as connection:
+                columns = evolution.published_columns(connection, error)
+            self.evolve(error.local, columns)
+            self._synchronize()
+
+    def _synchronize(self) -> None:
         found = self._read()
         if found is None:
             return
@@ -160,7 +172,7 @@ class SyncWorker(Worker):
     def _stream(self, connection: Connection, relation: Relation, start: Lsn, target: Lsn) -> Lsn:
         """Applies the table's changes from the copy up to at least `target`; where it ended."""
         stream = Stream(self.subscription.oid, self.subscription.database, self.origin, relation.oid)
-        applier = Applier(self.engine, stream, self.session, self.check_stop, self.rows, self.rights)
+        applier = Applier(self.engine, stream, self.session, self.check_stop, self.rows, self.rights, self.evolve)
         receiver = self.open_stream(connection, self.slot, start, f"{self.subscription.oid}_{relation.oid}")
         assert self.spool is not None
         assert self.progress is not None

@@ -108,6 +108,20 @@ class Worker:
         made = getattr(self.node, "applied_rights", None)
         return None if made is None else lambda cursor, relation, ops: made(cursor, self.subscription, relation, ops)
 
+    @property
+    def evolve(self) -> Callable[[Relation, list[tuple[str, str]]], None] | None:
+        """Adds columns that a table lacks, if the subscription has schema_evolution; else None."""
+        made = getattr(self.node, "applied_columns", None)
+        if made is None or self.subscription.schema_evolution != "add_columns":
+            return None
+
+        def add(relation: Relation, columns: list[tuple[str, str]]) -> None:
+            made(self.subscription, relation, columns)
+            listed = ", ".join(name for name, _ in columns)
+            _log.info('added to table "%s.%s" for subscription "%s": %s', relation.schema, relation.name, self.subscription.name, listed)
+
+        return add
+
     def limits(self) -> Limits:
         """The settings of a stream."""
         s = self.settings

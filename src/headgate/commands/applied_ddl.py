@@ -1,0 +1,104 @@
+"""DDL that replication does by itself: tables of `create_tables`, columns of `schema_evolution` (neither is on by default).
+
+`table_definition` and `column_addition` give the statements; `run` runs statements in a transaction of their own as a subscription's
+owner. The subscriber is a floor below: the server hands `add_columns` to it. A column that the publisher added is added in its own
+transaction before the batch that needs it, so it is NULL in the rows that are there already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headgate.catalog import database as databases
+from headgate.catalog.relation import Relation
+from headgate.catalog.session import SessionContext
+from headgate.catalog.subscription import Subscription
+from headgate.commands import privilege
+from headgate.commands.applied_rows import WorkerSession
+from headgate.commands.execute import execute
+from headgate.sql.names import qualified, quote_ident
+from headgate.sql.parser import parse
+from headgate.storage.transaction import Transaction
+from headgate.walreceiver.connection import Connection, literal
+from headgate.walreceiver.remote import PublishedTable
+
+
+class _OwnerSession(WorkerSession):
+    """A session that runs DDL inside a given transaction; what it would do after the commit is kept."""
+
+    def __post_init__(self) -> None:
+        self.committed: list[Callable[[], None]] = []
+
+    def prevent_in_block(self, command: str) -> None:
+        """Never in a block."""
+
+    def check_cancel(self) -> None:
+        """Nobody cancels."""
+
+    def after_commit(self, action: Callable[[], None]) -> None:
+        """Kept for `run`."""
+        self.committed.append(action)
+
+    def after_rollback(self, action: Callable[[], None]) -> None:
+        """Nothing to undo."""
+
+
+def run(node: Any, subscription: Subscription, text: str) -> None:
+    """Runs statements as the subscription's owner, in a transaction of their own."""
+    transaction: Transaction = node.engine.begin(subscription.database)
+    try:
+        database = databases.find(transaction.cursor, subscription.database)
+        owner = privilege.role_name(transaction.cursor, subscription.owner)
+        superuser = privilege.is_superuser(transaction.cursor, owner)
+        settings = {"TimeZone": node.settings.text("TimeZone")}
+        context = SessionContext(
+            subscription.database, database.name if database else "", owner, user_oid=subscription.owner, superuser=superuser,
+            search_path=[], settings=settings,
+        )  # fmt: skip
+        session = _OwnerSession(node, context, transaction, settings=node.settings)
+        for statement in parse(text):
+            execute(statement.node, text, session)  # type: ignore[arg-type]
+        transaction.commit()
+    except BaseException:
+        transaction.rollback()
+        raise
+    for action in session.committed:
+        action()
+
+
+def add_columns(node: Any, subscription: Subscription, relation: Relation, columns: Sequence[tuple[str, str]]) -> None:
+    """Adds columns (name, type as SQL text) to a table."""
+    added = ", ".join(f"ADD COLUMN IF NOT EXISTS {quote_ident(name)} {kind}" for name, kind in columns)
+    run(node, subscription, f"ALTER TABLE {qualified(relation.schema, relation.name)} {added}")
+
+
+def table_definition(connection: Connection, table: PublishedTable) -> str:
+    """CREATE TABLE as the publisher has it: the published columns with type and NOT NULL, and the replica identity as primary key.
+
+    The key is the replica identity's index, else the primary key, if all its columns are published. A partitioned table of the
+    publisher becomes a plain one.
+    """
+    where = f"n.nspname = {literal(table.schema)} AND c.relname = {literal(table.name)}"
+    rows = connection.query(
+        "SELECT c.oid, a.attnum, a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull FROM pg_catalog.pg_class c"
+        " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid"
+        f" WHERE {where} AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum"
+    )
+    published = [row for row in rows if table.columns is None or row[2] in table.columns]
+    names = {int(row[1] or 0): quote_ident(str(row[2])) for row in published}
+    parts = [f"{quote_ident(str(name))} {kind}{' NOT NULL' if not_null == 't' else ''}" for _, _, name, kind, not_null in published]
+    key = _key(connection, int(rows[0][0] or 0)) if rows else ()
+    if key and set(key) <= set(names):
+        parts.append(f"PRIMARY KEY ({', '.join(names[attnum] for attnum in key)})")
+    return f"CREATE TABLE {qualified(table.schema, table.name)} ({', '.join(parts)})"
+
+
+def _key(connection: Connection, oid: int) -> tuple[int, ...]:
+    """The attnums of the columns that name a row."""
+    found = connection.query(
+        "SELECT i.indkey, i.indisprimary, i.indisreplident FROM pg_catalog.pg_index i"
+        f" WHERE i.indrelid = {oid} AND (i.indisprimary OR i.indisreplident) ORDER BY i.indisreplident DESC"
+    )
+    return tuple(int(number) for number in re.findall(r"\d+", found[0][0] or "")) if found else ()
