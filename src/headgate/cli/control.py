@@ -184,18 +184,6 @@ def reload(data_dir: Path) -> None:
     out("node signaled")
 
 
-def status(data_dir: Path) -> None:
-    """Says whether a node runs in the directory."""
-    check_directory(data_dir, code=4)
-    running = pidfile.read(data_dir)
-    if running is None or not pidfile.alive(data_dir):
-        out("headgate: no node running")
-        sys.exit(3)
-    out(f"headgate: node is running (PID: {running.pid})")
-    if (data_dir / pidfile.OPTIONS_FILE).exists():
-        out((data_dir / pidfile.OPTIONS_FILE).read_text(), end="")
-
-
 def _pid(data_dir: Path) -> int:
     running = pidfile.read(data_dir)
     if running is None:

@@ -135,12 +135,14 @@ def reload(data_dir: DataDir = None) -> None:
     control.reload(_data_dir(data_dir))
 
 
-@app.command(help="Say whether a node runs in a data directory (exit code 3: no; 4: no data directory).")
-def status(data_dir: DataDir = None) -> None:
-    """As pg_ctl status."""
-    from headgate.cli import control
+@app.command(help="Say whether a node runs (exit code 3: no; 4: no data directory), and what its subscriptions and slots do.")
+def status(
+    data_dir: DataDir = None, as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON, for programs.")] = False
+) -> None:
+    """As pg_ctl status, and more."""
+    from headgate.cli import status as shown
 
-    control.status(_data_dir(data_dir))
+    shown.status(_data_dir(data_dir), as_json=as_json)
 
 
 @app.command(

@@ -7,6 +7,7 @@ use `start` and `stop`. States: starting (sockets bound, Spark and catalog come 
     SIGINT   fast       sessions are terminated, their transactions rolled back
     SIGQUIT  immediate  the process ends at once; the next start recovers
     SIGHUP              headgate.conf and pg_hba.conf are read again
+    SIGUSR1             what `headgate status` shows is written into the data directory
 """
 
 from __future__ import annotations
@@ -137,6 +138,7 @@ class Node:
         signal.signal(signal.SIGINT, lambda *_: self.ask("fast"))
         signal.signal(signal.SIGQUIT, lambda *_: self.ask("immediate"))
         signal.signal(signal.SIGHUP, lambda *_: self.reload_soon())
+        signal.signal(signal.SIGUSR1, lambda *_: self.report_soon())
         self.start()
         while not self._asked.wait(3600):
             pass
@@ -154,6 +156,12 @@ class Node:
     def reload_soon(self) -> None:
         """SIGHUP: reads the files again, outside of the signal handler."""
         threading.Thread(target=self.reload, name="reload", daemon=True).start()
+
+    def report_soon(self) -> None:
+        """SIGUSR1: writes the report that `headgate status` shows."""
+        from headgate.server import report
+
+        threading.Thread(target=report.write, args=(self,), name="report", daemon=True).start()
 
     def reload(self) -> None:
         """Reads headgate.conf and pg_hba.conf again; what is wrong is logged and the old values stay."""

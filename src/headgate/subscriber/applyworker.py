@@ -40,6 +40,7 @@ class ApplyWorker(Worker):
         self.origin = f"pg_{subscription.oid}"
         stream = Stream(subscription.oid, subscription.database, self.origin)
         self.applier = Applier(self.engine, stream, self.session, self.check_stop, self.rows, self.rights, self.evolve)
+        self.applier.counters = self.launcher.ledger.of(subscription.oid).applied
         self._unsettled = True
         """Whether some table is not ready."""
         self._sync_started: dict[int, float] = {}

@@ -19,6 +19,7 @@ from headgate.catalog import subscription as subscriptions
 from headgate.catalog.subscription import Subscription
 from headgate.errors import PostgresError
 from headgate.subscriber.applyworker import ApplyWorker
+from headgate.subscriber.report import Ledger
 from headgate.subscriber.tablesync import SyncWorker, drop_leftover
 from headgate.subscriber.worker import Worker
 
@@ -39,6 +40,7 @@ class Launcher:
         """Subscriptions whose workers a command has stopped."""
         self._last_start: dict[int, float] = {}
         self._cleaned: set[int] = set()
+        self.ledger = Ledger()
         self._thread = threading.Thread(target=self._run, name="logical replication launcher", daemon=True)
 
     # ---- for the node -----------------------------------------------------------------------------------

@@ -144,7 +144,11 @@ class SyncWorker(Worker):
             connection.drop_slot(self.slot, missing_ok=True)
         self.catalog.change(lambda cursor: self._begin_copy(cursor, relation.oid))
         self.copy = InitialCopy(self, relation, self.slot, self.origin, afresh=state.state == "f")
-        return self.copy.run(connection)
+        position = self.copy.run(connection)
+        copied = self.launcher.ledger.of(self.subscription.oid).copied
+        copied.changes += self.copy.rows
+        copied.bytes += self.copy.bytes
+        return position
 
     def _slot_exists(self, connection: Connection) -> bool:
         rows = connection.query(f"SELECT 1 FROM pg_catalog.pg_replication_slots WHERE slot_name = '{self.slot}'")

@@ -51,7 +51,8 @@ class Worker:
         self.waker = Waker()
         self.wanted = threading.Event()
         """Set when the catalog changed or a table sync came further: the worker looks."""
-        self.started = time.monotonic()
+        self.began = time.time()
+        """Seconds since 1970."""
         self.error: PostgresError | None = None
         self.progress: Progress | None = None
         self.spool: Spool | None = None
@@ -197,8 +198,10 @@ class Worker:
                 _log.log(50, "%s", error.message, extra={"severity": "FATAL"})
             if error.sqlstate == "28000":
                 self.error = error
+                self.launcher.ledger.failed(self, error)
             return
         self.error = error
+        self.launcher.ledger.failed(self, error)
         extra = {"severity": "ERROR", "detail": error.detail, "hint": error.hint, "context": error.context}
         _log.error("%s", error.message, extra=extra)
         sync = self.relation is not None

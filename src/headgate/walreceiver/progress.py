@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass
 
 from headgate.lsn import INVALID, Lsn
@@ -44,6 +45,8 @@ class Progress:
         self._idle = INVALID
         """The newest keepalive behind which nothing was outstanding when it came, or is now."""
         self._position = Position()
+        self._waiting: deque[tuple[Lsn, float]] = deque()
+        """Ends of transactions that are not applied, and when they came; near ones are one entry."""
 
     def received(self, end: Lsn, send_time: int, *, committed: Lsn | None = None, keepalive: bool = False, inside: bool = False) -> None:
         """Notes what has arrived up to `end`: the end of the last whole transaction, if there was one, or a keepalive."""
@@ -51,12 +54,17 @@ class Progress:
             self._received = max(self._received, end)
             if committed is not None:
                 self._committed = max(self._committed, committed)
+                moment = time.monotonic()
+                if self._waiting and moment - self._waiting[-1][1] < 0.1:
+                    self._waiting[-1] = (committed, self._waiting[-1][1])
+                else:
+                    self._waiting.append((committed, moment))
             if keepalive and not inside:
                 self._idle = max(self._idle, end)
-            moment = now()
+            received_at = now()
             last = self._position
             latest = (end, send_time) if keepalive else (last.latest_end, last.latest_end_time)
-            self._position = Position(self._received, send_time, moment, Lsn(max(latest[0], last.latest_end)), latest[1])
+            self._position = Position(self._received, send_time, received_at, Lsn(max(latest[0], last.latest_end)), latest[1])
             self._settle()
 
     def passed(self, end: Lsn) -> None:
@@ -74,6 +82,8 @@ class Progress:
     def _settle(self) -> None:
         if self._flushed >= self._committed and self._idle > self._flushed:
             self._flushed = self._idle
+        while self._waiting and self._waiting[0][0] <= self._flushed:
+            self._waiting.popleft()
 
     @property
     def flushed(self) -> Lsn:
@@ -92,6 +102,12 @@ class Progress:
         """Whether whole transactions have been received that are not applied."""
         with self._lock:
             return self._flushed < self._committed
+
+    def lag(self) -> tuple[int, float]:
+        """How far what is applied is behind what the publisher was heard to have: bytes of its log, and seconds since they came."""
+        with self._lock:
+            size = max(self._received, self._position.latest_end) - self._flushed
+            return max(0, int(size)), time.monotonic() - self._waiting[0][1] if self._waiting else 0.0
 
     @property
     def position(self) -> Position:

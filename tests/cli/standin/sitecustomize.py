@@ -3,11 +3,13 @@
 It opens the port, says that it is ready, answers nothing, and ends on the postmaster's signals.
 """
 
+import json
 import os
 import signal
 import socket
 import sys
 import threading
+import time
 import types
 from pathlib import Path
 
@@ -23,6 +25,7 @@ class Node:
         signal.signal(signal.SIGINT, lambda *_: self.asked.set())
         signal.signal(signal.SIGQUIT, lambda *_: os._exit(2))
         signal.signal(signal.SIGHUP, lambda *_: self.reload())
+        signal.signal(signal.SIGUSR1, lambda *_: self.report())
         with socket.create_server((self.settings.words("listen_addresses")[0], self.settings.integer("port"))):
             print("standing in", flush=True)
             self.on_ready()
@@ -39,6 +42,10 @@ class Node:
 
     def reload(self):
         (Path(self.data_dir) / "reloaded").write_text(",".join(self.settings.reload().changed))
+
+    def report(self):
+        path = Path(self.data_dir) / "headgate.status"
+        path.write_text(json.dumps({"time": time.time(), "log_end": "0/0", "subscriptions": [], "slots": []}))
 
 
 module = types.ModuleType("headgate.server.node")

@@ -1,0 +1,107 @@
+"""`headgate status`: whether a node runs, and what its subscriptions and slots do, for a person or (``--json``) for a program.
+
+The node is asked by a signal and answers in a file (`headgate.server.report`). Exit codes are those of pg_ctl status: 3 no node, 4
+no data directory. With --json the node's own report is printed as it is, with ``running``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headgate.cli import pidfile
+from headgate.cli.control import check_directory
+from headgate.cli.message import out
+
+FILE = "headgate.status"
+SECONDS = 10.0
+"""How long the node has to answer."""
+_POLL = 0.02
+
+
+def status(data_dir: Path, *, as_json: bool) -> None:
+    """Prints what the node does."""
+    check_directory(data_dir, code=4)
+    running = pidfile.read(data_dir)
+    if running is None or not pidfile.alive(data_dir):
+        out('{"running": false}' if as_json else "headgate: no node running")
+        sys.exit(3)
+    report = _ask(data_dir, running.pid) if running.status == pidfile.Status.READY else None
+    if as_json:
+        out(json.dumps({"running": True, "pid": running.pid} | (report or {}), indent=2))
+        return
+    out(f"headgate: node is running (PID: {running.pid})")
+    if (data_dir / pidfile.OPTIONS_FILE).exists():
+        out((data_dir / pidfile.OPTIONS_FILE).read_text(), end="")
+    if report is not None:
+        for line in shown(report):
+            out(line)
+
+
+def _ask(data_dir: Path, pid: int) -> dict[str, Any] | None:
+    """The node's report; None if it does not answer."""
+    path = data_dir / FILE
+    asked = time.time()
+    os.kill(pid, signal.SIGUSR1)
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        if path.exists() and path.stat().st_mtime >= asked - 0.01:
+            found: dict[str, Any] = json.loads(path.read_text())
+            if found["time"] >= asked:
+                return found
+        time.sleep(_POLL)
+    return None
+
+
+def shown(report: dict[str, Any]) -> Iterator[str]:
+    """The report as lines for a person."""
+    yield f"\nSubscriptions: {len(report['subscriptions'])}"
+    for one in report["subscriptions"]:
+        yield f"  {one['name']} (database {one['database']}): {one['state']}"
+        waiting = f", waiting: {', '.join(one['tables_waiting'])}" if one["tables_waiting"] else ""
+        yield f"    tables   {one['tables_synced']} of {one['tables']} synchronized{waiting}"
+        yield f"    copied   {one['copied_rows']:,} rows, {_size(one['copied_bytes'])}"
+        yield (
+            f"    applied  {one['applied_rows']:,} row changes in {one['applied_transactions']:,} transactions,"
+            f" {_size(one['applied_bytes'])}, up to {one['applied_lsn'] or 'unknown'}"
+        )
+        yield f"    lag      {_lag(one)}"
+        if (failure := one["last_error"]) is not None:
+            where = f" ({failure['table']})" if failure["table"] else ""
+            yield f"    error    {_moment(failure['time'])}{where}: {failure['message']}"
+            for name in ("detail", "context"):
+                if failure[name]:
+                    yield f"             {failure[name]}"
+            yield f"    to do    {failure['advice']}"
+    yield f"\nReplication slots: {len(report['slots'])} (end of the log: {report['log_end']})"
+    for one in report["slots"]:
+        client = f", client {one['client']}" if one["client"] else ""
+        yield f"  {one['name']} (database {one['database']}): {one['state']}{client}"
+        yield f"    sent     {one['transactions']:,} transactions, {_size(one['bytes'])}, confirmed {one['confirmed_lsn']}"
+        yield f"    lag      {_lag(one)}"
+
+
+def _lag(one: dict[str, Any]) -> str:
+    if one["lag_bytes"] is None:
+        return "unknown"
+    seconds = one["lag_seconds"]
+    return _size(one["lag_bytes"]) + ("" if seconds is None else f", {seconds:.1f} s")
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 10 * 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.0f} TB"
+
+
+def _moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))

@@ -1,0 +1,128 @@
+"""How each subscription does, for `headgate status`: state, tables, rows and bytes, lag, the last error and what to do about it.
+
+`subscription_report` is called by the server for its report; what workers count they keep in the launcher's `Ledger`, which lives as
+long as the node. Times are seconds since 1970, LSNs text.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headgate.catalog import database as databases
+from headgate.catalog import relation as relations
+from headgate.catalog import subscription as subscriptions
+from headgate.catalog.subscription import Subscription
+from headgate.errors import PostgresError
+from headgate.subscriber.advice import advice
+from headgate.subscriber.apply import Counters
+from headgate.subscriber.tablesync import SyncWorker
+
+if TYPE_CHECKING:
+    from headgate.subscriber.launcher import Launcher
+    from headgate.subscriber.worker import Worker
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error that ended a worker; `relation` is the table of a table sync."""
+
+    moment: float
+    error: PostgresError
+    relation: int | None
+
+
+@dataclass
+class Account:
+    """What has been done for one subscription since the node started."""
+
+    applied: Counters = field(default_factory=Counters)
+    copied: Counters = field(default_factory=Counters)
+    failure: Failure | None = None
+
+
+class Ledger:
+    """The accounts by subscription."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[int, Account] = {}
+
+    def of(self, subscription: int) -> Account:
+        """The account of a subscription."""
+        return self._accounts.setdefault(subscription, Account())
+
+    def failed(self, worker: Worker, error: PostgresError) -> None:
+        """A worker ended with an error."""
+        self.of(worker.subscription.oid).failure = Failure(time.time(), error, worker.relation)
+
+
+def subscription_report(launcher: Launcher) -> list[dict[str, Any]]:
+    """One entry per subscription of all databases."""
+    cursor = launcher.node.catalog.cursor()
+    try:
+        return [_entry(launcher, cursor, found) for found in subscriptions.all_subscriptions(cursor)]
+    finally:
+        cursor.close()
+
+
+def _entry(launcher: Launcher, cursor: Any, subscription: Subscription) -> dict[str, Any]:
+    account = launcher.ledger.of(subscription.oid)
+    workers = [worker for worker in launcher.workers() if worker.subscription.oid == subscription.oid]
+    apply = next((worker for worker in workers if worker.relation is None), None)
+    tables = subscriptions.tables(cursor, subscription.oid)
+    waiting = [rel for rel in tables if rel.state not in ("s", "r")]
+    copies = [worker.copy for worker in workers if isinstance(worker, SyncWorker) and worker.copy is not None and worker.copy.running]
+    lag_bytes, lag_seconds = apply.progress.lag() if apply is not None and apply.progress is not None else (None, None)
+    failing = account.failure is not None and (apply is None or account.failure.moment > apply.began)
+    return {
+        "name": subscription.name,
+        "database": _name_of(cursor, subscription.database),
+        "publications": list(subscription.publications),
+        "state": _state(subscription, apply, waiting, failing=failing, behind=bool(lag_seconds and lag_seconds > 10)),
+        "tables": len(tables),
+        "tables_synced": len(tables) - len(waiting),
+        "tables_waiting": [_table_name(cursor, subscription, rel.relation) for rel in waiting],
+        "copied_rows": account.copied.changes + sum(copy.rows for copy in copies),
+        "copied_bytes": account.copied.bytes + sum(copy.bytes for copy in copies),
+        "applied_transactions": account.applied.transactions,
+        "applied_rows": account.applied.changes,
+        "applied_bytes": account.applied.bytes,
+        "skipped_rows": account.applied.missing,
+        "received_lsn": None if apply is None or apply.position is None else str(apply.position.received),
+        "applied_lsn": None if apply is None or apply.progress is None else str(apply.progress.flushed),
+        "lag_bytes": lag_bytes,
+        "lag_seconds": lag_seconds,
+        "last_error": None if account.failure is None else _failure(cursor, subscription, account.failure),
+    }
+
+
+def _state(subscription: Subscription, apply: Worker | None, waiting: list[Any], *, failing: bool, behind: bool) -> str:
+    if not subscription.enabled:
+        return "disabled"
+    if apply is None or apply.progress is None:
+        return "retrying after an error" if failing else "starting"
+    if waiting:
+        return "copying, with errors" if failing else "copying"
+    return "behind" if behind else "streaming"
+
+
+def _failure(cursor: Any, subscription: Subscription, failure: Failure) -> dict[str, Any]:
+    error = failure.error
+    return {
+        "time": failure.moment,
+        "table": None if failure.relation is None else _table_name(cursor, subscription, failure.relation),
+        "sqlstate": error.sqlstate,
+        "advice": advice(error, subscription.name),
+        **{name: getattr(error, name) for name in ("message", "detail", "hint", "context")},
+    }
+
+
+def _table_name(cursor: Any, subscription: Subscription, oid: int) -> str:
+    found = relations.find(cursor, subscription.database, oid)
+    return str(oid) if found is None else f"{found.schema}.{found.name}"
+
+
+def _name_of(cursor: Any, database: int) -> str:
+    found = databases.find(cursor, database)
+    return str(database) if found is None else found.name
