@@ -34,6 +34,8 @@ from headgate.storage import bounds
 from headgate.storage.transaction import Transaction
 from headgate.storage.write import arrow_row, columns, quoted
 
+ON_DRIVER = 1_000_000
+"""Batches of at most this many changes that the driver holds are looked up and committed by it (small_batch_rows)."""
 SMALL_CHANGES = 20_000
 """Frames of Spark with at most this many changes are brought to the driver and replayed there."""
 SLICE = 200_000
@@ -78,30 +80,32 @@ def merge(
     changes: pa.Table | DataFrame,
     *,
     strategy: Strategy | None = None,
-    small: int = SMALL_CHANGES,
+    small: int = ON_DRIVER,
 ) -> Merged:
     """Applies a batch.
 
     `key_attnums`: the columns that name a row (replica identity index or primary key of this relation), None: all columns do, rows may
-    be equal (REPLICA IDENTITY FULL). `changes`: a changes frame, an op ``T`` standing for TRUNCATE; `strategy` other than the one that
-    fits is for tests. A batch with a conflict writes nothing (but a TRUNCATE before it: roll back).
+    be equal (REPLICA IDENTITY FULL). `changes`: a changes frame, an op ``T`` standing for TRUNCATE; `small`: up to how many changes the
+    driver does by itself; `strategy` other than the one that fits is for tests. A batch with a conflict writes nothing (but a TRUNCATE
+    before it: roll back).
     """
     many = key_attnums is None
     key = lookup.key_of(relation, [c.attnum for c in relation.columns] if key_attnums is None else key_attnums)
-    if isinstance(changes, pa.Table) and small and strategy is None and changes.num_rows > FEW_CHANGES:
+    on_driver = isinstance(changes, pa.Table) and changes.num_rows <= small
+    if on_driver and strategy is None and changes.num_rows > FEW_CHANGES:
         changes = _after_truncate(transaction, relation, _in_order(changes))
         by_column = None if many else _merge_columns(transaction, relation, key, changes)
         if by_column is not None:
             return by_column
         if _fits_driver(transaction, relation, changes.num_rows):
             return _merge_slices(transaction, relation, key, changes, many=many)
-    if isinstance(changes, pa.Table) and changes.num_rows <= small:
+    if on_driver and changes.num_rows <= SMALL_CHANGES:
         return _merge_small(transaction, relation, key, changes, strategy, many=many)
     frame = changes if isinstance(changes, DataFrame) else transaction.engine.spark.createDataFrame(changes)
     held = frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         summary = _summary(held, relation, key)
-        if summary.changes <= small:
+        if summary.changes <= min(small, SMALL_CHANGES):
             return _merge_small(transaction, relation, key, held.toArrow(), strategy, many=many)
         if summary.truncated is not None:
             transaction.truncate([relation])

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.storage import delta, spark, warmup
 from headgate.storage.delta import Delta, DeltaTable, TableState
@@ -59,6 +60,7 @@ class Engine:
         """`catalog` is the node's Catalog (`.cursor()`, `.begin()`); `session` an existing Spark session, else one is started."""
         self.catalog = catalog
         self.data_dir = Path(data_dir)
+        self.base = self._base(settings)
         self.spark = session if session is not None else spark.start(settings, scratch=self.data_dir / "pgsql_tmp" / "spark")
         self._owns_session = session is None
         if self._owns_session:
@@ -77,6 +79,13 @@ class Engine:
         """The LSN from which on slots and exported snapshots still need the log; set by the publisher."""
         self._see_all()
 
+    def _base(self, settings: Mapping[str, str]) -> Path:
+        """The folder of the tables: what data_location says, else base/ in the data directory."""
+        given = settings.get("data_location", "")
+        if "://" in given:
+            raise PostgresError("22023", f'data_location "{given}" is no folder of a file system', hint="Object stores are not supported.")
+        return Path(given) if given else self.data_dir / "base"
+
     def _see_all(self) -> None:
         self.visible = {key: Visible(self._loader(key)) for key in self.log.versions()}
 
@@ -87,7 +96,7 @@ class Engine:
 
     def path(self, key: Key) -> Path:
         """The directory of a relation's Delta table."""
-        return self.data_dir / "base" / str(key[0]) / str(key[1])
+        return self.base / str(key[0]) / str(key[1])
 
     def table(self, key: Key) -> DeltaTable:
         """The Delta table of a relation."""
@@ -161,7 +170,7 @@ class Engine:
         done = []
         logged = self.log.versions()
         dropped = {(database, relation) for database, relation, _ in self.log.dropped()}
-        for path in sorted((self.data_dir / "base").glob("*/*")):
+        for path in sorted(self.base.glob("*/*")):
             if not (path.name.isdigit() and path.parent.name.isdigit()):
                 continue
             key = (int(path.parent.name), int(path.name))

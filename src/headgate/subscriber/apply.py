@@ -23,6 +23,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 from headgate.catalog import sequence as sequences
 from headgate.catalog import subscription as subscriptions
 from headgate.catalog.relation import Column, Relation
+from headgate.changes.merge import ON_DRIVER as ON_DRIVER_CHANGES
 from headgate.changes.merge import merge
 from headgate.errors import PostgresError, Severity
 from headgate.lsn import Lsn
@@ -82,6 +83,8 @@ class Applier:
     """Raises unless changes of these kinds may be applied to a table."""
     evolve: Callable[[Relation, list[tuple[str, str]]], None] | None = None
     """Adds columns that a table lacks (schema_evolution)."""
+    small: Callable[[], int] = lambda: ON_DRIVER_CHANGES
+    """small_batch_rows."""
     relations: dict[int, m.Relation] = field(default_factory=dict)
     """What the publisher said of its relations on this connection."""
     types: dict[int, m.Type] = field(default_factory=dict)
@@ -198,7 +201,7 @@ class Applier:
             if key is None or insertion.is_new(transaction, relation, key, rows):
                 self.counters.changes += insertion.append(transaction, relation, rows)
                 return
-        done = merge(transaction, relation, key, frame)
+        done = merge(transaction, relation, key, frame, small=self.small())
         if done.conflict is not None:
             if isinstance(frame, pa.Table) and not (pc.any(pc.equal(frame["op"], "I"))).as_py():
                 self.place.message = "UPDATE"

@@ -21,7 +21,7 @@ from headgate.subscriber import skip
 from headgate.subscriber.apply import Applier, Stream
 from headgate.subscriber.prepared import Prepared
 from headgate.subscriber.tablesync import Phase, SyncWorker
-from headgate.subscriber.worker import BATCH_SIZE, Worker
+from headgate.subscriber.worker import Worker
 from headgate.walreceiver.connection import Connection
 from headgate.walreceiver.segment import Segment
 
@@ -40,6 +40,7 @@ class ApplyWorker(Worker):
         self.origin = f"pg_{subscription.oid}"
         stream = Stream(subscription.oid, subscription.database, self.origin)
         self.applier = Applier(self.engine, stream, self.session, self.check_stop, self.rows, self.rights, self.evolve)
+        self.applier.small = lambda: self.settings.integer("small_batch_rows")
         self.applier.counters = self.launcher.ledger.of(subscription.oid).applied
         self._unsettled = True
         """Whether some table is not ready."""
@@ -94,7 +95,7 @@ class ApplyWorker(Worker):
         assert self.spool is not None
         if self._unsettled:
             self._settle_tables()
-        segment = self.spool.take(self._pause(), BATCH_SIZE, wanted=self.wanted)
+        segment = self.take(self._pause())
         if segment is None:
             return
         if segment.mark is not None:

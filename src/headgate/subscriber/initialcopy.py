@@ -215,7 +215,8 @@ class InitialCopy:
 
     def _written(self, transaction: Transaction, task: _CopyTask, numbers: range) -> list[Action]:
         """Copies some ranges; the `add` actions of the files that the tasks wrote."""
-        ids = transaction.engine.spark.range(numbers.start, numbers.stop, 1, len(numbers))
+        workers = min(len(numbers), self.worker.settings.integer("copy_workers_per_table"))
+        ids = transaction.engine.spark.range(numbers.start, numbers.stop, 1, workers)
         done = ids.mapInArrow(task, "action string, rows bigint, bytes bigint").toArrow()
         self.rows += pc.sum(done["rows"]).as_py() or 0
         self.bytes += pc.sum(done["bytes"]).as_py() or 0

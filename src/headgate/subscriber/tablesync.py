@@ -42,7 +42,7 @@ from headgate.subscriber import evolution
 from headgate.subscriber.apply import Applier, Stream
 from headgate.subscriber.initialcopy import InitialCopy
 from headgate.subscriber.relation import MissingColumnsError, shown
-from headgate.subscriber.worker import BATCH_SIZE, Worker
+from headgate.subscriber.worker import Worker
 from headgate.walreceiver.connection import Connection
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class SyncWorker(Worker):
         try:
             while (position := self.progress.flushed) < target:
                 self.check_stop()
-                segment = self.spool.take(0.1, BATCH_SIZE)
+                segment = self.take(0.1)
                 if segment is None:
                     continue
                 behind = int(np.searchsorted(segment.transactions.end_lsn, int(target), side="left")) + 1

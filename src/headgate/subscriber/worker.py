@@ -28,6 +28,7 @@ from headgate.walreceiver.connection import Connection, terminated
 from headgate.walreceiver.progress import Position, Progress
 from headgate.walreceiver.reassembly import Reassembly
 from headgate.walreceiver.receiver import Limits, Receiver, StreamEndError
+from headgate.walreceiver.segment import Segment
 from headgate.walreceiver.spool import Spool
 from headgate.walreceiver.waker import Waker
 
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from headgate.subscriber.launcher import Launcher
 
 _log = logging.getLogger("headgate.subscriber")
-
-BATCH_SIZE = 48 << 20
-"""Bytes of a segment that are applied together, unless one transaction is larger."""
 
 
 class Worker:
@@ -128,6 +126,13 @@ class Worker:
         s = self.settings
         disk = s.bytes("segment_disk_limit")
         return Limits(s.seconds("wal_receiver_status_interval"), s.seconds("wal_receiver_timeout"), disk if disk > 0 else 1 << 62)
+
+    def take(self, pause: float) -> Segment | None:
+        """What is to be applied next, as apply_batch_size, apply_batch_rows and apply_batch_delay have it; None after `pause` seconds."""
+        assert self.spool is not None
+        s = self.settings
+        size, rows, delay = s.bytes("apply_batch_size"), s.integer("apply_batch_rows"), s.seconds("apply_batch_delay")
+        return self.spool.take(pause, size, rows=rows, delay=delay, wanted=self.wanted)
 
     # ---- for the workers --------------------------------------------------------------------------------
 

@@ -151,9 +151,12 @@ class Spool:
 
     # the applier's side
 
-    def take(self, timeout: float, limit: int, *, wanted: threading.Event | None = None) -> Segment | None:
+    def take(
+        self, timeout: float, limit: int, *, rows: int = 1 << 40, delay: float = 0, wanted: threading.Event | None = None
+    ) -> Segment | None:
         """All whole transactions that have arrived, the first ones of about `limit` bytes; None after `timeout` seconds or when woken.
 
+        At most `rows` changes, unless one transaction has more; `delay`: seconds in which more is waited for once something is there.
         A transaction with a mark comes alone. Raises the error of `fail` once everything complete has been taken.
         """
         deadline = time.monotonic() + timeout
@@ -165,14 +168,19 @@ class Spool:
                 if left <= 0 or self._closed or (wanted is not None and wanted.is_set()):
                     return None
                 self._changed.wait(left)
-            return self._take(limit)
+            gathered = time.monotonic() + delay
+            while delay and self.outstanding < limit and self._error is None and (left := gathered - time.monotonic()) > 0:
+                if wanted is not None and wanted.is_set():
+                    break
+                self._changed.wait(left)
+            return self._take(limit, rows)
 
     def wake(self) -> None:
         """Ends a wait of `take`."""
         with self._changed:
             self._changed.notify_all()
 
-    def _take(self, limit: int) -> Segment:
+    def _take(self, limit: int, rows: int) -> Segment:
         closed = bool(self._closed_runs)
         arrived = self._closed_runs.popleft() if closed else self._arrived
         if sum(piece.size for piece in arrived.pieces) > self.in_memory:
@@ -188,17 +196,18 @@ class Spool:
         whole = Segment(taken.pieces, taken.transactions, taken.others, taken.size, taken.touched, arrived.mark)
         if not closed:
             self._arrived = _Arrived(rest, left_over, 0, sum(p.size for p in rest if p.data is not None))
-        if whole.size > limit and len(whole.transactions) > 1:
-            whole = self._give_back(whole, limit, closed=closed)
+        if (whole.size > limit or whole.frames > rows) and len(whole.transactions) > 1:
+            whole = self._give_back(whole, limit, rows, closed=closed)
         files = {piece.path for piece in whole.pieces if piece.path is not None}
         self._taken.append((whole.size, files))
         return whole
 
-    def _give_back(self, whole: Segment, limit: int, *, closed: bool) -> Segment:
+    def _give_back(self, whole: Segment, limit: int, rows: int, *, closed: bool) -> Segment:
         """Cuts a segment that is too large; what is behind the cut becomes the beginning of what has arrived."""
         lengths = np.concatenate([piece.lengths for piece in whole.pieces])
         behind = np.cumsum(lengths, dtype=np.int64)[whole.transactions.commit - whole.first_seq]
-        count = max(1, int(np.searchsorted(behind, limit, side="right")))
+        changes = np.cumsum(whole.transactions.commit - whole.transactions.begin - 1)
+        count = max(1, min(int(np.searchsorted(at, most, side="right")) for at, most in ((behind, limit), (changes, rows))))
         if count >= len(whole.transactions):
             return whole
         head, tail = whole.split(count)
