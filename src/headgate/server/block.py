@@ -28,6 +28,7 @@ from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 
 if TYPE_CHECKING:
+    from headgate.server.session_origin import SessionOrigin
     from headgate.settings import SessionSettings
     from headgate.settings import State as SettingsState
     from headgate.storage.transaction import Transaction
@@ -61,6 +62,8 @@ class TransactionBlock:
         self.read_only: bool | None = None
         self.statements = 0
         """Statements since the transaction began, those that read or write."""
+        self.origin: SessionOrigin | None = None
+        """The replication origin that what the session writes is said to come from (pg_replication_origin_session_setup)."""
         self._settings: SettingsState | None = None
         self._savepoints: list[tuple[str, SettingsState]] = []
         self._after_commit: list[Callable[[], None]] = []
@@ -129,7 +132,7 @@ class TransactionBlock:
         storage, self.storage = self.storage, None
         if storage is not None:
             try:
-                storage.commit()
+                storage.commit(None if self.origin is None or not storage.has_writes else self.origin.progress())
             except BaseException:
                 with contextlib.suppress(Exception):
                     storage.rollback()

@@ -15,6 +15,7 @@ from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.publisher.slots import PLUGIN, check_name
 from headgate.publisher.stream import Asked, Stream
+from headgate.server.session_origin import SessionOrigin
 from headgate.walsender import options as pgoutput_options
 
 if TYPE_CHECKING:
@@ -234,7 +235,64 @@ class _Functions:
 
     def fn_pg_replication_origin_drop(self, node_name: str) -> None:
         """Removes an origin."""
-        origins.drop(self.session.begin_statement().cursor, node_name)
+        cursor = self.session.begin_statement().cursor
+        ident = self._origin(cursor, node_name)
+        user = self._origin_user(node_name)
+        if user is not None:
+            raise PostgresError("55006", f"could not drop replication origin with ID {ident}, in use by PID {user}")
+        origins.drop(cursor, node_name)
+
+    @staticmethod
+    def _origin(cursor: Any, name: str) -> int:
+        ident = origins.find(cursor, name)
+        if ident is None:
+            raise PostgresError("42704", f'replication origin "{name}" does not exist')
+        return ident
+
+    def _origin_user(self, name: str) -> int | None:
+        """The process that uses an origin: a session, or a worker of a subscription."""
+        workers = [] if self.node.launcher is None else self.node.launcher.workers()
+        pids = [worker.backend.pid for worker in workers if worker.origin == name and worker.backend is not None]
+        return pids[0] if pids else self.node.origin_users.user(name)
+
+    def fn_pg_replication_origin_session_setup(self, node_name: str) -> None:
+        """What the session writes comes from this origin."""
+        ident = self._origin(self.session.begin_statement().cursor, node_name)
+        if self.session.block.origin is not None:
+            raise PostgresError("55000", "cannot setup replication origin when one is already setup")
+        user = self._origin_user(node_name)
+        if user is not None:
+            raise PostgresError("55006", f"replication origin with ID {ident} is already active for PID {user}")
+        self.node.origin_users.enter(node_name, self.pid)
+        self.session.block.origin = SessionOrigin(node_name)
+
+    def fn_pg_replication_origin_session_reset(self) -> None:
+        """What the session writes is its own again."""
+        self._session_origin()
+        self.node.origin_users.leave(self.pid)
+        self.session.block.origin = None
+
+    def fn_pg_replication_origin_session_is_setup(self) -> bool:
+        """Whether the session has an origin."""
+        return self.session.block.origin is not None
+
+    def fn_pg_replication_origin_session_progress(self, flush: bool) -> Lsn | None:
+        """How far the session's origin has been applied."""
+        return self.fn_pg_replication_origin_progress(self._session_origin().name, flush)
+
+    def fn_pg_replication_origin_xact_setup(self, origin_lsn: Lsn, origin_timestamp: Any) -> None:
+        """Where at the remote side the present transaction was committed."""
+        self._session_origin().xact = (Lsn(origin_lsn), None)
+
+    def fn_pg_replication_origin_xact_reset(self) -> None:
+        """Takes it back."""
+        self._session_origin().xact = None
+
+    def _session_origin(self) -> SessionOrigin:
+        origin = self.session.block.origin
+        if origin is None:
+            raise PostgresError("55000", "no replication origin is configured")
+        return origin
 
     def fn_pg_replication_origin_oid(self, node_name: str) -> int | None:
         """The origin's number."""
@@ -242,6 +300,11 @@ class _Functions:
 
     def fn_pg_replication_origin_advance(self, node_name: str, lsn: Lsn) -> None:
         """Sets how far an origin has been applied; at once, as in PostgreSQL, whatever becomes of the transaction."""
+        user = self._origin_user(node_name)
+        if user is not None and user != self.pid:
+            cursor = self.session.begin_statement().cursor
+            ident = self._origin(cursor, node_name)
+            raise PostgresError("55006", f"replication origin with ID {ident} is already active for PID {user}")
         self.node.catalog.change(lambda cursor: origins.advance(cursor, node_name, Lsn(lsn), self.node.engine.log.end))
 
     def fn_pg_replication_origin_progress(self, node_name: str, flush: bool = False) -> Lsn | None:

@@ -35,6 +35,7 @@ from headgate.server.activity import Activity, Backend
 from headgate.server.connection import Connection
 from headgate.server.hba import HbaFile
 from headgate.server.listener import Listener
+from headgate.server.session_origin import OriginUsers
 from headgate.server.startup import new_secret, serve
 from headgate.settings import Settings
 from headgate.walsender.statistics import Senders
@@ -64,6 +65,7 @@ class Node:
         self._on_ready = on_ready
         self._given_spark = spark
         self.senders = Senders()
+        self.origin_users = OriginUsers()
         self.stopping = False
         self._mode: Mode | None = None
         self._asked = threading.Event()

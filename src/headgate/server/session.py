@@ -183,6 +183,7 @@ class Session:
             self.block.rollback()
         with contextlib.suppress(Exception):
             self.node.slots.release_session(self.backend.pid)
+        self.node.origin_users.leave(self.backend.pid)
         self.connection.close()
         self.node.activity.leave(self.backend)
 

@@ -230,6 +230,11 @@ class Transaction:
             actions = [delta.removal(add, data_change=True) for add in self._base(key).files.values()]
             self._commit(key, actions, 0, kind="truncate", statement=statement, options=options)
 
+    @property
+    def has_writes(self) -> bool:
+        """Whether rows have been written."""
+        return bool(self._open.writes)
+
     # ending
 
     def commit(self, origin: OriginProgress | None = None) -> Lsn | None:
@@ -258,7 +263,7 @@ class Transaction:
             kept_drops = opened.dropped - opened.created
             versions |= {key[1]: TableVersion(0, dropped=True) for key in kept_drops}
             engine.log.insert(self.cursor, entry, versions)
-            if origin:
+            if origin and origin.lsn:
                 origins.advance(self.cursor, origin.origin, origin.lsn, entry.end_lsn)
             if self._history_recorded:
                 self.cursor.execute(

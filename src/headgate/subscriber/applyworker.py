@@ -37,7 +37,6 @@ class ApplyWorker(Worker):
 
     def __init__(self, launcher: object, subscription: Subscription) -> None:
         super().__init__(launcher, subscription, f"apply worker {subscription.name}")  # type: ignore[arg-type]
-        self.origin = f"pg_{subscription.oid}"
         stream = Stream(subscription.oid, subscription.database, self.origin)
         self.applier = Applier(self.engine, stream, self.session, self.check_stop, self.rows, self.rights, self.evolve)
         self.applier.small = lambda: self.settings.integer("small_batch_rows")

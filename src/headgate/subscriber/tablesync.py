@@ -70,7 +70,6 @@ class SyncWorker(Worker):
         self.lsn = INVALID
         self.copy: InitialCopy | None = None
         self._moved = threading.Condition()
-        self.origin = f"pg_{self.subscription.oid}_{relation}"
         self.slot = self.launcher.sync_slot_name(self.subscription.oid, relation)
 
     # ---- the apply worker's side ------------------------------------------------------------------------

@@ -46,6 +46,7 @@ class Worker:
         self.node = launcher.node
         self.engine, self.catalog, self.settings = self.node.engine, self.node.catalog, self.node.settings
         self.name = name
+        self.origin = f"pg_{subscription.oid}" if relation is None else f"pg_{subscription.oid}_{relation}"
         self.waker = Waker()
         self.wanted = threading.Event()
         """Set when the catalog changed or a table sync came further: the worker looks."""
