@@ -79,6 +79,17 @@ def advance(cursor: Cursor, name: str, remote_lsn: Lsn, local_lsn: Lsn = INVALID
         run(cursor, "INSERT INTO hg.origin_progress VALUES (?, ?, ?)", [ident, remote_lsn, local_lsn])
 
 
+def check_room(cursor: Cursor, name: str, limit: int) -> None:
+    """53400 if an origin that has no progress yet would be one too many to keep track of (max_replication_slots)."""
+    known = all_progress(cursor)
+    if len(known) >= limit and all(each.name != name for each in known):
+        raise PostgresError(
+            "53400",
+            f"could not find free replication state slot for replication origin with ID {find(cursor, name)}",
+            hint="Increase max_replication_slots and try again.",
+        )
+
+
 def all_progress(cursor: Cursor) -> list[Progress]:
     """The rows of pg_replication_origin_status."""
     found = rows(

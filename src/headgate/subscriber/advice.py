@@ -21,7 +21,6 @@ _BY_TEXT = (
         "The publisher was silent too long; it is tried again by itself.",
     ),
     ("could not receive data from WAL stream", "The publisher ended the stream; it is tried again by itself."),
-    ("prepared transactions are disabled", "Set max_prepared_transactions to a nonzero value and restart."),
 )
 _BY_STATE = {
     "42501": "Grant the right to the subscription's owner.",

@@ -74,6 +74,7 @@ class ApplyWorker(Worker):
     def _start_position(self, cursor: Cursor) -> Lsn:
         if origins.find(cursor, self.origin) is None:
             origins.create(cursor, self.origin)
+        origins.check_room(cursor, self.origin, self.settings.integer("max_replication_slots"))
         known = origins.progress(cursor, self.origin)
         if known is None:
             origins.advance(cursor, self.origin, INVALID)

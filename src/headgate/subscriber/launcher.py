@@ -199,6 +199,11 @@ class Launcher:
     # ---- the thread -------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        activity = getattr(self.node, "activity", None)
+        backend = None
+        if activity is not None:
+            backend = activity.enter("logical replication launcher")
+            backend.state = None
         while not self.stopping:
             try:
                 pause = self._launch()
@@ -207,6 +212,8 @@ class Launcher:
                 pause = 1.0
             self._wanted.wait(pause)
             self._wanted.clear()
+        if activity is not None:
+            activity.leave(backend)
 
     def _launch(self) -> float:
         """Starts what should run; seconds until the next look."""

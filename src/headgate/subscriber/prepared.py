@@ -8,8 +8,9 @@ The apply worker of a subscription with two_phase calls `Prepared.handle` for ea
     committed  applied, the row removed and the origin's progress written in one commit; the files go afterwards
     rolled back  the row removed with the origin's progress; the files go afterwards
 
-Its name is PostgreSQL's: ``pg_gid_<subscription>_<xid at the publisher>``. Unlike in PostgreSQL no row is locked in between: a local
-change between PREPARE and COMMIT PREPARED is met at COMMIT PREPARED. Files without a row are what a crash left, and are overwritten.
+max_prepared_transactions is no limit here: nothing is held in shared memory. The name is PostgreSQL's:
+``pg_gid_<subscription>_<xid at the publisher>``. Unlike in PostgreSQL no row is locked in between: a local change between PREPARE and
+COMMIT PREPARED is met at COMMIT PREPARED. Files without a row are what a crash left, and are overwritten.
 """
 
 from __future__ import annotations
@@ -105,8 +106,6 @@ class Prepared:
 
     def _prepare(self, segment: Segment, mark: m.Prepare, *, skipped: bool) -> None:
         worker = self.worker
-        if worker.settings.integer("max_prepared_transactions") == 0:
-            raise PostgresError("55000", "prepared transactions are disabled", hint="Set max_prepared_transactions to a nonzero value.")
         if not skipped:
             worker.applier.check(segment)
         gid = self._gid(mark.xid)

@@ -156,6 +156,7 @@ class SyncWorker(Worker):
     def _begin_copy(self, cursor: Cursor, relation: int) -> None:
         origins.drop(cursor, self.origin, missing_ok=True)
         origins.create(cursor, self.origin)
+        origins.check_room(cursor, self.origin, self.settings.integer("max_replication_slots"))
         if not subscriptions.set_table(cursor, SubscriptionRel(self.subscription.oid, relation, "d", None)):
             raise PostgresError("XX000", f"subscription table {relation} in subscription {self.subscription.oid} does not exist")
 

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from headgate.catalog import database as databases
+from headgate.catalog import role as roles
 from headgate.catalog import subscription as subscriptions
 from headgate.catalog.relation import Relation
 from headgate.catalog.subscription import Subscription
@@ -229,6 +231,13 @@ class Worker:
             self.backend = activity.enter("logical replication worker")
             self.backend.database, self.backend.state = self.subscription.database, None
             self.backend.role = self.subscription.owner
+            cursor = self.catalog.cursor()
+            try:
+                database, role = databases.find(cursor, self.subscription.database), roles.find(cursor, self.subscription.owner)
+            finally:
+                cursor.close()
+            self.backend.database_name = None if database is None else database.name
+            self.backend.role_name = None if role is None else role.name
             self.backend.wake = self.waker.stop
 
     def _leave(self) -> None:
