@@ -30,7 +30,7 @@ from headgate.catalog.physical import one, run
 from headgate.errors import PostgresError, Severity
 from headgate.publisher.slots import Slots
 from headgate.publisher.watch import LogWatch
-from headgate.server import log
+from headgate.server import log, reinitialize
 from headgate.server.activity import Activity, Backend
 from headgate.server.connection import Connection
 from headgate.server.hba import HbaFile
@@ -110,6 +110,8 @@ class Node:
             except BaseException:
                 self.catalog.close()
                 raise
+        if self._given_spark is None:
+            reinitialize.watch(self, session)
         for line in self.engine.recover():
             _log.info("%s", line)
         self.slots = Slots(

@@ -1,0 +1,102 @@
+"""A random workload on a real PostgreSQL: what the property of replication and the fault tests run.
+
+Three tables: a key of two columns with NULLs among the values, out-of-line values that an UPDATE does not send, and a table without key
+under REPLICA IDENTITY FULL with equal rows. Transactions of up to `batch` rows change keys, roll back to savepoints and truncate.
+"""
+
+from __future__ import annotations
+
+import random
+
+TABLES = """
+CREATE TABLE wide (k int, region text, v text, n numeric(12,3), f float8, s timestamp, PRIMARY KEY (k, region));
+CREATE TABLE toasted (id int PRIMARY KEY, big text, note text);
+CREATE TABLE keyless (x int, y text);
+"""
+PUBLISHED = """
+ALTER TABLE toasted ALTER big SET STORAGE EXTERNAL; ALTER TABLE keyless REPLICA IDENTITY FULL;
+CREATE PUBLICATION p FOR TABLE wide, toasted, keyless;
+"""
+CONTENTS = {
+    "wide": "SELECT k, region, v, n, f, s FROM wide ORDER BY k, region",
+    "toasted": "SELECT id, md5(big), length(big), note FROM toasted ORDER BY id",
+    "keyless": "SELECT x, y FROM keyless ORDER BY x, y",
+}
+"""The contents of each table as a query that both kinds of server answer alike."""
+
+
+class Workload:
+    """Statements, one transaction at a time, from a seed."""
+
+    def __init__(self, seed: int, batch: int) -> None:
+        self._rng = random.Random(seed)
+        self._batch = batch
+        self._next = 1
+
+    def transaction(self) -> str:
+        """BEGIN … COMMIT (or ROLLBACK now and then) of some changes."""
+        rng = self._rng
+        parts = ["BEGIN"]
+        for _ in range(rng.randint(1, 4)):
+            if rng.random() < 0.2:
+                undone = [self._change() for _ in range(rng.randint(1, 2))]
+                parts += ["SAVEPOINT s", *undone, "ROLLBACK TO s" if rng.random() < 0.6 else "RELEASE s"]
+            else:
+                parts.append(self._change())
+        parts.append("ROLLBACK" if rng.random() < 0.1 else "COMMIT")
+        return "; ".join(parts) + ";"
+
+    def _change(self) -> str:
+        kinds = (self._wide, self._toasted, self._keyless)
+        return self._rng.choice(kinds)()
+
+    def _range(self) -> tuple[int, int]:
+        """New numbers, and how many there are so far."""
+        first, count = self._next, self._rng.choice((1, 3, 20, self._batch))
+        self._next += count
+        return first, first + count - 1
+
+    def _wide(self) -> str:
+        rng = self._rng
+        r, m = rng.randint(2, 7), rng.randint(0, 6)
+        return rng.choice(
+            (
+                "INSERT INTO wide SELECT i, CASE i % 3 WHEN 0 THEN 'eu' WHEN 1 THEN 'us' ELSE '' END, CASE WHEN i % 5 > 0 THEN 'v' || i END,"
+                " i / 7.0, nullif(i % 4, 0) / 3.0, timestamp '2020-01-01' + i * interval '1 min' FROM generate_series({}, {}) i".format(
+                    *self._range()
+                ),
+                f"UPDATE wide SET v = CASE WHEN k % 2 = 0 THEN NULL ELSE 'u{m}' END, n = n + 1 WHERE k % {r} = {m % r}",
+                f"UPDATE wide SET k = k + {1_000_000 + self._range()[0]}, region = 'moved' WHERE k % {r * 5} = {m}",
+                f"DELETE FROM wide WHERE k % {r * 3} = {m}",
+                "TRUNCATE wide" if rng.random() < 0.15 else f"UPDATE wide SET f = NULL WHERE k % {r} = 0",
+            )
+        )
+
+    def _toasted(self) -> str:
+        rng = self._rng
+        r, m = rng.randint(2, 6), rng.randint(0, 5)
+        first, last = self._range()
+        return rng.choice(
+            (
+                f"INSERT INTO toasted SELECT i, repeat(md5(i::text), 100), 'n' || i FROM generate_series({first}, {min(last, first + 30)}) i",
+                f"UPDATE toasted SET note = 'u{m}' WHERE id % {r} = {m % r}",
+                f"UPDATE toasted SET big = repeat('changed', 600) WHERE id % {r * 2} = {m}",
+                f"UPDATE toasted SET id = -id WHERE id % {r * 2} = {m} AND id > 0",
+                f"INSERT INTO toasted VALUES ({first}, repeat('fresh', 900), 'a'); UPDATE toasted SET note = 'b' WHERE id = {first}",
+                f"DELETE FROM toasted WHERE id % {r * 4} = {m}",
+            )
+        )
+
+    def _keyless(self) -> str:
+        rng = self._rng
+        r, m = rng.randint(2, 5), rng.randint(0, 4)
+        return rng.choice(
+            (
+                "INSERT INTO keyless SELECT i % 7, CASE WHEN i % 3 > 0 THEN 'y' || i % 4 END FROM generate_series({}, {}) i".format(
+                    *self._range()
+                ),
+                f"UPDATE keyless SET y = 'u{m}' WHERE ctid IN (SELECT ctid FROM keyless WHERE x % {r} = {m % r} ORDER BY x, y LIMIT 40)",
+                f"DELETE FROM keyless WHERE ctid IN (SELECT ctid FROM keyless WHERE x = {m} ORDER BY y LIMIT 20)",
+                "TRUNCATE keyless" if rng.random() < 0.2 else f"UPDATE keyless SET x = NULL WHERE x = {m}",
+            )
+        )
