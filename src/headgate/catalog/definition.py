@@ -8,13 +8,13 @@ PostgreSQL 15 would, because psql reads them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from headgate.catalog import key_text
 from headgate.catalog import relation as relations
-from headgate.catalog.macros import write_key_texts
 from headgate.catalog.physical import Cursor, insert, one, rows, run
 from headgate.catalog.pretty import pretty
-from headgate.catalog.relation import Column, PartitionKey, Relation
+from headgate.catalog.relation import Column, Index, PartitionKey, Relation
 from headgate.errors import PostgresError
 from headgate.types import registry
 
@@ -28,7 +28,11 @@ Oids = Callable[[], int]
 
 @dataclass(frozen=True)
 class Key:
-    """A PRIMARY KEY or UNIQUE constraint, or with `constraint=False` a mere index, to be made. `name` None: PostgreSQL's choice."""
+    """A PRIMARY KEY or UNIQUE constraint, or with `constraint=False` a mere index, to be made. `name` None: PostgreSQL's choice.
+
+    `attnums` has 0 for an expression: its text is in `expressions`, its type and name in `expression_columns`. `options` are the bits of
+    pg_index.indoption, `classes` operator classes (0: the type's own), `method` the access method's oid.
+    """
 
     attnums: tuple[int, ...]
     primary: bool = False
@@ -36,6 +40,22 @@ class Key:
     name: str | None = None
     constraint: bool = True
     deferrable: bool = False
+    deferred: bool = False
+    included: tuple[int, ...] = ()
+    expressions: tuple[str, ...] = ()
+    expression_columns: tuple[Column, ...] = ()
+    predicate: str | None = None
+    nulls_not_distinct: bool = False
+    options: tuple[int, ...] = ()
+    classes: tuple[int, ...] = ()
+    method: int = 403
+
+    def index(self, name: str) -> Index:
+        """The key as an index that is not made yet, for checks of the rows."""
+        return Index(
+            name, 0, self.attnums, unique=self.unique, included=self.included, expressions=self.expressions, predicate=self.predicate,
+            nulls_not_distinct=self.nulls_not_distinct,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -112,12 +132,19 @@ def drop(cursor: Cursor, database: int, oid: int) -> None:
     for (sequence,) in owned:
         drop(cursor, database, sequence)
     indexes = [index for (index,) in rows(cursor, "SELECT indexrelid FROM hg.pg_index WHERE dbid = ? AND indrelid = ?", [database, oid])]
+    run(
+        cursor,
+        "DELETE FROM hg.pg_depend WHERE dbid = ? AND classid = 2618 AND objid IN"
+        " (SELECT oid FROM hg.pg_rewrite WHERE dbid = ? AND ev_class = ?)",
+        [database, database, oid],
+    )
     for gone in [*indexes, oid]:
         for table, column in (
             ("pg_attribute", "attrelid"), ("pg_attrdef", "adrelid"), ("pg_index", "indexrelid"), ("pg_constraint", "conrelid"),
             ("pg_inherits", "inhrelid"), ("pg_partitioned_table", "partrelid"), ("pg_sequence", "seqrelid"), ("pg_class", "oid"),
             ("pg_publication_rel", "prrelid"), ("pg_subscription_rel", "srrelid"), ("pg_description", "objoid"),
             ("pg_depend", "objid"), ("pg_depend", "refobjid"), ("partition_ancestor", "relid"), ("sequence_state", "seqrelid"),
+            ("pg_rewrite", "ev_class"),
         ):  # fmt: skip
             run(cursor, f"DELETE FROM hg.{table} WHERE dbid = ? AND {column} = ?", [database, gone])
         run(
@@ -142,11 +169,11 @@ def rename_column(cursor: Cursor, relation: Relation, attnum: int, name: str) ->
         raise PostgresError("42701", f'column "{name}" of relation "{relation.name}" already exists')
     _set_column(cursor, relation, attnum, "attname", name)
     for index in relation.indexes:
-        for place, number in enumerate(index.attnums, 1):
+        for place, number in enumerate((*index.attnums, *index.included), 1):
             if number == attnum:
                 sql = "UPDATE hg.pg_attribute SET attname = ? WHERE dbid = ? AND attrelid = ? AND attnum = ?"
                 run(cursor, sql, [name, relation.database, index.oid, place])
-    write_key_texts(cursor, relation.database, relation.oid)
+    key_text.write(cursor, relation.database, relation.oid)
 
 
 def rename_constraint(cursor: Cursor, relation: Relation, name: str, new_name: str) -> None:
@@ -205,7 +232,7 @@ def add_column(cursor: Cursor, oids: Oids, relation: Relation, column: Column) -
 def drop_column(cursor: Cursor, relation: Relation, attnum: int) -> None:
     """ALTER TABLE … DROP COLUMN: the column stays as dropped, its default goes, and so do indexes and constraints that use it."""
     for index in relation.indexes:
-        if attnum in index.attnums:
+        if attnum in index.attnums or attnum in index.included:
             drop_index(cursor, relation, index.oid)
     checks = rows(
         cursor,
@@ -215,6 +242,11 @@ def drop_column(cursor: Cursor, relation: Relation, attnum: int) -> None:
     for oid, key in checks:
         if attnum in (key or ()):
             drop_check(cursor, relation, oid)
+    run(
+        cursor,
+        "DELETE FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND contype = 'f' AND list_contains(conkey, ?)",
+        [relation.database, relation.oid, attnum],
+    )
     set_default(cursor, lambda: 0, relation, attnum, None)
     run(
         cursor,
@@ -254,7 +286,8 @@ def set_default(cursor: Cursor, oids: Oids, relation: Relation, attnum: int, def
 def set_type(cursor: Cursor, relation: Relation, attnum: int, type_oid: int, typmod: int, collation: int) -> None:
     """ALTER TABLE … ALTER COLUMN … TYPE, in the table and in its indexes."""
     places = [(relation.oid, attnum)]
-    places += [(index.oid, place) for index in relation.indexes for place, number in enumerate(index.attnums, 1) if number == attnum]
+    places += [(index.oid, place) for index in relation.indexes for place, number in enumerate((*index.attnums, *index.included), 1)
+               if number == attnum]  # fmt: skip
     for oid, number in places:
         run(
             cursor,
@@ -273,18 +306,16 @@ def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: Key) -> int:
     """
     if key.primary and relation.primary_key:
         raise PostgresError("42P16", f'multiple primary keys for table "{relation.name}" are not allowed')
-    columns = [relation.numbered(attnum) for attnum in key.attnums]
-    named = [column.name for column in columns if column is not None]
+    columns = _key_columns(relation, key)
     label = "pkey" if key.primary else ("key" if key.constraint else "idx")
-    name = key.name or choose_name(
-        cursor, relation.database, relation.namespace_oid, relation.name, None if key.primary else "_".join(named), label
-    )
+    middle = None if key.primary else "_".join(column.name for column in columns)
+    name = key.name or choose_name(cursor, relation.database, relation.namespace_oid, relation.name, middle, label)
     _require_free(cursor, relation.database, relation.namespace_oid, name)
     oid = oids()
     partitioned = relation.kind == "p"
     insert(
         cursor, "pg_class", dbid=relation.database, oid=oid, relname=name, relnamespace=relation.namespace_oid, relowner=relation.owner,
-        relam=BTREE, relfilenode=0 if partitioned else oid, relpersistence=relation.persistence, relkind="I" if partitioned else "i",
+        relam=key.method, relfilenode=0 if partitioned else oid, relpersistence=relation.persistence, relkind="I" if partitioned else "i",
         relnatts=len(columns), relispopulated=True, relreplident="n", relispartition=bool(relation.parent),
     )  # fmt: skip
     run(
@@ -293,27 +324,46 @@ def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: Key) -> int:
         [relation.database, relation.oid],
     )
     for place, column in enumerate(columns, 1):
-        if column is not None:
-            plain = Column(place, column.name, column.type_oid, column.typmod, collation=column.collation)
-            _write_column(cursor, oids, relation.database, oid, plain, place)
-            if key.primary and not column.not_null:
-                set_not_null(cursor, relation, column.attnum, not_null=True)
+        plain = Column(place, column.name, column.type_oid, column.typmod, collation=column.collation)
+        _write_column(cursor, oids, relation.database, oid, plain, place)
+        if key.primary and column.attnum in key.attnums and not column.not_null:
+            set_not_null(cursor, relation, column.attnum, not_null=True)
+    width = len(key.attnums)
+    classes = [given or operator_class(cursor, column.type_oid) for given, column in zip(key.classes or [0] * width, columns, strict=False)]
     insert(
-        cursor, "pg_index", dbid=relation.database, indexrelid=oid, indrelid=relation.oid, indnatts=len(columns), indnkeyatts=len(columns),
+        cursor, "pg_index", dbid=relation.database, indexrelid=oid, indrelid=relation.oid, indnatts=len(columns), indnkeyatts=width,
         indisunique=key.unique, indisprimary=key.primary, indimmediate=not key.deferrable, indisvalid=True, indisready=True, indislive=True,
-        indkey=list(key.attnums), indcollation=[column.collation for column in columns if column is not None],
-        indclass=[_operator_class(cursor, column.type_oid) for column in columns if column is not None], indoption=[0] * len(columns),
+        indnullsnotdistinct=key.nulls_not_distinct, indkey=[*key.attnums, *key.included], indclass=classes,
+        indcollation=[column.collation for column in columns[:width]], indoption=list(key.options or [0] * width),
+        indexprs=", ".join(key.expressions) or None, indexprlist=list(key.expressions) or None,
+        indpred=key.predicate, indpredpretty=None if key.predicate is None else pretty(key.predicate),
     )  # fmt: skip
     if key.constraint:
         constraint = oids()
         insert(
             cursor, "pg_constraint", dbid=relation.database, oid=constraint, conname=name, connamespace=relation.namespace_oid,
-            contype="p" if key.primary else "u", condeferrable=key.deferrable, convalidated=True, conrelid=relation.oid, conindid=oid,
-            confupdtype=" ", confdeltype=" ", confmatchtype=" ", conislocal=True, connoinherit=True, conkey=list(key.attnums),
+            contype="p" if key.primary else "u", condeferrable=key.deferrable, condeferred=key.deferred, convalidated=True,
+            conrelid=relation.oid, conindid=oid, confupdtype=" ", confdeltype=" ", confmatchtype=" ", conislocal=True, connoinherit=True,
+            conkey=list(key.attnums),
         )  # fmt: skip
         insert(cursor, "pg_depend", dbid=relation.database, classid=1259, objid=oid, refclassid=2606, refobjid=constraint, deptype="i")
-    write_key_texts(cursor, relation.database, relation.oid)
+    key_text.write(cursor, relation.database, relation.oid)
     return oid
+
+
+def _key_columns(relation: Relation, key: Key) -> list[Column]:
+    """The columns of an index: those of the table, and for expressions columns of their own; no two of one name."""
+    own = list(key.expression_columns)
+    found: list[Column] = []
+    for attnum in (*key.attnums, *key.included):
+        column = relation.numbered(attnum) if attnum else own.pop(0)
+        assert column is not None
+        name, count = column.name, 0
+        while any(each.name == name for each in found):
+            count += 1
+            name = f"{column.name}{count}"
+        found.append(replace(column, name=name))
+    return found
 
 
 def drop_index(cursor: Cursor, relation: Relation, index: int) -> None:
@@ -337,7 +387,7 @@ def add_check(cursor: Cursor, oids: Oids, relation: Relation, check: NewCheck) -
         )
     }
     column = relation.numbered(check.attnums[0]) if len(check.attnums) == 1 else None
-    name = check.name or _free_name(relation.name, None if column is None else column.name, "check", taken)
+    name = check.name or free_name(relation.name, None if column is None else column.name, "check", taken)
     if name in taken:
         raise PostgresError("42710", f'constraint "{name}" for relation "{relation.name}" already exists')
     oid = oids()
@@ -366,6 +416,13 @@ def drop_constraint(cursor: Cursor, relation: Relation, name: str, *, missing_ok
     index = next((each for each in relation.indexes if each.constraint and each.name == name), None)
     if index is not None:
         drop_index(cursor, relation, index.oid)
+        return True
+    if any(each.name == name for each in relation.foreign_keys):
+        run(
+            cursor,
+            "DELETE FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND contype = 'f' AND conname = ?",
+            [relation.database, relation.oid, name],
+        )
         return True
     if missing_ok:
         return False
@@ -401,10 +458,11 @@ def detach(cursor: Cursor, database: int, oid: int) -> None:
 def choose_name(cursor: Cursor, database: int, namespace: int, name: str, middle: str | None, label: str) -> str:
     """PostgreSQL's ChooseRelationName: name_middle_label, cut to 63 bytes, with a number behind it if that is in use."""
     taken = {each for (each,) in rows(cursor, "SELECT relname FROM hg.pg_class WHERE dbid = ? AND relnamespace = ?", [database, namespace])}
-    return _free_name(name, middle, label, taken)
+    return free_name(name, middle, label, taken)
 
 
-def _free_name(name: str, middle: str | None, label: str, taken: Iterable[str]) -> str:
+def free_name(name: str, middle: str | None, label: str, taken: Iterable[str]) -> str:
+    """name_middle_label, cut to 63 bytes, with a number behind it if it is among `taken`."""
     count = 0
     while True:
         found = _object_name(name, middle, label + (str(count) if count else ""))
@@ -518,13 +576,13 @@ def _create_row_type(cursor: Cursor, oids: Oids, database: int, definition: Defi
     return own
 
 
-def _operator_class(cursor: Cursor, type_oid: int) -> int:
-    """The default btree operator class of a type; varchar uses text's (binary coercible), arrays array_ops, enums enum_ops."""
+def operator_class(cursor: Cursor, type_oid: int, method: int = BTREE) -> int:
+    """The default operator class of a type, 0 if it has none; varchar uses text's (binary coercible), arrays array_ops, enums enum_ops."""
     known = registry.known().find(type_oid)
     wanted = {registry.VARCHAR: registry.TEXT, registry.CIDR: registry.INET}.get(type_oid, type_oid)
     if known is not None and known.is_array:
         wanted = registry.ANYARRAY
     elif known is None:
         wanted = registry.ANYENUM
-    found = one(cursor, "SELECT oid FROM hg.pg_opclass WHERE opcmethod = 403 AND opcdefault AND opcintype = ?", [wanted])
+    found = one(cursor, "SELECT oid FROM hg.pg_opclass WHERE opcmethod = ? AND opcdefault AND opcintype = ?", [method, wanted])
     return 0 if found is None else int(found[0])

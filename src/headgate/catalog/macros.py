@@ -14,8 +14,9 @@ import re
 
 import pyarrow as pa
 
-from headgate.catalog.physical import Cursor, one, rows, run
-from headgate.sql.names import KEYWORDS, quote_ident
+from headgate.catalog import key_text
+from headgate.catalog.physical import EXTRA, Cursor, one, rows, run
+from headgate.sql.names import KEYWORDS
 from headgate.types import registry
 
 _WORDS = ", ".join(f"'{word}'" for word in sorted(KEYWORDS))
@@ -77,14 +78,18 @@ column_names(o, keys, db) AS (SELECT string_agg(hg.quote_ident(_a.attname), ', '
 indexdef(o, c, pretty, db, p) AS (SELECT CASE WHEN c = 0 THEN 'CREATE ' || CASE WHEN _i.indisunique THEN 'UNIQUE ' ELSE '' END || 'INDEX ' ||
     hg.quote_ident(_x.relname) || ' ON ' || CASE WHEN _x.relkind = 'I' THEN 'ONLY ' ELSE '' END ||
     CASE WHEN pretty AND list_contains(p, _r.relnamespace) THEN '' ELSE hg.quote_ident(_n.nspname) || '.' END || hg.quote_ident(_r.relname) || ' USING ' || coalesce(_m.amname, 'btree') ||
-    ' (' || _i.indkeytext || ')' || CASE WHEN _i.indnullsnotdistinct THEN ' NULLS NOT DISTINCT' ELSE '' END
-    ELSE (SELECT hg.quote_ident(_a.attname) FROM hg.pg_attribute _a WHERE _a.attrelid = _i.indrelid AND _a.attnum = _i.indkey[c] AND _a.dbid = _i.dbid) END
+    ' (' || CASE WHEN pretty THEN _i.indkeypretty ELSE _i.indkeytext END || ')' || coalesce(' INCLUDE (' || _i.indincludetext || ')', '') ||
+    CASE WHEN _i.indnullsnotdistinct THEN ' NULLS NOT DISTINCT' ELSE '' END ||
+    coalesce(' WHERE ' || CASE WHEN pretty THEN _i.indpredpretty ELSE _i.indpred END, '')
+    ELSE CASE WHEN pretty THEN _i.indcolumnspretty[c] ELSE _i.indcolumns[c] END END
     FROM hg.pg_index _i JOIN hg.pg_class _x ON _x.oid = _i.indexrelid AND _x.dbid IN (0, db)
     JOIN hg.pg_class _r ON _r.oid = _i.indrelid AND _r.dbid IN (0, db) JOIN hg.pg_namespace _n ON _n.oid = _r.relnamespace AND _n.dbid IN (0, db) LEFT JOIN hg.pg_am _m ON _m.oid = _x.relam
     WHERE _i.indexrelid = o AND _i.dbid IN (0, db))
-constraintdef(o, pretty, db) AS (SELECT CASE _k.contype WHEN 'p' THEN 'PRIMARY KEY (' || _k.conkeytext || ')'
-    WHEN 'u' THEN 'UNIQUE (' || _k.conkeytext || ')'
-    WHEN 'c' THEN 'CHECK (' || CASE WHEN pretty THEN _k.conbinpretty ELSE _k.conbin END || ')' END ||
+constraintdef(o, pretty, db, p) AS (SELECT CASE _k.contype WHEN 'p' THEN 'PRIMARY KEY (' || _k.conkeytext || ')' || coalesce(' INCLUDE (' || _k.conincludetext || ')', '')
+    WHEN 'u' THEN 'UNIQUE ' || CASE WHEN (SELECT _i.indnullsnotdistinct FROM hg.pg_index _i WHERE _i.indexrelid = _k.conindid AND _i.dbid = _k.dbid)
+        THEN 'NULLS NOT DISTINCT ' ELSE '' END || '(' || _k.conkeytext || ')' || coalesce(' INCLUDE (' || _k.conincludetext || ')', '')
+    WHEN 'c' THEN 'CHECK (' || CASE WHEN pretty THEN _k.conbinpretty ELSE _k.conbin END || ')' || CASE WHEN _k.connoinherit THEN ' NO INHERIT' ELSE '' END
+    WHEN 'f' THEN 'FOREIGN KEY (' || _k.conkeytext || ') REFERENCES ' || hg.class_name(_k.confrelid, db, p) || _k.conreference END ||
     CASE WHEN _k.condeferrable THEN ' DEFERRABLE' ELSE '' END || CASE WHEN _k.condeferred THEN ' INITIALLY DEFERRED' ELSE '' END ||
     CASE WHEN NOT _k.convalidated THEN ' NOT VALID' ELSE '' END
     FROM hg.pg_constraint _k WHERE _k.oid = o AND _k.dbid IN (0, db))
@@ -100,7 +105,9 @@ replica_index(o, db) AS (SELECT max(_i.indexrelid) FROM hg.pg_class _c JOIN hg.p
 partition_key(o, db) AS (SELECT _t.partkeydef FROM hg.pg_partitioned_table _t WHERE _t.partrelid = o AND _t.dbid IN (0, db))
 partition_constraint(o, db) AS (SELECT _c.relpartconstraint FROM hg.pg_class _c WHERE _c.oid = o AND _c.dbid IN (0, db))
 partition_root(o, db) AS (SELECT arg_max(_a.ancestor, _a.depth) FROM hg.partition_ancestor _a WHERE _a.relid = o AND _a.dbid = db)
-viewdef(o, db) AS (SELECT _w.ev_action || ';' FROM hg.pg_rewrite _w WHERE _w.ev_class = o AND _w.rulename = '_RETURN' AND _w.dbid IN (0, db))
+viewdef(o, pretty, db, p) AS (SELECT CASE WHEN NOT list_contains(p, 2200) THEN coalesce(_w.ev_qualified, _w.ev_action)
+    WHEN pretty THEN coalesce(_w.ev_pretty, _w.ev_action) ELSE _w.ev_action END || ';'
+    FROM hg.pg_rewrite _w WHERE _w.ev_class = o AND _w.rulename = '_RETURN' AND _w.dbid IN (0, db))
 function_arguments(o, db, p) AS (SELECT list_aggregate(list_transform(generate_series(1, len(coalesce(_f.proallargtypes, _f.proargtypes))),
     lambda i: CASE coalesce(_f.proargmodes[i], 'i') WHEN 'o' THEN 'OUT ' WHEN 'b' THEN 'INOUT ' WHEN 'v' THEN 'VARIADIC ' ELSE '' END ||
     CASE WHEN coalesce(_f.proargnames[i], '') = '' THEN '' ELSE hg.quote_ident(_f.proargnames[i]) || ' ' END ||
@@ -147,6 +154,9 @@ def install(cursor: Cursor) -> None:
     version = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
     if one(cursor, "SELECT 1 FROM hg.counter WHERE name = 'macros' AND value = ?", [version]):
         return
+    for table, columns in EXTRA.items():
+        for name, kind in columns:
+            run(cursor, f"ALTER TABLE hg.{table} ADD COLUMN IF NOT EXISTS {name} {kind}")
     run(cursor, "DROP TABLE IF EXISTS hg.type_text")
     run(
         cursor,
@@ -161,41 +171,12 @@ def install(cursor: Cursor) -> None:
     run(cursor, _FUNCTION_TYPE)
     for macro in split_macros():
         run(cursor, f"CREATE OR REPLACE MACRO hg.{macro}")
-    write_key_texts(cursor, 0)
+    for (database,) in rows(cursor, "SELECT DISTINCT dbid FROM hg.pg_index"):
+        key_text.write(cursor, database)
     for view in _VIEWS.split(";"):
         run(cursor, view)
     run(cursor, "DELETE FROM hg.counter WHERE name = 'macros'")
     run(cursor, "INSERT INTO hg.counter VALUES ('macros', ?)", [version])
-
-
-def write_key_texts(cursor: Cursor, database: int, relation: int | None = None) -> None:
-    """Writes the printed keys of indexes and constraints, of one relation or of all of a database."""
-    for table, oid, key, text in (("pg_index", "indrelid", "indkey", "indkeytext"), ("pg_constraint", "conrelid", "conkey", "conkeytext")):
-        scope = f"dbid = {int(database)} AND {oid} <> 0" + ("" if relation is None else f" AND {oid} = {int(relation)}")
-        found = rows(cursor, f"SELECT DISTINCT {oid}, {key} FROM hg.{table} WHERE {scope} AND {key} IS NOT NULL")
-        if not found:
-            continue
-        named = rows(
-            cursor,
-            f"SELECT attrelid, attnum, attname FROM hg.pg_attribute WHERE dbid = {int(database)} AND attrelid IN"
-            f" (SELECT {oid} FROM hg.{table} WHERE {scope})",
-        )
-        names = {(owner, attnum): name for owner, attnum, name in named}
-        texts = [", ".join(quote_ident(names.get((owner, attnum), "")) for attnum in attnums) for owner, attnums in found]
-        given = pa.table(
-            {
-                "owner": pa.array([owner for owner, _ in found], pa.uint32()),
-                "key": pa.array([attnums for _, attnums in found], pa.list_(pa.int16())),
-                "shown": pa.array(texts, pa.string()),
-            }
-        )
-        cursor.register("hg_key_texts", given)
-        run(
-            cursor,
-            f"UPDATE hg.{table} SET {text} = g.shown FROM hg_key_texts g WHERE dbid = {int(database)} AND {oid} = g.owner AND {key} = g.key"
-            f" AND {text} IS DISTINCT FROM g.shown",
-        )
-        cursor.unregister("hg_key_texts")
 
 
 _FUNCTION_TYPE = """

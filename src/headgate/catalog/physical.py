@@ -66,12 +66,17 @@ EXTRA = {
     "pg_publication_rel": (("prqualtree", "VARCHAR"),),
     "pg_class": (("relpartconstraint", "VARCHAR"),),
     "pg_attrdef": (("adbinpretty", "VARCHAR"),),
-    "pg_constraint": (("conbinpretty", "VARCHAR"), ("conkeytext", "VARCHAR")),
-    "pg_index": (("indkeytext", "VARCHAR"),),
+    "pg_constraint": (("conbinpretty", "VARCHAR"), ("conkeytext", "VARCHAR"), ("conreference", "VARCHAR"), ("conincludetext", "VARCHAR")),
+    "pg_index": (
+        ("indkeytext", "VARCHAR"), ("indkeypretty", "VARCHAR"), ("indexprlist", "VARCHAR[]"), ("indcolumns", "VARCHAR[]"),
+        ("indcolumnspretty", "VARCHAR[]"), ("indincludetext", "VARCHAR"), ("indpredpretty", "VARCHAR"),
+    ),
     "pg_partitioned_table": (("partkeydef", "VARCHAR"),),
-}
+    "pg_rewrite": (("ev_query", "VARCHAR"), ("ev_pretty", "VARCHAR"), ("ev_qualified", "VARCHAR")),
+}  # fmt: skip
 """Columns that PostgreSQL has not, behind its own: the bound tree of a row filter, and texts that would be
-long to compute in a query (printed keys of indexes, constraints and partitions, pretty-printed expressions)."""
+long to compute in a query (printed keys of indexes, constraints and partitions, pretty-printed expressions).
+`macros.install` adds those that a file of an earlier version lacks."""
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from headgate.catalog.physical import Cursor, one, rows
 from headgate.errors import PostgresError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Index:
-    """An index (pg_index). `constraint` is the oid of its PRIMARY KEY or UNIQUE constraint, or 0."""
+    """An index (pg_index). `constraint` is the oid of its PRIMARY KEY or UNIQUE constraint, or 0.
+
+    `attnums` are the key's columns, 0 where the key has an expression: their texts are `expressions`, in order. `included`: attnums
+    behind INCLUDE; `predicate`: the text of a partial index's WHERE. Both texts as pg_get_expr prints them.
+    """
 
     name: str
     oid: int
@@ -48,6 +54,15 @@ class Index:
     constraint: int = 0
     immediate: bool = True
     deferrable: bool = False
+    included: tuple[int, ...] = ()
+    expressions: tuple[str, ...] = ()
+    predicate: str | None = None
+    nulls_not_distinct: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether the index is a list of columns over all rows, in which NULLs differ: all that a look-up of keys knows."""
+        return not self.expressions and self.predicate is None and not self.nulls_not_distinct
 
 
 @dataclass(frozen=True)
@@ -57,6 +72,30 @@ class Check:
     name: str
     oid: int
     expression: str
+
+
+@dataclass(frozen=True)
+class ForeignKey:
+    """A FOREIGN KEY constraint: `columns` of `relation` (oid) name a row of `target` (oid) by its `target_columns`.
+
+    `on_update` and `on_delete`: 'a' NO ACTION, 'r' RESTRICT, 'c' CASCADE, 'n' SET NULL, 'd' SET DEFAULT; `match`: 's' SIMPLE, 'f' FULL;
+    `set_columns`: the columns that ON DELETE SET … (a, b) names, none: all. `index`: the unique index of the target.
+    """
+
+    name: str
+    oid: int
+    relation: int
+    columns: tuple[int, ...]
+    target: int
+    target_columns: tuple[int, ...]
+    on_update: str = "a"
+    on_delete: str = "a"
+    match: str = "s"
+    set_columns: tuple[int, ...] = ()
+    index: int = 0
+    deferrable: bool = False
+    deferred: bool = False
+    validated: bool = True
 
 
 @dataclass(frozen=True)
@@ -74,7 +113,7 @@ class Relation:
 
     `kind`: pg_class.relkind. `columns`: live columns by attnum; `all_columns` has the dropped ones too. `primary_key` and
     `identity_index`: attnums (identity_index: the index chosen by REPLICA IDENTITY USING INDEX). `parent`: oid of the
-    partitioned table or 0; `bound`: FOR VALUES …
+    partitioned table or 0; `bound`: FOR VALUES … `foreign_keys` are its own, `referenced` those of any table that name its rows.
     """
 
     oid: int
@@ -92,6 +131,8 @@ class Relation:
     parent: int = 0
     bound: str | None = None
     partition_key: PartitionKey | None = None
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    referenced: tuple[ForeignKey, ...] = ()
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -134,11 +175,18 @@ class Relation:
         """The relation that `dump` wrote."""
         read = dict(value)
         read["all_columns"] = tuple(Column(**each) for each in value["all_columns"])
-        read["indexes"] = tuple(Index(**{**each, "attnums": tuple(each["attnums"])}) for each in value["indexes"])
+        read["indexes"] = tuple(_tupled(Index, each) for each in value["indexes"])
+        for field in ("foreign_keys", "referenced"):
+            read[field] = tuple(_tupled(ForeignKey, each) for each in value.get(field, ()))
         read["checks"] = tuple(Check(**each) for each in value["checks"])
         key = value["partition_key"]
         read["partition_key"] = None if key is None else PartitionKey(key["strategy"], tuple(key["attnums"]), key["text"])
         return cls(**read)
+
+
+def _tupled(kind: type[T], value: dict[str, Any]) -> T:
+    """A dataclass from JSON, whose lists were tuples."""
+    return kind(**{name: tuple(each) if isinstance(each, list) else each for name, each in value.items()})
 
 
 def find(cursor: Cursor, database: int, oid: int) -> Relation | None:
@@ -217,13 +265,19 @@ def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relati
     )
     columns = _columns(cursor, scope, dbid)
     indexes = _indexes(cursor, scope, dbid)
-    checks = _checks(cursor, scope, dbid)
+    checks, foreign_keys = _constraints(cursor, scope, dbid)
+    own: dict[int, list[ForeignKey]] = {}
+    referenced: dict[int, list[ForeignKey]] = {}
+    for each in foreign_keys:
+        own.setdefault(each.relation, []).append(each)
+        referenced.setdefault(each.target, []).append(each)
     found = {}
     for oid, namespace, schema, name, kind, owner, persistence, identity, bound, parent, strategy, attnums, text in classes:
         found[oid] = Relation(
             oid, database, namespace, schema, name, kind, tuple(columns.get(oid, ())), owner, persistence, identity,
             tuple(indexes.get(oid, ())), tuple(checks.get(oid, ())), parent or 0, bound,
             PartitionKey(strategy, tuple(attnums), text) if strategy else None,
+            tuple(own.get(oid, ())), tuple(sorted(referenced.get(oid, ()), key=lambda each: each.oid)),
         )  # fmt: skip
     return [found[oid] for oid in oids if oid in found]
 
@@ -243,26 +297,52 @@ def _columns(cursor: Cursor, scope: str, dbid: str) -> dict[int, list[Column]]:
 
 def _indexes(cursor: Cursor, scope: str, dbid: str) -> dict[int, list[Index]]:
     found: dict[int, list[Index]] = {}
-    for relation, name, oid, key, natts, unique, primary, replident, constraint, immediate, deferrable in rows(
+    for relation, name, oid, key, natts, unique, primary, replident, constraint, immediate, deferrable, texts, predicate, nulls in rows(
         cursor,
         f"SELECT i.indrelid, c.relname, i.indexrelid, i.indkey, i.indnkeyatts, i.indisunique, i.indisprimary, i.indisreplident, k.oid,"
-        f" i.indimmediate, k.condeferrable FROM hg.pg_index i JOIN hg.pg_class c ON c.oid = i.indexrelid AND c.{dbid}"
+        f" i.indimmediate, k.condeferrable, i.indexprlist, i.indpred, i.indnullsnotdistinct"
+        f" FROM hg.pg_index i JOIN hg.pg_class c ON c.oid = i.indexrelid AND c.{dbid}"
         f" LEFT JOIN hg.pg_constraint k ON k.conindid = i.indexrelid AND k.contype IN ('p', 'u') AND k.{dbid}"
         f" WHERE i.indrelid {scope} AND i.{dbid} ORDER BY i.indexrelid",
     ):
-        index = Index(name, oid, tuple(key[:natts]), unique, primary, replident, constraint or 0, immediate, bool(deferrable))
+        index = Index(
+            name, oid, tuple(key[:natts]), unique, primary, replident, constraint or 0, immediate, bool(deferrable),
+            tuple(key[natts:]), tuple(texts or ()), predicate, nulls,
+        )  # fmt: skip
         found.setdefault(relation, []).append(index)
     return found
 
 
-def _checks(cursor: Cursor, scope: str, dbid: str) -> dict[int, list[Check]]:
-    found: dict[int, list[Check]] = {}
-    sql = (
-        f"SELECT conrelid, conname, oid, conbin FROM hg.pg_constraint WHERE contype = 'c' AND conrelid {scope} AND {dbid} ORDER BY conname"
-    )
-    for relation, name, oid, expression in rows(cursor, sql):
-        found.setdefault(relation, []).append(Check(name, oid, expression))
-    return found
+def _constraints(cursor: Cursor, scope: str, dbid: str) -> tuple[dict[int, list[Check]], list[ForeignKey]]:
+    """The CHECK constraints of the relations, and the foreign keys that start or end at them."""
+    checks: dict[int, list[Check]] = {}
+    foreign_keys: list[ForeignKey] = []
+    for kind, relation, name, oid, expression, *rest in rows(
+        cursor,
+        f"SELECT contype, conrelid, conname, oid, conbin, conkey, confrelid, confkey, confupdtype, confdeltype, confmatchtype,"
+        f" confdelsetcols, conindid, condeferrable, condeferred, convalidated FROM hg.pg_constraint WHERE {dbid}"
+        f" AND (contype = 'c' AND conrelid {scope} OR contype = 'f' AND (conrelid {scope} OR confrelid {scope})) ORDER BY conname",
+    ):
+        if kind == "c":
+            checks.setdefault(relation, []).append(Check(name, oid, expression))
+        else:
+            columns, target, target_columns, on_update, on_delete, match, chosen, *flags = rest
+            foreign_keys.append(
+                ForeignKey(
+                    name,
+                    oid,
+                    relation,
+                    tuple(columns),
+                    target,
+                    tuple(target_columns),
+                    on_update,
+                    on_delete,
+                    match,
+                    tuple(chosen or ()),
+                    *flags,
+                )
+            )
+    return checks, foreign_keys
 
 
 def to_json(relation: Relation) -> str:

@@ -363,8 +363,8 @@ class Rewriter(FromFunctions):
         table = found.physical
         if table is not None:
             names = ", ".join(f'"{column.name}"' for column in table.columns)
-            if table.name in ("pg_attrdef", "pg_constraint"):
-                names += ", adbinpretty" if table.name == "pg_attrdef" else ", conbinpretty"
+            if table.name in _PRETTY:
+                names += f", {_PRETTY[table.name]}"
             scope = "" if table.shared else f" WHERE dbid IN (0, {self.context.database})"
             return f"SELECT {names} FROM hg.{table.name}{scope}"
         if found.expanded or (found.name in views.FROM_CATALOG and found.name not in self.dynamic):
@@ -481,3 +481,7 @@ def _output_place(node: Any, names: list[str]) -> int | None:
 
 def _mentions(node: Any, name: str) -> bool:
     return any(each.DESCRIPTOR.name == "RangeVar" and each.relname == name for each in walk(node))
+
+
+_PRETTY = {"pg_attrdef": "adbinpretty", "pg_constraint": "conbinpretty", "pg_index": "indpredpretty"}
+"""Catalogs with the pretty-printed form of an expression beside it (`writer._pretty`)."""

@@ -469,7 +469,7 @@ def _named(node: Any) -> Any:
 
 def _pretty(value: Value) -> Value:
     """The column that holds the pretty-printed text of an expression."""
-    return Value(re.sub(r'"(adbin|conbin)"\Z', r'"\1pretty"', value.sql), value.type)
+    return Value(re.sub(r'"(adbin|conbin|indpred)"\Z', r'"\1pretty"', value.sql), value.type)
 
 
 def _float(text: str, location: int) -> Value:

@@ -13,10 +13,23 @@ from typing import Any
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import definition
+from headgate.catalog import foreign_key as foreign_keys
 from headgate.catalog import relation as relations
 from headgate.catalog.physical import rows
-from headgate.catalog.relation import Column, Relation
-from headgate.commands import binding, lookup, membership, privilege, rewrite_table, sequence, table_definition, uniqueness
+from headgate.catalog.relation import Column, ForeignKey, Relation
+from headgate.commands import (
+    binding,
+    dependency,
+    foreign_key,
+    lookup,
+    membership,
+    privilege,
+    rewrite_table,
+    sequence,
+    table_definition,
+    uniqueness,
+    view,
+)
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.table import nextval, oids
@@ -24,8 +37,6 @@ from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.storage.transaction import Transaction
-
-CASCADE_HINT = "Use DROP ... CASCADE to drop the dependent objects too."
 
 
 class Alteration:
@@ -65,11 +76,15 @@ def alter(node: Any, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     relation = lookup.find(cursor, context, node.relation)
+    word = _WORDS.get(node.objtype, "TABLE")
     if relation is None:
         if not node.missing_ok:
             lookup.target(cursor, context, node.relation)
         session.notices.notice(f'relation "{node.relation.relname}" does not exist, skipping')
-        return CommandResult("ALTER TABLE")
+        return CommandResult(f"ALTER {word}")
+    kinds, shown = _KINDS.get(word, (relation.kind, ""))
+    if relation.kind not in kinds:
+        raise PostgresError("42809", f'"{relation.name}" is not {shown}')
     commands = [unwrap(each) for each in node.cmds]
     for command in commands:
         _check_kind(command, relation)
@@ -84,7 +99,7 @@ def alter(node: Any, session: Session) -> CommandResult:
         action(alteration, command)
         alteration.refresh()
     transaction.catalog_changed()
-    return CommandResult("ALTER TABLE")
+    return CommandResult(f"ALTER {word}")
 
 
 def _spelled(command: Any) -> str:
@@ -96,6 +111,8 @@ def _check_kind(command: Any, relation: Relation) -> None:
     if relation.kind in "rp" or (relation.kind in "SvmiI" and command.subtype == pb.AT_ChangeOwner):
         return
     if relation.kind == "m" and command.subtype == pb.AT_ReplicaIdentity:
+        return
+    if relation.kind in "vi" and command.subtype in (pb.AT_SetRelOptions, pb.AT_ResetRelOptions):
         return
     word = {pb.AT_ReplicaIdentity: "REPLICA IDENTITY", pb.AT_AddColumn: "ADD COLUMN", pb.AT_DropColumn: "DROP COLUMN"}.get(
         command.subtype, _spelled(command)
@@ -124,6 +141,10 @@ def replica_identity(alteration: Alteration, command: Any) -> None:
         raise PostgresError("42809", f'cannot use non-unique index "{wanted.name}" as replica identity')
     if not index.immediate:
         raise PostgresError("0A000", f'cannot use non-immediate index "{wanted.name}" as replica identity')
+    if index.expressions:
+        raise PostgresError("0A000", f'cannot use expression index "{wanted.name}" as replica identity')
+    if index.predicate is not None:
+        raise PostgresError("0A000", f'cannot use partial index "{wanted.name}" as replica identity')
     for attnum in index.attnums:
         column = relation.numbered(attnum)
         if column is not None and not column.not_null:
@@ -162,6 +183,8 @@ def add_column(alteration: Alteration, command: Any) -> None:
         _add_key(alteration, key)
     for check in elements.checks:
         _add_check(alteration, check)
+    for declared in elements.foreign_keys:
+        foreign_key.add(declared, alteration.relation, alteration.session, alteration.transaction, check=True)
 
 
 def drop_column(alteration: Alteration, command: Any) -> None:
@@ -173,25 +196,12 @@ def drop_column(alteration: Alteration, command: Any) -> None:
             alteration.session.notices.notice(f'column "{command.name}" of relation "{relation.name}" does not exist, skipping')
             return
         column = alteration.column(command.name)
-    dependants = [
-        f"column {each.name} of table {relation.name}" for each in relation.columns if column.name in _used(each.generated, relation)
-    ]
+    _settle_column(alteration, column, cascade=command.behavior == pb.DROP_CASCADE)
     generated = [each for each in relation.columns if column.name in _used(each.generated, relation)]
-    members = membership.depending(cursor, relation, column.attnum)
-    dependants += [f"publication of table {relation.name} in publication {member.publication}" for member in members]
-    if dependants and command.behavior != pb.DROP_CASCADE:
-        raise PostgresError(
-            "2BP01",
-            f"cannot drop column {column.name} of table {relation.name} because other objects depend on it",
-            detail="\n".join(f"{each} depends on column {column.name} of table {relation.name}" for each in dependants),
-            hint=CASCADE_HINT,
-        )
-    if len(dependants) == 1:
-        alteration.session.notices.notice(f"drop cascades to {dependants[0]}")
-    elif dependants:
-        detail = "\n".join(f"drop cascades to {each}" for each in dependants)
-        alteration.session.notices.notice(f"drop cascades to {len(dependants)} other objects", detail=detail)
-    membership.remove(cursor, members)
+    for index in relation.indexes:
+        if not index.plain and column.attnum in uniqueness.used_columns(relation, index):
+            definition.drop_index(cursor, alteration.relation, index.oid)
+    alteration.refresh()
     for gone in [*generated, column]:
         owned = sequence.of_column(cursor, relation.database, relation.oid, gone.attnum)
         if owned is not None:
@@ -199,6 +209,27 @@ def drop_column(alteration: Alteration, command: Any) -> None:
         definition.drop_column(cursor, alteration.relation, gone.attnum)
         alteration.refresh()
     alteration.stored_columns_changed(relation)
+
+
+def _settle_column(alteration: Alteration, column: Column, *, cascade: bool) -> None:
+    """What depends on a column that is to go: refused, or with `cascade` told of and taken away."""
+    relation, cursor, context = alteration.relation, alteration.cursor, alteration.session.context
+    table = dependency.shown(cursor, context, relation)
+    on = f"column {column.name} of {table}"
+    found = [
+        dependency.Dependant((1259, -each.attnum), f"column {each.name} of {table}", on, lambda: None)
+        for each in relation.columns
+        if column.name in _used(each.generated, relation)
+    ]
+    found += dependency.of_column(cursor, context, relation, column.attnum)
+    found += [_member(alteration, table, on, member) for member in membership.depending(cursor, relation, column.attnum)]
+    dependency.settle(found, [on], alteration.session.notices, cascade=cascade)
+    alteration.refresh()
+
+
+def _member(alteration: Alteration, table: str, on: str, member: membership.Membership) -> dependency.Dependant:
+    text = f"publication of {table} in publication {member.publication}"
+    return dependency.Dependant((6106, member.publication_oid), text, on, lambda: membership.remove(alteration.cursor, [member]))
 
 
 def _used(expression: str | None, relation: Relation) -> set[str]:
@@ -246,6 +277,12 @@ def alter_type(alteration: Alteration, command: Any) -> None:
     column = alteration.column(command.name)
     relation = alteration.relation
     oid, typmod = names.type_name(element.type_name)
+    for each in dependency.views_of(alteration.cursor, alteration.session.context, relation, "", column.attnum)[:1]:
+        raise PostgresError(
+            "0A000",
+            "cannot alter type of a column used by a view or rule",
+            detail=f'rule _RETURN on {each.shown} depends on column "{column.name}"',
+        )
     for member in membership.depending(alteration.cursor, relation, column.attnum):
         raise PostgresError(
             "0A000",
@@ -263,6 +300,9 @@ def add_constraint(alteration: Alteration, command: Any) -> None:
         check = table_definition.check(node, relation.columns, relation.name)
         _add_check(alteration, check)
         return
+    if node.contype == pb.CONSTR_FOREIGN:
+        foreign_key.add(table_definition.ForeignKeyNeed(node), relation, alteration.session, alteration.transaction, check=True)
+        return
     if node.indexname:
         raise not_supported("ADD CONSTRAINT ... USING INDEX is not supported")
     _add_key(alteration, table_definition.key(node, relation.columns, relation.name))
@@ -273,14 +313,14 @@ def _add_key(alteration: Alteration, key: definition.Key) -> None:
     if key.primary and relation.primary_key:
         raise PostgresError("42P16", f'multiple primary keys for table "{relation.name}" are not allowed')
     label = "pkey" if key.primary else "key"
-    named = None if key.primary else "_".join(each.name for number in key.attnums if (each := relation.numbered(number)))
+    named = None if key.primary else "_".join(each.name for number in (*key.attnums, *key.included) if (each := relation.numbered(number)))
     name = key.name or definition.choose_name(alteration.cursor, relation.database, relation.namespace_oid, relation.name, named, label)
     if key.primary:
         for number in key.attnums:
             column = relation.numbered(number)
             if column is not None and not column.not_null:
                 rewrite_table.check_no_nulls(alteration.transaction, relation, column)
-    uniqueness.check_table(alteration.transaction, relation, key.attnums, name)
+    uniqueness.check_table(alteration.transaction, relation, key.index(name))
     definition.add_key(alteration.cursor, oids(alteration.transaction), relation, replace(key, name=name))
     alteration.refresh()
 
@@ -293,11 +333,52 @@ def _add_check(alteration: Alteration, check: definition.NewCheck) -> None:
 
 
 def drop_constraint(alteration: Alteration, command: Any) -> None:
-    """DROP CONSTRAINT [IF EXISTS]."""
-    done = definition.drop_constraint(alteration.cursor, alteration.relation, command.name, missing_ok=command.missing_ok)
+    """DROP CONSTRAINT [IF EXISTS] [CASCADE]."""
+    relation, cursor, context = alteration.relation, alteration.cursor, alteration.session.context
+    index = next((each for each in relation.indexes if each.constraint and each.name == command.name), None)
+    if index is not None:
+        subject = f"constraint {index.name} on {dependency.shown(cursor, context, relation)}"
+        found = dependency.of_index(cursor, context, relation, index)
+        dependency.settle(found, [subject], alteration.session.notices, cascade=command.behavior == pb.DROP_CASCADE)
+        alteration.refresh()
+    done = definition.drop_constraint(cursor, alteration.relation, command.name, missing_ok=command.missing_ok)
     if not done:
-        name = alteration.relation.name
-        alteration.session.notices.notice(f'constraint "{command.name}" of relation "{name}" does not exist, skipping')
+        alteration.session.notices.notice(f'constraint "{command.name}" of relation "{relation.name}" does not exist, skipping')
+
+
+def _foreign_key(alteration: Alteration, name: str) -> ForeignKey:
+    relation = alteration.relation
+    found = next((each for each in relation.foreign_keys if each.name == name), None)
+    if found is None:
+        others = [each.name for each in relation.checks] + [each.name for each in relation.indexes if each.constraint]
+        if name in others:
+            raise PostgresError("42809", f'constraint "{name}" of relation "{relation.name}" is not a foreign key constraint')
+        raise PostgresError("42704", f'constraint "{name}" of relation "{relation.name}" does not exist')
+    return found
+
+
+def alter_constraint(alteration: Alteration, command: Any) -> None:
+    """ALTER CONSTRAINT … [NOT] DEFERRABLE, INITIALLY DEFERRED or IMMEDIATE."""
+    node = unwrap(getattr(command, "def"))
+    key = _foreign_key(alteration, node.conname)
+    foreign_keys.set_deferrable(
+        alteration.cursor, alteration.relation.database, key.oid, deferrable=node.deferrable, deferred=node.initdeferred
+    )
+
+
+def validate_constraint(alteration: Alteration, command: Any) -> None:
+    """VALIDATE CONSTRAINT."""
+    relation = alteration.relation
+    check = next((each for each in relation.checks if each.name == command.name), None)
+    if check is not None:
+        rewrite_table.check_rows(alteration.transaction, relation, check)
+        foreign_keys.validate(alteration.cursor, relation.database, check.oid)
+        return
+    if any(each.constraint and each.name == command.name for each in relation.indexes):
+        raise PostgresError("42809", f'constraint "{command.name}" of relation "{relation.name}" is not a foreign key or check constraint')
+    key = _foreign_key(alteration, command.name)
+    if not key.validated:
+        foreign_key.validate(key, relation, alteration.session, alteration.transaction)
 
 
 def change_owner(alteration: Alteration, command: Any) -> None:
@@ -328,6 +409,8 @@ ACTIONS: dict[int, Callable[[Alteration, Any], None]] = {
     pb.AT_AlterColumnType: alter_type,
     pb.AT_AddConstraint: add_constraint,
     pb.AT_DropConstraint: drop_constraint,
+    pb.AT_AlterConstraint: alter_constraint,
+    pb.AT_ValidateConstraint: validate_constraint,
     pb.AT_ChangeOwner: change_owner,
     pb.AT_SetStorage: accept,
     pb.AT_SetCompression: accept,
@@ -339,18 +422,35 @@ ACTIONS: dict[int, Callable[[Alteration, Any], None]] = {
 }
 
 
-def rename(node: Any, session: Session) -> CommandResult:
-    """ALTER TABLE … RENAME [COLUMN | CONSTRAINT], ALTER INDEX … RENAME."""
-    transaction = session.begin_statement()
+_WORDS = {pb.OBJECT_INDEX: "INDEX", pb.OBJECT_VIEW: "VIEW", pb.OBJECT_SEQUENCE: "SEQUENCE"}
+_KINDS = {"INDEX": ("iI", "an index"), "VIEW": ("v", "a view"), "SEQUENCE": ("S", "a sequence")}
+
+
+def _named(node: Any, word: str, session: Session, transaction: Transaction) -> Relation | None:
+    """The relation of ALTER INDEX, VIEW, … if it is of that kind; ALTER TABLE takes all. None, and a NOTICE, for IF EXISTS."""
     cursor, context = transaction.cursor, session.context
-    word = "INDEX" if node.rename_type == pb.OBJECT_INDEX else "TABLE"
     relation = lookup.find(cursor, context, node.relation)
     if relation is None:
         if not node.missing_ok:
             lookup.target(cursor, context, node.relation)
         session.notices.notice(f'relation "{node.relation.relname}" does not exist, skipping')
-        return CommandResult(f"ALTER {word}")
+        return None
+    kinds, shown = _KINDS.get(word, ("rpvmfciIS", ""))
+    if relation.kind not in kinds:
+        raise PostgresError("42809", f'"{relation.name}" is not {shown}')
     privilege.check_owner(cursor, context.user, relation.owner, lookup.KINDS[relation.kind], relation.name)
+    return relation
+
+
+def rename(node: Any, session: Session) -> CommandResult:
+    """ALTER TABLE … RENAME [COLUMN | CONSTRAINT], ALTER INDEX, VIEW, SEQUENCE … RENAME."""
+    transaction = session.begin_statement()
+    cursor = transaction.cursor
+    word = _WORDS.get(node.relation_type if node.rename_type == pb.OBJECT_COLUMN else node.rename_type, "TABLE")
+    tag = CommandResult(f"ALTER {word}")
+    relation = _named(node, "TABLE" if word == "INDEX" else word, session, transaction)
+    if relation is None:
+        return tag
     if node.rename_type == pb.OBJECT_COLUMN:
         column = relation.column(node.subname)
         if column is None:
@@ -365,24 +465,24 @@ def rename(node: Any, session: Session) -> CommandResult:
         definition.rename_constraint(cursor, relation, node.subname, node.newname)
     else:
         definition.rename(cursor, relation, node.newname)
+    if relation.kind in "rpv" and node.rename_type != pb.OBJECT_TABCONSTRAINT:
+        view.renamed(session, transaction, relation, relations.get(cursor, relation.database, relation.oid))
     transaction.catalog_changed()
-    return CommandResult(f"ALTER {word}")
+    return tag
 
 
 def set_schema(node: Any, session: Session) -> CommandResult:
-    """ALTER TABLE … SET SCHEMA."""
+    """ALTER TABLE, VIEW, SEQUENCE … SET SCHEMA."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    relation = lookup.find(cursor, context, node.relation)
+    word = _WORDS.get(node.object_type, "TABLE")
+    relation = _named(node, word, session, transaction)
     if relation is None:
-        if not node.missing_ok:
-            lookup.target(cursor, context, node.relation)
-        session.notices.notice(f'relation "{node.relation.relname}" does not exist, skipping')
-        return CommandResult("ALTER TABLE")
-    privilege.check_owner(cursor, context.user, relation.owner, lookup.KINDS[relation.kind], relation.name)
+        return CommandResult(f"ALTER {word}")
     namespace = lookup.namespace(cursor, context.database, node.newschema)
+    privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
     if namespace == relation.namespace_oid:
-        return CommandResult("ALTER TABLE")
+        return CommandResult(f"ALTER {word}")
     taken = rows(
         cursor,
         "SELECT 1 FROM hg.pg_class WHERE dbid = ? AND relnamespace = ? AND relname = ?",
@@ -391,5 +491,6 @@ def set_schema(node: Any, session: Session) -> CommandResult:
     if taken:
         raise PostgresError("42P07", f'relation "{relation.name}" already exists in schema "{node.newschema}"')
     definition.set_schema(cursor, relation, namespace)
+    view.renamed(session, transaction, relation, relations.get(cursor, relation.database, relation.oid))
     transaction.catalog_changed()
-    return CommandResult("ALTER TABLE")
+    return CommandResult(f"ALTER {word}")

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation import Relation
-from headgate.commands import binding, constraint, uniqueness, value_list
+from headgate.commands import binding, constraint, identity, reference, uniqueness, value_list
 from headgate.commands.new_rows import Clash, NewRows
 from headgate.commands.query.plan import PlanColumn, col, quoted
 from headgate.commands.query.planner import Planner
@@ -20,7 +20,9 @@ from headgate.expression import binder
 from headgate.expression.node import Expression, SetToDefault
 from headgate.expression.scope import Scope
 from headgate.sql.parser import position, unwrap
+from headgate.storage.local import local_frame
 from headgate.storage.write import SMALL_ROWS, arrow_row
+from headgate.storage.write import columns as spark_columns
 
 
 def set_list(targets: Sequence[Any], planner: Planner, relation: Relation, scope: Scope) -> dict[str, Expression | SetToDefault]:
@@ -117,22 +119,77 @@ def rewrite(planner: Planner, relation: Relation, changed: DataFrame, set_column
     Few rows are taken to the driver, which looks their keys up in the files and writes them; many stay in Spark.
     """
     transaction = planner.transaction
+    reference.lock(transaction, relation)
     checked = _checked(planner, relation, changed)
     few = small(checked)
     if few is not None:
         _refuse_clash_of_few(planner, relation, few, set_columns)
         count = transaction.rewrite(relation, few) if few.num_rows else 0
+        if few.num_rows:
+            _check_references(planner, relation, few, deleting=False)
         return count, _flat(few["new"], relation) if keep else None
-    keyed = _touched_keys(relation, set_columns)
-    held = checked.persist(StorageLevel.MEMORY_AND_DISK) if keyed or keep else checked
+    keyed, referring = _touched_keys(relation, set_columns), bool(relation.foreign_keys or relation.referenced)
+    held = checked.persist(StorageLevel.MEMORY_AND_DISK) if keyed or keep or referring else checked
     try:
         if keyed:
             _refuse_clash(planner, relation, held)
         count = transaction.rewrite(relation, held)
+        _check_references(planner, relation, held, deleting=False)
         return count, held.select("new.*").toArrow() if keep else None
     finally:
-        if keyed or keep:
-            held.unpersist()
+        held.unpersist()
+
+
+def remove(planner: Planner, relation: Relation, changed: DataFrame | pa.Table, *, keep: bool) -> tuple[int, pa.Table | None]:
+    """Deletes rows (`old`, `new` NULL, `file`, `row`); their number, and the rows if `keep`."""
+    transaction = planner.transaction
+    few = changed if isinstance(changed, pa.Table) else small(changed)
+    if few is not None:
+        count = transaction.rewrite(relation, few) if few.num_rows else 0
+        if few.num_rows:
+            _check_references(planner, relation, few, deleting=True)
+        return count, _flat(few["old"], relation) if keep else None
+    assert isinstance(changed, DataFrame)
+    held = changed.persist(StorageLevel.MEMORY_AND_DISK) if keep or relation.referenced else changed
+    try:
+        count = transaction.rewrite(relation, held)
+        _check_references(planner, relation, held, deleting=True)
+        return count, held.select("old.*").toArrow() if keep else None
+    finally:
+        held.unpersist()
+
+
+def _check_references(planner: Planner, relation: Relation, changed: DataFrame | pa.Table, *, deleting: bool) -> None:
+    """The foreign keys that the changed rows have, and those that name them."""
+    if not relation.foreign_keys and not relation.referenced:
+        return
+    session, transaction = planner.session, planner.transaction
+    if not deleting:
+        reference.updated(session, transaction, relation, changed)
+    reference.left(session, transaction, relation, changed, _writing(planner), deleting=deleting)
+
+
+def _writing(planner: Planner) -> reference.Writing:
+    """How ON DELETE and ON UPDATE change the rows of other tables."""
+
+    def delete(relation: Relation, rows: DataFrame | pa.Table) -> None:
+        identity.check(planner.transaction.cursor, relation, "delete")
+        row = spark_columns(relation)
+        if isinstance(rows, DataFrame):
+            remove(planner, relation, rows.select("old", F.lit(None).cast(row).alias("new"), "file", "row"), keep=False)
+            return
+        empty = pa.nulls(rows.num_rows, pa.struct(list(arrow_row(relation))))
+        remove(planner, relation, rows.append_column("new", empty).select(["old", "new", "file", "row"]), keep=False)
+
+    def update(relation: Relation, rows: DataFrame | pa.Table, columns: set[str]) -> None:
+        identity.check(planner.transaction.cursor, relation, "update")
+        frame = planner.session_spark.createDataFrame(rows) if isinstance(rows, pa.Table) else rows
+        rewrite(planner, relation, frame, columns, keep=False)
+
+    def default(relation: Relation, column: Any) -> Any:
+        return NewRows(planner, relation).default(column, 1)[0]
+
+    return reference.Writing(delete, update, default)
 
 
 def small(changed: DataFrame) -> pa.Table | None:
@@ -155,7 +212,7 @@ def _refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table
     rows, writer = _flat(changed["new"], relation), NewRows(planner, relation)
     moved = set(zip(changed["file"].to_pylist(), changed["row"].to_pylist(), strict=True))
     found: list[Clash] = []
-    indexes = uniqueness.keys_of(relation)
+    indexes = [each for each in uniqueness.keys_of(relation) if each.plain]
     for index in indexes:
         stored = writer.stored_keys(rows, index)
         for place, file, row in zip(*(stored[name].to_pylist() for name in ("place", "file", "row")), strict=True):
@@ -164,6 +221,13 @@ def _refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table
         found += [Clash(place, index) for place in writer.repeated(rows, index)]
     if found:
         raise writer.violated(rows, min(found, key=lambda each: (each.row, indexes.index(each.index))))
+    special = [each for each in uniqueness.keys_of(relation) if not each.plain]
+    if special:
+        spark = planner.session_spark
+        gone = spark.createDataFrame(pa.table({"_file": changed["file"], "_row": changed["row"]}))
+        left = planner.transaction.positions(relation).join(gone, ["_file", "_row"], "left_anti")
+        new = local_frame(spark, rows, spark_columns(relation))
+        uniqueness.check_new(planner.transaction, relation, new, existing=left, indexes=special)
 
 
 def _checked(planner: Planner, relation: Relation, changed: DataFrame) -> DataFrame:
@@ -185,7 +249,7 @@ def _checked(planner: Planner, relation: Relation, changed: DataFrame) -> DataFr
 
 def _touched_keys(relation: Relation, set_columns: set[str]) -> bool:
     for index in uniqueness.keys_of(relation):
-        for attnum in index.attnums:
+        for attnum in uniqueness.used_columns(relation, index):
             column = relation.numbered(attnum)
             if column is not None and (column.name in set_columns or column.generated is not None):
                 return True

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from headgate.catalog import definition
+from headgate.catalog import definition, key_text
 from headgate.catalog.physical import Cursor, run
+from headgate.catalog.pretty import pretty
 from headgate.catalog.relation import Column, Relation
 from headgate.commands import tree
 from headgate.errors import PostgresError
@@ -119,6 +120,11 @@ def stored(text: str, relation: Relation, column: Column | None = None, prefix: 
     return binder.assign(bound, type_of(column), column.name, _stored_context())
 
 
+def indexed(text: str, relation: Relation) -> Expression:
+    """The stored expression, or predicate, of an index bound to the relation again."""
+    return binder.bind_raw(parse_expression(text), scope_of(relation.columns, relation.name), _stored_context())
+
+
 def columns_of(text: str, relation: Relation) -> set[str]:
     """The names of the columns that a stored expression uses."""
     scope = scope_of(relation.columns, relation.name)
@@ -126,7 +132,7 @@ def columns_of(text: str, relation: Relation) -> set[str]:
 
 
 def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation, new: Relation) -> None:
-    """Writes the CHECK and GENERATED texts of a relation anew after a column was renamed."""
+    """Writes the CHECK and GENERATED texts of a relation, and those of its indexes, anew after a column was renamed."""
     names = {each.attnum: each.name for each in new.columns}
     scope = scope_of(old.columns, old.name)
 
@@ -141,7 +147,22 @@ def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation
     for each in old.checks:
         text = renamed(each.expression)
         if text != each.expression:
-            run(cursor, "UPDATE hg.pg_constraint SET conbin = ? WHERE dbid = ? AND oid = ?", [text, old.database, each.oid])
+            run(
+                cursor,
+                "UPDATE hg.pg_constraint SET conbin = ?, conbinpretty = ? WHERE dbid = ? AND oid = ?",
+                [text, pretty(text), old.database, each.oid],
+            )
     for column in old.columns:
         if column.generated is not None and renamed(column.generated) != column.generated:
             definition.set_default(cursor, oids, new, column.attnum, renamed(column.generated))
+    for index in old.indexes:
+        if not index.expressions and index.predicate is None:
+            continue
+        texts = [renamed(each) for each in index.expressions]
+        predicate = None if index.predicate is None else renamed(index.predicate)
+        run(
+            cursor,
+            "UPDATE hg.pg_index SET indexprs = ?, indexprlist = ?, indpred = ?, indpredpretty = ? WHERE dbid = ? AND indexrelid = ?",
+            [", ".join(texts) or None, texts or None, predicate, None if predicate is None else pretty(predicate), old.database, index.oid],
+        )
+    key_text.write(cursor, old.database, old.oid)

@@ -12,7 +12,7 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation import Index, Relation
-from headgate.commands import assignment, identity, uniqueness
+from headgate.commands import assignment, identity, reference, uniqueness
 from headgate.commands.new_rows import NewRows
 from headgate.commands.query import from_clause
 from headgate.commands.query.plan import Source, col, quoted
@@ -31,6 +31,7 @@ def insert(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.T
     if update:
         identity.check(planner.transaction.cursor, relation, "update")
     rows = writer.checked(rows)
+    reference.lock(planner.transaction, relation)
     planner.transaction.lock(relation)
     if not update:
         left = {clash.row for clash in writer.clashes(rows, arbiters)}
@@ -57,7 +58,10 @@ def _arbiters(clause: Any, relation: Relation) -> list[Index]:
     """The unique indexes that decide what a conflict is."""
     unique = uniqueness.keys_of(relation)
     if not clause.HasField("infer"):
+        if any(not each.plain for each in unique):
+            raise not_supported("ON CONFLICT DO NOTHING without a target is not supported on a table with a partial or expression index")
         return unique
+    unique = [each for each in unique if each.plain]
     infer = clause.infer
     if infer.conname:
         found = [each for each in unique if each.constraint and each.name == infer.conname]

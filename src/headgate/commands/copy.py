@@ -203,6 +203,7 @@ def _copy_in(node: Any, session: Session, options: CopyOptions) -> CopyIn:
             for table in Reader(relation, columns, options, session.context.time_zone).tables(pieces):
                 session.check_cancel()
                 rows += writer.append(writer.completed(table)).num_rows
+            writer.check_references()
         return rows
 
     return CopyIn(len(columns), options.binary, consume)

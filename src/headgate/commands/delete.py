@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from headgate.commands import assignment, identity
@@ -42,15 +41,9 @@ def delete(node: Any, session: Session) -> ResultSet | CommandResult:
         )
         if node.using_clause:
             changed = changed.dropDuplicates(["file", "row"])
-        few = assignment.small(changed)
-        if not node.HasField("returning_clause"):
-            count = transaction.rewrite(relation, changed if few is None else few) if few is None or few.num_rows else 0
+        keep = node.HasField("returning_clause")
+        count, rows = assignment.remove(planner, relation, changed, keep=keep)
+        if not keep:
             return CommandResult(f"DELETE {count}")
-        held = changed.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            rows = held.select("old.*").toArrow()
-            count = transaction.rewrite(relation, held)
-        finally:
-            held.unpersist()
         frame = local_frame(planner.session_spark, rows, row)
         return returned(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname, f"DELETE {count}")

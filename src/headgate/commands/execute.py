@@ -29,6 +29,7 @@ from headgate.commands import (
     table,
     update,
     usertype,
+    view,
 )
 from headgate.commands.query import select
 from headgate.commands.result import CommandResult, CopyIn, CopyOut
@@ -100,6 +101,7 @@ _ACTIONS: dict[str, Action] = {
     "CreateStmt": table.create,
     "TruncateStmt": table.truncate,
     "IndexStmt": index.create,
+    "ViewStmt": view.create,
     "CreateSeqStmt": sequence.create_sequence,
     "CreateSchemaStmt": schema.create,
     "CreateEnumStmt": usertype.create_enum,
@@ -129,6 +131,7 @@ _BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
         {
             pb.OBJECT_TABLE: table.drop,
             pb.OBJECT_INDEX: index.drop,
+            pb.OBJECT_VIEW: view.drop,
             pb.OBJECT_SCHEMA: schema.drop,
             pb.OBJECT_PUBLICATION: publication.drop,
             pb.OBJECT_SEQUENCE: sequence.drop_sequence,
@@ -139,6 +142,7 @@ _BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
         "rename_type",
         {
             pb.OBJECT_TABLE: alter_table.rename,
+            pb.OBJECT_VIEW: alter_table.rename,
             pb.OBJECT_INDEX: alter_table.rename,
             pb.OBJECT_SEQUENCE: alter_table.rename,
             pb.OBJECT_COLUMN: alter_table.rename,
@@ -161,9 +165,22 @@ _BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
             pb.OBJECT_SUBSCRIPTION: subscription.change_owner,
         },
     ),
-    "AlterObjectSchemaStmt": ("object_type", {pb.OBJECT_TABLE: alter_table.set_schema, pb.OBJECT_TYPE: usertype.set_schema}),
+    "AlterObjectSchemaStmt": (
+        "object_type",
+        {
+            pb.OBJECT_TABLE: alter_table.set_schema,
+            pb.OBJECT_VIEW: alter_table.set_schema,
+            pb.OBJECT_SEQUENCE: alter_table.set_schema,
+            pb.OBJECT_TYPE: usertype.set_schema,
+        },
+    ),
     "AlterTableStmt": (
         "objtype",
-        {pb.OBJECT_TABLE: alter_table.alter, pb.OBJECT_SEQUENCE: alter_table.alter, pb.OBJECT_INDEX: alter_table.alter},
+        {
+            pb.OBJECT_TABLE: alter_table.alter,
+            pb.OBJECT_SEQUENCE: alter_table.alter,
+            pb.OBJECT_INDEX: alter_table.alter,
+            pb.OBJECT_VIEW: alter_table.alter,
+        },
     ),
 }

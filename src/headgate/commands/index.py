@@ -1,24 +1,35 @@
 """CREATE INDEX and DROP INDEX.
 
-An index of a node holds no data: it is kept because a unique one is a constraint and can be a replica identity. Whether the
-rows are unique is checked when it is made, by `uniqueness`.
+An index of a node holds no data: it is kept because a unique one is a constraint and can be a replica identity, and because clients
+and dumps show it. Whether the rows are unique is checked when it is made, and by every write, by `uniqueness`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.catalog import definition
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import definition, key_text, title
 from headgate.catalog import relation as relations
 from headgate.catalog.definition import Key
-from headgate.catalog.physical import one, run
-from headgate.commands import lookup, privilege, uniqueness
+from headgate.catalog.physical import Cursor, one, run
+from headgate.catalog.relation import Column, Relation
+from headgate.commands import binding, lookup, privilege, uniqueness
+from headgate.commands.query import render
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.table import oids
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError
+from headgate.expression import binder
+from headgate.expression.deparse import deparse
+from headgate.expression.node import ColumnRef, Expression
 from headgate.sql import names
 from headgate.sql.parser import unwrap
+from headgate.types import registry
+
+MAX_KEYS = 32
 
 
 def create(node: Any, session: Session) -> CommandResult:
@@ -40,43 +51,155 @@ def create(node: Any, session: Session) -> CommandResult:
             raise PostgresError("42P07", f'relation "{node.idxname}" already exists')
         session.notices.notice(f'relation "{node.idxname}" already exists, skipping', sqlstate="42P07")
         return CommandResult("CREATE INDEX")
-    attnums: list[int] = []
-    for item in node.index_params:
-        element = unwrap(item)
-        if element.HasField("expr"):
-            raise not_supported("indexes on expressions are not supported")
-        attnums.append(_attnum(relation, element.name))
-    for item in node.index_including_params:
-        _attnum(relation, unwrap(item).name)
-    if node.HasField("where_clause"):
-        raise not_supported("partial indexes are not supported")
-    if node.access_method not in ("", "btree"):
-        known = one(cursor, "SELECT 1 FROM hg.pg_am WHERE amname = ? AND amtype = 'i'", [node.access_method])
-        if known is None:
-            raise PostgresError("42704", f'access method "{node.access_method}" does not exist')
-        if node.unique:
-            raise PostgresError("0A000", f'access method "{node.access_method}" does not support unique indexes')
-    name = node.idxname or definition.choose_name(
-        cursor, context.database, relation.namespace_oid, relation.name, "_".join(_name(relation, each) for each in attnums), "idx"
-    )
-    key = Key(tuple(attnums), unique=node.unique, name=name, constraint=False)
+    key = _key(node, relation, cursor)
     if node.unique:
-        uniqueness.check_table(transaction, relation, key.attnums, name)
+        with render.running(session, transaction):
+            uniqueness.check_table(transaction, relation, key.index(str(key.name)))
     definition.add_key(cursor, oids(transaction), relation, key)
     transaction.catalog_changed()
     return CommandResult("CREATE INDEX")
 
 
-def _attnum(relation: relations.Relation, name: str) -> int:
+@dataclass
+class _Parts:
+    """What the parameters of an index say."""
+
+    attnums: list[int] = field(default_factory=list)
+    columns: list[Column] = field(default_factory=list)
+    expressions: list[str] = field(default_factory=list)
+    expression_columns: list[Column] = field(default_factory=list)
+    options: list[int] = field(default_factory=list)
+    classes: list[int] = field(default_factory=list)
+
+
+def _key(node: Any, relation: Relation, cursor: Cursor) -> Key:
+    method, method_name = _method(node, cursor)
+    if len(node.index_params) + len(node.index_including_params) > MAX_KEYS:
+        raise PostgresError("54011", f"cannot use more than {MAX_KEYS} columns in an index")
+    if node.index_including_params and method_name not in ("btree", "gist", "spgist"):
+        raise PostgresError("0A000", f'access method "{method_name}" does not support included columns')
+    if len(node.index_params) > 1 and method_name in ("hash", "spgist"):
+        raise PostgresError("0A000", f'access method "{method_name}" does not support multicolumn indexes')
+    predicate = _predicate(node.where_clause, relation) if node.HasField("where_clause") else None
+    parts = _Parts()
+    for item in node.index_params:
+        _take(unwrap(item), relation, parts, method, method_name, cursor)
+    included = []
+    for item in node.index_including_params:
+        element = unwrap(item)
+        if element.HasField("expr"):
+            raise PostgresError("0A000", "expressions are not supported in included columns")
+        if element.ordering != pb.SORTBY_DEFAULT:
+            raise PostgresError("42P17", "including column does not support ASC/DESC options")
+        if element.nulls_ordering != pb.SORTBY_NULLS_DEFAULT:
+            raise PostgresError("42P17", "including column does not support NULLS FIRST/LAST options")
+        included.append(_column(relation, element.name))
+    middle = "_".join(_distinct([each.name for each in parts.columns + included]))
+    name = node.idxname or definition.choose_name(cursor, relation.database, relation.namespace_oid, relation.name, middle, "idx")
+    return Key(
+        tuple(parts.attnums), unique=node.unique, name=name, constraint=False, included=tuple(each.attnum for each in included),
+        expressions=tuple(parts.expressions), expression_columns=tuple(parts.expression_columns), predicate=predicate,
+        nulls_not_distinct=node.nulls_not_distinct, options=tuple(parts.options), classes=tuple(parts.classes), method=method,
+    )  # fmt: skip
+
+
+def _distinct(given: list[str]) -> list[str]:
+    """The names of an index's columns: a number behind one that is there already (ChooseIndexColumnNames)."""
+    found: list[str] = []
+    for name in given:
+        chosen, count = name, 0
+        while chosen in found:
+            count += 1
+            chosen = f"{name}{count}"
+        found.append(chosen)
+    return found
+
+
+def _method(node: Any, cursor: Cursor) -> tuple[int, str]:
+    name = node.access_method or "btree"
+    found = one(cursor, "SELECT oid FROM hg.pg_am WHERE amname = ? AND amtype = 'i'", [name])
+    if found is None:
+        raise PostgresError("42704", f'access method "{name}" does not exist')
+    if node.unique and name != "btree":
+        raise PostgresError("0A000", f'access method "{name}" does not support unique indexes')
+    return int(found[0]), name
+
+
+def _take(element: Any, relation: Relation, parts: _Parts, method: int, method_name: str, cursor: Cursor) -> None:
+    """One parameter of an index: a column, a call, or an expression in parentheses."""
+    if element.HasField("expr"):
+        bound = _bound(element.expr, relation)
+        if isinstance(bound, ColumnRef):
+            column = relation.numbered(bound.attnum)
+            assert column is not None
+            parts.attnums.append(column.attnum)
+        else:
+            shown = title.title(element.expr)
+            name = "expr" if shown == "?column?" else shown
+            column = Column(0, name, bound.type.oid, bound.type.typmod, collation=bound.type.collation)
+            parts.attnums.append(0)
+            parts.expressions.append(deparse(bound))
+            parts.expression_columns.append(column)
+    else:
+        column = _column(relation, element.name)
+        parts.attnums.append(column.attnum)
+    parts.columns.append(column)
+    parts.options.append(_option(element, method_name))
+    parts.classes.append(_class(element, column, method, method_name, cursor))
+
+
+def _option(element: Any, method: str) -> int:
+    descending = element.ordering == pb.SORTBY_DESC
+    if method != "btree":
+        if element.ordering != pb.SORTBY_DEFAULT:
+            raise PostgresError("0A000", f'access method "{method}" does not support ASC/DESC options')
+        if element.nulls_ordering != pb.SORTBY_NULLS_DEFAULT:
+            raise PostgresError("0A000", f'access method "{method}" does not support NULLS FIRST/LAST options')
+        return 0
+    first = descending if element.nulls_ordering == pb.SORTBY_NULLS_DEFAULT else element.nulls_ordering == pb.SORTBY_NULLS_FIRST
+    return (key_text.DESCENDING if descending else 0) | (key_text.NULLS_FIRST if first else 0)
+
+
+def _class(element: Any, column: Column, method: int, method_name: str, cursor: Cursor) -> int:
+    """The operator class that is named, or the type's own."""
+    if element.opclass:
+        _, name = names.split_name(element.opclass)
+        found = one(cursor, "SELECT oid FROM hg.pg_opclass WHERE opcmethod = ? AND opcname = ?", [method, name])
+        if found is None:
+            raise PostgresError("42704", f'operator class "{name}" does not exist for access method "{method_name}"')
+        return int(found[0])
+    own = definition.operator_class(cursor, column.type_oid, method)
+    if not own:
+        shown = registry.format_type(column.type_oid)
+        raise PostgresError(
+            "42704",
+            f'data type {shown} has no default operator class for access method "{method_name}"',
+            hint="You must specify an operator class for the index or define a default operator class for the data type.",
+        )
+    return own
+
+
+def _bound(node: Any, relation: Relation) -> Expression:
+    context = binding.context().within(construct="index expressions", refuse_subquery="cannot use subquery in index expression")
+    bound = binder.resolve_unknown(binder.bind_raw(node, binding.scope_of(relation.columns, relation.name), context), context)
+    if not binding.immutable(bound):
+        raise PostgresError("42P17", "functions in index expression must be marked IMMUTABLE")
+    return bound
+
+
+def _predicate(node: Any, relation: Relation) -> str:
+    context = binding.context().within(refuse_subquery="cannot use subquery in index predicate")
+    bound = binder.bind_condition(node, binding.scope_of(relation.columns, relation.name), "WHERE", context=context)
+    if not binding.immutable(bound):
+        raise PostgresError("42P17", "functions in index predicate must be marked IMMUTABLE")
+    return deparse(bound)
+
+
+def _column(relation: Relation, name: str) -> Column:
     column = relation.column(name)
     if column is None:
         raise PostgresError("42703", f'column "{name}" does not exist')
-    return column.attnum
-
-
-def _name(relation: relations.Relation, attnum: int) -> str:
-    column = relation.numbered(attnum)
-    return "" if column is None else column.name
+    return column
 
 
 def drop(node: Any, session: Session) -> CommandResult:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation import Column, Relation
-from headgate.commands import binding, conflict, lookup, privilege, value_list
+from headgate.commands import binding, conflict, lookup, privilege, value_list, view
 from headgate.commands.new_rows import NewRows
 from headgate.commands.query import render
 from headgate.commands.query.plan import Plan, reference
@@ -48,6 +48,7 @@ def insert(node: Any, session: Session) -> ResultSet | CommandResult:
             stored = writer.append(rows.toArrow())
         else:
             return CommandResult(f"INSERT 0 {writer.append_frame(rows)}")
+        writer.check_references()
         if not node.HasField("returning_clause"):
             return CommandResult(f"INSERT 0 {stored.num_rows}")
         frame = local_frame(planner.session_spark, stored, spark_columns(relation))
@@ -59,7 +60,7 @@ def target(node: Any, session: Session, doing: str, right: str) -> Relation:
     cursor, context = session.begin_statement().cursor, session.context
     relation = lookup.source(cursor, context, node)
     if relation.kind == "v":
-        raise PostgresError("55000", f'cannot {doing} view "{relation.name}"')
+        raise view.not_writable(cursor, relation, doing, right)
     if relation.kind in "iIc":
         raise PostgresError(
             "42809",

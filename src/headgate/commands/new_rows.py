@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from headgate.catalog.relation import Column, Index, Relation
 from headgate.changes import lookup as key_lookup
-from headgate.commands import binding, constraint, sequence, uniqueness, value_list
+from headgate.commands import binding, constraint, reference, sequence, uniqueness, value_list
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError
 from headgate.expression.node import Const
@@ -47,6 +47,7 @@ class NewRows:
         self.planner = planner
         self.transaction = planner.transaction
         self.relation = relation
+        self._new: list[pa.Table] = []
 
     # ---- defaults --------------------------------------------------------------------------------------------
 
@@ -190,9 +191,14 @@ class NewRows:
 
     def refuse_clash(self, rows: pa.Table) -> None:
         """23505 for the first row whose key is taken."""
-        found = self.clashes(rows, uniqueness.keys_of(self.relation))
+        indexes = uniqueness.keys_of(self.relation)
+        found = self.clashes(rows, [each for each in indexes if each.plain])
         if found:
             raise self.violated(rows, found[0])
+        special = [each for each in indexes if not each.plain]
+        if special:
+            frame = local_frame(self.planner.session_spark, rows, spark_columns(self.relation))
+            uniqueness.check_new(self.transaction, self.relation, frame, indexes=special)
 
     def violated(self, rows: pa.Table, clash: Clash) -> PostgresError:
         """23505 with the key in its DETAIL."""
@@ -211,21 +217,38 @@ class NewRows:
         """Checks rows and adds them; gives them as they were stored."""
         rows = self.checked(rows)
         if rows.num_rows:
+            reference.lock(self.transaction, self.relation)
             self.transaction.lock(self.relation)
             self.refuse_clash(rows)
             self.transaction.append(self.relation, rows)
+            self._remember(rows)
         return rows
+
+    def _remember(self, rows: pa.Table) -> None:
+        """Keeps the new rows' foreign keys for `check_references`."""
+        if self.relation.foreign_keys:
+            used = {attnum for key in self.relation.foreign_keys for attnum in key.columns}
+            self._new.append(rows.select([each.name for each in self.relation.columns if each.attnum in used]))
+
+    def check_references(self) -> None:
+        """23503 unless what the rows written so far name is there; called when the statement has written all its rows."""
+        if self._new:
+            reference.inserted(self.planner.session, self.transaction, self.relation, pa.concat_tables(self._new).combine_chunks())
+        self._new = []
 
     def append_frame(self, rows: DataFrame) -> int:
         """Checks the rows of a frame and adds them; the number of rows."""
         checked = self.checked_frame(rows)
-        if not uniqueness.keys_of(self.relation):
+        if not uniqueness.keys_of(self.relation) and not self.relation.foreign_keys:
             return self.transaction.append(self.relation, checked)
+        reference.lock(self.transaction, self.relation)
         self.transaction.lock(self.relation)
         held = checked.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             uniqueness.check_new(self.transaction, self.relation, held)
-            return self.transaction.append(self.relation, held)
+            count = self.transaction.append(self.relation, held)
+            reference.inserted(self.planner.session, self.transaction, self.relation, held)
+            return count
         finally:
             held.unpersist()
 

@@ -7,7 +7,10 @@ connect, create temporary tables, and use the schema public.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headgate.catalog.physical import Cursor, one, run
+from headgate.catalog.relation import Relation
 from headgate.errors import PostgresError
 
 _LETTERS = {
@@ -125,3 +128,8 @@ def check_table(cursor: Cursor, role: str, database: int, relation: int, name: s
     for privilege in privileges:
         if not allowed(cursor, role, privilege, int(found[0]), found[1]):
             raise PostgresError("42501", f"permission denied for table {name}")
+
+
+def check_columns(cursor: Cursor, role: str, relation: Relation, privilege: str, attnums: Sequence[int]) -> None:
+    """42501 unless the role has a privilege on the table, or on each of these columns."""
+    check_table(cursor, role, relation.database, relation.oid, relation.name, privilege)

@@ -11,15 +11,13 @@ from headgate.catalog import relation as relations
 from headgate.catalog import usertype as types
 from headgate.catalog.physical import run
 from headgate.catalog.relation import Relation
-from headgate.commands import lookup, privilege, subscription_state, table, usertype
+from headgate.commands import dependency, privilege, subscription_state, table, usertype, view
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types import registry
-
-CASCADE_HINT = "Use DROP ... CASCADE to drop the dependent objects too."
 
 
 def create(node: Any, session: Session) -> CommandResult:
@@ -60,23 +58,20 @@ def drop(node: Any, session: Session) -> CommandResult:
         privilege.check_owner(cursor, context.user, schema.owner, "schema", name)
         found.append(schema)
     held = [(schema, each) for schema in found for each in _contents(session, schema)]
+    going = {each.oid for _, each in held}
+    dependants = []
+    for schema, each in held:
+        shown = dependency.shown(cursor, context, each)
+        dependants.append(dependency.Dependant((1259, each.oid), shown, f"schema {names.quote_ident(schema.name)}", lambda: None))
+        dependants += [
+            other for other in dependency.of_relation(cursor, context, each) if other.key[0] == 2606 or other.key[1] not in going
+        ]
     kinds = [(schema, each) for schema in found for each in types.of_schema(cursor, context.database, schema.oid)]
-    if (held or kinds) and node.behavior != pb.DROP_CASCADE:
-        subject = f"schema {found[0].name}" if len(found) == 1 else "desired object(s)"
-        raise PostgresError(
-            "2BP01",
-            f"cannot drop {subject} because other objects depend on {'it' if len(found) == 1 else 'them'}",
-            detail="\n".join(
-                f"{each} depends on schema {schema.name}"
-                for schema, each in [(s, _shown(r)) for s, r in held] + [(s, _type(t)) for s, t in kinds]
-            ),
-            hint=CASCADE_HINT,
-        )
-    lines = [f"drop cascades to {each}" for each in [_shown(r) for _, r in held] + [_type(t) for _, t in kinds]]
-    if len(lines) == 1:
-        session.notices.notice(lines[0])
-    elif lines:
-        session.notices.notice(f"drop cascades to {len(lines)} other objects", detail="\n".join(lines))
+    for schema, kind in kinds:
+        dependants.append(dependency.Dependant((1247, kind.oid), _type(kind), f"schema {names.quote_ident(schema.name)}", lambda: None))
+    subjects = [f"schema {names.quote_ident(each.name)}" for each in found]
+    inside = [(2606, key.oid) for _, each in held for key in each.foreign_keys]
+    dependency.settle(dependants, subjects, session.notices, cascade=node.behavior == pb.DROP_CASCADE, going=inside)
     tables = [each for _, each in held if each.kind in "rp"]
     for each in tables:
         subscription_state.refuse_unfinished_sync(cursor, each)
@@ -111,17 +106,16 @@ def _type(found: types.TypeRow) -> str:
     return f"type {registry.format_type(found.oid)}"
 
 
-def _shown(relation: Relation) -> str:
-    return f"{lookup.KINDS[relation.kind]} {names.qualified(relation.schema, relation.name)}"
-
-
 def rename(node: Any, session: Session) -> CommandResult:
     """ALTER SCHEMA … RENAME TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     schema = namespace.get(cursor, context.database, node.subname)
     privilege.check_owner(cursor, context.user, schema.owner, "schema", schema.name)
+    held = relations.in_schema(cursor, context.database, schema.oid, "rpv")
     namespace.rename(cursor, context.database, schema.oid, node.newname)
+    for relation in held:
+        view.renamed(session, transaction, relation, relations.get(cursor, context.database, relation.oid))
     usertype.changed(session)
     transaction.catalog_changed()
     return CommandResult("ALTER SCHEMA")

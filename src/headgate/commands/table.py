@@ -9,12 +9,13 @@ from typing import Any
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import definition
+from headgate.catalog import foreign_key as foreign_keys
 from headgate.catalog import relation as relations
 from headgate.catalog import sequence as sequences
 from headgate.catalog.definition import Definition
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import Relation
-from headgate.commands import lookup, privilege, sequence, subscription_state, table_definition
+from headgate.commands import dependency, foreign_key, lookup, privilege, sequence, subscription_state, table_definition
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -75,6 +76,8 @@ def create(node: Any, session: Session) -> CommandResult:
         assert column is not None
         sequence.own(cursor, context.database, made[need.column], relation.oid, column.attnum, identity=bool(need.identity))
     transaction.create_table(relation)
+    for declared in elements.foreign_keys:
+        foreign_key.add(declared, relations.get(cursor, context.database, relation.oid), session, transaction, check=False)
     transaction.catalog_changed()
     return CommandResult("CREATE TABLE")
 
@@ -113,6 +116,13 @@ def drop(node: Any, session: Session) -> CommandResult:
     for relation in found:
         privilege.check_owner(cursor, context.user, relation.owner, "table", relation.name)
         subscription_state.refuse_unfinished_sync(cursor, relation)
+    going = [oid for relation in found for oid in (relation.oid, *relations.descendants(cursor, context.database, relation.oid))]
+    dependants = [each for oid in going for each in dependency.of_relation(cursor, context, relations.get(cursor, context.database, oid))]
+    own = [(2606, key.oid) for oid in going for key in relations.get(cursor, context.database, oid).foreign_keys]
+    dependency.settle(
+        dependants, [dependency.shown(cursor, context, each) for each in found], session.notices, cascade=node.behavior == pb.DROP_CASCADE,
+        going=[*((1259, oid) for oid in going), *own],
+    )  # fmt: skip
     drop_all(transaction, found)
     return CommandResult("DROP TABLE")
 
@@ -181,10 +191,28 @@ def truncate(node: Any, session: Session) -> CommandResult:
         found.setdefault(relation.oid, relation)
         for oid in relations.descendants(cursor, context.database, relation.oid):
             found.setdefault(oid, relations.get(cursor, context.database, oid))
-    leaves = [relation for relation in found.values() if relation.kind == "r"]
     cascade = node.behavior == pb.DROP_CASCADE
+    _truncate_referencing(found, session, transaction, cascade=cascade)
+    leaves = [relation for relation in found.values() if relation.kind == "r"]
     transaction.truncate(leaves, restart_identity=node.restart_seqs, cascade=cascade)
     if node.restart_seqs:
         for relation in leaves:
             sequences.restart_owned(cursor, context.database, relation.oid)
     return CommandResult("TRUNCATE TABLE")
+
+
+def _truncate_referencing(found: dict[int, Relation], session: Session, transaction: Transaction, *, cascade: bool) -> None:
+    """Adds the tables whose foreign keys name one of `found`, with CASCADE; without it they must be there."""
+    cursor, context = transaction.cursor, session.context
+    if not cascade:
+        foreign_keys.check_truncate(cursor, list(found.values()))
+        return
+    waiting = list(found.values())
+    while waiting:
+        relation = waiting.pop(0)
+        for oid in sorted({key.relation for key in relation.referenced} - set(found)):
+            other = relations.get(cursor, context.database, oid)
+            session.notices.notice(f'truncate cascades to table "{other.name}"')
+            privilege.check_table(cursor, context.user, context.database, other.oid, other.name, "TRUNCATE")
+            found[oid] = other
+            waiting.append(other)

@@ -24,6 +24,8 @@ from headgate.types.storage import storable
 
 MAX_COLUMNS = 1600
 SYSTEM_COLUMNS = ("ctid", "xmin", "cmin", "xmax", "cmax", "tableoid")
+WITHOUT_ORDER = frozenset((registry.JSON, registry.XML, registry.XID, 600, 601, 602, 603, 604, 628, 718, 4072))
+"""Types without a default operator class of btree: json, xml, xid, the geometric types, jsonpath."""
 SERIAL = {"serial": "int4", "serial4": "int4", "bigserial": "int8", "serial8": "int8", "smallserial": "int2", "serial2": "int2"}
 
 
@@ -38,6 +40,16 @@ class SequenceNeed:
 
 
 @dataclass
+class ForeignKeyNeed:
+    """A FOREIGN KEY of a table or, with `own`, of a column: its node, and whether what follows a column's says that it is deferrable."""
+
+    node: Any
+    own: tuple[str, ...] = ()
+    deferrable: bool = False
+    deferred: bool = False
+
+
+@dataclass
 class Elements:
     """What a list of table elements says."""
 
@@ -45,6 +57,7 @@ class Elements:
     keys: list[Key] = field(default_factory=list)
     checks: list[NewCheck] = field(default_factory=list)
     sequences: list[SequenceNeed] = field(default_factory=list)
+    foreign_keys: list[ForeignKeyNeed] = field(default_factory=list)
 
 
 @dataclass
@@ -55,6 +68,8 @@ class _Column:
     not_null: bool | None = None
     keys: list[Any] = field(default_factory=list)
     checks: list[Any] = field(default_factory=list)
+    latest: Any = None
+    """The key or foreign key that DEFERRABLE behind it would be about."""
 
 
 def read(nodes: Sequence[Any], table: str, cursor: Cursor, database: int) -> Elements:
@@ -67,6 +82,8 @@ def read(nodes: Sequence[Any], table: str, cursor: Cursor, database: int) -> Ele
         match element.DESCRIPTOR.name:
             case "ColumnDef":
                 drafts.append(_draft(element, table, cursor, database, found))
+            case "Constraint" if element.contype == pb.CONSTR_FOREIGN:
+                found.foreign_keys.append(ForeignKeyNeed(element))
             case "Constraint":
                 constraints.append(element)
             case "TableLikeClause":
@@ -190,11 +207,16 @@ def _take(draft: _Column, node: Any, table: str, found: Elements) -> None:  # no
             draft.checks.append(node)
         case pb.CONSTR_PRIMARY | pb.CONSTR_UNIQUE:
             draft.keys.append(_KeyOf(node, (name,)))
+            draft.latest = draft.keys[-1]
         case pb.CONSTR_FOREIGN:
-            raise not_supported("foreign keys are not supported", position=position(node.location))
+            found.foreign_keys.append(ForeignKeyNeed(node, (name,)))
+            draft.latest = found.foreign_keys[-1]
         case pb.CONSTR_ATTR_DEFERRABLE | pb.CONSTR_ATTR_DEFERRED:
-            if draft.keys:
-                draft.keys[-1].deferrable = True
+            if draft.latest is None:
+                word = "DEFERRABLE" if node.contype == pb.CONSTR_ATTR_DEFERRABLE else "INITIALLY DEFERRED"
+                raise PostgresError("42601", f"misplaced {word} clause", position=position(node.location))
+            draft.latest.deferrable = True
+            draft.latest.deferred = draft.latest.deferred or node.contype == pb.CONSTR_ATTR_DEFERRED
         case pb.CONSTR_ATTR_NOT_DEFERRABLE | pb.CONSTR_ATTR_IMMEDIATE:
             pass
         case _:
@@ -214,12 +236,13 @@ class _KeyOf:
     node: Any
     names: tuple[str, ...]
     deferrable: bool = False
+    deferred: bool = False
 
 
-def key(node: Any, columns: Sequence[Column], table: str, own: tuple[str, ...] = (), deferrable: bool = False) -> Key:
+def key(
+    node: Any, columns: Sequence[Column], table: str, own: tuple[str, ...] = (), *, deferrable: bool = False, deferred: bool = False
+) -> Key:
     """A PRIMARY KEY or UNIQUE constraint over columns that exist."""
-    if node.contype == pb.CONSTR_FOREIGN:
-        raise not_supported("foreign keys are not supported", position=position(node.location))
     if node.contype not in (pb.CONSTR_PRIMARY, pb.CONSTR_UNIQUE):
         raise not_supported("exclusion constraints are not supported", position=position(node.location))
     primary = node.contype == pb.CONSTR_PRIMARY
@@ -232,18 +255,33 @@ def key(node: Any, columns: Sequence[Column], table: str, own: tuple[str, ...] =
         if found.attnum in attnums:
             kind = "primary key" if primary else "unique"
             raise PostgresError("42701", f'column "{name}" appears twice in {kind} constraint', position=position(node.location))
+        if found.type_oid in WITHOUT_ORDER:
+            raise PostgresError(
+                "42704",
+                f'data type {registry.format_type(found.type_oid)} has no default operator class for access method "btree"',
+                hint="You must specify an operator class for the index or define a default operator class for the data type.",
+            )
         attnums.append(found.attnum)
+    included = []
     for name in names.strings(node.including):
-        if all(each.name != name for each in columns):
+        found = next((each for each in columns if each.name == name), None)
+        if found is None:
             raise PostgresError("42703", f'column "{name}" named in key does not exist', position=position(node.location))
-    return Key(tuple(attnums), primary=primary, name=node.conname or None, deferrable=node.deferrable or deferrable)
+        included.append(found.attnum)
+    return Key(
+        tuple(attnums), primary=primary, name=node.conname or None, deferrable=node.deferrable or node.initdeferred or deferrable,
+        deferred=node.initdeferred or deferred, included=tuple(included), nulls_not_distinct=node.nulls_not_distinct,
+    )  # fmt: skip
 
 
 def _keys(nodes: Sequence[Any], drafts: list[_Column], columns: Sequence[Column], table: str) -> list[Key]:
     made: list[Key] = []
     for node in nodes:
-        inner, own, deferrable = (node.node, node.names, node.deferrable) if isinstance(node, _KeyOf) else (node, (), False)
-        new = key(inner, columns, table, own, deferrable)
+        if isinstance(node, _KeyOf):
+            inner = node.node
+            new = key(inner, columns, table, node.names, deferrable=node.deferrable, deferred=node.deferred)
+        else:
+            inner, new = node, key(node, columns, table)
         if new.primary and any(each.primary for each in made):
             message = f'multiple primary keys for table "{table}" are not allowed'
             raise PostgresError("42P16", message, position=position(inner.location))

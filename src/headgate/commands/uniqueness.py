@@ -8,6 +8,7 @@ passes here, where PostgreSQL may or may not refuse it, depending on the order o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -17,7 +18,7 @@ from headgate.commands import binding
 from headgate.commands.query.plan import quoted
 from headgate.errors import PostgresError
 from headgate.expression import compile as compiler
-from headgate.expression.node import ColumnRef
+from headgate.expression.node import ColumnRef, Expression, walk
 from headgate.storage.transaction import Transaction
 from headgate.types.text import write_text
 
@@ -27,36 +28,60 @@ def keys_of(relation: Relation) -> list[Index]:
     return sorted((each for each in relation.indexes if each.unique), key=lambda each: not each.primary)
 
 
-def key_columns(relation: Relation, attnums: Sequence[int]) -> list[Column]:
-    """The key of a row as columns that are equal where the key is; over a frame with the table's column names."""
-    found = []
-    for attnum in attnums:
-        column = relation.numbered(attnum)
-        assert column is not None
-        reference = ColumnRef(type=binding.type_of(column), name=column.name, attnum=attnum, key=column.name)
-        found.append(compiler.sort_key(reference, {column.name: F.col(quoted(column.name))}))
+@dataclass(frozen=True)
+class Part:
+    """One part of a key: a column, or the expression of an index, as messages show it and as it is evaluated."""
+
+    title: str
+    expression: Expression
+
+
+def parts(relation: Relation, index: Index) -> list[Part]:
+    """The parts of an index's key, in order."""
+    found, texts = [], list(index.expressions)
+    for attnum in index.attnums:
+        column = relation.numbered(attnum) if attnum else None
+        if column is not None:
+            found.append(Part(column.name, ColumnRef(type=binding.type_of(column), name=column.name, attnum=attnum, key=column.name)))
+        else:
+            text = texts.pop(0)
+            found.append(Part(text, binding.indexed(text, relation)))
     return found
 
 
-def keyed(relation: Relation, attnums: Sequence[int], rows: DataFrame) -> DataFrame:
-    """The rows whose key has no NULL: the key's columns by name, and as k0, k1, … for comparing."""
-    names = [column.name for attnum in attnums if (column := relation.numbered(attnum))]
-    complete = rows
-    for name in names:
-        complete = complete.where(F.col(quoted(name)).isNotNull())
-    keys = [each.alias(f"k{place}") for place, each in enumerate(key_columns(relation, attnums))]
-    return complete.select(*[F.col(quoted(name)).alias(f"v{place}") for place, name in enumerate(names)], *keys)
+def used_columns(relation: Relation, index: Index) -> set[int]:
+    """The columns (attnums) on which it depends whether a row keeps the index: those of the key, its expressions and its predicate."""
+    found = {attnum for attnum in index.attnums if attnum}
+    for text in (*index.expressions, *([index.predicate] if index.predicate is not None else [])):
+        found |= {each.attnum for each in walk(binding.indexed(text, relation)) if isinstance(each, ColumnRef)}
+    return found
 
 
-def check_table(transaction: Transaction, relation: Relation, attnums: Sequence[int], name: str) -> None:
+def keyed(relation: Relation, index: Index, rows: DataFrame) -> DataFrame:
+    """The rows that have a key in the index: its values as v0, v1, …, and as k0, k1, … for comparing."""
+    places = {column.name: F.col(quoted(column.name)) for column in relation.columns}
+    if index.predicate is not None:
+        rows = rows.where(compiler.condition(binding.indexed(index.predicate, relation), places))
+    selected: list[Column] = []
+    for place, part in enumerate(parts(relation, index)):
+        value = compiler.compile(part.expression, places)
+        selected += [value.alias(f"v{place}"), compiler.sort_key(part.expression, places).alias(f"k{place}")]
+    keys = rows.select(*selected)
+    if not index.nulls_not_distinct:
+        for place in range(len(index.attnums)):
+            keys = keys.where(F.col(f"v{place}").isNotNull())
+    return keys
+
+
+def check_table(transaction: Transaction, relation: Relation, index: Index) -> None:
     """23505 `could not create unique index` if the table has a key twice."""
     if relation.kind != "r":
         return
-    found = _twice(keyed(relation, attnums, transaction.frame(relation)), len(attnums))
+    found = _twice(keyed(relation, index, transaction.frame(relation)), len(index.attnums))
     if found is not None:
         raise PostgresError(
-            "23505", f'could not create unique index "{name}"', detail=f"Key {_shown(relation, attnums, found)} is duplicated.",
-            schema=relation.schema, table=relation.name, constraint=name,
+            "23505", f'could not create unique index "{index.name}"', detail=f"Key {_shown(relation, index, found)} is duplicated.",
+            schema=relation.schema, table=relation.name, constraint=index.name,
         )  # fmt: skip
 
 
@@ -70,21 +95,27 @@ def _twice(rows: DataFrame, width: int) -> DataFrame | None:
     return found if not found.isEmpty() else None
 
 
-def check_new(transaction: Transaction, relation: Relation, rows: DataFrame, existing: DataFrame | None = None) -> None:
+def check_new(
+    transaction: Transaction, relation: Relation, rows: DataFrame, existing: DataFrame | None = None, indexes: Sequence[Index] | None = None
+) -> None:
     """23505 `duplicate key value` if the new rows (columns by name) repeat a key among themselves or one of `existing` (the table)."""
-    for index in keys_of(relation):
+    for index in keys_of(relation) if indexes is None else indexes:
         width = len(index.attnums)
-        new = keyed(relation, index.attnums, rows)
-        there = keyed(relation, index.attnums, transaction.frame(relation) if existing is None else existing)
+        new = keyed(relation, index, rows)
+        there = keyed(relation, index, transaction.frame(relation) if existing is None else existing)
         keys = [f"k{place}" for place in range(width)]
-        hit = there.join(F.broadcast(new.select(*keys)) if existing is None else new.select(*keys), keys, "left_semi")
+        wanted = new.select(*[F.col(key).alias(f"n_{key}") for key in keys])
+        met = F.lit(True)
+        for key in keys:
+            met = met & (F.col(key).eqNullSafe(F.col(f"n_{key}")) if index.nulls_not_distinct else F.col(key) == F.col(f"n_{key}"))
+        hit = there.join(F.broadcast(wanted) if existing is None else wanted, met, "left_semi")
         found = hit.select(*[f"v{place}" for place in range(width)]).limit(1)
         if found.isEmpty():
             twice = _twice(new, width)
             if twice is None:
                 continue
             found = twice
-        raise violated(relation, index, _shown(relation, index.attnums, found))
+        raise violated(relation, index, _shown(relation, index, found))
 
 
 def violated(relation: Relation, index: Index, shown: str) -> PostgresError:
@@ -95,13 +126,12 @@ def violated(relation: Relation, index: Index, shown: str) -> PostgresError:
     )  # fmt: skip
 
 
-def _shown(relation: Relation, attnums: Sequence[int], found: DataFrame) -> str:
+def _shown(relation: Relation, index: Index, found: DataFrame) -> str:
     table = found.toArrow()
-    values = []
-    names = []
-    for place, attnum in enumerate(attnums):
-        column = relation.numbered(attnum)
-        assert column is not None
-        names.append(column.name)
-        values.append(write_text(table.column(place).combine_chunks(), column.type_oid, column.typmod)[0].as_py())
-    return f"({', '.join(names)})=({', '.join(str(value) for value in values)})"
+    titles, values = [], []
+    for place, part in enumerate(parts(relation, index)):
+        titles.append(part.title)
+        kind = part.expression.type
+        value = write_text(table.column(place).combine_chunks(), kind.oid, kind.typmod)[0].as_py()
+        values.append("null" if value is None else str(value))
+    return f"({', '.join(titles)})=({', '.join(values)})"

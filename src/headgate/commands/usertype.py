@@ -25,7 +25,7 @@ from headgate.catalog.pretty import pretty
 from headgate.catalog.relation import Column as TableColumn
 from headgate.catalog.relation import Relation
 from headgate.catalog.usertype import TypeRow
-from headgate.commands import alter_table, binding, lookup, privilege, rewrite_table, tree
+from headgate.commands import alter_table, binding, dependency, lookup, privilege, rewrite_table, tree
 from headgate.commands.query.plan import quoted
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -172,7 +172,7 @@ def drop_all(session: Session, transaction: Transaction, found: Sequence[TypeRow
             detail="\n".join(
                 f"{each} depends on type {registry.format_type(kind)}" for each, (_, _, kind) in zip(shown, depending, strict=True)
             ),
-            hint=alter_table.CASCADE_HINT,
+            hint=dependency.HINT,
         )
     if len(shown) == 1:
         session.notices.notice(f"drop cascades to {shown[0]}")

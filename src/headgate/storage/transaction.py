@@ -76,6 +76,9 @@ class Transaction:
         self._history_due = False
         self._history_recorded = False
         self._ended = False
+        self.constraint_modes: dict[int, bool] = {}
+        """What SET CONSTRAINTS said: whether a constraint (oid; 0: all others) is deferred."""
+        self._before_commit: dict[object, list[Callable[[], None]]] = {}
 
     @functools.cached_property
     def xid(self) -> int:
@@ -237,9 +240,21 @@ class Transaction:
 
     # ending
 
+    def before_commit(self, key: object, check: Callable[[], None]) -> None:
+        """Runs `check` when the transaction commits, or when `check_now` is called with its key; it raises to refuse the commit."""
+        self._before_commit.setdefault(key, []).append(check)
+
+    def check_now(self, wanted: Callable[[object], bool] = lambda _: True) -> None:
+        """Runs the checks that wait for the commit (SET CONSTRAINTS … IMMEDIATE)."""
+        for key in [each for each in self._before_commit if wanted(each)]:
+            for check in self._before_commit[key]:
+                check()
+            del self._before_commit[key]
+
     def commit(self, origin: OriginProgress | None = None) -> Lsn | None:
         """Makes all writes visible at once; the end LSN of the entry, None where there was nothing to log."""
         try:
+            self.check_now()
             return self._commit_all(origin)
         except Exception:
             self.rollback()
@@ -379,6 +394,9 @@ class Transaction:
     def _lock(self, relation: Any) -> Key:
         key = (relation.database, relation.oid)
         self.engine.locks.acquire(key, self.xid, self.cancelled)
+        shown = self.engine.visible.get(key)
+        if self._view is not None and shown is not None and self._view.get(key) is not shown:
+            self._view = {**self._view, key: shown}  # what was committed while this waited is what the statement changes
         return key
 
     def _base(self, key: Key) -> TableState:

@@ -20,6 +20,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
+from headgate.catalog import foreign_key as foreign_keys
+from headgate.catalog import relation as relations
 from headgate.catalog import sequence as sequences
 from headgate.catalog import subscription as subscriptions
 from headgate.catalog.relation import Column, Relation
@@ -305,6 +307,7 @@ class _Batch:
         """The frames of the TRUNCATEs that are to be applied; restarts sequences where they say so."""
         for truncation in found:
             lsn = int(self.segment.transactions.commit_lsn[truncation.txn])
+            self._check_references(truncation, lsn)
             for remote in truncation.relations:
                 mapped = self.mapping(remote)
                 first = self.applied_from(mapped.local)
@@ -313,6 +316,17 @@ class _Batch:
                         sequences.restart_owned(self.transaction.cursor, self.applier.stream.database, mapped.local.oid)
                         self.restarted[mapped.local.oid] = truncation.seq
                     yield mapped, convert.truncate_frame(mapped, lsn, truncation.seq)
+
+    def _check_references(self, truncation: decode.Truncation, lsn: int) -> None:
+        """0A000 if a table that is not truncated has a foreign key to one that is."""
+        cursor, database = self.transaction.cursor, self.applier.stream.database
+        applied = []
+        for remote in truncation.relations:
+            local = self.mapping(remote).local
+            first = self.applied_from(local)
+            if first is not None and lsn >= first:
+                applied.append(relations.get(cursor, database, local.oid))
+        foreign_keys.check_truncate(cursor, applied)
 
     def on_spark(self) -> Iterator[Frame]:
         """Decodes in Spark tasks, one range of the segment each, once for each table."""

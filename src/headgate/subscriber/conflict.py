@@ -45,7 +45,7 @@ def context(origin: str, place: Place, xid: int | None, finish: Lsn | None) -> s
 
 def duplicate_key(relation: Relation, attnums: tuple[int, ...], key: pa.Table) -> PostgresError:
     """23505 for a row whose key is there already; `key` has one row, columns by name."""
-    index = next((i for i in relation.indexes if i.unique and set(i.attnums) == set(attnums)), None)
+    index = next((i for i in relation.indexes if i.unique and i.plain and set(i.attnums) == set(attnums)), None)
     name = index.name if index is not None else f"{relation.name}_pkey"
     order = index.attnums if index is not None else attnums
     columns = [c for n in order for c in relation.columns if c.attnum == n]

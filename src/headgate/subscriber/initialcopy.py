@@ -134,7 +134,7 @@ class InitialCopy:
         sources = map_columns(local, tuple(column.name for column in remote.columns))
         if self.afresh:
             transaction.truncate([local])
-        keys = {index.attnums for index in local.indexes if index.unique}
+        keys = {index.attnums for index in local.indexes if index.unique and index.plain}
         named = {column.name for column in remote.columns if column.key}
         trusted = all({c.name for c in local.columns if c.attnum in key} >= named and named for key in keys)
         empty = not transaction.state(local).files
@@ -177,7 +177,7 @@ class InitialCopy:
         if not target.checked:
             transaction.append(self.relation, rows)
             return
-        for index in [index for index in self.relation.indexes if index.unique][:1]:
+        for index in [index for index in self.relation.indexes if index.unique and index.plain][:1]:
             done = merge(transaction, self.relation, index.attnums, target.as_inserts(rows))
             if done.conflict is not None:
                 error = conflict.duplicate_key(self.relation, index.attnums, done.conflict.key)

@@ -72,10 +72,12 @@ def _range_var(planner: Planner, node: Any) -> Source:
         return as_table(plan, node.alias.aliasname or node.relname, names.strings(node.alias.colnames))
     session, cursor = planner.session, planner.transaction.cursor
     relation = lookup.source(cursor, session.context, node)
-    privilege.check_table(cursor, session.context.user, session.context.database, relation.oid, relation.name, "SELECT")
+    privilege.check_table(cursor, planner.role, session.context.database, relation.oid, relation.name, "SELECT")
     alias = node.alias.aliasname or relation.name
     schema = None if node.alias.aliasname else relation.schema
-    if relation.oid < FIRST_USER_OID or relation.kind == "v":
+    if relation.kind == "v" and relation.oid >= FIRST_USER_OID:
+        return as_table(planner.view(relation), alias, names.strings(node.alias.colnames), schema)
+    if relation.oid < FIRST_USER_OID:
         return as_table(system_relation.read(planner, node, relation), alias, names.strings(node.alias.colnames), schema)
     if relation.kind in "iI":
         raise PostgresError("42809", f'cannot open relation "{relation.name}"', detail="This operation is not supported for indexes.")

@@ -19,9 +19,12 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headgate.catalog import query as catalog_query
 from headgate.catalog import relation as relations
+from headgate.catalog import view as views
 from headgate.catalog.relation import Relation
-from headgate.commands.query import from_clause, function_scan, grouping, ordering, target
+from headgate.commands import privilege
+from headgate.commands.query import from_clause, function_scan, grouping, ordering, system_relation, target
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, PlanColumn, Source, col, quoted, reference
 from headgate.commands.query.target import Target
@@ -32,7 +35,7 @@ from headgate.expression.context import BindContext
 from headgate.expression.node import CaseTest, Expression, FuncExpr, SubLink, TypeRef
 from headgate.expression.scope import Scope
 from headgate.sql import names
-from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import parse, position, unwrap
 from headgate.sql.parser import walk as walk_tree
 from headgate.storage.transaction import Transaction
 from headgate.storage.write import columns as spark_columns
@@ -56,6 +59,8 @@ class Planner:
             parameters=given, infer=parameters is not None, subquery=self._subquery, construct="SELECT"
         )
         self.ctes: dict[str, Plan] = {}
+        self.role = session.context.user
+        """Whose privileges count: the session's user, inside a view the view's owner."""
         self._keys = 0
 
     def key(self, name: str = "") -> str:
@@ -91,6 +96,26 @@ class Planner:
         if lsn is not None and not self.transaction.has_written(relation):
             return self.transaction.frame_at(relation, lsn)
         return self.transaction.frame(relation)
+
+    def view(self, relation: Relation) -> Plan:
+        """The rows of a view, read with the rights of its owner."""
+        cursor = self.transaction.cursor
+        text = views.query(cursor, relation.database, relation.oid)
+        [statement] = parse(text)
+        saved = self.ctes, self.role
+        self.ctes, self.role = {}, privilege.role_name(cursor, relation.owner)
+        try:
+            if catalog_query.uses_catalog_only(statement.node, self.session.context, cursor):
+                plan = system_relation.answer(self, text)
+            else:
+                plan = self.select(statement.node, None)
+        finally:
+            self.ctes, self.role = saved
+        columns = [
+            replace(plan_column, name=column.name, relation=relation.oid, attnum=column.attnum)
+            for plan_column, column in zip(plan.columns, relation.columns, strict=True)
+        ]
+        return Plan(plan.frame, tuple(columns))
 
     def copy_of(self, plan: Plan) -> Plan:
         """The same rows under new keys: a WITH query that is read more than once."""
