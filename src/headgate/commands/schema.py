@@ -69,6 +69,7 @@ def drop(node: Any, session: Session) -> CommandResult:
     kinds = [(schema, each) for schema in found for each in types.of_schema(cursor, context.database, schema.oid)]
     for schema, kind in kinds:
         dependants.append(dependency.Dependant((1247, kind.oid), _type(kind), f"schema {names.quote_ident(schema.name)}", lambda: None))
+    dependants.sort(key=lambda each: each.key[1])  # as they were made
     subjects = [f"schema {names.quote_ident(each.name)}" for each in found]
     inside = [(2606, key.oid) for _, each in held for key in each.foreign_keys]
     dependency.settle(dependants, subjects, session.notices, cascade=node.behavior == pb.DROP_CASCADE, going=inside)
