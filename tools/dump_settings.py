@@ -21,7 +21,7 @@ shared_preload_libraries track_activity_query_size wal_level archive_mode hot_st
 ssl_crl_file ssl_crl_dir ssl_key_file ssl_min_protocol_version ssl_max_protocol_version ssl_ciphers ssl_prefer_server_ciphers
 ssl_passphrase_command synchronous_standby_names max_slot_wal_keep_size wal_keep_size wal_receiver_status_interval wal_receiver_timeout
 wal_retrieve_retry_interval max_sync_workers_per_subscription log_line_prefix log_timezone log_hostname log_destination autovacuum
-fsync full_page_writes
+fsync full_page_writes checkpoint_timeout max_wal_size min_wal_size
 """.split()
 UNFIT = "Developer Options"  # settings for PostgreSQL's own developers
 QUERY = """

@@ -115,6 +115,19 @@ def interleave(parts: Sequence[Frames], keys: Sequence[Numbers]) -> Frames:
     return Frames(data, offsets)
 
 
+def with_xid(frames: Frames, xid: int) -> Frames:
+    """The frames as they stand between Stream Start and Stream Stop: the xid behind each message's tag."""
+    count, at = len(frames), _HEADER - 4
+    if not count:
+        return frames
+    inserted = np.tile(np.frombuffer(struct.pack(">I", xid), np.uint8), count)
+    data = np.insert(frames.data, np.repeat(frames.offsets[:-1] + at, 4), inserted)
+    offsets = frames.offsets + 4 * np.arange(count + 1)
+    sizes = (np.diff(offsets) - 1).astype(">u4").view(np.uint8).reshape(-1, 4)
+    _scatter_rows(data, offsets[:-1] + 1, sizes)
+    return Frames(data, offsets)
+
+
 def _column(values: pa.Array, unchanged: Mask | None) -> _Column:
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()

@@ -52,6 +52,10 @@ class Announcer:
         """The relation must be announced again."""
         self._known.discard(relation)
 
+    def forget_all(self) -> None:
+        """Every relation must be announced again."""
+        self._known.clear()
+
     def announce(self, plan: Published, send_time: int) -> bytes:
         """The frames that announce the relation (and the one it is sent as, first)."""
         self._known.add(plan.relation.oid)

@@ -12,22 +12,27 @@ its own position when it starts to stream.
 
 from __future__ import annotations
 
+import functools
+import logging
 import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from headgate.catalog import slot as stored
 from headgate.catalog.slot import Slot
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
+from headgate.publisher.framing import Counts
 from headgate.publisher.snapshot import Snapshots
 
 if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog
     from headgate.storage.log import TransactionLog
+
+_log = logging.getLogger("headgate.publisher")
 
 PERSIST_SECONDS = 0.5
 PLUGIN = "pgoutput"
@@ -44,8 +49,7 @@ class Live:
     owner: int | None = None
     persisted: Lsn = INVALID
     persisted_at: float = 0.0
-    transactions: int = 0
-    bytes: int = 0
+    counts: Counts = field(default_factory=Counts)
     reset: float | None = None
 
 
@@ -79,8 +83,18 @@ class Slots:
         cursor.close()
 
     # ---- making and dropping ----------------------------------------------------------------------------
-    def create(self, name: str, plugin: str, database: int, *, pid: int, temporary: bool = False, two_phase: bool = False) -> Slot:
-        """Makes a slot at the end of the log. 42602, 42710, 53400, 55000, 58P01 as PostgreSQL says them."""
+    def create(
+        self,
+        name: str,
+        plugin: str,
+        database: int,
+        *,
+        pid: int,
+        temporary: bool = False,
+        two_phase: bool = False,
+        position: Lsn | None = None,
+    ) -> Slot:
+        """Makes a slot at `position`, by default the end of the log. 42602, 42710, 53400, 55000, 58P01 as PostgreSQL says them."""
         if self._wal_level() != "logical":
             raise PostgresError("55000", "logical decoding requires wal_level >= logical")
         check_name(name)
@@ -91,8 +105,8 @@ class Slots:
                 raise PostgresError("53400", "all replication slots are in use", hint="Free one or increase max_replication_slots.")
             if plugin != PLUGIN:
                 raise PostgresError("58P01", f'could not access file "{plugin}": No such file or directory')
-            position = self._log.end
-            slot = Slot(name, plugin, database, position, position, temporary, two_phase)
+            position = self._log.end if position is None else position
+            slot = Slot(name, plugin, database, position, position, temporary, two_phase, position if two_phase else INVALID, position)
             self._live[name] = Live(slot, owner=pid if temporary else None, persisted=position)
         if not temporary:
             try:
@@ -161,6 +175,17 @@ class Slots:
             live.active = pid
             return live.slot
 
+    def enable_two_phase(self, name: str, at: Lsn) -> None:
+        """From `at` on prepared transactions are decoded when they are prepared; nothing is done where they are already."""
+        with self._changed:
+            live = self._find(name)
+            if live.slot.two_phase:
+                return
+            live.slot = replace(live.slot, two_phase=True, two_phase_at=at)
+            temporary = live.slot.temporary
+        if not temporary:
+            self._catalog.change(lambda cursor: stored.set_two_phase(cursor, name, at))
+
     def release(self, name: str, pid: int) -> None:
         """Gives the slot back; its position is made durable."""
         with self._changed:
@@ -204,6 +229,12 @@ class Slots:
         slot = self.acquire(name, pid)
         try:
             target = min(target, self._log.end)
+            if slot.lost:
+                raise PostgresError(
+                    "55000",
+                    f'replication slot "{name}" cannot be advanced',
+                    detail="This slot has never previously reserved WAL, or it has been invalidated.",
+                )
             if target < slot.confirmed_flush_lsn:
                 raise PostgresError("22023", f"cannot advance replication slot to {target}, minimum is {slot.confirmed_flush_lsn}")
             self.confirm(name, target)
@@ -211,20 +242,44 @@ class Slots:
         finally:
             self.release(name, pid)
 
-    def count(self, name: str, transactions: int, size: int) -> None:
+    def count(self, name: str, counts: Counts) -> None:
         """Adds to what pg_stat_replication_slots tells of the slot."""
         with self._changed:
             live = self._live.get(name)
             if live is not None:
-                live.transactions += transactions
-                live.bytes += size
+                added = {each.name: getattr(live.counts, each.name) + getattr(counts, each.name) for each in fields(Counts)}
+                live.counts = Counts(**added)
 
     def reset_statistics(self, name: str | None) -> None:
         """Sets the counters of a slot (None: of all) to zero; 42704."""
         with self._changed:
             for live in list(self._live.values()) if name is None else [self._find(name)]:
-                live.transactions = live.bytes = 0
+                live.counts = Counts()
                 live.reset = time.time()
+
+    # ---- what slots keep --------------------------------------------------------------------------------
+    def invalidate(self, limit: int, terminate: Callable[[int], object]) -> None:
+        """At a checkpoint: gives up slots that need more than `limit` positions of the log; `terminate` ends an active one's backend."""
+        for live in self.all():
+            slot = live.slot
+            if slot.lost or self._log.end - slot.restart_lsn <= limit:
+                continue
+            if live.active is not None:
+                _log.info('terminating process %d to release replication slot "%s"', live.active, slot.name)
+                terminate(live.active)
+                self._wait_released(slot.name)
+            _log.info('invalidating slot "%s" because its restart_lsn %s exceeds max_slot_wal_keep_size', slot.name, slot.restart_lsn)
+            with self._changed:
+                known = self._live.get(slot.name)
+                if known is None:
+                    continue
+                known.slot = replace(known.slot, lost=True)
+            if not slot.temporary:
+                self._catalog.change(functools.partial(stored.lose, name=slot.name))
+
+    def _wait_released(self, name: str) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: name not in self._live or self._live[name].active is None, 10)
 
     # ---- sessions ---------------------------------------------------------------------------------------
     def release_session(self, pid: int) -> None:
@@ -248,5 +303,6 @@ class Slots:
     def oldest(self) -> Lsn:
         """The position from which on the log and the tables' files are still needed."""
         with self._changed:
-            positions = [min(live.slot.restart_lsn, live.persisted or live.slot.restart_lsn) for live in self._live.values()]
+            kept = [live for live in self._live.values() if not live.slot.lost]
+            positions = [min(live.slot.restart_lsn, live.persisted or live.slot.restart_lsn) for live in kept]
         return min([*positions, *self.snapshots.positions(), self._log.end])

@@ -2,8 +2,8 @@
 
 `Stream.next` is called by the walsender (and by pg_logical_slot_…_binary_changes) and gives one `Batch` at a time. Many small
 transactions are one batch: their changes of one relation are read, filtered and encoded together, and then put in order by
-LSN. A transaction that is too large for that is a batch of its own, whose frames come lazily, write by write, in
-bounded memory. What must hold: a change is judged by the catalog as it was at its place (`catalog.history`), and
+LSN. A transaction that is too large for that, or that is more than B … C (`framing`), is a batch of its own, whose frames come lazily,
+write by write, in bounded memory. What must hold: a change is judged by the catalog as it was at its place (`judgement`), and
 transactions of which nothing is published leave no trace but the position.
 
 Traced: entries 0/1500 (insert a=1, a=7 into t: seq 0) and 0/1600 (ALTER PUBLICATION: no write; TRUNCATE t: seq 0), filter a > 5.
@@ -21,20 +21,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from headgate.catalog import history
 from headgate.catalog.history import PublishedState
 from headgate.catalog.usertype import KnownTypes
 from headgate.errors import PostgresError
 from headgate.expression.failure import from_spark
-from headgate.lsn import Lsn
+from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import encode
 from headgate.pgoutput import message as m
 from headgate.pgoutput.encode import Frames
-from headgate.publisher import rendering
+from headgate.publisher import framing, rendering
 from headgate.publisher.announcement import Announcer, frame
+from headgate.publisher.framing import Counts, Piece, Wanted
+from headgate.publisher.judgement import Judgement
 from headgate.publisher.published import Published, named, published, truncated
 from headgate.publisher.rendering import Form, Rendered
-from headgate.storage.log import LogEntry, TableWrite, now
+from headgate.storage.log import EntryKind, LogEntry, TableWrite, now
 from headgate.storage.transaction import CASCADE, RESTART_IDENTITY
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ ENTRIES = 1000
 CHANGES = 200_000
 """Changes in a batch; a transaction with more is a batch of its own."""
 
+SMALL = 10_000
+"""A write with at most as many changes is read at once."""
+
 Numbers = npt.NDArray[np.int64]
 
 
@@ -60,6 +64,9 @@ class Asked:
     timezone: str = "UTC"
     extra_float_digits: int = 3
     bytea_output: str = "hex"
+    wanted: Wanted = field(default_factory=Wanted)
+    created: Lsn = INVALID
+    """Where the slot was made."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +75,11 @@ class Batch:
 
     frames: Iterable[bytes | memoryview]
     position: Lsn
-    transactions: int = 0
-    size: int = 0
+    counts: Counts = field(default_factory=Counts)
+
+
+class _TooLarge(Exception):
+    """A batch holds a transaction that has to be streamed; the argument is its place."""
 
 
 @dataclass
@@ -104,15 +114,14 @@ class Stream:
         self.form = Form(asked.binary, asked.timezone, asked.extra_float_digits, asked.bytea_output)
         self.announcer = Announcer(catalog, database)
         self._types = KnownTypes(catalog, database)
+        self.wanted = asked.wanted
         self._catalog = catalog
-        self._cursor = catalog.cursor()
+        self._judgement = Judgement(catalog, database, asked.created)
         self._careful = 0
-        self._state: PublishedState | None = None
-        self._state_at: tuple[int, int] = (-1, -1)
 
     def close(self) -> None:
         """Gives the cursor back."""
-        self._cursor.close()
+        self._judgement.close()
 
     def next(self, until: Lsn | None = None) -> Batch | None:
         """The next batch, of entries that end at or before `until`; None if the log has no more.
@@ -126,7 +135,7 @@ class Stream:
         if until is not None:
             entries = [entry for entry in entries if entry.end_lsn <= until]
         complete = len(entries) < (1 if self._careful else ENTRIES)
-        chosen = _until_full(entries)
+        chosen = self._until_full(entries)
         complete = complete and len(chosen) == len(entries)
         if not chosen:
             reached = end if until is None else min(end, until)
@@ -140,7 +149,7 @@ class Stream:
             if len(chosen) == 1:
                 raise
             self._careful = len(chosen)
-            self._state = None
+            self._judgement.forget()
             self.announcer = Announcer(self._catalog, self.database)
             return self.next(until)
         self._careful = max(0, self._careful - 1)
@@ -148,49 +157,56 @@ class Stream:
         return batch
 
     def _batch(self, entries: Sequence[LogEntry], position: Lsn) -> Batch:
-        if len(entries) == 1 and sum(write.changes for write in entries[0].writes) > CHANGES:
-            return Batch(self._large(entries[0]), position, 1)
+        counts = Counts()
+        if len(entries) == 1 and self._alone(entries[0]):
+            return Batch(self._lazily(entries[0], counts), position, counts)
         pieces = _Pieces()
         for segment in self._segments(entries):
             self._render(segment, pieces)
-        count, size, frames = self._together(entries, pieces)
-        return Batch(frames, position, count, size)
+        try:
+            frames = self._together(entries, pieces)
+        except _TooLarge as large:
+            self.announcer = Announcer(self._catalog, self.database)
+            place = int(large.args[0])
+            if place:
+                return self._batch(entries[:place], entries[place - 1].end_lsn)
+            return Batch(self._lazily(entries[0], counts), entries[0].end_lsn, counts)
+        counts.total_txns = sum(bool(entry.writes) for entry in entries)
+        counts.total_bytes = len(frames[0]) if frames else 0
+        return Batch(frames, position, counts)
+
+    def _alone(self, entry: LogEntry) -> bool:
+        """Whether the entry cannot be put together with others: it is large, or more than changes between B and C."""
+        if entry.kind is not EntryKind.COMMIT or any(write.kind == "message" for write in entry.writes):
+            return True
+        changes = sum(write.changes for write in entry.writes)
+        return changes > CHANGES or (self.wanted.streaming and changes * framing.CHANGE_BYTES * 4 > self.wanted.work_mem)
+
+    def _until_full(self, entries: Sequence[LogEntry]) -> list[LogEntry]:
+        """As many of the entries as make one batch, at least one."""
+        chosen: list[LogEntry] = []
+        total = 0
+        for entry in entries:
+            total += sum(write.changes for write in entry.writes)
+            if chosen and (total > CHANGES or self._alone(entry)):
+                break
+            chosen.append(entry)
+            if self._alone(entry):
+                break
+        return chosen
 
     # ---- the catalog at each place ----------------------------------------------------------------------
     def _segments(self, entries: Sequence[LogEntry]) -> list[_Segment]:
         segments: list[_Segment] = []
-        writes = [write for entry in entries for write in entry.writes]
-        if not writes:
-            return segments
-        places = history.changes(self._cursor, self.database, int(entries[0].commit_lsn) - 1, int(entries[-1].commit_lsn))
-        places.reverse()
-        for write in writes:
-            place = (int(write.commit_lsn), write.seq)
-            moved = False
-            while places and places[-1] <= place:
-                places.pop()
-                moved = True
-            if moved or not segments:
-                state = self._state_of(place, moved=moved)
-                if not segments or segments[-1].state is not state:
-                    segments.append(_Segment(state, write))
+        for _, write, state in self._judgement.states(entries):
+            if not segments or segments[-1].state is not state:
+                segments.append(_Segment(state, write))
             segment = segments[-1]
             if write.kind == "truncate":
                 segment.truncates.setdefault((write.commit_lsn, write.statement), []).append(write)
             else:
                 segment.writes.setdefault(write.relation, []).append(write)
         return segments
-
-    def _state_of(self, place: tuple[int, int], *, moved: bool) -> PublishedState:
-        """The state at a place; read again only when the history has changed since the last one."""
-        if self._state is None or moved or place < self._state_at or self._changed_since(place):
-            self._state = history.at(self._cursor, self.database, *place)
-        self._state_at = place
-        return self._state
-
-    def _changed_since(self, place: tuple[int, int]) -> bool:
-        seen = self._state_at
-        return any(seen < found <= place for found in history.changes(self._cursor, self.database, seen[0] - 1, place[0]))
 
     def _context(self, error: PostgresError, lsn: Lsn, callback: str = "change") -> PostgresError:
         return error.within(f'slot "{self.slot}", output plugin "pgoutput", in the {callback} callback, associated LSN {lsn}')
@@ -265,58 +281,83 @@ class Stream:
         pieces.single.append((int(lsn) * 4 + 2, described + frame(message, int(lsn), now())))
         pieces.marks.append(np.array([int(lsn)], np.int64))
 
-    def _together(self, entries: Sequence[LogEntry], pieces: _Pieces) -> tuple[int, int, list[memoryview]]:
+    def _together(self, entries: Sequence[LogEntry], pieces: _Pieces) -> list[memoryview]:
         """Puts begin and end around each transaction that publishes something, and all frames into their order."""
         if not pieces.marks:
-            return 0, 0, []
+            return []
         marks = np.sort(np.concatenate(pieces.marks))
-        count = 0
         for entry in entries:
             first, last = np.searchsorted(marks, [int(entry.writes[0].lsn) if entry.writes else 0, int(entry.commit_lsn)])
             if not entry.writes or first == last:
                 continue
-            count += 1
-            begin = int(marks[first])
-            pieces.single.append((begin * 4, _begin(entry, begin)))
-            pieces.single.append((int(entry.commit_lsn) * 4 + 3, _commit(entry)))
+            at = int(marks[first])
+            pieces.single.append((at * 4, framing.begin(entry, at, self.wanted)))
+            pieces.single.append((int(entry.commit_lsn) * 4 + 3, framing.end(entry, self.wanted)))
         pieces.single.sort(key=lambda one: one[0])
         data = b"".join(part for _, part in pieces.single)
         offsets = np.cumsum([0, *(len(part) for _, part in pieces.single)])
         pieces.frames.append(Frames(np.frombuffer(data, np.uint8), offsets.astype(np.int64)))
         pieces.keys.append(np.array([key for key, _ in pieces.single], np.int64))
+        if self.wanted.streaming:
+            self._refuse_large(entries, pieces)
         frames = encode.interleave(pieces.frames, pieces.keys)
-        return count, len(frames.data), [frames.bytes()]
+        return [frames.bytes()]
 
-    # ---- a large transaction ----------------------------------------------------------------------------
-    def _large(self, entry: LogEntry) -> Iterator[bytes | memoryview]:
-        """One transaction, write by write; nothing at all if nothing of it is published."""
-        begun = False
-        for segment in self._segments([entry]):
-            self.announcer.move(segment.state)
-            every = [write for writes in (*segment.writes.values(), *segment.truncates.values()) for write in writes]
-            for write in sorted(every, key=lambda one: one.seq):
-                for lsn, data in self._large_write(segment, write):
-                    if not begun:
-                        begun = True
-                        yield _begin(entry, lsn)
-                    yield data
-        if begun:
-            yield _commit(entry)
+    def _refuse_large(self, entries: Sequence[LogEntry], pieces: _Pieces) -> None:
+        """Raises _TooLarge for the first transaction that has to be streamed."""
+        ends = np.array([int(entry.end_lsn) * 4 for entry in entries], np.int64)
+        sizes = np.zeros(len(entries) + 1, np.int64)
+        for frames, keys in zip(pieces.frames, pieces.keys, strict=True):
+            np.add.at(sizes, np.searchsorted(ends, keys, side="right"), np.diff(frames.offsets) + framing.CHANGE_BYTES)
+        large = np.flatnonzero(sizes > self.wanted.work_mem)
+        if len(large):
+            raise _TooLarge(int(large[0]))
 
-    def _large_write(self, segment: _Segment, write: TableWrite) -> Iterator[tuple[int, bytes | memoryview]]:
-        if write.kind == "truncate":
-            yield from self._large_truncate(segment, write)
+    # ---- a transaction of its own -----------------------------------------------------------------------
+    def _lazily(self, entry: LogEntry, counts: Counts) -> Iterator[bytes | memoryview]:
+        """One entry, write by write."""
+        if entry.kind is EntryKind.MESSAGE:
+            if self.wanted.messages:
+                yield from (framing.emitted(write, transactional=False).bytes() for write in entry.writes)
             return
+        if framing.has_changes(entry, self.wanted) and (entry.writes or entry.kind is EntryKind.COMMIT):
+            yield from framing.whole(entry, self._pieces(entry), self.wanted, counts)
+        prepared = self.engine.log.at(entry.prepared) if entry.kind is EntryKind.ROLLBACK_PREPARED else None
+        yield framing.finish(entry, prepared, self.wanted)
+
+    def _pieces(self, entry: LogEntry) -> Iterator[Piece]:
+        """What the transaction publishes, in order. Where it may be streamed each relation is announced in it."""
+        if self.wanted.streaming:
+            self.announcer.forget_all()
+        statements: dict[int, list[tuple[TableWrite, PublishedState]]] = {}
+        states = self._judgement.states([entry])
+        for _, write, state in states:
+            if write.kind == "truncate":
+                statements.setdefault(write.statement, []).append((write, state))
+        for _, write, state in states:
+            xid = write.xid or entry.xid
+            self.announcer.move(state)
+            if write.kind == "message":
+                if self.wanted.messages:
+                    yield Piece(framing.emitted(write, transactional=True), int(write.lsn), xid, 1)
+            elif write.kind == "truncate":
+                if write is statements[write.statement][0][0]:
+                    yield from self._truncate_piece(_Segment(state, write), [one for one, _ in statements[write.statement]], xid)
+            else:
+                yield from self._large_write(_Segment(state, write), write, xid)
+
+    def _large_write(self, segment: _Segment, write: TableWrite, xid: int) -> Iterator[Piece]:
         plan = self._plan(segment, write)
         if plan is None or not plan.actions:
             return
         try:
-            for part in rendering.large(self.engine, plan, write, self.form, now()):
+            for part in self._parts(plan, write):
                 if not len(part.lsn):
                     continue
+                first = int(part.lsn[0])
                 if not self.announcer.knows(plan.relation.oid):
-                    yield int(part.lsn[0]), self.announcer.announce(plan, now())
-                yield int(part.lsn[0]), part.frames.bytes()
+                    yield Piece(framing.frames_of(self.announcer.announce(plan, now())), first, xid, 0)
+                yield Piece(part.frames, first, xid, len(part.frames))
         except PostgresError as error:
             raise self._context(error, write.lsn) from error
         except (GeneratorExit, KeyboardInterrupt):
@@ -324,42 +365,24 @@ class Stream:
         except Exception as error:
             raise self._context(from_spark(error), write.lsn) from error
 
-    def _large_truncate(self, segment: _Segment, write: TableWrite) -> Iterator[tuple[int, bytes]]:
-        writes = segment.truncates[write.commit_lsn, write.statement]
-        if write is not writes[0]:
-            return
+    def _parts(self, plan: Published, write: TableWrite) -> Iterable[Rendered]:
+        if write.changes <= SMALL:
+            found = rendering.small(self.engine, plan, [write], self.form, now())
+            if found is not None:
+                return [found]
+        return rendering.large(self.engine, plan, write, self.form, now())
+
+    def _truncate_piece(self, segment: _Segment, writes: Sequence[TableWrite], xid: int) -> Iterator[Piece]:
         plans = [plan for each in writes if (plan := self._plan(segment, each)) is not None and truncated(plan)]
         if plans:
             described = b"".join(self.announcer.announce(plan, now()) for plan in plans)
-            yield int(write.lsn), described + frame(_truncate_message(plans, writes), int(write.lsn), now())
+            lsn = int(writes[0].lsn)
+            message = frame(_truncate_message(plans, writes), lsn, now())
+            yield Piece(framing.frames_of(described + message), lsn, xid, len(plans))
             for plan in plans:
                 self.announcer.forget(plan.relation.oid)
-
-
-def _until_full(entries: Sequence[LogEntry]) -> list[LogEntry]:
-    """As many of the entries as make one batch, at least one."""
-    chosen: list[LogEntry] = []
-    total = 0
-    for entry in entries:
-        total += sum(write.changes for write in entry.writes)
-        if chosen and total > CHANGES:
-            break
-        chosen.append(entry)
-    return chosen
 
 
 def _truncate_message(plans: Sequence[Published], writes: Sequence[TableWrite]) -> m.Truncate:
     options = writes[0].options
     return m.Truncate(tuple(plan.relation.oid for plan in plans), bool(options & CASCADE), bool(options & RESTART_IDENTITY))
-
-
-def _begin(entry: LogEntry, lsn: int) -> bytes:
-    """Begin, and Origin where the transaction came from elsewhere."""
-    begin = frame(m.Begin(int(entry.commit_lsn), entry.commit_time, entry.xid), lsn, now())
-    if entry.origin is None:
-        return begin
-    return begin + frame(m.Origin(int(entry.origin_lsn), entry.origin), lsn, now())
-
-
-def _commit(entry: LogEntry) -> bytes:
-    return frame(m.Commit(int(entry.commit_lsn), int(entry.end_lsn), entry.commit_time), int(entry.end_lsn), now())

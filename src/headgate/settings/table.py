@@ -185,6 +185,17 @@ _OWN = (
         maximum=2147483647,
     ),
     _own(
+        "file_retention",
+        Kind.INTEGER,
+        604800,
+        Context.SIGHUP,
+        "Sets how long files that no slot needs are kept for readers outside of the node.",
+        extra="0 removes them at the next checkpoint.",
+        unit="s",
+        minimum=0,
+        maximum=2147483647,
+    ),
+    _own(
         "copy_workers_per_table",
         Kind.INTEGER,
         2,

@@ -147,6 +147,12 @@ class Walsender:
         try:
             if slot.database != host.context.database:
                 raise PostgresError("55000", f'replication slot "{slot.name}" was not created in this database')
+            if slot.lost:
+                raise PostgresError(
+                    "55000",
+                    f'cannot read from logical replication slot "{slot.name}"',
+                    detail="This slot has been invalidated because it exceeded the maximum reserved size.",
+                )
             try:
                 asked = options.read(command.options)
             except PostgresError as error:

@@ -9,7 +9,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from headgate.catalog.slot import Slot
 from headgate.errors import PostgresError
+from headgate.publisher.framing import Wanted
+from headgate.settings import SessionSettings
 from headgate.settings.definition import read_bool
 
 MIN_VERSION, MAX_VERSION = 1, 3
@@ -26,6 +29,12 @@ class Options:
     messages: bool = False
     streaming: bool = False
     two_phase: bool = False
+
+
+def wanted(asked: Options, settings: SessionSettings, slot: Slot) -> Wanted:
+    """What the options mean for whole transactions of this slot; two_phase stays on once a client has asked for it."""
+    work_mem = settings.integer("logical_decoding_work_mem") * 1024
+    return Wanted(asked.streaming, asked.two_phase or slot.two_phase, asked.messages, slot.two_phase_at, work_mem)
 
 
 def read(given: Iterable[tuple[str, str | None]]) -> Options:

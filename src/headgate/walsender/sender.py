@@ -23,6 +23,7 @@ from headgate.pgoutput import message as m
 from headgate.pgoutput import write
 from headgate.publisher.stream import Asked, Stream
 from headgate.storage.log import now
+from headgate.walsender import options
 from headgate.walsender.host import Host, Message
 from headgate.walsender.options import Options
 from headgate.walsender.statistics import SenderState
@@ -47,6 +48,8 @@ class Sender:
         if start and start < confirmed:
             _log.info("%s has been already streamed, forwarding to %s", start, confirmed)
         begin = max(start, confirmed)
+        if asked.two_phase:
+            self.node.slots.enable_two_phase(self.name, begin)
         self.statistics = self.node.senders.enter(host.backend.pid)
         self.timeout: float = host.settings.milliseconds("wal_sender_timeout") / 1000
         settings = host.settings
@@ -62,6 +65,8 @@ class Sender:
                 timezone=settings.text("TimeZone"),
                 extra_float_digits=settings.integer("extra_float_digits"),
                 bytea_output=settings.text("bytea_output"),
+                wanted=options.wanted(asked, settings, self.node.slots.get(self.name)),
+                created=self.node.slots.get(self.name).created_lsn,
             ),
         )
         self.statistics.sent = begin
@@ -100,13 +105,14 @@ class Sender:
             channel.write(frames)
             channel.flush_while(self._take_messages)
         self.statistics.passed(batch.position)
-        if batch.transactions:
-            self.node.slots.count(self.name, batch.transactions, batch.size)
+        self.node.slots.count(self.name, batch.counts)
         return True
 
     def _caught_up(self) -> None:
         """Everything is sent: say so, then wait."""
-        self.statistics.state = SenderState.STREAMING
+        if self.statistics.state is not SenderState.STREAMING:
+            self.statistics.state = SenderState.STREAMING
+            self.node.senders.heard()
         sent = self.statistics.sent
         if self._kept_alive != sent and self.statistics.flush < sent:
             self._keepalive(ask=False)
@@ -183,6 +189,7 @@ class Sender:
 
     def _positions(self, written: Lsn, flushed: Lsn, applied: Lsn, reply_time: int) -> None:
         self.statistics.replied(written, flushed, applied, reply_time)
+        self.node.senders.heard()
         if flushed:
             self.node.slots.confirm(self.name, flushed)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headgate.lsn import INVALID, Lsn
@@ -63,6 +64,8 @@ class Senders:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._all: dict[int, SenderStatistics] = {}
+        self.heard: Callable[[], None] = lambda: None
+        """Called when a walsender comes, hears from its client, or goes."""
 
     def enter(self, pid: int) -> SenderStatistics:
         """A walsender begins to stream."""
@@ -74,6 +77,7 @@ class Senders:
         """A walsender has ended."""
         with self._lock:
             self._all.pop(pid, None)
+        self.heard()
 
     def all(self) -> list[SenderStatistics]:
         """Those that stream now."""

@@ -1,0 +1,215 @@
+"""What stands around a transaction's changes: B … C, b … P, S … E … c, and what stands alone: K, r, M (manual, 55.9).
+
+    a committed transaction                         B (O) changes C
+    larger than logical_decoding_work_mem, client
+    asked for streaming                             S (O) changes E  S changes E  …  c
+    PREPARE, client asked for two_phase             b (O) changes P        or  S changes E … p
+    COMMIT PREPARED                                 K; b changes P K where the PREPARE lies before two_phase_at; without two_phase:
+                                                    B changes C
+    ROLLBACK PREPARED                               r
+
+A node streams a transaction when it is over, in blocks, so there is nothing to abort. Between S and E each message has the xid of its
+(sub)transaction behind its tag. Called by `stream`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from headgate.lsn import INVALID, Lsn
+from headgate.pgoutput import encode
+from headgate.pgoutput import message as m
+from headgate.pgoutput.encode import Frames
+from headgate.publisher.announcement import frame
+from headgate.storage.log import EntryKind, LogEntry, TableWrite, now
+
+CHANGE_BYTES = 100
+"""What a change takes in memory besides its values: PostgreSQL's ReorderBufferChange and its tuple's header, about."""
+
+
+@dataclass
+class Counts:
+    """What a batch adds to pg_stat_replication_slots; complete once its frames were sent."""
+
+    total_txns: int = 0
+    total_bytes: int = 0
+    stream_txns: int = 0
+    stream_count: int = 0
+    stream_bytes: int = 0
+    spill_txns: int = 0
+    spill_count: int = 0
+    spill_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some frames of a transaction, `lsn` that of the first change, `xid` of their (sub)transaction, `changes` how many."""
+
+    frames: Frames
+    lsn: int
+    xid: int
+    changes: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory, as logical_decoding_work_mem counts them."""
+        return len(self.frames.data) + CHANGE_BYTES * self.changes
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the client asked for, as far as it concerns whole transactions. `work_mem`: logical_decoding_work_mem in bytes."""
+
+    streaming: bool = False
+    two_phase: bool = False
+    messages: bool = False
+    two_phase_at: Lsn = INVALID
+    work_mem: int = 64 << 20
+
+
+def prepares(entry: LogEntry, wanted: Wanted) -> bool:
+    """Whether the entry's changes are sent as a prepared transaction: at its PREPARE, or late, at its COMMIT PREPARED."""
+    if not wanted.two_phase:
+        return False
+    late = entry.prepared < wanted.two_phase_at
+    return entry.kind is EntryKind.PREPARE or (entry.kind is EntryKind.COMMIT_PREPARED and late)
+
+
+def has_changes(entry: LogEntry, wanted: Wanted) -> bool:
+    """Whether the entry's own changes are sent with it."""
+    if entry.kind is EntryKind.PREPARE:
+        return wanted.two_phase and entry.commit_lsn >= wanted.two_phase_at
+    if entry.kind is EntryKind.COMMIT_PREPARED:
+        return not wanted.two_phase or entry.prepared < wanted.two_phase_at
+    return entry.kind is EntryKind.COMMIT
+
+
+def begin(entry: LogEntry, lsn: int, wanted: Wanted) -> bytes:
+    """Begin or Begin Prepare, and Origin where the transaction came from elsewhere."""
+    if prepares(entry, wanted):
+        message: m.Message = m.BeginPrepare(int(entry.commit_lsn), int(entry.end_lsn), entry.commit_time, entry.xid, entry.gid)
+    else:
+        message = m.Begin(int(entry.commit_lsn), entry.commit_time, entry.xid)
+    return frame(message, lsn, now()) + origin(entry, lsn)
+
+
+def origin(entry: LogEntry, lsn: int) -> bytes:
+    """Origin, or nothing."""
+    return b"" if entry.origin is None else frame(m.Origin(int(entry.origin_lsn), entry.origin), lsn, now())
+
+
+def end(entry: LogEntry, wanted: Wanted, *, streamed: bool = False) -> bytes:
+    """Commit or Prepare, or what ends a streamed transaction."""
+    commit, last, moment = int(entry.commit_lsn), int(entry.end_lsn), entry.commit_time
+    message: m.Message
+    if prepares(entry, wanted):
+        kind = m.StreamPrepare if streamed else m.Prepare
+        message = kind(commit, last, moment, entry.xid, entry.gid)
+    elif streamed:
+        message = m.StreamCommit(entry.xid, commit, last, moment)
+    else:
+        message = m.Commit(commit, last, moment)
+    return frame(message, last, now())
+
+
+def finish(entry: LogEntry, prepared: LogEntry | None, wanted: Wanted) -> bytes:
+    """Commit Prepared or Rollback Prepared of the transaction that the entry `prepared` prepared; nothing for other entries.
+
+    Nothing too for one without any change: a PostgreSQL subscriber stumbles over a lone K.
+    """
+    if not wanted.two_phase or entry.kind not in (EntryKind.COMMIT_PREPARED, EntryKind.ROLLBACK_PREPARED):
+        return b""
+    commit, last = int(entry.commit_lsn), int(entry.end_lsn)
+    if entry.kind is EntryKind.COMMIT_PREPARED:
+        return frame(m.CommitPrepared(commit, last, entry.commit_time, entry.xid, entry.gid), last, now()) if entry.writes else b""
+    if prepared is None or not prepared.writes:
+        return b""
+    message = m.RollbackPrepared(int(prepared.end_lsn), last, prepared.commit_time, entry.commit_time, entry.xid, entry.gid)
+    return frame(message, last, now())
+
+
+def emitted(write: TableWrite, *, transactional: bool) -> Frames:
+    """A logical decoding message."""
+    assert write.emitted is not None
+    said = m.LogicalMessage(transactional, int(write.lsn), write.emitted.prefix, write.emitted.content)
+    return frames_of(frame(said, int(write.lsn), now()))
+
+
+def frames_of(data: bytes) -> Frames:
+    """CopyData messages laid end to end, as `Frames`."""
+    offsets = [0]
+    while offsets[-1] < len(data):
+        at = offsets[-1]
+        offsets.append(at + 1 + int.from_bytes(data[at + 1 : at + 5], "big"))
+    return Frames(np.frombuffer(data, np.uint8), np.array(offsets, np.int64))
+
+
+def whole(entry: LogEntry, pieces: Iterable[Piece], wanted: Wanted, counts: Counts) -> Iterator[bytes | memoryview]:
+    """One transaction whose pieces come lazily, in bounded memory; nothing at all if it has none and is not prepared.
+
+    With streaming the pieces are held back until it is known whether they exceed `work_mem`.
+    """
+    held: list[Piece] = []
+    size, total, last, streamed, begun = 0, 0, 0, False, False
+    for piece in pieces:
+        total, last = total + piece.size, piece.lsn
+        if wanted.streaming:
+            for part in _cut(piece, wanted.work_mem):
+                held.append(part)
+                size += part.size
+                if size > wanted.work_mem:
+                    yield from _block(entry, held, streamed, counts)
+                    held, size, streamed = [], 0, True
+            continue
+        if not begun:
+            begun = True
+            yield begin(entry, piece.lsn, wanted)
+        yield piece.frames.bytes()
+    if streamed:
+        if held:
+            yield from _block(entry, held, streamed, counts)
+        yield end(entry, wanted, streamed=True)
+    elif held or begun or prepares(entry, wanted):
+        if not begun:
+            yield begin(entry, held[0].lsn if held else last or int(entry.commit_lsn), wanted)
+        yield from (piece.frames.bytes() for piece in held)
+        yield end(entry, wanted)
+    counts.total_txns += 1
+    counts.total_bytes += total
+    if not wanted.streaming and total > wanted.work_mem:
+        counts.spill_txns += 1
+        counts.spill_count += -(-total // wanted.work_mem)
+        counts.spill_bytes += total
+
+
+def _cut(piece: Piece, limit: int) -> Iterator[Piece]:
+    """The piece in parts of about `limit` bytes."""
+    if piece.size <= limit or len(piece.frames) < 2:
+        yield piece
+        return
+    ends = piece.frames.offsets[1:] + CHANGE_BYTES * np.arange(1, len(piece.frames) + 1)
+    first = 0
+    while first < len(piece.frames):
+        start = ends[first - 1] if first else 0
+        after = max(int(np.searchsorted(ends, start + limit, side="right")), first + 1)
+        offsets = piece.frames.offsets[first : after + 1]
+        part = Frames(piece.frames.data[offsets[0] : offsets[-1]], offsets - offsets[0])
+        yield Piece(part, piece.lsn, piece.xid, len(part))
+        first = after
+
+
+def _block(entry: LogEntry, held: list[Piece], streamed: bool, counts: Counts) -> Iterator[bytes | memoryview]:
+    """One block of a streamed transaction."""
+    lsn = held[0].lsn
+    yield frame(m.StreamStart(entry.xid, not streamed), lsn, now())
+    if not streamed:
+        counts.stream_txns += 1
+        yield origin(entry, lsn)
+    for piece in held:
+        yield encode.with_xid(piece.frames, piece.xid).bytes()
+    yield frame(m.StreamStop(), held[-1].lsn, now())
+    counts.stream_count += 1
+    counts.stream_bytes += sum(piece.size for piece in held)
