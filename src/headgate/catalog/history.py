@@ -25,6 +25,13 @@ _LATEST = (
     " QUALIFY row_number() OVER (PARTITION BY kind, oid ORDER BY lsn DESC, seq DESC) = 1"
 )
 
+_SEEN = (
+    "SELECT kind, oid, state FROM hg.history WHERE dbid = ? AND (lsn <= ? OR (lsn = ? AND seq <= ?))"
+    " QUALIFY row_number() OVER (PARTITION BY kind, oid ORDER BY (lsn = ?) DESC, lsn DESC, seq DESC) = 1"
+)
+PROVISIONAL = 1 << 63
+"""LSNs from here on stand for transactions that have no place yet: PROVISIONAL + xid."""
+
 
 @dataclass(frozen=True)
 class PublishedState:
@@ -76,8 +83,11 @@ def current(cursor: Cursor, database: int) -> PublishedState:
 
 
 def record(cursor: Cursor, database: int, lsn: int, seq: int) -> None:
-    """Writes the objects of the database that changed since the last record, at the place (lsn, seq)."""
-    before = {(kind, oid): state for kind, oid, state in rows(cursor, _LATEST, [database, 2**64 - 1, 2**64 - 1, 2**31 - 1])}
+    """Writes the objects of the database that changed since the last record, at the place (lsn, seq).
+
+    `lsn` is `provisional` until the transaction's place is known; provisional rows of others (prepared ones) are not looked at.
+    """
+    before = {(kind, oid): state for kind, oid, state in rows(cursor, _SEEN, [database, PROVISIONAL - 1, lsn, 2**31 - 1, lsn])}
     now = dict(_objects(current(cursor, database)))
     for key, state in now.items():
         if before.get(key) != state:
@@ -96,6 +106,46 @@ def at(cursor: Cursor, database: int, lsn: int, seq: int) -> PublishedState:
     return state
 
 
+def seen(cursor: Cursor, database: int, base: int, own: int, seq: int) -> PublishedState:
+    """What a transaction saw: what others had recorded at or before `base`, and over it its own changes (at `own`) up to `seq`."""
+    state = PublishedState()
+    for kind, oid, text in rows(cursor, _SEEN, [database, base, own, seq, own]):
+        if text is not None:
+            _add(state, kind, oid, json.loads(text))
+    return state
+
+
+def last_change(cursor: Cursor, database: int, until: int) -> int:
+    """The LSN of the last change at or before `until`; -1 where there is none."""
+    found = rows(cursor, "SELECT max(lsn) FROM hg.history WHERE dbid = ? AND lsn <= ?", [database, until])
+    return -1 if found[0][0] is None else int(found[0][0])
+
+
+def place(cursor: Cursor, database: int, xid: int, lsn: int) -> None:
+    """Gives what a transaction has recorded its place in the log."""
+    run(cursor, "UPDATE hg.history SET lsn = ? WHERE dbid = ? AND lsn = ?", [lsn, database, PROVISIONAL + xid])
+
+
+def recorded(cursor: Cursor, database: int, xid: int) -> list[tuple[Any, ...]]:
+    """The rows that a transaction without a place has recorded, for `repeat` in another catalog transaction."""
+    return rows(cursor, "SELECT * FROM hg.history WHERE dbid = ? AND lsn = ?", [database, PROVISIONAL + xid])
+
+
+def repeat(cursor: Cursor, recorded: Iterable[tuple[Any, ...]]) -> None:
+    """Writes rows that `recorded` gave."""
+    for row in recorded:
+        run(cursor, "INSERT INTO hg.history VALUES (?, ?, ?, ?, ?, ?)", list(row))
+
+
+def place_prepared(cursor: Cursor, database: int, xid: int, lsn: int) -> None:
+    """As `place`, for COMMIT PREPARED: the provisional rows stay for slots that read the PREPARE again."""
+    run(
+        cursor,
+        "INSERT INTO hg.history SELECT DISTINCT dbid, ?::UBIGINT, seq, kind, oid, state FROM hg.history WHERE dbid = ? AND lsn = ?",
+        [lsn, database, PROVISIONAL + xid],
+    )
+
+
 def changes(cursor: Cursor, database: int, after: int, until: int) -> list[tuple[int, int]]:
     """The places (lsn, seq) in (after, until] at which the state changed, in order."""
     sql = "SELECT DISTINCT lsn, seq FROM hg.history WHERE dbid = ? AND lsn > ? AND lsn <= ? ORDER BY 1, 2"
@@ -110,6 +160,11 @@ def prune(cursor: Cursor, database: int, lsn: int) -> None:
         " h.kind AND n.oid = h.oid AND n.lsn < ? AND (n.lsn > h.lsn OR (n.lsn = h.lsn AND n.seq > h.seq)))",
         [database, lsn, lsn],
     )
+
+
+def forget_provisional(cursor: Cursor, kept: Iterable[int]) -> None:
+    """Removes what was recorded by transactions that have not been prepared, or whose PREPARE the log has forgotten; `kept`: xids."""
+    run(cursor, "DELETE FROM hg.history WHERE lsn >= ? AND NOT list_contains(?, lsn - ?)", [PROVISIONAL, list(kept), PROVISIONAL])
 
 
 def _objects(state: PublishedState) -> Iterable[tuple[tuple[str, int], str]]:

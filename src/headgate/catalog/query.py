@@ -25,7 +25,7 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.rewrite import Parameter, Rewriter
 from headgate.catalog.scope import Query
 from headgate.catalog.session import SessionContext
-from headgate.catalog.sessioncall import Acting, constant, procedures, python_value
+from headgate.catalog.sessioncall import Acting, constant, python_value
 from headgate.catalog.value import Value
 from headgate.catalog.views import Provider
 from headgate.errors import PostgresError
@@ -236,7 +236,7 @@ def _answer_acting(rewriter: Rewriter, query: Query) -> ResultSet:
             acting, arguments = rewriter.acting[int(matched[1])]
             places[place] = (acting, len(hidden))
             hidden += [("", argument) for argument in arguments]
-            shown.append((name, Value("CAST(NULL AS VARCHAR)", acting.result)))
+            shown.append((name, Value("CAST(NULL AS VARCHAR)", t.VARCHAR)))
         else:
             shown.append((name, value))
     if len(places) != len(rewriter.acting):
@@ -264,7 +264,7 @@ def _answer_acting(rewriter: Rewriter, query: Query) -> ResultSet:
 
 def _call(rewriter: Rewriter, acting: Acting, values: list[Any]) -> str | None:
     """Calls one function for one row; its result in text form."""
-    procedure = procedures()[acting.name][0]
+    procedure = acting.procedure
     if procedure.required and any(value is None for value in values) and acting.name not in _NOT_STRICT:
         return None
     [row, *_] = result_rows(rewriter.functions[acting.name], values, acting.keywords, procedure) or [(None,)]

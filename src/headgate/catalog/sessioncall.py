@@ -47,6 +47,7 @@ class Acting:
     keywords: tuple[str | None, ...]
     types: tuple[int, ...]
     result: int
+    procedure: Procedure
 
 
 @dataclass(frozen=True)
@@ -269,8 +270,7 @@ class SessionFunctions(ExpressionWriter):
         procedure = procedures().get(name)
         if procedure is None:
             raise PostgresError("42883", f"function {name} does not exist", position=position(node.location))
-        arguments, keywords = self.acting_arguments(procedure[0] if len(procedure) == 1 else _fitting(procedure, node), node, scope)
-        chosen = procedure[0] if len(procedure) == 1 else _fitting(procedure, node)
+        chosen, arguments, keywords = self._chosen(procedure, node, scope)
         callee = self.functions.get(name)
         if callee is None:
             raise not_supported(f"function {name} is not supported", position=position(node.location))
@@ -281,8 +281,19 @@ class SessionFunctions(ExpressionWriter):
                 return Value(f"CAST(NULL AS {duckdb_type(chosen.result)})", chosen.result)
             result = callee(*[self._constant(value, value.type) for value in arguments])
             return constant(result, chosen.result)
-        self.acting.append((Acting(name, keywords, tuple(value.type for value in arguments), chosen.result), arguments))
+        self.acting.append((Acting(name, keywords, tuple(value.type for value in arguments), chosen.result, chosen), arguments))
         return Value(f"<acting {len(self.acting) - 1}>", chosen.result if not chosen.outputs else t.RECORD)
+
+    def _chosen(self, candidates: list[Procedure], node: Any, scope: Scope) -> tuple[Procedure, list[Value], tuple[str | None, ...]]:
+        """The first function of the name that takes the arguments, and these cast to its types; 42883 if none does."""
+        fitting = _fitting(candidates, node)
+        for place, each in enumerate(fitting):
+            try:
+                return (each, *self.acting_arguments(each, node, scope))
+            except PostgresError as error:
+                if error.sqlstate != "42883" or place == len(fitting) - 1:
+                    raise
+        raise AssertionError
 
     def acting_arguments(self, procedure: Procedure, node: Any, scope: Scope) -> tuple[list[Value], tuple[str | None, ...]]:
         """The arguments of a function that acts, cast to its declared types; names of those given by name."""
@@ -399,10 +410,10 @@ def procedures() -> dict[str, list[Procedure]]:
     return _procedures
 
 
-def _fitting(candidates: list[Procedure], node: Any) -> Procedure:
+def _fitting(candidates: list[Procedure], node: Any) -> list[Procedure]:
+    """Those that take so many arguments; the first of all if none does, for its error."""
     count = 0 if node is None else len(node.args)
-    fitting = [each for each in candidates if each.required <= count <= len(each.arguments) or each.variadic]
-    return (fitting or candidates)[0]
+    return [each for each in candidates if each.required <= count <= len(each.arguments) or each.variadic] or candidates[:1]
 
 
 def _text_or_null(value: str | None, kind: int) -> Value:

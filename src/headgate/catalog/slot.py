@@ -9,12 +9,16 @@ from dataclasses import dataclass
 
 from headgate.catalog.physical import Cursor, one, rows, run
 from headgate.errors import PostgresError
-from headgate.lsn import Lsn
+from headgate.lsn import INVALID, Lsn
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A logical slot. `database`: oid; `restart_lsn`: log that the slot still needs; `confirmed_flush_lsn`: what the client has."""
+    """A logical slot. `database`: oid; `restart_lsn`: log that the slot still needs; `confirmed_flush_lsn`: what the client has.
+
+    `two_phase_at`: what was prepared before is sent as a whole when it is committed; `created_lsn`: where the slot was made, no
+    change is judged by an earlier catalog; `lost`: the slot was invalidated because it needed more than max_slot_wal_keep_size.
+    """
 
     name: str
     plugin: str
@@ -23,9 +27,12 @@ class Slot:
     confirmed_flush_lsn: Lsn
     temporary: bool = False
     two_phase: bool = False
+    two_phase_at: Lsn = INVALID
+    created_lsn: Lsn = INVALID
+    lost: bool = False
 
 
-_COLUMNS = "slot_name, plugin, datoid, restart_lsn, confirmed_flush_lsn, temporary, two_phase"
+_COLUMNS = "slot_name, plugin, datoid, restart_lsn, confirmed_flush_lsn, temporary, two_phase, two_phase_at, created_lsn, lost"
 
 
 def lookup(cursor: Cursor, name: str) -> Slot | None:
@@ -53,8 +60,11 @@ def create(cursor: Cursor, slot: Slot) -> Slot:
         raise PostgresError("42710", f'replication slot "{slot.name}" already exists')
     run(
         cursor,
-        f"INSERT INTO hg.replication_slot ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [slot.name, slot.plugin, slot.database, slot.restart_lsn, slot.confirmed_flush_lsn, slot.temporary, slot.two_phase],
+        f"INSERT INTO hg.replication_slot ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            *(slot.name, slot.plugin, slot.database, slot.restart_lsn, slot.confirmed_flush_lsn, slot.temporary, slot.two_phase),
+            *(slot.two_phase_at, slot.created_lsn, slot.lost),
+        ],
     )
     return slot
 
@@ -65,9 +75,14 @@ def advance(cursor: Cursor, name: str, restart_lsn: Lsn, confirmed_flush_lsn: Ls
     run(cursor, sql, [restart_lsn, confirmed_flush_lsn, name])
 
 
-def set_two_phase(cursor: Cursor, name: str, two_phase: bool) -> None:
-    """Switches the decoding of prepared transactions."""
-    run(cursor, "UPDATE hg.replication_slot SET two_phase = ? WHERE slot_name = ?", [two_phase, name])
+def set_two_phase(cursor: Cursor, name: str, at: Lsn) -> None:
+    """From `at` on prepared transactions are decoded when they are prepared."""
+    run(cursor, "UPDATE hg.replication_slot SET two_phase = TRUE, two_phase_at = ? WHERE slot_name = ?", [at, name])
+
+
+def lose(cursor: Cursor, name: str) -> None:
+    """The slot is invalidated: the log that it needs is given up."""
+    run(cursor, "UPDATE hg.replication_slot SET lost = TRUE WHERE slot_name = ?", [name])
 
 
 def drop(cursor: Cursor, name: str) -> None:
@@ -75,5 +90,17 @@ def drop(cursor: Cursor, name: str) -> None:
     run(cursor, "DELETE FROM hg.replication_slot WHERE slot_name = ?", [name])
 
 
-def _slot(name: str, plugin: str, database: int, restart: int, confirmed: int, temporary: bool, two_phase: bool) -> Slot:
-    return Slot(name, plugin, database, Lsn(restart or 0), Lsn(confirmed or 0), temporary, two_phase)
+def _slot(name: str, plugin: str, database: int, restart: int, confirmed: int, temporary: bool, two_phase: bool, *rest: int) -> Slot:
+    two_phase_at, created, lost = rest
+    return Slot(
+        name,
+        plugin,
+        database,
+        Lsn(restart or 0),
+        Lsn(confirmed or 0),
+        temporary,
+        two_phase,
+        Lsn(two_phase_at or 0),
+        Lsn(created or 0),
+        bool(lost),
+    )

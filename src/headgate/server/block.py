@@ -11,7 +11,7 @@ The storage transaction is begun when the first statement needs it. Only the ses
 
     BEGIN          IDLE/IMPLICIT → BLOCK            COMMIT    BLOCK → IDLE (storage commits)
     error          BLOCK → FAILED, others → IDLE    ROLLBACK  BLOCK/FAILED → IDLE
-    ROLLBACK TO s  FAILED → BLOCK
+    ROLLBACK TO s  FAILED → BLOCK                   PREPARE   BLOCK → IDLE (storage keeps it)
 
 Traced: ``INSERT 1; BEGIN; INSERT 2; COMMIT; INSERT 3; SELEC`` never starts (it does not parse); ``INSERT 1; BEGIN; INSERT 2;
 COMMIT; INSERT 3; SELECT 1/0``: IDLE, IMPLICIT (1), BLOCK (1, 2), IDLE (both committed), IMPLICIT (3), error → IDLE (3 undone).
@@ -47,10 +47,15 @@ class State(enum.Enum):
 class TransactionBlock:
     """One session's transaction state machine."""
 
-    def __init__(self, begin: Callable[[], Transaction], values: SessionSettings) -> None:
-        """`begin` begins a storage transaction; `values` are undone with it."""
+    def __init__(
+        self, begin: Callable[[], Transaction], values: SessionSettings, replicated: Callable[[Lsn], None] = lambda lsn: None
+    ) -> None:
+        """`begin` begins a storage transaction; `values` are undone with it; `replicated` waits for synchronous standbys."""
         self._begin = begin
         self._values = values
+        self._replicated = replicated
+        self.committed_at: Lsn | None = None
+        """The end of the log entry of what was just committed, until it is known to be replicated."""
         self.state = State.IDLE
         self.storage: Transaction | None = None
         self.several = False
@@ -132,7 +137,7 @@ class TransactionBlock:
         storage, self.storage = self.storage, None
         if storage is not None:
             try:
-                storage.commit(None if self.origin is None or not storage.has_writes else self.origin.progress())
+                self.committed_at = storage.commit(None if self.origin is None or not storage.has_writes else self.origin.progress())
             except BaseException:
                 with contextlib.suppress(Exception):
                     storage.rollback()
@@ -141,6 +146,16 @@ class TransactionBlock:
                 raise
         self._end(rolled_back=False)
         return True
+
+    def prepare(self, keep: Callable[[Transaction], Lsn]) -> None:
+        """Ends the block by handing its storage transaction to `keep`, which undoes it if it fails."""
+        storage, self.storage = self.statement(), None
+        try:
+            self.committed_at = keep(storage)
+        except BaseException:
+            self._end(rolled_back=True)
+            raise
+        self._end(rolled_back=False)
 
     def rollback(self) -> None:
         """Undoes what is open."""
@@ -177,6 +192,9 @@ class TransactionBlock:
         self.snapshot = self.imported = None
         self.isolation = self.read_only = None
         self.statements = 0
+        committed, self.committed_at = self.committed_at, None
+        if committed is not None and not rolled_back:
+            self._replicated(committed)
         actions = self._after_rollback if rolled_back else self._after_commit
         self._after_commit, self._after_rollback = [], []
         for action in actions:

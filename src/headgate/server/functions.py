@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.catalog import origin as origins
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
+from headgate.publisher.framing import Counts
 from headgate.publisher.slots import PLUGIN, check_name
 from headgate.publisher.stream import Asked, Stream
 from headgate.server.session_origin import SessionOrigin
@@ -64,6 +65,22 @@ class _Functions:
         )
         return slot_name, slot.confirmed_flush_lsn
 
+    def fn_pg_copy_logical_replication_slot(
+        self, src_slot_name: str, dst_slot_name: str, temporary: bool | None = None, plugin: str | None = None
+    ) -> tuple[str, Lsn]:
+        """Makes a slot that stands where another one does."""
+        self._may_replicate()
+        slots = self.node.slots
+        source = slots.get(src_slot_name)
+        self._check_database(src_slot_name)
+        if source.lost:
+            raise PostgresError("55000", "cannot copy a replication slot that doesn't reserve WAL")
+        kept = source.temporary if temporary is None else temporary
+        slot = slots.create(
+            dst_slot_name, plugin or source.plugin, source.database, pid=self.pid, temporary=bool(kept), position=source.confirmed_flush_lsn
+        )
+        return dst_slot_name, slot.confirmed_flush_lsn
+
     def fn_pg_create_physical_replication_slot(self, slot_name: str, immediately_reserve: bool = False, temporary: bool = False) -> Any:
         """A node has no physical slots."""
         raise PostgresError("0A000", "a node has no physical replication slots")
@@ -98,7 +115,7 @@ class _Functions:
         raise PostgresError(
             "0A000",
             f'logical decoding output plugin "{PLUGIN}" produces binary output, but function '
-            f'"{name}(name,pg_lsn,integer,VARIADIC text[])" expects textual data',
+            f'"{name}(name,pg_lsn,integer,text[])" expects textual data',
         )
 
     def fn_pg_logical_slot_get_binary_changes(self, slot_name: str, upto_lsn: Any, upto_nchanges: Any, *options: Any) -> list[Row]:
@@ -118,15 +135,33 @@ class _Functions:
         slot = slots.acquire(name, self.pid)
         try:
             self._check_database(name)
+            if slot.lost:
+                raise PostgresError(
+                    "55000",
+                    f'can no longer get changes from replication slot "{name}"',
+                    detail="This slot has never previously reserved WAL, or it has been invalidated.",
+                )
             try:
                 asked = pgoutput_options.read(list(zip(words[::2], words[1::2], strict=True)))
             except PostgresError as error:
                 raise error.within(f'slot "{name}", output plugin "{PLUGIN}", in the startup callback') from error
             settings = self.session.settings
-            wanted = Asked(asked.publications, asked.binary, settings.text("TimeZone"), settings.integer("extra_float_digits"))
+            if asked.two_phase and not keep:
+                slots.enable_two_phase(name, slot.confirmed_flush_lsn)
+                slot = slots.get(name)
+            wanted = Asked(
+                asked.publications,
+                asked.binary,
+                settings.text("TimeZone"),
+                settings.integer("extra_float_digits"),
+                wanted=pgoutput_options.wanted(asked, settings, slot),
+                created=slot.created_lsn,
+            )
             stream = Stream(self.node.engine, self.node.catalog, slot.database, name, slot.confirmed_flush_lsn, wanted)
             try:
-                found = _collect(stream, None if upto is None else Lsn(upto), limit)
+                found, counts = _collect(stream, None if upto is None else Lsn(upto), limit)
+                for each in counts:
+                    slots.count(name, each)
             finally:
                 stream.close()
             if not keep:
@@ -140,7 +175,23 @@ class _Functions:
         """The end of the node's log."""
         return self.node.engine.log.end
 
-    fn_pg_current_wal_insert_lsn = fn_pg_current_wal_flush_lsn = fn_pg_switch_wal = fn_pg_current_wal_lsn
+    fn_pg_current_wal_insert_lsn = fn_pg_current_wal_flush_lsn = fn_pg_current_wal_lsn
+
+    def fn_pg_switch_wal(self) -> Lsn:
+        """Moves the end of the log to the next segment."""
+        if not self.session.context.superuser:
+            raise PostgresError("42501", "permission denied for function pg_switch_wal")
+        return self.node.engine.switch(self.session.context.database)
+
+    def fn_pg_logical_emit_message(self, transactional: bool | None, prefix: str | None, content: Any) -> Lsn | None:
+        """A logical decoding message, of text or bytea."""
+        if transactional is None or prefix is None or content is None:
+            return None
+        body = content.encode() if isinstance(content, str) else bytes(content)
+        if not transactional:
+            return self.node.engine.emit(self.session.context.database, prefix, body)
+        self.session.begin_statement().emit(prefix, body)
+        return self.node.engine.log.end
 
     def fn_pg_last_wal_receive_lsn(self) -> None:
         """A node is no standby."""
@@ -328,22 +379,29 @@ class _Functions:
             reset(subid)
 
 
-def _collect(stream: Stream, upto: Lsn | None, limit: int | None) -> list[Row]:
-    """(lsn, xid, data) of each message, up to the end of the transaction in which a limit is reached."""
+_XID = {b"B": 17, b"S": 1, b"c": 1, b"A": 1, b"b": 25, b"P": 26, b"K": 26, b"p": 26, b"r": 34}
+"""Where a message has its transaction's xid."""
+
+
+def _collect(stream: Stream, upto: Lsn | None, limit: int | None) -> tuple[list[Row], list[Counts]]:
+    """(lsn, xid, data) of each message, up to the end of the transaction in which a limit is reached; what is to be counted."""
     found: list[Row] = []
+    counts: list[Counts] = []
     xid = 0
     while limit is None or len(found) < limit:
         batch = stream.next(upto)
         if batch is None:
             break
         data = b"".join(bytes(part) for part in batch.frames)
+        counts.append(batch.counts)
         at = 0
         while at < len(data):
             length = int.from_bytes(data[at + 1 : at + 5], "big") + 1
             lsn = int.from_bytes(data[at + 6 : at + 14], "big")
             payload = data[at + 30 : at + length]
-            if payload[:1] == b"B":
-                xid = int.from_bytes(payload[17:21], "big")
+            place = _XID.get(payload[:1])
+            if place is not None:
+                xid = int.from_bytes(payload[place : place + 4], "big")
             found.append((Lsn(lsn), xid, payload))
             at += length
-    return found
+    return found, counts

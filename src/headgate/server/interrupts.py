@@ -100,6 +100,13 @@ class Interrupts:
             return error
         return None
 
+    def forget_cancel(self) -> None:
+        """The statement goes on although it was cancelled: its transaction is committed already."""
+        with self._lock:
+            self._cause = None
+            if self._end is None:
+                self._wake.clear()
+
     @contextlib.contextmanager
     def cancelling(self, stop: Callable[[], None]) -> Iterator[None]:
         """Inside, a cancel also calls `stop`, from the thread that cancels."""

@@ -32,12 +32,14 @@ from headgate.publisher.slots import Slots
 from headgate.publisher.watch import LogWatch
 from headgate.server import log, reinitialize
 from headgate.server.activity import Activity, Backend
+from headgate.server.checkpointer import Checkpointer
 from headgate.server.connection import Connection
 from headgate.server.hba import HbaFile
 from headgate.server.listener import Listener
 from headgate.server.session_origin import OriginUsers
 from headgate.server.startup import new_secret, serve
 from headgate.settings import Settings
+from headgate.walsender.standby import Standbys
 from headgate.walsender.statistics import Senders
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ class Node:
         self._given_spark = spark
         self.senders = Senders()
         self.origin_users = OriginUsers()
+        self.standbys = Standbys(self.senders, lambda: self.settings.text("synchronous_standby_names"), self.activity)
         self.stopping = False
         self._mode: Mode | None = None
         self._asked = threading.Event()
@@ -123,6 +126,9 @@ class Node:
         self.engine.oldest_needed = self.slots.oldest
         self.log_watch = LogWatch(self.engine.log)
         self.log_watch.start()
+        self.engine.foreign.start()
+        self.checkpointer = Checkpointer(self)
+        self.checkpointer.start()
         self.launcher = self._launcher()
 
     def _launcher(self) -> Any:
@@ -179,6 +185,7 @@ class Node:
             _log.info("%s was not reloaded", self.settings.text("hba_file"))
         log.start(self.settings)
         self.reloaded_at = time.time()
+        self.standbys.changed()
         if self.launcher is not None:
             self.launcher.wake()
 
@@ -198,6 +205,8 @@ class Node:
             backend.terminate()
         if not self.activity.wait_gone(self._clients(), STOP_SECONDS):
             _log.info("some sessions did not end in time")
+        self.checkpointer.stop()
+        self.engine.foreign.stop()
         self.slots.persist_all()
         self.log_watch.stop()
         _log.info("shutting down")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headgate.server.activity import Backend
     from headgate.server.node import Node
     from headgate.settings import SessionSettings
+    from headgate.storage.log import OriginProgress
     from headgate.storage.transaction import Transaction
 
 _log = logging.getLogger("headgate.server")
@@ -63,7 +64,7 @@ class Session:
         self.interrupts: Interrupts = backend.interrupts
         self.notices = Notices()
         self.parameters: tuple[Parameter, ...] = ()
-        self.block = TransactionBlock(self._begin_storage, settings)
+        self.block = TransactionBlock(self._begin_storage, settings, self._replicated)
         self._types = KnownTypes(node.catalog, context.database)
         self.prepared: dict[str, Prepared] = {}
         self.portals: dict[str, Portal] = {}
@@ -119,6 +120,10 @@ class Session:
 
     def _begin_storage(self) -> Transaction:
         return self.node.engine.begin(self.context.database)
+
+    def _replicated(self, position: Lsn) -> None:
+        """A commit waits for its synchronous standbys; what ends the wait early is a warning, because the commit is done."""
+        self.node.standbys.wait(position, self.settings.text("synchronous_commit"), self.interrupts, self.notices)
 
     def prevent_in_block(self, command: str) -> None:
         """25001 inside a transaction block."""

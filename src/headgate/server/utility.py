@@ -1,7 +1,7 @@
 """Statements that concern the session itself, and that no table or catalog is needed for.
 
-BEGIN … ROLLBACK TO, SET, SHOW, RESET, DISCARD, PREPARE, EXECUTE, DEALLOCATE, DECLARE, FETCH, MOVE, CLOSE, LISTEN, NOTIFY, UNLISTEN,
-LOCK, CHECKPOINT. Called by the outcome's `Sender` for each statement that `handles` claims; a handler returns a tag or
+BEGIN … ROLLBACK TO, PREPARE TRANSACTION, SET, SHOW, RESET, DISCARD, PREPARE, EXECUTE, DEALLOCATE, DECLARE, FETCH, MOVE, CLOSE, LISTEN,
+NOTIFY, UNLISTEN, LOCK, CHECKPOINT. Called by the outcome's `Sender` for each statement that `handles` claims; a handler returns a tag or
 a ResultSet.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import PostgresError
-from headgate.server import cursor, prepare, variable
+from headgate.server import cursor, prepare, twophase, variable
 from headgate.server.block import State
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Handler = Callable[["Session", Any, str], "str | ResultSet"]
 
-_ENDS = {"TRANS_STMT_COMMIT", "TRANS_STMT_ROLLBACK", "TRANS_STMT_ROLLBACK_TO"}
+_ENDS = {"TRANS_STMT_COMMIT", "TRANS_STMT_PREPARE", "TRANS_STMT_ROLLBACK", "TRANS_STMT_ROLLBACK_TO"}
 
 
 def handles(statement: Statement) -> bool:
@@ -122,14 +122,6 @@ def _rollback_to(session: Session, node: Any) -> str:
     return "ROLLBACK"
 
 
-def _two_phase(session: Session, node: Any) -> str:
-    raise PostgresError(
-        "55000",
-        "prepared transactions are disabled",
-        hint="Set max_prepared_transactions to a nonzero value.",
-    )
-
-
 _TRANSACTION: dict[str, Callable[[Session, Any], str]] = {
     "TRANS_STMT_BEGIN": _begin,
     "TRANS_STMT_START": _start,
@@ -138,9 +130,9 @@ _TRANSACTION: dict[str, Callable[[Session, Any], str]] = {
     "TRANS_STMT_SAVEPOINT": _savepoint,
     "TRANS_STMT_RELEASE": _release,
     "TRANS_STMT_ROLLBACK_TO": _rollback_to,
-    "TRANS_STMT_PREPARE": _two_phase,
-    "TRANS_STMT_COMMIT_PREPARED": _two_phase,
-    "TRANS_STMT_ROLLBACK_PREPARED": _two_phase,
+    "TRANS_STMT_PREPARE": twophase.prepare,
+    "TRANS_STMT_COMMIT_PREPARED": twophase.commit,
+    "TRANS_STMT_ROLLBACK_PREPARED": twophase.rollback,
 }
 
 
@@ -166,6 +158,7 @@ def _listen(session: Session, node: Any, text: str) -> str:
 def _checkpoint(session: Session, node: Any, text: str) -> str:
     if not session.is_superuser:
         raise PostgresError("42501", "must be superuser or have privileges of pg_checkpoint to do CHECKPOINT")
+    session.node.checkpointer.checkpoint()
     return "CHECKPOINT"
 
 

@@ -96,6 +96,7 @@ def _replication(node: Node, session: Session) -> Iterator[Row]:
         if not _sees(session, one.role):
             yield (*head, *[None] * 16)
             continue
+        priority, state = node.standbys.state(sender.pid)
         reply = None if sender.reply_time is None else _moment(sender.reply_time / 1_000_000 + POSTGRES_EPOCH)
         yield (
             *head,
@@ -112,8 +113,8 @@ def _replication(node: Node, session: Session) -> Iterator[Row]:
             _lag(sender.write_lag),
             _lag(sender.flush_lag),
             _lag(sender.apply_lag),
-            0,
-            "async",
+            priority,
+            state,
             reply,
         )
 
@@ -136,17 +137,18 @@ def _slots(node: Node) -> Iterator[Row]:
             active,
             None,
             None,
-            slot.restart_lsn,
+            None if slot.lost else slot.restart_lsn,
             slot.confirmed_flush_lsn,
-            "reserved",
-            None,
+            *node.checkpointer.wal_status(slot),
             slot.two_phase,
         )
 
 
 def _slot_statistics(node: Node) -> Iterator[Row]:
     for live in node.slots.all():
-        yield (live.slot.name, 0, 0, 0, 0, 0, 0, live.transactions, live.bytes, _moment(live.reset))
+        one = live.counts
+        spilled, streamed = (one.spill_txns, one.spill_count, one.spill_bytes), (one.stream_txns, one.stream_count, one.stream_bytes)
+        yield (live.slot.name, *spilled, *streamed, one.total_txns, one.total_bytes, _moment(live.reset))
 
 
 def _settings(session: Session) -> Iterator[Row]:
@@ -167,6 +169,8 @@ def _prepared_transactions(node: Node) -> Iterator[Row]:
     cursor.close()
     for one in found:
         yield (one.xid, one.gid, one.prepared, owners[one.owner], names.get(one.database))
+    for mine in node.engine.prepared.all():
+        yield (mine.xid, mine.gid, _since_2000(mine.time), mine.owner, names.get(mine.database))
 
 
 def _cursors(session: Session) -> Iterator[Row]:

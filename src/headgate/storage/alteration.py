@@ -81,7 +81,7 @@ def restored(to: TableState) -> list[Action]:
 
 
 def write_version(path: Path, version: int, changes: list[Action], mark: str) -> None:
-    """Writes a version of a table by hand; XX001 if it is there already."""
+    """Writes a version of a table by hand; 40001 if another writer was first."""
     info: Action = {
         "commitInfo": {
             "timestamp": int(time.time() * 1000), "operation": "CHANGE COLUMNS", "operationParameters": {}, "isBlindAppend": False,
@@ -97,6 +97,6 @@ def write_version(path: Path, version: int, changes: list[Action], mark: str) ->
     try:
         os.link(draft, log / f"{version:020d}.json")
     except FileExistsError as error:
-        raise PostgresError("XX001", f'version {version} of table "{path}" exists already') from error
+        raise PostgresError("40001", "could not serialize access due to concurrent update") from error
     finally:
         draft.unlink()

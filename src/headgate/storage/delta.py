@@ -20,11 +20,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headgate.errors import not_supported
+from headgate.errors import PostgresError, not_supported
 
 Action = dict[str, Any]
 FILE, ROW = "_file", "_row"
@@ -142,6 +143,7 @@ def create(path: Path, row: StructType, *, checkpoint_interval: int = 100, descr
         "delta.enableDeletionVectors": "true",
         "delta.checkpointInterval": str(checkpoint_interval),
         "delta.logRetentionDuration": "interval 30 days",
+        "delta.enableExpiredLogCleanup": "false",  # `clean` knows what slots need
         "delta.deletedFileRetentionDuration": "interval 7 days",
     }
     fields = json.loads(row.json())["fields"]
@@ -286,12 +288,23 @@ class DeltaTable:
         return f"file:{self._base}{name}"
 
     def commit(self, state: TableState, actions: Sequence[Action], mark: str) -> TableState:
-        """Commits actions on top of `state`, which must be the newest version; the state afterwards."""
+        """Commits actions on top of `state`; the state afterwards.
+
+        Where another writer was first, Delta puts the commit behind it if the two do not touch the same files: then the version is not the
+        one after `state`'s. Otherwise 40001.
+        """
         d = self.delta
         transaction = self._start(state)
         n = d.none
         operation = d.Write(d.append, n, n, d.some(mark), n, n, n, n, n)
-        version = transaction.commit(d.seq(d.action(a) for a in actions), operation)
+        try:
+            version = transaction.commit(d.seq(d.action(a) for a in actions), operation)
+        except Py4JJavaError as error:
+            if "Concurrent" not in error.java_exception.getClass().getSimpleName():
+                raise
+            raise PostgresError("40001", "could not serialize access due to concurrent update") from error
+        if version != state.version + 1:
+            return self.state(version)
         snapshot = self._log.unsafeVolatileSnapshot()
         if snapshot.version() != version:
             snapshot = self._log.getSnapshotAt(version, d.none, d.none, False)

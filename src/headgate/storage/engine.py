@@ -8,12 +8,15 @@ replacing the whole mapping, so that a reader that keeps the mapping reads all t
     _delta_log/…7.json   logged           visible
     _delta_log/…8.json   written by an open transaction, not logged: only that transaction reads it
     _delta_log/…9.json   after ROLLBACK or recovery: the inverse of 8, equal to 7 in content
+
+Versions that other Spark jobs commit are adopted as transactions of their own (`foreign`).
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,36 +24,22 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.storage import delta, spark, warmup
+from headgate.storage import spark, warmup
 from headgate.storage.delta import Delta, DeltaTable, TableState
+from headgate.storage.foreign import ForeignWriters
 from headgate.storage.lock import Key, TableLocks
-from headgate.storage.log import TransactionLog
+from headgate.storage.log import Emitted, EntryKind, TableWrite, TransactionLog
+from headgate.storage.mark import MARK
+from headgate.storage.prepared import PreparedTransactions
+from headgate.storage.visible import Visible
 from headgate.storage.write import columns
 
 if TYPE_CHECKING:
     from headgate.storage.transaction import Transaction
 
-MARK = "headgate"
-"""First word of the user metadata of the node's Delta commits; the xid follows, or ``undo``."""
 
-
-class Visible:
-    """A table's visible state, read from Delta when first asked for."""
-
-    def __init__(self, load: Callable[[], TableState] | None = None, state: TableState | None = None) -> None:
-        self._load = load
-        self._state = state
-        self._lock = threading.Lock()
-
-    @property
-    def state(self) -> TableState:
-        """The state; loading it is a Spark job, once."""
-        if self._state is None:
-            with self._lock:
-                if self._state is None:
-                    assert self._load is not None
-                    self._state = self._load()
-        return self._state
+SEGMENT = 16 << 20
+"""What PostgreSQL calls a WAL segment."""
 
 
 class Engine:
@@ -62,6 +51,7 @@ class Engine:
         self.data_dir = Path(data_dir)
         self.base = self._base(settings)
         self.spark = session if session is not None else spark.start(settings, scratch=self.data_dir / "pgsql_tmp" / "spark")
+        self.spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", MARK)
         self._owns_session = session is None
         if self._owns_session:
             warmup.start(self.spark, self.data_dir / "pgsql_tmp")
@@ -75,6 +65,8 @@ class Engine:
         self._active: dict[int, Lsn] = {}
         self._registry = threading.Lock()
         self.visible: Mapping[Key, Visible] = {}
+        self.prepared = PreparedTransactions(self)
+        self.foreign = ForeignWriters(self)
         self.oldest_needed: Callable[[], Lsn] = lambda: self.log.end
         """The LSN from which on slots and exported snapshots still need the log; set by the publisher."""
         self._see_all()
@@ -86,11 +78,13 @@ class Engine:
             raise PostgresError("22023", f'data_location "{given}" is no folder of a file system', hint="Object stores are not supported.")
         return Path(given) if given else self.data_dir / "base"
 
-    def _see_all(self) -> None:
-        self.visible = {key: Visible(self._loader(key)) for key in self.log.versions()}
+    def _see_all(self, prepared: set[Key] = frozenset()) -> None:  # type: ignore[assignment]
+        """Everything as logged; of tables that a prepared transaction has written to, not what it wrote."""
+        logged = self.log.versions()
+        self.visible = {key: Visible(self._loader(key, logged[key].version if key in prepared else None)) for key in logged}
 
-    def _loader(self, key: Key) -> Callable[[], TableState]:
-        return lambda: self.table(key).state()
+    def _loader(self, key: Key, version: int | None) -> Callable[[], TableState]:
+        return lambda: self.table(key).state(version)
 
     # tables
 
@@ -151,59 +145,80 @@ class Engine:
         with self._registry:
             self._active.pop(id(transaction), None)
 
+    def oldest(self) -> Lsn:
+        """The LSN from which on slots, exported snapshots and running transactions can read."""
+        with self._registry:
+            running = min([*self._active.values(), self.log.end])
+        return min(running, self.oldest_needed())
+
     def clean(self) -> None:
         """Removes directories of dropped tables that neither a slot nor a running transaction can read."""
-        with self._registry:
-            oldest = min([*self._active.values(), self.log.end])
-        oldest = min(oldest, self.oldest_needed())
+        oldest = self.oldest()
         for database, relation, lsn in self.log.dropped():
-            if lsn <= oldest and self.path((database, relation)).exists():
-                self.forget((database, relation))
+            if lsn <= oldest:
+                if self.path((database, relation)).exists():
+                    self.forget((database, relation))
+                self.log.forget_dropped(database, relation)
+
+    def emit(self, database: int, prefix: str, content: bytes) -> Lsn:
+        """A logical decoding message outside of a transaction; its LSN."""
+        said = TableWrite(0, 0, "message", 0, 1, 0, bytes=len(content), seen=self.log.end, emitted=Emitted(prefix, content))
+        with self.commit_lock:
+            entry = self.log.place(0, database, [said], None, kind=EntryKind.MESSAGE)
+            self.catalog.change(lambda cursor: self.log.insert(cursor, entry, {}))
+            self.log.append(entry)
+        return entry.writes[0].lsn
+
+    def switch(self, database: int) -> Lsn:
+        """pg_switch_wal: moves the end of the log to the next multiple of 16 MB, unless it is at one; the end before."""
+        with self.commit_lock:
+            before = self.log.end
+            end = Lsn(-(-before // SEGMENT) * SEGMENT)
+            if end != before:
+                entry = self.log.place(0, database, (), None, kind=EntryKind.MESSAGE)
+                entry = replace(entry, commit_lsn=Lsn(end - (entry.end_lsn - entry.commit_lsn)), end_lsn=end)
+                if entry.commit_lsn > before:
+                    self.catalog.change(lambda cursor: self.log.insert(cursor, entry, {}))
+                    self.log.append(entry)
+        return before
 
     # start and stop
 
     def recover(self) -> list[str]:
-        """Makes the directory agree with the log after a crash: half-made tables go, unlogged versions are undone.
+        """Makes the directory agree with the log after a crash: half-made tables go, unlogged versions are undone or adopted.
 
         Returns what was done, a line each.
         """
         done = []
         logged = self.log.versions()
         dropped = {(database, relation) for database, relation, _ in self.log.dropped()}
+        prepared = {key for one in self.prepared.all() for key in one.keys}
+        self.prepared.restore()
+        adopt = []
         for path in sorted(self.base.glob("*/*")):
             if not (path.name.isdigit() and path.parent.name.isdigit()):
                 continue
             key = (int(path.parent.name), int(path.name))
+            if key in prepared:
+                continue
             if key in logged:
-                if self._undo_unlogged(key, logged[key].version):
+                found = self.foreign.recover(key, logged[key].version)
+                if found.undone:
                     done.append(f"undid uncommitted writes of relation {key[1]} in database {key[0]}")
+                if found.others:
+                    adopt.append((key, found))
             elif key not in dropped:
                 self.forget(key)
                 done.append(f"removed uncommitted relation {key[1]} of database {key[0]}")
-        self._see_all()
+        self._see_all(prepared)
+        for key, found in adopt:
+            self.foreign.adopt_recovered(key, found)
+            done.append(f"adopted {len(found.others)} versions of other writers of relation {key[1]} in database {key[0]}")
         self.clean()
         return done
-
-    def _undo_unlogged(self, key: Key, version: int) -> bool:
-        """Undoes the versions above the logged one; whether there was anything to undo."""
-        path = self.path(key)
-        newest = delta.newest_version(path)
-        if newest is None or newest <= version:
-            return False
-        info: dict[str, Any] = next((a["commitInfo"] for a in delta.read_version(path, newest) if "commitInfo" in a), {})
-        if info.get("userMetadata") == undo_mark(version):
-            return False
-        table = self.table(key)
-        table.undo(table.state(), table.state(version), undo_mark(version))
-        return True
 
     def stop(self) -> None:
         """Ends the Spark session, if this engine started it."""
         self.log.wake()
         if self._owns_session:
             self.spark.stop()
-
-
-def undo_mark(version: int) -> str:
-    """User metadata of the commit that makes a table equal to `version` again."""
-    return f"{MARK} undo to {version}"

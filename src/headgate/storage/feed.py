@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.errors import PostgresError
-from headgate.storage import delta
+from headgate.storage import delta, foreign
 from headgate.storage.engine import Engine
 from headgate.storage.local import local_frame
 from headgate.storage.log import TableWrite
@@ -42,6 +42,7 @@ SMALL_BYTES = 8 << 20
 SMALL_CHANGES = 5_000
 """With more changes than this a frame is not a local relation: Spark's optimizer evaluates those row by row, uncompiled."""
 
+_WITH_ROWS = ("write", "foreign")
 _PART = re.compile(r"(?:part|cdc)-(\d+)-")
 _OPS = {"insert": "I", "delete": "D", "update_preimage": "U"}
 
@@ -74,11 +75,11 @@ def schema(relation: Any) -> StructType:
 
 
 def changes(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> DataFrame:
-    """The changes frame of a relation's writes (those of kind ``truncate`` hold no rows and are passed over), not sorted.
+    """The changes frame of a relation's writes (truncates and messages hold no rows and are passed over), not sorted.
 
     `relation` describes the columns as of these writes. Raises 58P01 when a file is no longer there.
     """
-    writes = [write for write in writes if write.kind == "write"]
+    writes = [write for write in writes if write.kind in _WITH_ROWS]
     files = list(_files(engine, relation, writes))
     # columns do not change between writes that one description of the relation fits
     physical = _physical(engine, relation, writes[0].version) if writes else {}
@@ -97,7 +98,7 @@ def changes(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> Data
 
 def small(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> pa.Table | None:
     """As `changes`, as an Arrow table read by the driver without a Spark job; None where the writes are too large for that."""
-    writes = [write for write in writes if write.kind == "write"]
+    writes = [write for write in writes if write.kind in _WITH_ROWS]
     files = list(_files(engine, relation, writes))
     if sum(f.size for f in files) > SMALL_BYTES:
         return None
@@ -109,7 +110,7 @@ def pieces(engine: Engine, relation: Any, write: TableWrite, rows: int = 32_768)
     physical = _physical(engine, relation, write.version)
     row = pa.schema([(c.name, arrow_type(c.type_oid, c.typmod)) for c in relation.columns])
     for file in _files(engine, relation, [write]):
-        with pq.ParquetFile(file.path) as parquet:
+        with pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us") as parquet:
             held = set(parquet.schema_arrow.names)
             wanted = [name for name in [*physical.values(), CHANGE] if name in held]
             at, rest = 0, None
@@ -140,6 +141,9 @@ def _physical(engine: Engine, relation: Any, version: int) -> dict[str, str]:
 def _files(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> Iterator[ChangeFile]:
     path = engine.path((relation.database, relation.oid))
     for write in writes:
+        if write.kind == "foreign":
+            yield from _written_down(foreign.folder(path, write.version), write)
+            continue
         try:
             actions = delta.read_version(path, write.version)
         except FileNotFoundError as error:
@@ -154,6 +158,17 @@ def _files(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> Itera
             rows = pq.read_metadata(full).num_rows if paired else delta.records(file)
             yield ChangeFile(full, file["size"], int(write.commit_lsn), write.seq, first, paired)
             first += rows
+
+
+def _written_down(folder: Path, write: TableWrite) -> Iterator[ChangeFile]:
+    """The files of another writer's version (`difference`)."""
+    files = sorted(folder.glob("part-*.parquet"), key=lambda file: _order({"path": file.name}))
+    if not files:
+        raise PostgresError("58P01", f"version {write.version} of relation {write.relation} is no longer there")
+    first = 0
+    for file in files:
+        yield ChangeFile(str(file), file.stat().st_size, int(write.commit_lsn), write.seq, first, True)
+        first += pq.read_metadata(file).num_rows
 
 
 def _order(file: dict[str, Any]) -> tuple[int, str]:
@@ -187,7 +202,7 @@ def arrow_schema(row: pa.Schema) -> pa.Schema:
 
 def _read_file(file: ChangeFile, row: pa.Schema, physical: dict[str, str]) -> tuple[pa.StructArray, pa.Array | None]:
     """The rows of a file as structs of the relation's columns, and their `_change_type`."""
-    with pq.ParquetFile(file.path) as parquet:
+    with pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us") as parquet:
         return _structs(file, parquet.read(), row, physical)
 
 

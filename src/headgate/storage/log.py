@@ -5,6 +5,12 @@ the LSN of its n-th change lies inside it, ascending, below `commit_lsn`, and ``
 
     0/1000000 ── lsn of write 0 (8 per change) ── lsn of write 1 … ── commit_lsn ── end_lsn = begin of the next entry
 
+A write takes as many positions as its files have bytes (at least 16 a change), so that the distance of two LSNs tells, as in PostgreSQL,
+how much data lies between them; `max_slot_wal_keep_size` counts in it.
+
+Kinds of entries: a committed transaction; PREPARE TRANSACTION with the writes of the transaction, which nobody sees yet; COMMIT PREPARED
+and ROLLBACK PREPARED, which name the position of the former; a logical decoding message outside of a transaction.
+
 The entries live in the catalog's DuckDB file, so an entry, the catalog rows of its transaction and the origin's progress are
 committed together. Rows are only inserted (and removed by `trim`), never updated, so that two open transactions cannot conflict.
 
@@ -13,6 +19,7 @@ Called by `transaction.Transaction.commit` (under the commit lock) and read by t
 
 from __future__ import annotations
 
+import enum
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -35,9 +42,12 @@ _LSN_OF_COMMIT = 40
 _TABLES = """
 CREATE SCHEMA IF NOT EXISTS hg;
 CREATE TABLE IF NOT EXISTS hg.log_entry(commit_lsn BIGINT, end_lsn BIGINT, commit_time BIGINT, xid BIGINT, dbid BIGINT, origin VARCHAR,
-    origin_lsn BIGINT);
+    origin_lsn BIGINT, kind VARCHAR, gid VARCHAR, prepared BIGINT);
 CREATE TABLE IF NOT EXISTS hg.log_write(commit_lsn BIGINT, seq INTEGER, lsn BIGINT, relid BIGINT, kind VARCHAR, version BIGINT,
-    changes BIGINT, statement INTEGER, options INTEGER);
+    changes BIGINT, statement INTEGER, options INTEGER, bytes BIGINT, seen BIGINT, xid BIGINT);
+CREATE TABLE IF NOT EXISTS hg.log_message(commit_lsn BIGINT, seq INTEGER, prefix VARCHAR, content BLOB);
+CREATE TABLE IF NOT EXISTS hg.prepared_xact(xid BIGINT, gid VARCHAR, dbid BIGINT, owner VARCHAR, prepared BIGINT, commit_lsn BIGINT,
+    body BLOB);
 CREATE TABLE IF NOT EXISTS hg.table_version(dbid BIGINT, relid BIGINT, lsn BIGINT, version BIGINT, dropped BOOLEAN);
 """
 
@@ -61,29 +71,57 @@ class OriginProgress:
     time: int | None = None
 
 
+class EntryKind(enum.StrEnum):
+    """What an entry of the log is."""
+
+    COMMIT = "commit"
+    PREPARE = "prepare"
+    COMMIT_PREPARED = "commit prepared"
+    ROLLBACK_PREPARED = "rollback prepared"
+    MESSAGE = "message"
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """A logical decoding message (pg_logical_emit_message)."""
+
+    prefix: str
+    content: bytes
+
+
 @dataclass(frozen=True)
 class TableWrite:
     """One write of a transaction: one Delta version of one table.
 
     `seq` counts the transaction's writes from 0; `statement` is the seq of the first write of the same statement (a TRUNCATE of
     several tables is one statement); `changes` is the number of changed rows; `options` of a truncate: 1 CASCADE, 2 RESTART IDENTITY.
-    `lsn` is the position of the first change, the others follow at distances of 8; it is 0 until the transaction commits.
+    `lsn` is the position of the first change, the others follow at distances of 8; it is 0 until the transaction commits. `bytes`: size
+    of the files; `seen`: the end of the log when the write was made, by which streams judge it; `xid`: the subtransaction, 0 for
+    the transaction itself. Kinds: ``foreign`` is a write of another Delta writer (`foreign`); ``message`` has no relation
+    and no version, but `emitted`.
     """
 
     seq: int
     relation: int
-    kind: Literal["write", "truncate"]
+    kind: Literal["write", "truncate", "foreign", "message"]
     version: int
     changes: int
     statement: int
     options: int = 0
     lsn: Lsn = INVALID
     commit_lsn: Lsn = INVALID
+    bytes: int = 0
+    seen: Lsn = INVALID
+    xid: int = 0
+    emitted: Emitted | None = None
 
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One committed transaction. `commit_time` is in µs since 2000-01-01; `origin` is None for a local transaction."""
+    """One committed transaction. `commit_time` is in µs since 2000-01-01; `origin` is None for a local transaction.
+
+    `writes` of COMMIT PREPARED are those of the entry at `prepared` (its commit_lsn), under that entry's LSNs.
+    """
 
     commit_lsn: Lsn
     end_lsn: Lsn
@@ -93,6 +131,9 @@ class LogEntry:
     origin: str | None
     origin_lsn: Lsn
     writes: tuple[TableWrite, ...] = field(default=())
+    kind: EntryKind = EntryKind.COMMIT
+    gid: str = ""
+    prepared: Lsn = INVALID
 
 
 @dataclass(frozen=True)
@@ -113,7 +154,7 @@ class TransactionLog:
         create_tables(cursor)
         last = cursor.execute("SELECT end_lsn, xid FROM hg.log_entry ORDER BY end_lsn DESC LIMIT 1").fetchone()
         self._end = Lsn(last[0]) if last else FIRST_LSN
-        highest = cursor.execute("SELECT max(xid) FROM hg.log_entry").fetchone()
+        highest = cursor.execute("SELECT greatest((SELECT max(xid) FROM hg.log_entry), (SELECT max(xid) FROM hg.log_write))").fetchone()
         self._next_xid = highest[0] + 1 if highest and highest[0] else FIRST_XID
 
     @property
@@ -128,13 +169,23 @@ class TransactionLog:
             self._next_xid += 1
             return xid
 
-    def place(self, xid: int, database: int, writes: Iterable[TableWrite], origin: OriginProgress | None) -> LogEntry:
+    def place(
+        self,
+        xid: int,
+        database: int,
+        writes: Iterable[TableWrite],
+        origin: OriginProgress | None,
+        *,
+        kind: EntryKind = EntryKind.COMMIT,
+        gid: str = "",
+        prepared: Lsn = INVALID,
+    ) -> LogEntry:
         """The entry that a transaction would have if it committed now: LSNs are assigned. Call under the commit lock."""
         at = self._end + _LSN_PER_CHANGE
         placed = []
         for write in writes:
             placed.append(replace(write, lsn=Lsn(at)))
-            at += _LSN_OF_WRITE + _LSN_PER_CHANGE * _ROWS_PER_CHANGE * max(write.changes, 1)
+            at += _LSN_OF_WRITE + max(_LSN_PER_CHANGE * _ROWS_PER_CHANGE * max(write.changes, 1), -(-write.bytes // 8) * 8)
         commit_lsn = Lsn(at)
         return LogEntry(
             commit_lsn=commit_lsn,
@@ -145,17 +196,28 @@ class TransactionLog:
             origin=origin.origin if origin else None,
             origin_lsn=origin.lsn if origin else Lsn(0),
             writes=tuple(replace(write, commit_lsn=commit_lsn) for write in placed),
+            kind=kind,
+            gid=gid,
+            prepared=prepared,
         )
 
     def insert(self, cursor: Any, entry: LogEntry, versions: Mapping[int, TableVersion]) -> None:
         """Writes the entry and the tables' visible versions in the caller's catalog transaction."""
         row = [entry.commit_lsn, entry.end_lsn, entry.commit_time, entry.xid, entry.database, entry.origin, entry.origin_lsn]
-        cursor.execute("INSERT INTO hg.log_entry VALUES (?, ?, ?, ?, ?, ?, ?)", [int(v) if isinstance(v, int) else v for v in row])
+        row += [str(entry.kind), entry.gid, entry.prepared]
+        cursor.execute("INSERT INTO hg.log_entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [int(v) if isinstance(v, int) else v for v in row])
         for w in entry.writes:
             cursor.execute(
-                "INSERT INTO hg.log_write VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [int(entry.commit_lsn), w.seq, int(w.lsn), w.relation, w.kind, w.version, w.changes, w.statement, w.options],
+                "INSERT INTO hg.log_write VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    *(int(entry.commit_lsn), w.seq, int(w.lsn), w.relation, w.kind, w.version, w.changes, w.statement, w.options),
+                    *(w.bytes, int(w.seen), w.xid),
+                ],
             )
+            if w.emitted is not None:
+                cursor.execute(
+                    "INSERT INTO hg.log_message VALUES (?, ?, ?, ?)", [int(entry.commit_lsn), w.seq, w.emitted.prefix, w.emitted.content]
+                )
         for relation, version in versions.items():
             cursor.execute(
                 "INSERT INTO hg.table_version VALUES (?, ?, ?, ?, ?)",
@@ -180,27 +242,49 @@ class TransactionLog:
 
     def entries(self, after: Lsn, database: int, limit: int) -> list[LogEntry]:
         """At most `limit` entries of a database that end after `after`, in log order; entries without writes included."""
+        return self._entries("end_lsn > ? AND dbid = ? ORDER BY end_lsn LIMIT ?", [int(after), database, limit])
+
+    def at(self, commit_lsn: Lsn) -> LogEntry | None:
+        """The entry at a position, None where it has been forgotten."""
+        found = self._entries("commit_lsn = ?", [int(commit_lsn)])
+        return found[0] if found else None
+
+    def _entries(self, which: str, limits: list[int]) -> list[LogEntry]:
         cursor = self._catalog.cursor()
         found = cursor.execute(
-            "SELECT commit_lsn, end_lsn, commit_time, xid, dbid, origin, origin_lsn FROM hg.log_entry"
-            " WHERE end_lsn > ? AND dbid = ? ORDER BY end_lsn LIMIT ?",
-            [int(after), database, limit],
+            f"SELECT commit_lsn, end_lsn, commit_time, xid, dbid, origin, origin_lsn, kind, gid, prepared FROM hg.log_entry WHERE {which}",
+            limits,
         ).fetchall()
         if not found:
             return []
-        writes: dict[int, list[TableWrite]] = {}
-        rows = cursor.execute(
-            "SELECT commit_lsn, seq, lsn, relid, kind, version, changes, statement, options FROM hg.log_write"
-            " WHERE commit_lsn BETWEEN ? AND ? ORDER BY commit_lsn, seq",
-            [found[0][0], found[-1][0]],
-        ).fetchall()
-        for commit_lsn, seq, lsn, relation, kind, version, changes, statement, options in rows:
-            write = TableWrite(seq, relation, kind, version, changes, statement, options, Lsn(lsn), Lsn(commit_lsn))
-            writes.setdefault(commit_lsn, []).append(write)
+        writes = self._writes(cursor, "BETWEEN ? AND ?", [found[0][0], found[-1][0]])
+        for row in found:
+            if row[7] == EntryKind.COMMIT_PREPARED:
+                writes |= {row[0]: self._writes(cursor, "= ?", [row[9]]).get(row[9], [])}
         return [
-            LogEntry(Lsn(c), Lsn(e), t, xid, db, origin, Lsn(origin_lsn), tuple(writes.get(c, ())))
-            for c, e, t, xid, db, origin, origin_lsn in found
+            LogEntry(Lsn(c), Lsn(e), t, xid, db, origin, Lsn(origin_lsn), tuple(writes.get(c, ())), EntryKind(kind), gid, Lsn(prepared))
+            for c, e, t, xid, db, origin, origin_lsn, kind, gid, prepared in found
         ]
+
+    def _writes(self, cursor: Any, which: str, limits: list[int]) -> dict[int, list[TableWrite]]:
+        """The writes of the entries whose commit_lsn is `which`, by commit_lsn."""
+        rows = cursor.execute(
+            "SELECT commit_lsn, seq, lsn, relid, kind, version, changes, statement, options, bytes, seen, xid FROM hg.log_write"
+            f" WHERE commit_lsn {which} ORDER BY commit_lsn, seq",
+            limits,
+        ).fetchall()
+        emitted: dict[tuple[int, int], Emitted] = {}
+        if any(row[4] == "message" for row in rows):
+            said = cursor.execute(f"SELECT commit_lsn, seq, prefix, content FROM hg.log_message WHERE commit_lsn {which}", limits)
+            emitted = {(lsn, seq): Emitted(prefix, bytes(content)) for lsn, seq, prefix, content in said.fetchall()}
+        writes: dict[int, list[TableWrite]] = {}
+        for commit, seq, lsn, relation, kind, version, changes, statement, options, size, seen, xid in rows:
+            said_here = emitted.get((commit, seq))
+            write = TableWrite(
+                seq, relation, kind, version, changes, statement, options, Lsn(lsn), Lsn(commit), size, Lsn(seen), xid, said_here
+            )
+            writes.setdefault(commit, []).append(write)
+        return writes
 
     def versions(self, at: Lsn | None = None) -> dict[tuple[int, int], TableVersion]:
         """The version of each table, by (database, relation), visible at an LSN; the newest by default. Dropped tables are left out."""
@@ -229,23 +313,49 @@ class TransactionLog:
         rows = self._catalog.cursor().execute("SELECT dbid, relid, lsn FROM hg.table_version WHERE dropped").fetchall()
         return [(dbid, relid, Lsn(lsn)) for dbid, relid, lsn in rows]
 
-    def trim(self, before: Lsn) -> None:
-        """Forgets entries that end at or before `before` (the oldest slot's restart_lsn).
+    def forget_dropped(self, database: int, relation: int) -> None:
+        """A dropped table's directory is gone."""
+        sql = "DELETE FROM hg.table_version WHERE dbid = ? AND relid = ?"
+        self._catalog.change(lambda cursor: cursor.execute(sql, [database, relation]))
 
-        The last entry and each table's newest version stay.
+    def trim(self, before: Lsn) -> int:
+        """Forgets entries that end at or before `before` (what no slot and no reader needs any more); how many there were.
+
+        The last entry stays, each table's newest version, and what has been prepared until an end of it has been forgotten.
         """
-        cursor = self._catalog.cursor()
         keep = int(min(before, self._end - 1))
-        cursor.execute("BEGIN")
-        try:
-            cursor.execute("DELETE FROM hg.log_write WHERE commit_lsn IN (SELECT commit_lsn FROM hg.log_entry WHERE end_lsn <= ?)", [keep])
-            cursor.execute("DELETE FROM hg.log_entry WHERE end_lsn <= ?", [keep])
+        gone = (
+            "SELECT commit_lsn FROM hg.log_entry e WHERE end_lsn <= ? AND NOT (kind = 'prepare' AND NOT EXISTS (SELECT 1 FROM"
+            " hg.log_entry f WHERE f.prepared = e.commit_lsn AND f.end_lsn <= ?))"
+        )
+
+        def delete(cursor: Any) -> int:
+            found = [row[0] for row in cursor.execute(gone, [keep, keep]).fetchall()]
+            if found:
+                for table in ("log_write", "log_message", "log_entry"):
+                    cursor.execute(f"DELETE FROM hg.{table} WHERE commit_lsn IN (SELECT unnest(?))", [found])
             cursor.execute(
                 "DELETE FROM hg.table_version v WHERE lsn <= ? AND EXISTS (SELECT 1 FROM hg.table_version n"
                 " WHERE n.dbid = v.dbid AND n.relid = v.relid AND n.lsn > v.lsn AND n.lsn <= ?)",
                 [keep, keep],
             )
-            cursor.execute("COMMIT")
-        except Exception:
-            cursor.execute("ROLLBACK")
-            raise
+            return len(found)
+
+        return int(self._catalog.change(delete))
+
+    def oldest_seen(self) -> Lsn:
+        """The oldest position by whose catalog an entry of the log is judged; the end of the log where there are no writes."""
+        found = self._catalog.cursor().execute("SELECT min(seen) FROM hg.log_write").fetchone()
+        return self._end if found is None or found[0] is None else Lsn(found[0])
+
+    def needed_versions(self, before: Lsn) -> dict[tuple[int, int], int]:
+        """By (database, relation) the oldest Delta version that the log, or a reader as of `before` or later, can ask for."""
+        cursor = self._catalog.cursor()
+        rows = cursor.execute(
+            "SELECT dbid, relid, min(version) FROM (SELECT dbid, relid, arg_max(version, lsn) AS version FROM hg.table_version"
+            " WHERE lsn <= ? GROUP BY dbid, relid UNION ALL SELECT dbid, relid, min(version) FROM hg.table_version WHERE lsn > ?"
+            " GROUP BY dbid, relid UNION ALL SELECT e.dbid, w.relid, min(w.version) FROM hg.log_write w JOIN hg.log_entry e USING"
+            " (commit_lsn) WHERE w.kind <> 'message' GROUP BY e.dbid, w.relid) GROUP BY dbid, relid",
+            [int(before), int(before)],
+        ).fetchall()
+        return {(dbid, relid): version for dbid, relid, version in rows}

@@ -6,6 +6,7 @@ repeats those before the savepoint; catalog transactions are a handful of small 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 _READS = ("SELECT", "WITH", "FROM", "EXPLAIN", "DESCRIBE", "SHOW")
@@ -29,18 +30,36 @@ class RecordedCursor:
         self.written.append(("executemany", query, parameters))
         return self._cursor.executemany(query, parameters)
 
+    def register(self, name: str, table: Any) -> Any:
+        """As DuckDB's: statements may read the Arrow table under the name."""
+        self.written.append(("register", name, table))
+        return self._cursor.register(name, table)
+
+    def unregister(self, name: str) -> Any:
+        """As DuckDB's; nothing is noted of a table that only a query has read."""
+        if self.written and self.written[-1][:2] == ("register", name):
+            del self.written[-1]
+        else:
+            self.written.append(("unregister", name, None))
+        return self._cursor.unregister(name)
+
     def repeat(self, cursor: Any, count: int) -> None:
         """Goes over to a fresh cursor and repeats the first `count` writes on it."""
         self._cursor = cursor
         del self.written[count:]
-        for method, query, parameters in self.written:
-            if parameters is None:
-                cursor.execute(query)
-            else:
-                getattr(cursor, method)(query, parameters)
+        repeat(cursor, self.written)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cursor, name)
+
+
+def repeat(cursor: Any, written: Iterable[tuple[str, str, Any]]) -> None:
+    """Does what was noted on another cursor."""
+    for method, query, parameters in written:
+        if parameters is None:
+            getattr(cursor, method)(query)
+        else:
+            getattr(cursor, method)(query, parameters)
 
 
 class RecordedCatalog:

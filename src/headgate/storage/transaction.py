@@ -4,6 +4,7 @@ A session, an apply worker or a table sync begins one with `Engine.begin` and us
 
     open       each write is a Delta commit that no log entry names; only this transaction reads it
     committed  `commit` assigned LSNs and committed the log entry with the catalog's rows: set by the DuckDB commit, nothing else
+    prepared   `prepare` wrote an entry that makes nothing visible; `prepared` (the module) commits it or rolls it back
     aborted    `rollback` (or recovery) undid the Delta commits by their inverse and removed the directories of new tables
 
 Traced: BEGIN; INSERT INTO a (version 8 of a, unlogged); UPDATE b (version 3 of b, unlogged); COMMIT takes the node's commit lock,
@@ -31,10 +32,12 @@ from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.storage import alteration, compaction, delta, durable, write
 from headgate.storage.delta import FILE, ROW, Action, TableState
-from headgate.storage.engine import MARK, Engine, Visible, undo_mark
+from headgate.storage.engine import Engine
 from headgate.storage.lock import Key
-from headgate.storage.log import OriginProgress, TableVersion, TableWrite
+from headgate.storage.log import Emitted, OriginProgress, TableVersion, TableWrite
+from headgate.storage.mark import MARK, undo_mark
 from headgate.storage.recorded import RecordedCatalog
+from headgate.storage.visible import Visible
 from headgate.storage.write import quoted, stored
 
 CASCADE, RESTART_IDENTITY = 1, 2
@@ -49,6 +52,7 @@ class _Savepoint:
     dropped: set[Key]
     catalog: int
     history: tuple[bool, bool]
+    xid: int = 0
 
 
 @dataclass
@@ -59,6 +63,20 @@ class _Open:
     writes: list[TableWrite] = field(default_factory=list)
     created: set[Key] = field(default_factory=set)
     dropped: set[Key] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What a prepared transaction has written: to tables, to the catalog (the statements), to its history (the rows)."""
+
+    xid: int
+    database: int
+    writes: list[TableWrite]
+    states: dict[Key, TableState]
+    created: set[Key]
+    dropped: set[Key]
+    catalog: list[tuple[str, str, Any]]
+    history: list[tuple[Any, ...]]
 
 
 class Transaction:
@@ -75,6 +93,8 @@ class Transaction:
         self._savepoints: list[_Savepoint] = []
         self._history_due = False
         self._history_recorded = False
+        self._overtaken: set[Key] = set()
+        """Tables in which another Delta writer's version lies between ours."""
         self._ended = False
         self.constraint_modes: dict[int, bool] = {}
         """What SET CONSTRAINTS said: whether a constraint (oid; 0: all others) is deferred."""
@@ -220,8 +240,9 @@ class Transaction:
         state = table.state()
         if state.version == before.version:
             return 0
+        self._look_between(key, before, state)
         changes = source.count()
-        self._written(key, state, changes, "write", None, 0)
+        self._written(key, state, changes, "write")
         return changes
 
     def truncate(self, relations: Sequence[Any], restart_identity: bool = False, cascade: bool = False) -> None:
@@ -263,7 +284,7 @@ class Transaction:
     def _commit_all(self, origin: OriginProgress | None) -> Lsn | None:
         opened = self._open
         self._record_history()
-        if not (opened.states or opened.dropped or self._history_recorded or origin):
+        if not (opened.states or opened.writes or opened.dropped or self._history_recorded or origin):
             if self._catalog is not None:
                 _commit_catalog(self._catalog)
             self._end()
@@ -272,29 +293,34 @@ class Transaction:
         if engine.durable:
             self._sync()
         with engine.commit_lock:
-            writes = [w for w in opened.writes if (self.database, w.relation) not in opened.created & opened.dropped]
-            entry = engine.log.place(self.xid, self.database, writes, origin)
-            versions = {key[1]: TableVersion(state.version) for key, state in opened.states.items() if key not in opened.dropped}
-            kept_drops = opened.dropped - opened.created
-            versions |= {key[1]: TableVersion(0, dropped=True) for key in kept_drops}
-            engine.log.insert(self.cursor, entry, versions)
+            entry = engine.log.place(self.xid, self.database, self.logged_writes(), origin)
+            engine.log.insert(self.cursor, entry, self.versions())
             if origin and origin.lsn:
                 origins.advance(self.cursor, origin.origin, origin.lsn, entry.end_lsn)
             if self._history_recorded:
-                self.cursor.execute(
-                    "UPDATE hg.history SET lsn = ? WHERE dbid = ? AND lsn = ?", [int(entry.commit_lsn), self.database, self._provisional]
-                )
+                history.place(self.cursor, self.database, self.xid, int(entry.commit_lsn))
             _commit_catalog(self._catalog)
             engine.publish(opened.states, opened.dropped)
             engine.log.append(entry)
         for key in opened.dropped & opened.created:
             engine.forget(key)
         self._end()
-        if kept_drops:
+        if opened.dropped - opened.created:
             engine.clean()
         if opened.writes:
             compaction.after_commit(engine, opened.states.keys() - opened.dropped)
         return entry.end_lsn
+
+    def logged_writes(self) -> list[TableWrite]:
+        """The writes that the log will name."""
+        gone = self._open.created & self._open.dropped
+        return [write for write in self._open.writes if (self.database, write.relation) not in gone]
+
+    def versions(self) -> dict[int, TableVersion]:
+        """The versions that become visible with this transaction, by relation."""
+        opened = self._open
+        found = {key[1]: TableVersion(state.version) for key, state in opened.states.items() if key not in opened.dropped}
+        return found | {key[1]: TableVersion(0, dropped=True) for key in opened.dropped - opened.created}
 
     def _sync(self) -> None:
         """What this transaction wrote reaches the disk: every version above the visible one of each table."""
@@ -318,6 +344,8 @@ class Transaction:
             for key, state in opened.states.items():
                 if key in opened.created:
                     self.engine.forget(key)
+                elif key in self._overtaken or delta.newest_version(self.engine.path(key)) != state.version:
+                    self.engine.foreign.take_back(key, self.engine.visible[key].state)
                 else:
                     restored[key] = self._undo(key, state, self.engine.visible[key].state)
             with self.engine.commit_lock:
@@ -346,13 +374,16 @@ class Transaction:
             else:
                 before = saved.states.get(key) or self.engine.visible[key].state
                 opened.states[key] = self._undo(key, state, before)
+                if opened.states[key].version > state.version + 1:
+                    self._overtaken.add(key)
+                    raise PostgresError("40001", "could not serialize access due to concurrent update")
         if self._catalog is not None:
             self._catalog.rollback_to(saved.catalog)
         self._history_due, self._history_recorded = saved.history
         del opened.writes[saved.writes :]
         opened.created, opened.dropped = set(saved.created), set(saved.dropped)
         del self._savepoints[at + 1 :]
-        saved.states = dict(opened.states)
+        saved.states, saved.xid = dict(opened.states), 0
 
     def release(self, name: str) -> None:
         """Forgets a savepoint and those after it."""
@@ -379,12 +410,8 @@ class Transaction:
     def _record_history(self) -> None:
         """Records the catalog's state under a provisional LSN above all others; `commit` puts the entry's in its place."""
         if self._history_due:
-            history.record(self.cursor, self.database, self._provisional, len(self._open.writes))
+            history.record(self.cursor, self.database, history.PROVISIONAL + self.xid, len(self._open.writes))
             self._history_due, self._history_recorded = False, True
-
-    @property
-    def _provisional(self) -> int:
-        return (1 << 63) + self.xid
 
     # inside
 
@@ -394,6 +421,8 @@ class Transaction:
     def _lock(self, relation: Any) -> Key:
         key = (relation.database, relation.oid)
         self.engine.locks.acquire(key, self.xid, self.cancelled)
+        if key not in self._open.states:
+            self.engine.foreign.adopt(key)
         shown = self.engine.visible.get(key)
         if self._view is not None and shown is not None and self._view.get(key) is not shown:
             self._view = {**self._view, key: shown}  # what was committed while this waited is what the statement changes
@@ -412,14 +441,79 @@ class Transaction:
         self, key: Key, actions: list[Action], changes: int, *, kind: Any = "write", statement: int | None = None, options: int = 0
     ) -> None:
         self._record_history()
-        table = self.engine.table(key)
-        state = table.commit(self._base(key), actions, f"{MARK} {self.xid}")
-        self._written(key, state, changes, kind, statement, options)
+        base = self._base(key)
+        state = self.engine.table(key).commit(base, actions, f"{MARK} {self.xid}")
+        self._look_between(key, base, state)
+        size = sum(action[name]["size"] for action in actions for name in ("add", "cdc") if name in action and kind == "write")
+        self._written(key, state, changes, kind, statement, options, size)
 
-    def _written(self, key: Key, state: TableState, changes: int, kind: Any, statement: int | None, options: int) -> None:
+    def _written(
+        self,
+        key: Key,
+        state: TableState,
+        changes: int,
+        kind: Any,
+        statement: int | None = None,
+        options: int = 0,
+        size: int = 0,
+        version: int | None = None,
+    ) -> None:
         self._open.states[key] = state
-        seq = len(self._open.writes)
-        self._open.writes.append(TableWrite(seq, key[1], kind, state.version, changes, seq if statement is None else statement, options))
+        seq, at = len(self._open.writes), state.version if version is None else version
+        place, seen, xid = seq if statement is None else statement, self.engine.log.end, self._subtransaction()
+        self._open.writes.append(TableWrite(seq, key[1], kind, at, changes, place, options, bytes=size, seen=seen, xid=xid))
+
+    def _look_between(self, key: Key, base: TableState, state: TableState) -> None:
+        """Adopts versions that another writer has put between ours; 40001 where we have written to the table before."""
+        if state.version == base.version + 1:
+            return
+        written_before = key in self._open.states
+        self._open.states[key] = state
+        if written_before:
+            self._overtaken.add(key)
+            raise PostgresError("40001", "could not serialize access due to concurrent update")
+        self.engine.foreign.adopt_range(key, range(base.version + 1, state.version))
+
+    def adopt(self, key: Key, state: TableState, version: int, kind: Any, changes: int, size: int) -> None:
+        """Takes over what another writer has committed (`foreign`, which holds the lock): `kind` None changes no row."""
+        self._open.states[key] = state
+        if kind is not None:
+            self._written(key, state, changes, kind, size=size, version=version)
+
+    def _subtransaction(self) -> int:
+        """The xid of the innermost savepoint, 0 outside of savepoints."""
+        if not self._savepoints:
+            return 0
+        innermost = self._savepoints[-1]
+        if not innermost.xid:
+            _ = self.xid  # the transaction's own is the smaller one
+            innermost.xid = self.engine.log.next_xid()
+        return innermost.xid
+
+    def emit(self, prefix: str, content: bytes) -> None:
+        """A transactional logical decoding message at this place."""
+        self._record_history()
+        seq, size, xid = len(self._open.writes), len(content), self._subtransaction()
+        said = Emitted(prefix, content)
+        self._open.writes.append(TableWrite(seq, 0, "message", 0, 1, seq, bytes=size, seen=self.engine.log.end, xid=xid, emitted=said))
+
+    def hand_over(self) -> Handed:
+        """PREPARE TRANSACTION: gives away what was written, and ends without releasing the locks (`prepared`)."""
+        self.check_now()
+        self._record_history()
+        if self.engine.durable:
+            self._sync()
+        recorded = history.recorded(self.cursor, self.database, self.xid) if self._history_recorded else []
+        catalog = [] if self._catalog is None else list(self.cursor.written)
+        opened = self._open
+        return Handed(self.xid, self.database, self.logged_writes(), dict(opened.states), opened.created, opened.dropped, catalog, recorded)
+
+    def handed_over(self) -> None:
+        """What `hand_over` gave is kept elsewhere now."""
+        if self._catalog is not None:
+            self._catalog.rollback()
+        self._ended = True
+        self.engine.ended(self)
 
     def _undo(self, key: Key, state: TableState, to: TableState) -> TableState:
         if state is to:

@@ -1,0 +1,89 @@
+"""The checkpointer: gives up slots that hold back too much, and removes what no slot needs (manual, 20.6.1 and 30.5).
+
+One thread of the node. A checkpoint happens after checkpoint_timeout, after half of max_wal_size in the transaction log, and
+when CHECKPOINT asks for it. wal_status of a slot, with d = end of the log - restart_lsn:
+
+    reserved    d <= max_wal_size
+    extended    d is larger, but within max_slot_wal_keep_size (or that is -1)
+    unreserved  d is larger than max_slot_wal_keep_size: the next checkpoint will invalidate the slot
+    lost        a checkpoint has invalidated the slot
+
+Sizes are compared with distances in the transaction log, where a write takes as many positions as its files have bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from headgate.catalog.slot import Slot
+from headgate.storage.cleaning import Cleaner
+
+if TYPE_CHECKING:
+    from headgate.server.node import Node
+
+_log = logging.getLogger("headgate.server")
+
+LOOK_SECONDS = 5.0
+MEGABYTE = 1 << 20
+
+
+class Checkpointer:
+    """See the module."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._cleaner = Cleaner(node.engine)
+        self._one = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="checkpointer", daemon=True)
+        self._last, self._last_end = time.monotonic(), node.engine.log.end
+
+    def start(self) -> None:
+        """Begins to watch the log."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._stopping.set()
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(LOOK_SECONDS):
+            settings = self._node.settings
+            passed = time.monotonic() - self._last >= settings.integer("checkpoint_timeout")
+            grown = self._node.engine.log.end - self._last_end >= settings.integer("max_wal_size") * MEGABYTE // 2
+            if passed or grown:
+                try:
+                    self.checkpoint()
+                except Exception:  # noqa: BLE001 (the next one may go well)
+                    _log.exception("checkpoint failed")
+
+    def checkpoint(self) -> None:
+        """Gives up slots, then removes what is not needed any more."""
+        node = self._node
+        with self._one:
+            self._last, self._last_end = time.monotonic(), node.engine.log.end
+            limit = self._limit()
+            if limit is not None:
+                node.slots.invalidate(limit, node.activity.terminate)
+            self._cleaner.clean(node.engine.oldest(), node.settings.integer("file_retention"))
+
+    def _limit(self) -> int | None:
+        """How far a slot may stay behind; None for as far as it will."""
+        most: int = self._node.settings.integer("max_slot_wal_keep_size")
+        return None if most < 0 else max(most, self._node.settings.integer("wal_keep_size")) * MEGABYTE
+
+    def wal_status(self, slot: Slot) -> tuple[str, int | None]:
+        """pg_replication_slots.wal_status and safe_wal_size."""
+        if slot.lost:
+            return "lost", None
+        distance = self._node.engine.log.end - slot.restart_lsn
+        limit = self._limit()
+        safe = None if limit is None else limit - distance
+        if limit is not None and distance > limit:
+            return "unreserved", safe
+        extended = distance > self._node.settings.integer("max_wal_size") * MEGABYTE
+        return ("extended" if extended else "reserved"), safe

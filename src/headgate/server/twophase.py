@@ -1,0 +1,78 @@
+"""PREPARE TRANSACTION, COMMIT PREPARED, ROLLBACK PREPARED (manual, VI.1), as the session's own commands.
+
+Called by `utility`. What is kept between the two is storage's (`headgate.storage.prepared`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate.errors import PostgresError
+from headgate.server.block import State
+
+if TYPE_CHECKING:
+    from headgate.server.session import Session
+
+GID_LENGTH = 200
+
+
+def prepare(session: Session, node: Any) -> str:
+    """PREPARE TRANSACTION 'gid'."""
+    block = session.block
+    if block.state is State.IDLE:
+        session.notices.warning("there is no transaction in progress", sqlstate="25P01")
+        session.end_of_transaction()
+        block.rollback()
+        return "ROLLBACK"
+    if block.state is State.FAILED:
+        session.end_of_transaction()
+        block.rollback()
+        return "ROLLBACK"
+    try:
+        _check(session, node.gid)
+    except PostgresError:
+        session.end_of_transaction()
+        block.rollback()
+        raise
+    session.end_of_transaction()
+    prepared = session.node.engine.prepared
+    block.prepare(lambda storage: prepared.prepare(storage, node.gid, session.context.user))
+    return "PREPARE TRANSACTION"
+
+
+def _check(session: Session, gid: str) -> None:
+    if len(gid.encode()) >= GID_LENGTH:
+        raise PostgresError("22023", f'transaction identifier "{gid}" is too long')
+    limit = session.node.settings.integer("max_prepared_transactions")
+    if not limit:
+        hint = "Set max_prepared_transactions to a nonzero value."
+        raise PostgresError("55000", "prepared transactions are disabled", hint=hint)
+    known = session.node.engine.prepared.all()
+    if any(one.gid == gid for one in known):
+        raise PostgresError("42710", f'transaction identifier "{gid}" is already in use')
+    if len(known) >= limit:
+        hint = f"Increase max_prepared_transactions (currently {limit})."
+        raise PostgresError("53200", "maximum number of prepared transactions reached", hint=hint)
+
+
+def commit(session: Session, node: Any) -> str:
+    """COMMIT PREPARED 'gid'."""
+    session.prevent_in_block("COMMIT PREPARED")
+    prepared = session.node.engine.prepared
+    session.block.committed_at = prepared.commit(_take(session, node.gid))
+    session.block.finish()
+    return "COMMIT PREPARED"
+
+
+def rollback(session: Session, node: Any) -> str:
+    """ROLLBACK PREPARED 'gid'."""
+    session.prevent_in_block("ROLLBACK PREPARED")
+    prepared = session.node.engine.prepared
+    session.block.committed_at = prepared.rollback(_take(session, node.gid))
+    session.block.finish()
+    return "ROLLBACK PREPARED"
+
+
+def _take(session: Session, gid: str) -> Any:
+    user = None if session.context.superuser else session.context.user
+    return session.node.engine.prepared.take(gid, session.context.database, user)
