@@ -70,6 +70,6 @@ def _slot(node: Node, live: Live, database: str | None) -> dict[str, Any]:
         "confirmed_lsn": str(live.slot.confirmed_flush_lsn),
         "lag_bytes": max(0, int(node.engine.log.end) - int(live.slot.confirmed_flush_lsn)),
         "lag_seconds": None if sender is None else sender.flush_lag,
-        "transactions": live.transactions,
-        "bytes": live.bytes,
+        "transactions": live.counts.total_txns,
+        "bytes": live.counts.total_bytes,
     }

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from headgate.server.activity import Backend
     from headgate.server.node import Node
     from headgate.settings import SessionSettings
-    from headgate.storage.log import OriginProgress
     from headgate.storage.transaction import Transaction
 
 _log = logging.getLogger("headgate.server")

@@ -310,6 +310,14 @@ class DeltaTable:
             snapshot = self._log.getSnapshotAt(version, d.none, d.none, False)
         return advance(state, version, snapshot, actions)
 
+    def follow(self, state: TableState, version: int, actions: Sequence[Action]) -> TableState:
+        """The state after the version that follows `state` and has these actions, of another writer."""
+        d = self.delta
+        snapshot = self._log.update(False, d.none, d.none)
+        if snapshot.version() != version:
+            snapshot = self._log.getSnapshotAt(version, d.none, d.none, False)
+        return advance(state, version, snapshot, actions)
+
     def undo(self, state: TableState, to: TableState, mark: str) -> TableState:
         """Makes the newest version (`state`) equal to an earlier one by inverse file actions, without change rows."""
         from headgate.storage import alteration

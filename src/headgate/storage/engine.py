@@ -140,7 +140,7 @@ class Engine:
             self._active[id(transaction)] = self.log.end
         return transaction
 
-    def ended(self, transaction: Transaction) -> None:
+    def ended(self, transaction: object) -> None:
         """A transaction ended: its locks are free, what only it could still read may go."""
         with self._registry:
             self._active.pop(id(transaction), None)

@@ -141,7 +141,7 @@ class ForeignWriters:
             raise self._block(key, versions[-1], steps)
         self._blocked.pop(key, None)
         for version, actions in steps:
-            after = table.state(version)
+            after = table.state(version) if actions is None else table.follow(before, version, actions)
             self._adopt(key, before, after, actions, visible)
             before = after
 
