@@ -169,9 +169,7 @@ def _column(node: Any, scope: Scope, context: BindContext) -> Expression:
         if not name:
             raise PostgresError("42601", 'row expansion via "*" is not supported here', position=context.position(node.location))
         table, levels = find_table(name, None, scope, node.location)
-        return ColumnRef(
-            type=TypeRef(table.row_type), name=name, attnum=0, key=f"{name}.*", qualifier=name, levels_up=levels, location=node.location
-        )
+        return table.row(node.location, levels)
     if context.construct == "DEFAULT expressions":
         raise PostgresError("0A000", "cannot use column reference in DEFAULT expression", position=context.position(node.location))
     parts = [each.sval for each in fields]
@@ -316,9 +314,22 @@ def _common(nodes: Sequence[Any], construct: str, scope: Scope, context: BindCon
 
 
 def _row(node: Any, scope: Scope, context: BindContext) -> Expression:
-    args = tuple(bind_raw(each, scope, context) for each in node.args)
+    args: tuple[Expression, ...] = ()
+    for each in node.args:
+        inner = unwrap(each)
+        if inner.DESCRIPTOR.name == "ColumnRef" and len(inner.fields) > 1 and unwrap(inner.fields[-1]).DESCRIPTOR.name == "A_Star":
+            args += _columns_of(inner, scope)
+        else:
+            args += (bind_raw(inner, scope, context),)
     form = Form.IMPLICIT if node.row_format == pb.COERCE_IMPLICIT_CAST else Form.CALL
     return RowExpr(type=TypeRef(registry.RECORD), args=args, form=form, location=node.location)
+
+
+def _columns_of(node: Any, scope: Scope) -> tuple[Expression, ...]:
+    """``t.*`` inside ROW(…): the table's columns."""
+    parts = names.strings(list(node.fields)[:-1])
+    table, _ = find_table(parts[-1], parts[-2] if len(parts) > 1 else None, scope, node.location)
+    return tuple(resolve([*parts, each.name], scope, node.location) for each in table.columns)
 
 
 def array(node: Any, scope: Scope, context: BindContext, target: int = 0) -> Expression:
@@ -401,6 +412,8 @@ def _steps(result: Expression, steps: list[Any], scope: Scope, context: BindCont
                 indices.append(steps[place])
                 place += 1
             result = _subscript(result, indices, scope, context)
+        elif kind == "String" and isinstance(result, ColumnRef) and result.attnum == 0:
+            result = resolve([result.qualifier, step.sval], scope, result.location)
         elif kind == "String":
             if not context.is_composite(result.type.oid):
                 raise PostgresError(

@@ -6,15 +6,17 @@ Called by `binder` for FuncCall. Whether an aggregate or a set-returning functio
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError, not_supported
+from headgate.expression import window
 from headgate.expression.builtin import Function
 from headgate.expression.coerce import Reach, coerce, coerce_type, to_boolean
 from headgate.expression.context import BindContext
-from headgate.expression.node import Aggregate, ArrayExpr, Expression, Form, FuncExpr, TypeRef, walk
+from headgate.expression.node import Aggregate, ArrayExpr, Expression, Form, FuncExpr, TypeRef, WindowCall, walk
 from headgate.expression.resolve import Candidate, find_function, real_types
 from headgate.expression.scope import Scope
 from headgate.sql import names
@@ -38,7 +40,7 @@ def bind(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expre
     parts = names.strings(node.funcname)
     schema, name = (parts[-2] if len(parts) > 1 else None), parts[-1]
     if node.agg_within_group:
-        raise not_supported("WITHIN GROUP is not supported", position=context.position(node.location))
+        return _ordered_set(node, schema, name, args, scope, context, binder)
     candidate = find_function(schema, name, [each.type.oid for each in args], context, node.location, variadic=node.func_variadic)
     if candidate is None:
         return _as_cast(schema, name, args[0], context, node.location)
@@ -50,7 +52,7 @@ def bind(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expre
     if function.kind == "a" and not node.HasField("over"):
         return _aggregate(node, function, done, kind, scope, context, binder)
     if function.kind == "w" or node.HasField("over"):
-        return _window(node, function, name, context)
+        return _window(node, function, name, done, kind, scope, context, binder)
     if function.retset and not context.sets:
         raise PostgresError(
             "0A000",
@@ -142,15 +144,10 @@ def _aggregate(
     if node.HasField("agg_filter"):
         inner = context.within(construct="FILTER", aggregates=False)
         condition = to_boolean(binder(node.agg_filter, scope, inner), "FILTER", inner)
-    order = []
-    for each in node.agg_order:
-        sort = unwrap(each)
-        bound = binder(sort.node, scope, context)
-        if bound.type.oid == registry.UNKNOWN:
-            bound = coerce_type(bound, registry.TEXT, Reach.IMPLICIT, context)
-        descending = sort.sortby_dir == pb.SORTBY_DESC
-        first = sort.sortby_nulls == pb.SORTBY_NULLS_FIRST or (sort.sortby_nulls != pb.SORTBY_NULLS_LAST and descending)
-        order.append((bound, descending, first))
+    order = window.bind_order(node.agg_order, scope, context, binder)
+    if node.agg_distinct and any(each not in args for each, _, _ in order):
+        message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list"
+        raise PostgresError("42P10", message, position=where)
     return Aggregate(
         type=kind,
         function=function.oid,
@@ -163,10 +160,73 @@ def _aggregate(
     )
 
 
-def _window(node: Any, function: Function, name: str, context: BindContext) -> Expression:
+_ORDERED_SETS = frozenset({"percentile_cont", "percentile_disc", "mode", "rank", "dense_rank", "percent_rank", "cume_dist"})
+
+
+def _ordered_set(
+    node: Any, schema: str | None, name: str, args: list[Expression], scope: Scope, context: BindContext, binder: Binder
+) -> Expression:
+    """``percentile_cont(0.5) WITHIN GROUP (ORDER BY x)``: the sorted values are arguments behind the written ones."""
+    where = context.position(node.location)
+    order = window.bind_order(node.agg_order, scope, context, binder)
+    actual = [*args, *(each for each, _, _ in order)]
+    if name not in _ORDERED_SETS:
+        find_function(schema, name, [each.type.oid for each in args], context, node.location)
+        raise PostgresError("42809", f"{name} is not an ordered-set aggregate, so it cannot have WITHIN GROUP", position=where)
+    candidate = find_function(schema, name, [each.type.oid for each in actual], context, node.location)
+    assert candidate is not None
+    assert candidate.function is not None
+    if candidate.function.kind != "a" or candidate.function.variadic:
+        raise not_supported(f"the hypothetical-set aggregate {name} is not supported", position=where)
+    done, result = _arguments(candidate, actual, node, context)
+    direct, sorted_args = done[: len(args)], done[len(args) :]
+    kind = TypeRef(result, -1, context.inherited_collation(result, done))
+    made = _aggregate(node, candidate.function, direct, kind, scope, context, binder)
+    assert isinstance(made, Aggregate)
+    resorted = tuple((each, down, first) for each, (_, down, first) in zip(sorted_args, order, strict=True))
+    return replace(made, order=resorted)
+
+
+def _window(
+    node: Any,
+    function: Function,
+    name: str,
+    args: tuple[Expression, ...],
+    kind: TypeRef,
+    scope: Scope,
+    context: BindContext,
+    binder: Binder,
+) -> Expression:
     where = context.position(node.location)
     if not node.HasField("over"):
         raise PostgresError("42P20", f"window function {name} requires an OVER clause", position=where)
-    if context.construct not in ("SELECT", "ORDER BY"):
+    if context.windows is None:
         raise PostgresError("42P20", f"window functions are not allowed in {clause(context)}", position=where)
-    raise not_supported("window functions are not supported", position=where)
+    if node.agg_distinct:
+        raise PostgresError("0A000", "DISTINCT is not implemented for window functions", position=where)
+    if node.agg_order:
+        raise PostgresError("0A000", "aggregate ORDER BY is not implemented for window functions", position=where)
+    if function.retset:
+        raise PostgresError("42P20", "window functions cannot return sets", position=where)
+    inner = context.within(windows=None)
+    if any(isinstance(each, WindowCall) for arg in args for each in walk(arg)):
+        raise PostgresError("42P20", "window function calls cannot be nested", position=where)
+    condition = None
+    if node.HasField("agg_filter"):
+        if function.kind == "w":
+            raise PostgresError("0A000", "FILTER is not implemented for non-aggregate window functions", position=where)
+        filtering = inner.within(construct="FILTER", aggregates=False)
+        condition = to_boolean(binder(node.agg_filter, scope, filtering), "FILTER", filtering)
+    partition, order, frame, offsets = window.bind(node.over, scope, inner, binder, context.windows)
+    return WindowCall(
+        type=kind,
+        function=function.oid,
+        args=args,
+        star=bool(node.agg_star),
+        filter=condition,
+        partition=partition,
+        order=order,
+        frame=frame,
+        offsets=offsets,
+        location=node.location,
+    )

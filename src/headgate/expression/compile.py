@@ -31,11 +31,15 @@ from headgate.expression import (
     compile_numeric,
     compile_octets,
     compile_regex,
+    compile_row,
+    compile_set,
     compile_system,
     compile_text,
     compile_time,
+    compile_window,
 )
 from headgate.expression import node as n
+from headgate.expression.compile_collect import Ordering
 from headgate.expression.compile_comparison import COMPARISONS, comparable, equal_keys, less
 from headgate.expression.value import BOOL, Env, Make, Value, refuse, rep_of, settle, spark_type
 from headgate.types import array as arrays
@@ -93,7 +97,14 @@ def condition(expression: n.Expression, columns: Mapping[str, Column]) -> Column
 
 def sort_key(expression: n.Expression, columns: Mapping[str, Column]) -> Column:
     """A Column that orders, groups and joins as PostgreSQL orders the expression's type (1.0 and 1.00 are equal)."""
-    return settle(equal_keys(plan(expression), expression.type))(Env(columns))
+    value = plan(expression)
+    key = compile_row.key(value) if value.fields else equal_keys(value, expression.type)
+    return settle(key)(Env(columns))
+
+
+def set_of(expression: n.FuncExpr) -> compile_set.Set:
+    """The rows of a set-returning call."""
+    return compile_set.build(expression, [plan(each) for each in expression.args])
 
 
 def supported() -> dict[str, list[str]]:
@@ -392,18 +403,14 @@ def _better(best: Value, other: Value, node: n.MinMax) -> Value:
     return Value(best.rep, make, best.fallible or other.fallible)
 
 
+def _row(node: n.RowExpr) -> Value:
+    present = plan(node.present) if node.present is not None else None
+    return compile_row.build(node, [plan(each) for each in node.args], present)
+
+
 def _null_test(node: n.NullTest) -> Value:
     if isinstance(node.arg, n.RowExpr):
-        parts = [settle(plan(each)) for each in node.arg.args]
-        wanted = node.is_null
-
-        def all_of(env: Env) -> Column:
-            made = F.lit(True)
-            for each in parts:
-                made = made & (F.isnull(each(env)) if wanted else F.isnotnull(each(env)))
-            return made
-
-        return Value(BOOL, all_of)
+        return compile_row.null_test(plan(node.arg), is_null=node.is_null)
     arg = settle(plan(node.arg))
     return Value(BOOL, (lambda env: F.isnull(arg(env))) if node.is_null else (lambda env: F.isnotnull(arg(env))))
 
@@ -459,7 +466,16 @@ def _aggregate(node: n.Aggregate) -> Value:
             raise refuse("an aggregate over a collation other than C")
     values = [plan(each) for each in node.args]
     condition = plan(node.filter) if node.filter is not None else None
-    return compile_aggregate.build(node, values, condition)
+    order = [Ordering(plan(each), each.type, descending, first) for each, descending, first in node.order]
+    return compile_aggregate.build(node, values, condition, order)
+
+
+def _window(node: n.WindowCall) -> Value:
+    args = [plan(each) for each in node.args]
+    partition = [plan(each) for each in node.partition]
+    order = [Ordering(plan(each), each.type, descending, first) for each, descending, first in node.order]
+    condition = plan(node.filter) if node.filter is not None else None
+    return compile_window.build(node, args, partition, order, condition)
 
 
 _NODES: dict[type[n.Expression], Callable[[Any], Value]] = {
@@ -482,8 +498,10 @@ _NODES: dict[type[n.Expression], Callable[[Any], Value]] = {
     n.CaseTest: _case_test,
     n.Coalesce: _coalesce,
     n.MinMax: _min_max,
+    n.RowExpr: _row,
     n.NullTest: _null_test,
     n.BooleanTest: _boolean_test,
     n.RowCompare: _row_comparison,
     n.Aggregate: _aggregate,
+    n.WindowCall: _window,
 }

@@ -13,8 +13,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from headgate.expression import decimals
+from headgate.expression import compile_collect, decimals
 from headgate.expression.builtin import Function, function
+from headgate.expression.compile_collect import Ordering
 from headgate.expression.compile_comparison import by_key, equal_keys, in_stored_order, numeric_key
 from headgate.expression.compile_numeric import exactly
 from headgate.expression.node import Aggregate
@@ -38,6 +39,9 @@ from headgate.types import registry, sortkey
 
 Make = Callable[[Env], Column]
 _FITS = r"\A-?[0-9]{1,18}(\.[0-9]{1,10})?\z"
+_WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})
+_SPREADS = frozenset({"variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop"})
+_BITS: dict[str, Callable[[Column], Column]] = {"bit_and": F.bit_and, "bit_or": F.bit_or, "bit_xor": F.bit_xor}
 _SUMMED = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC})
 _ORDERED = frozenset(
     {
@@ -57,13 +61,17 @@ def compiled(aggregate: Function) -> bool:
         return first in _SUMMED
     if aggregate.name in ("min", "max"):
         return first in _ORDERED or first in (registry.ANYARRAY, registry.ANYENUM)
-    return aggregate.name in ("bool_and", "bool_or", "every")
+    if aggregate.name in ("bit_and", "bit_or", "bit_xor"):
+        return first in _WHOLE
+    if aggregate.name in _SPREADS:
+        return first in _WHOLE or first == registry.NUMERIC
+    return aggregate.name in ("bool_and", "bool_or", "every") or compile_collect.gathers(aggregate.name)
 
 
-def build(node: Aggregate, values: Sequence[Value], condition: Value | None) -> Value:
-    """The aggregate as a Column for `DataFrame.agg`."""
+def build(node: Aggregate, values: Sequence[Value], condition: Value | None, order: Sequence[Ordering] = ()) -> Value:
+    """The aggregate as a Column for `DataFrame.agg`; `order`: what its own ORDER BY, or WITHIN GROUP, sorts by."""
     found = function(node.function)
-    if not compiled(found) or (node.order and found.name not in ("count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every")):
+    if not compiled(found):
         raise refuse(f"aggregate {found.name}({', '.join(registry.format_type(each) for each in found.arguments)})")
 
     def kept(make: Make) -> Make:
@@ -71,6 +79,13 @@ def build(node: Aggregate, values: Sequence[Value], condition: Value | None) -> 
             return make
         return lambda env: F.when(F.coalesce(condition.make(env), F.lit(False)), make(env))
 
+    if compile_collect.gathers(found.name):
+        return compile_collect.build(found, node, values, order, kept)
+    if found.name in _SPREADS:
+        return _spread(found.name, values[0], kept, distinct=node.distinct)
+    if found.name in _BITS:
+        combined, bits = _BITS[found.name], kept(values[0].make)
+        return Value(values[0].rep, lambda env: env.over(combined(bits(env))))
     if found.name == "count":
         return _count(node, values, kept)
     if found.name in ("sum", "avg"):
@@ -79,20 +94,36 @@ def build(node: Aggregate, values: Sequence[Value], condition: Value | None) -> 
         return _extreme(node, values[0], kept, greatest=found.name == "max")
     truth = kept(values[0].make)
     reduce = F.bool_or if found.name == "bool_or" else F.bool_and
-    return Value(BOOL, lambda env: reduce(truth(env)))
+    return Value(BOOL, lambda env: env.over(reduce(truth(env))))
+
+
+def _spread(name: str, value: Value, kept: Callable[[Make], Make], *, distinct: bool) -> Value:
+    """variance and stddev of exact numbers: from the count, the sum and the sum of squares, as numeric_stddev_internal."""
+    if distinct:
+        raise refuse(f"{name} with DISTINCT")
+    whole = value.rep.name in ("int2", "int4", "int8")
+    exact = Value(DIGITS, lambda env: value.make(env).cast("string")) if whole else value
+    total = _sum(exact, kept, distinct=False, average=False)
+    squares = _sum(exactly(decimals.square, [exact]), kept, distinct=False, average=False)
+    present = kept(settle(exact))
+
+    def spread(sums: str, squared: str, count: str) -> str | None:
+        return decimals.spread(sums, squared, int(count), sample=not name.endswith("_pop"), root=name.startswith("stddev"))
+
+    return exactly(spread, (total, squares, Value(Rep("text"), lambda env: env.over(F.count(present(env))).cast("string"))))
 
 
 def _count(node: Aggregate, values: Sequence[Value], kept: Callable[[Make], Make]) -> Value:
     if node.star or not values:
         star = kept(lambda env: F.lit(1))
-        return Value(INT8, lambda env: F.count(star(env)))
+        return Value(INT8, lambda env: env.over(F.count(star(env))))
     if node.distinct and values[0].rep == DIGITS:
         counted = kept(numeric_key(values[0]))
     elif node.distinct and not sortkey.exact(node.args[0].type.oid, registry.known()):
         counted = kept(equal_keys(values[0], node.args[0].type).make)
     else:
         counted = kept(settle(values[0]))
-    return Value(INT8, lambda env: F.count_distinct(counted(env)) if node.distinct else F.count(counted(env)))
+    return Value(INT8, lambda env: env.over(F.count_distinct(counted(env)) if node.distinct else F.count(counted(env))))
 
 
 def _sum(value: Value, kept: Callable[[Make], Make], *, distinct: bool, average: bool) -> Value:
@@ -102,7 +133,7 @@ def _sum(value: Value, kept: Callable[[Make], Make], *, distinct: bool, average:
         return _float_sum(value, kept, total, distinct=distinct, average=average)
     if name in ("int2", "int4", "int8"):
         whole = kept(lambda env: value.make(env).cast("decimal(19,0)"))
-        summed = Value(decimal(29, 0), lambda env: total(whole(env)))
+        summed = Value(decimal(29, 0), lambda env: env.over(total(whole(env))))
         if average:
             return _average(summed, whole, distinct=distinct)
         if name == "int8":
@@ -110,21 +141,21 @@ def _sum(value: Value, kept: Callable[[Make], Make], *, distinct: bool, average:
         return Value(INT8, lambda env: summed.make(env).cast("bigint"))
     if name == "decimal" and value.rep.precision + 10 <= MAX_PRECISION:
         exact = kept(value.make)
-        summed = Value(decimal(value.rep.precision + 10, value.rep.scale), lambda env: total(exact(env)))
+        summed = Value(decimal(value.rep.precision + 10, value.rep.scale), lambda env: env.over(total(exact(env))))
         return _average(summed, exact, distinct=distinct) if average else summed
     if distinct:
         raise refuse("sum(DISTINCT) of numeric without precision")
     texts = kept(settle(Value(DIGITS, as_text(value), value.fallible)))
-    summed = Value(DIGITS, lambda env: _text_sum(texts(env)))
+    summed = Value(DIGITS, lambda env: _text_sum(texts(env), env))
     return _average(summed, texts, distinct=False) if average else summed
 
 
-def _text_sum(texts: Column) -> Column:
+def _text_sum(texts: Column, env: Env) -> Column:
     """The exact sum of numeric texts; its scale is the greatest of theirs."""
     fits = texts.rlike(_FITS)
-    usual = F.sum(F.when(fits, texts).cast("decimal(28,10)")).cast("string")
-    odd = F.collect_list(F.when(~fits, texts))
-    scale = F.max(F.when(fits, F.length(F.regexp_extract(texts, r"\.([0-9]+)", 1))))
+    usual = env.over(F.sum(F.when(fits, texts).cast("decimal(28,10)"))).cast("string")
+    odd = env.over(F.collect_list(F.when(~fits, texts)))
+    scale = env.over(F.max(F.when(fits, F.length(F.regexp_extract(texts, r"\.([0-9]+)", 1)))))
 
     def add_up(usual_sums: pa.Array, odd_values: pa.Array, scales: pa.Array) -> pa.Array:
         rows = zip(usual_sums.to_pylist(), odd_values.to_pylist(), scales.to_pylist(), strict=True)
@@ -145,7 +176,7 @@ def _average(summed: Value, counted: Make, *, distinct: bool) -> Value:
     def mean(total: str, count: str) -> str | None:
         return decimals.divide(total, count) if count != "0" else None
 
-    return exactly(mean, (summed, Value(Rep("text"), lambda env: number(counted(env)).cast("string"))))
+    return exactly(mean, (summed, Value(Rep("text"), lambda env: env.over(number(counted(env))).cast("string"))))
 
 
 def _float_sum(value: Value, kept: Callable[[Make], Make], total: Callable[[Column], Column], *, distinct: bool, average: bool) -> Value:
@@ -154,10 +185,10 @@ def _float_sum(value: Value, kept: Callable[[Make], Make], total: Callable[[Colu
         raise refuse("sum(real)", "its result depends on single-precision additions in row order")
     double = kept(lambda env: value.make(env).cast("double"))
     if average and not distinct:
-        return Value(FLOAT8, lambda env: F.avg(double(env)))
+        return Value(FLOAT8, lambda env: env.over(F.avg(double(env))))
     if average:
         raise refuse("avg(DISTINCT) of floating point")
-    return Value(FLOAT8, lambda env: total(double(env)))
+    return Value(FLOAT8, lambda env: env.over(total(double(env))))
 
 
 def _extreme(node: Aggregate, value: Value, kept: Callable[[Make], Make], *, greatest: bool) -> Value:
@@ -170,5 +201,5 @@ def _extreme(node: Aggregate, value: Value, kept: Callable[[Make], Make], *, gre
     elif not in_stored_order(oid):
         key = kept(by_key(value, oid).make)
     else:
-        return Value(value.rep, lambda env: (F.max if greatest else F.min)(made(env)))
-    return Value(value.rep, lambda env: (F.max_by if greatest else F.min_by)(made(env), key(env)))
+        return Value(value.rep, lambda env: env.over((F.max if greatest else F.min)(made(env))))
+    return Value(value.rep, lambda env: env.over((F.max_by if greatest else F.min_by)(made(env), key(env))))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from headgate.expression import arrays, decimals, documents, json_building
-from headgate.expression.element import as_item, key
+from headgate.expression import arrays, compile_row, decimals, documents, json_building
+from headgate.expression.element import key
 from headgate.expression.node import Expression, FuncExpr
 from headgate.expression.value import BOOL, DIGITS, FLOAT8, INT2, INT4, INT8, TEXT, Value, refuse
 from headgate.expression.vectorised import call, scalar
@@ -47,9 +47,6 @@ def subscripted(document: Value, steps: Sequence[Value | None]) -> Value:
     return call(_at, TEXT, [document, *(each for each in steps if each is not None)], raises=False)
 
 
-_ZONED = frozenset({registry.TIMESTAMPTZ, registry.TIMESTAMPTZ_ARRAY})
-
-
 def _built(function: Callable[..., str]) -> Builder:
     """A function of values of any types, called with their types first."""
 
@@ -57,19 +54,11 @@ def _built(function: Callable[..., str]) -> Builder:
         assert isinstance(node, FuncExpr)
         if node.variadic:
             raise refuse("VARIADIC arguments of a function of any types")
-        oids = tuple(_writable(each.type.oid) for each in node.args)
-        items = [as_item(value, each.type) for value, each in zip(args, node.args, strict=True)]
+        oids = tuple(json_building.writable(each.type.oid) for each in node.args)
+        items = [compile_row.document(value, each.type) for value, each in zip(args, node.args, strict=True)]
         return call(function, TEXT, items, given=(oids,), strict=False)
 
     return builder
-
-
-def _writable(oid: int) -> int:
-    if oid in _ZONED:
-        raise refuse("a timestamp with time zone in json", "its text depends on the session's time zone")
-    if oid == registry.RECORD:
-        raise refuse("a row in json", "rows are not held as values here")
-    return oid
 
 
 def _written(function: Callable[..., str]) -> Builder:
@@ -78,7 +67,7 @@ def _written(function: Callable[..., str]) -> Builder:
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         assert isinstance(node, FuncExpr)
         kind = node.args[0].type
-        return call(function, TEXT, [as_item(args[0], kind), *args[1:]], given=(_writable(kind.oid),))
+        return call(function, TEXT, [compile_row.document(args[0], kind), *args[1:]], given=(json_building.writable(kind.oid),))
 
     return builder
 
@@ -126,6 +115,7 @@ BUILDERS: dict[str, Builder] = {
     "to_jsonb": _written(json_building.to_jsonb),
     "array_to_json": _written(json_building.array_to_json),
     "array_to_json_pretty": _written(json_building.array_to_json),
+    "row_to_json": _written(json_building.to_json),
     "json_build_array": _built(json_building.build_array),
     "json_build_array_noargs": _built(json_building.build_array),
     "jsonb_build_array": _built(json_building.build_array_binary),

@@ -1,15 +1,20 @@
-"""oid, "char" and pg_lsn: their casts and arithmetic; comparison stands in `compile_comparison`."""
+"""oid, "char" and pg_lsn, hashes, pg_typeof, and || with a value of any type; comparison stands in `compile_comparison`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 
+from pyspark.sql import functions as F
+
 from headgate.errors import PostgresError
-from headgate.expression.node import Expression
-from headgate.expression.value import DIGITS, INT4, INT8, TEXT, Value
-from headgate.expression.vectorised import scalar
+from headgate.expression import addresses, hashing
+from headgate.expression.element import as_item
+from headgate.expression.node import Expression, FuncExpr, OpExpr, TypeRef
+from headgate.expression.value import DIGITS, INT4, INT8, TEXT, Make, Value, settle
+from headgate.expression.vectorised import call, scalar
 from headgate.lsn import Lsn
+from headgate.types import registry
 from headgate.types.string import char_of
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
@@ -71,7 +76,38 @@ def numeric_plus_lsn(count: str, text: str) -> str:
     return _moved(text, count, 1)
 
 
+def _type_name(node: Expression, args: Sequence[Value]) -> Value:
+    assert isinstance(node, FuncExpr)
+    shown = registry.format_type(node.args[0].type.oid)
+    return Value(TEXT, lambda env: F.lit(shown), constant=shown)
+
+
+def _as_text(value: Value, kind: TypeRef) -> Make:
+    """The value cast to text (not its output: ``true``, ``10.0.0.1/32``)."""
+    if kind.oid == registry.BOOL:
+        return lambda env: value.make(env).cast("string")
+    if kind.oid in (registry.INET, registry.CIDR):
+        return settle(call(addresses.shown, TEXT, [value], raises=False))
+    if kind.oid == registry.BPCHAR:
+        return lambda env: F.rtrim(value.make(env))
+    return settle(as_item(value, kind))
+
+
+def _joined(node: Expression, args: Sequence[Value]) -> Value:
+    """``x || text`` of any type."""
+    assert isinstance(node, (FuncExpr, OpExpr))
+    parts = [_as_text(value, each.type) for value, each in zip(args, node.args, strict=True)]
+    return Value(TEXT, lambda env: F.concat(*(each(env) for each in parts)))
+
+
 BUILDERS: dict[str, Builder] = {
+    "pg_typeof": _type_name,
+    "anytextcat/2776,25": _joined,
+    "textanycat/25,2776": _joined,
+    "hashtext": scalar(hashing.of_text, INT4, raises=False),
+    "hashint4": scalar(hashing.of_integer, INT4, raises=False),
+    "hashint2": scalar(hashing.of_integer, INT4, raises=False),
+    "hashint8": scalar(hashing.of_bigint, INT4, raises=False),
     "i8tooid": scalar(to_oid, INT8),
     "oidtoi8": lambda node, args: args[0],
     "chartoi4": scalar(char_to_integer, INT4, raises=False),

@@ -6,7 +6,7 @@ thing that changes in it are the types of parameters, which binding infers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,8 @@ class BindContext:
     """How an expression is bound.
 
     `construct` is the clause as PostgreSQL's messages name it ("WHERE", "SELECT", "CHECK constraints", "PUBLICATION WHERE").
-    `aggregates` and `sets`: whether aggregates and set-returning functions may stand here. `parameters` maps $n to type oids
+    `aggregates` and `sets`: whether aggregates and set-returning functions may stand here. `windows`: the WINDOW clause by name
+    where window functions may stand, else None. `parameters` maps $n to type oids
     (0 or UNKNOWN: to be inferred); None means that there are no parameters at all. With `infer`, unknown numbers are added.
     `subquery` gets a SubLink's parse node, its scope and this context, and gives the bound SubLink; None: subqueries are refused
     by `refuse_subquery` (the message), or, with `opaque_subquery`, become a SubLink that only a later check refuses.
@@ -32,6 +33,7 @@ class BindContext:
     timezone: str = "UTC"
     aggregates: bool = False
     sets: bool = False
+    windows: Mapping[str, Any] | None = None
     default: bool = False
     parameters: dict[int, int] | None = None
     infer: bool = False

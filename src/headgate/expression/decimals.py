@@ -290,6 +290,29 @@ def sort_key(text: str) -> bytes:
     return b"\x07" + body if value > 0 else b"\x03" + bytes(255 - each for each in body) + b"\xff"
 
 
+def square(text: str) -> str:
+    """The exact square."""
+    value = read(text)
+    return write(_product(value, value)) if value.is_finite() else ("NaN" if value.is_nan() else "Infinity")
+
+
+def spread(total: str, squares: str, count: int, *, sample: bool, root: bool) -> str | None:
+    """variance or (with `root`) standard deviation of `count` values with this sum and sum of squares; NULL for too few."""
+    if count < (2 if sample else 1):
+        return None
+    one, two = read(total), read(squares)
+    if not (one.is_finite() and two.is_finite()):
+        return "NaN"
+    above = _EXACT.subtract(_EXACT.multiply(two, Decimal(count)), _EXACT.multiply(one, one))
+    if above <= 0:
+        return "0"
+    below = Decimal(count) * (count - 1 if sample else count)
+    scale = _quotient_scale(above, below)
+    if not root:
+        return write(_quotient(above, below, scale))
+    return write(_root(_quotient(above, below, scale), scale))
+
+
 def total(sums: list[str | None], scale: int) -> str | None:
     """The exact sum of texts (a partial sum and odd values), shown with at least `scale` digits after the point; None for none."""
     given = [each for each in sums if each is not None]

@@ -540,7 +540,7 @@ class Spans:
         return found
 
 
-def _written_text(piece: str | None) -> str | None:
+def written_text(piece: str | None) -> str | None:
     """json's ->> of a written value: null is NULL, a string is bare."""
     if piece is None or piece == "null":
         return None
@@ -557,7 +557,7 @@ def written_field(text: str, key: str) -> str | None:
 
 def written_field_text(text: str, key: str) -> str | None:
     """json ->> text."""
-    return _written_text(written_field(text, key))
+    return written_text(written_field(text, key))
 
 
 def written_element(text: str, index: int) -> str | None:
@@ -571,7 +571,7 @@ def written_element(text: str, index: int) -> str | None:
 
 def written_element_text(text: str, index: int) -> str | None:
     """json ->> integer."""
-    return _written_text(written_element(text, index))
+    return written_text(written_element(text, index))
 
 
 def written_at_path(text: str, path: str) -> str | None:
@@ -592,7 +592,7 @@ def written_at_path(text: str, path: str) -> str | None:
 
 def written_at_path_text(text: str, path: str) -> str | None:
     """json #>> text[]."""
-    return _written_text(written_at_path(text, path))
+    return written_text(written_at_path(text, path))
 
 
 def written_typeof(text: str) -> str:

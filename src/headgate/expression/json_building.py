@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, not_supported
 from headgate.types import array, document, registry
 from headgate.types.document import print_value, quoted
 
@@ -19,13 +19,30 @@ _DOCUMENTS = frozenset({registry.JSON, registry.JSONB})
 _JSON_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?\Z")
 
 
+_ZONED = frozenset({registry.TIMESTAMPTZ, registry.TIMESTAMPTZ_ARRAY})
+
+
+def writable(oid: int) -> int:
+    """The oid, if values of the type can be written here; 0A000 for what depends on the session's time zone."""
+    if oid in _ZONED:
+        raise not_supported("a timestamp with time zone in json is not supported: its text depends on the session's time zone")
+    return oid
+
+
+def key_text(oid: int, key: str) -> str:
+    """The name of an object's field, quoted. 22023 for a key that is no scalar."""
+    if _element(oid) or oid in _DOCUMENTS:
+        raise PostgresError("22023", "key value must be scalar, not array, composite, or json")
+    return quoted(("true" if key == "t" else "false") if oid == registry.BOOL else key)
+
+
 def _scalar(oid: int, item: str) -> str:
     """One value that is no array, as json."""
     if oid == registry.BOOL:
         return "true" if item == "t" else "false"
     if oid in _NUMBERS and _JSON_NUMBER.match(item):
         return item
-    if oid in _DOCUMENTS:
+    if oid in _DOCUMENTS or oid == registry.RECORD:  # a row comes as its json
         return item
     if oid == registry.TIMESTAMP:
         return f'"{item.replace(" ", "T", 1)}"'
@@ -75,6 +92,12 @@ def document_rows(oid: int, item: str) -> list[str]:
     return [to_json(oid, array.print_array(inner, items[place : place + size], ",")) for place in range(0, len(items), size)]
 
 
+def row(names: tuple[str, ...], oids: tuple[int, ...], *items: str | None) -> str:
+    """row_to_json."""
+    pairs = (f"{quoted(name)}:{to_json(oid, item)}" for name, oid, item in zip(names, oids, items, strict=True))
+    return "{" + ",".join(pairs) + "}"
+
+
 def to_jsonb(oid: int, item: str | None) -> str:
     """to_jsonb."""
     return print_value(_value(oid, item))
@@ -102,20 +125,17 @@ def _pairs(oids: Sequence[int], items: Sequence[str | None], message: str, hint:
         key = items[place]
         if key is None:
             raise PostgresError("22023", message.format(place + 1), hint=hint)
-        if _element(oids[place]) or oids[place] in _DOCUMENTS:
-            raise PostgresError("22023", "key value must be scalar, not array, composite, or json")
-        shown = ("true" if key == "t" else "false") if oids[place] == registry.BOOL else key
-        found.append((shown, oids[place + 1], items[place + 1]))
+        found.append((key_text(oids[place], key), oids[place + 1], items[place + 1]))
     return found
 
 
 def build_object(oids: tuple[int, ...], *items: str | None) -> str:
     """json_build_object: keys as they come, blanks around the colons."""
     pairs = _pairs(oids, items, "argument {} cannot be null", "Object keys should be text.")
-    return "{" + ", ".join(f"{quoted(key)} : {to_json(oid, item)}" for key, oid, item in pairs) + "}"
+    return "{" + ", ".join(f"{key} : {to_json(oid, item)}" for key, oid, item in pairs) + "}"
 
 
 def build_object_binary(oids: tuple[int, ...], *items: str | None) -> str:
     """jsonb_build_object."""
     pairs = _pairs(oids, items, "argument {}: key must not be null", None)
-    return print_value({key: _value(oid, item) for key, oid, item in pairs})
+    return print_value({document.load(key): _value(oid, item) for key, oid, item in pairs})

@@ -231,10 +231,12 @@ class ArrayExpr(Expression):
 
 @dataclass(frozen=True, kw_only=True)
 class RowExpr(Expression):
-    """``ROW(…)``."""
+    """``ROW(…)``, or a whole row of a table: then `names` are its columns', and `present` is NULL where an outer join found no row."""
 
     args: tuple[Expression, ...]
     form: Form = Form.CALL
+    names: tuple[str, ...] = ()
+    present: Expression | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,6 +329,32 @@ class Aggregate(Expression):
     filter: Expression | None = None
     order: tuple[tuple[Expression, bool, bool], ...] = ()
     variadic: bool = False
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The frame of a window: ``ROWS`` or ``RANGE``, and its two ends.
+
+    An end is 'unbounded preceding', 'preceding', 'current', 'following' or 'unbounded following'; the offsets stand in the call.
+    """
+
+    mode: str = "RANGE"
+    start: str = "unbounded preceding"
+    end: str = "current"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowCall(Expression):
+    """A window function, or an aggregate over a window. `order` as in `Aggregate`."""
+
+    function: int
+    args: tuple[Expression, ...]
+    star: bool = False
+    filter: Expression | None = None
+    partition: tuple[Expression, ...] = ()
+    order: tuple[tuple[Expression, bool, bool], ...] = ()
+    frame: Frame = Frame()
+    offsets: tuple[Expression | None, Expression | None] = (None, None)
 
 
 @dataclass(frozen=True, kw_only=True)

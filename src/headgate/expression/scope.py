@@ -37,7 +37,8 @@ class ScopeColumn:
 class ScopeTable:
     """One entry of FROM. `name` is its alias or its name, `schema` the schema if it has no alias (so ``s.t.c`` can name it).
 
-    `row_type` is the oid of the table's composite type, for whole-row references. `system`: whether it has system columns.
+    `row_type` is the oid of the table's composite type, for whole-row references, `row_key` the key that they get (the name and
+    ``.*`` if it is empty). `system`: whether it has system columns.
     """
 
     name: str
@@ -46,6 +47,13 @@ class ScopeTable:
     relation: int = 0
     row_type: int = registry.RECORD
     system: bool = True
+    row_key: str = ""
+
+    def row(self, location: int, levels: int) -> ColumnRef:
+        """A reference to the whole row."""
+        key = self.row_key or f"{self.name}.*"
+        kind = TypeRef(self.row_type)
+        return ColumnRef(type=kind, name=self.name, attnum=0, key=key, qualifier=self.name, levels_up=levels, location=location)
 
 
 @dataclass(frozen=True)
@@ -131,9 +139,7 @@ def _unqualified(name: str, scope: Scope, location: int) -> ColumnRef:
         level, levels = level.outer, levels + 1
     if has_table(name, scope):
         table, levels = find_table(name, None, scope, location)
-        return ColumnRef(
-            type=TypeRef(table.row_type), name=name, attnum=0, key=f"{name}.*", qualifier=name, levels_up=levels, location=location
-        )
+        return table.row(location, levels)
     raise PostgresError("42703", f'column "{name}" does not exist', hint=_hint(name, scope), position=_position(location))
 
 

@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyspark.sql import Column
+from pyspark.sql import Column, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import DataType, DecimalType
 
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.failure import MARK, marked
+from headgate.expression.node import TypeRef
 from headgate.types import registry, storage
 
 FAILED = "\x01"
@@ -102,10 +103,15 @@ def decimal(precision: int, scale: int) -> Rep:
 
 @dataclass(frozen=True)
 class Env:
-    """The columns by key, and the guard: where it is not true, the value is not needed and must not fail."""
+    """The columns by key; the guard: where it is not true, the value is not needed and must not fail; the window of aggregates."""
 
     columns: Mapping[str, Column]
     guard: Column | None = None
+    window: WindowSpec | None = None
+
+    def over(self, aggregate: Column) -> Column:
+        """An aggregate of the group, or of the window if there is one."""
+        return aggregate if self.window is None else aggregate.over(self.window)
 
     def under(self, condition: Column) -> Env:
         """The same, where the condition holds too."""
@@ -124,7 +130,8 @@ class Value:
     """A planned value.
 
     `fallible`: digits that may be a failure. `constant`: the Python text of a constant, else None. `raw`: the value as a text
-    that may be a failure, for functions of `vectorised` that take it (`make` raises instead).
+    that may be a failure, for functions of `vectorised` that take it (`make` raises instead). `fields`: of a row, which itself
+    is the text that record_out prints.
     """
 
     rep: Rep
@@ -133,6 +140,16 @@ class Value:
     constant: str | None = None
     is_null: bool = False
     raw: Make | None = None
+    fields: tuple[Field, ...] = ()
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a row."""
+
+    name: str
+    type: TypeRef
+    value: Value
 
 
 def raising(sqlstate: str, message: str) -> Column:
