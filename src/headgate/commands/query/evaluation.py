@@ -6,6 +6,7 @@ columns whose keys are names in the frame it is used on (`levels_up` > 0: of the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -14,14 +15,28 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.commands import tree
-from headgate.commands.query.plan import col, reference
+from headgate.commands.query.plan import PlanColumn, col, reference
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import binder, builtin, literal
+from headgate.expression import binder, builtin, compile_set, literal
 from headgate.expression import compile as compiler
 from headgate.expression.coerce import Reach, coerce
 from headgate.expression.context import BindContext
-from headgate.expression.node import CaseTest, ColumnRef, Const, Expression, FuncExpr, OpExpr, Param, SqlValue, SubLink, TypeRef, walk
+from headgate.expression.node import (
+    CaseTest,
+    ColumnRef,
+    Const,
+    Expression,
+    FuncExpr,
+    OpExpr,
+    Param,
+    RowExpr,
+    SqlValue,
+    SubLink,
+    TypeRef,
+    walk,
+)
+from headgate.expression.value import Env
 from headgate.types import registry
 
 _NOW = {"now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"}
@@ -36,6 +51,8 @@ class Evaluation:
         self._describing = describing
         self.context = BindContext(timezone=session.context.time_zone)
         self.now = datetime.now(UTC)
+        self.rows: dict[str, tuple[PlanColumn, ...]] = {}
+        """The columns of the tables in FROM, by the key of their whole rows."""
         self._subqueries: dict[str, Column] = {}
 
     def column(self, expression: Expression) -> Column:
@@ -53,6 +70,17 @@ class Evaluation:
         prepared = self.prepare(expression)
         return compiler.sort_key(prepared, self._places(prepared))
 
+    def set_of(self, expression: FuncExpr) -> compile_set.Set:
+        """The rows of a set-returning call over a frame."""
+        prepared = self.prepare(expression)
+        assert isinstance(prepared, FuncExpr)
+        planned, places = compiler.set_of(prepared), self._places(prepared)
+        return compile_set.Set(planned.columns, lambda _: planned.rows(Env(places)))
+
+    def sets_together(self, planned: Sequence[compile_set.Set]) -> Column:
+        """The rows of several sets side by side."""
+        return compile_set.zipped(planned)(Env({}))
+
     def _places(self, prepared: Expression) -> dict[str, Column]:
         places: dict[str, Column] = {}
         for each in walk(prepared):
@@ -62,8 +90,6 @@ class Evaluation:
         return places
 
     def _place(self, reference: ColumnRef) -> Column:
-        if reference.attnum == 0:
-            raise not_supported(f'a reference to the whole row "{reference.name}" is not supported')
         if reference.attnum < 0:
             raise not_supported(f'system column "{reference.name}" is not supported')
         found = col(reference.key)
@@ -83,6 +109,8 @@ class Evaluation:
                 return self._function(node)
             case SubLink():
                 return self._sublink(node)
+            case ColumnRef() if node.attnum == 0:
+                return self._row(node)
             case _:
                 return None
 
@@ -130,6 +158,15 @@ class Evaluation:
         values = {"current_database": context.database_name, "session_user": context.session_user, "current_user": context.user,
                   "pg_backend_pid": str(context.pid)}  # fmt: skip
         return Const(type=node.type, value=values[name]) if name in values else None
+
+    def _row(self, node: ColumnRef) -> Expression:
+        """A reference to a whole row as the row of its columns."""
+        columns = self.rows.get(node.key)
+        if columns is None:
+            raise not_supported(f'a reference to the whole row "{node.name}" is not supported here')
+        fields = tuple(replace(reference(each), levels_up=node.levels_up) for each in columns)
+        present = ColumnRef(type=TypeRef(registry.BOOL), name=node.name, attnum=1, key=node.key, levels_up=node.levels_up)
+        return RowExpr(type=node.type, args=fields, names=tuple(each.name for each in columns), present=present, location=node.location)
 
     # ---- subqueries ------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from postgast import pg_query_pb2 as pb
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation import Relation
@@ -36,12 +36,24 @@ def plan_from(planner: Planner, items: Sequence[Any], outer: Scope | None) -> So
     """The FROM list; several items are a cross join. No items: one row without columns."""
     if not items:
         return Source(planner.one_row(), (), ())
-    sources = [item(planner, each, outer) for each in items]
-    whole = sources[0]
-    for each in sources[1:]:
-        _check_alias(whole, each)
-        whole = Source(whole.frame.crossJoin(each.frame), whole.tables + each.tables, whole.star + each.star, whole.merged + each.merged)
+    whole = item(planner, items[0], outer)
+    for node in items[1:]:
+        whole = _beside(planner, whole, node, outer)
     return whole
+
+
+def _beside(planner: Planner, left: Source, node: Any, outer: Scope | None) -> Source:
+    """A further item of FROM: a function or LATERAL subquery may use the columns of those before it."""
+    inner = unwrap(node)
+    if inner.DESCRIPTOR.name == "RangeFunction":
+        found = function_scan.scan(planner, inner, outer, left)
+        _check_alias(left, replace(found, tables=found.tables[len(left.tables) :]))
+        return found
+    right = item(planner, node, outer, left)
+    _check_alias(left, right)
+    lateral = inner.DESCRIPTOR.name == "RangeSubselect" and inner.lateral
+    frame = left.frame.lateralJoin(right.frame) if lateral else left.frame.crossJoin(right.frame)
+    return Source(frame, left.tables + right.tables, left.star + right.star, left.merged + right.merged)
 
 
 def _check_alias(left: Source, right: Source) -> None:
@@ -50,14 +62,14 @@ def _check_alias(left: Source, right: Source) -> None:
             raise PostgresError("42712", f'table name "{table.name}" specified more than once')
 
 
-def item(planner: Planner, node: Any, outer: Scope | None) -> Source:
-    """One item of a FROM list."""
+def item(planner: Planner, node: Any, outer: Scope | None, left: Source | None = None) -> Source:
+    """One item of a FROM list; `left` is what a LATERAL subquery can use."""
     inner = unwrap(node)
     match inner.DESCRIPTOR.name:
         case "RangeVar":
             return _range_var(planner, inner)
         case "RangeSubselect":
-            return _subselect(planner, inner, outer)
+            return _subselect(planner, inner, outer, left)
         case "JoinExpr":
             return _join(planner, inner, outer)
         case "RangeFunction":
@@ -69,16 +81,16 @@ def item(planner: Planner, node: Any, outer: Scope | None) -> Source:
 def _range_var(planner: Planner, node: Any) -> Source:
     if not node.schemaname and node.relname in planner.ctes:
         plan = planner.copy_of(planner.ctes[node.relname])
-        return as_table(plan, node.alias.aliasname or node.relname, names.strings(node.alias.colnames))
+        return as_table(planner, plan, node.alias.aliasname or node.relname, names.strings(node.alias.colnames))
     session, cursor = planner.session, planner.transaction.cursor
     relation = lookup.source(cursor, session.context, node)
     privilege.check_table(cursor, planner.role, session.context.database, relation.oid, relation.name, "SELECT")
     alias = node.alias.aliasname or relation.name
     schema = None if node.alias.aliasname else relation.schema
     if relation.kind == "v" and relation.oid >= FIRST_USER_OID:
-        return as_table(planner.view(relation), alias, names.strings(node.alias.colnames), schema)
+        return as_table(planner, planner.view(relation), alias, names.strings(node.alias.colnames), schema)
     if relation.oid < FIRST_USER_OID:
-        return as_table(system_relation.read(planner, node, relation), alias, names.strings(node.alias.colnames), schema)
+        return as_table(planner, system_relation.read(planner, node, relation), alias, names.strings(node.alias.colnames), schema)
     if relation.kind in "iI":
         raise PostgresError("42809", f'cannot open relation "{relation.name}"', detail="This operation is not supported for indexes.")
     if relation.kind not in "rp":
@@ -101,41 +113,51 @@ def table_source(
         PlanColumn(each.name, TypeRef(each.type_oid, each.typmod, each.collation), planner.key(each.name), relation.oid, each.attnum)
         for each in relation.columns
     ]
-    keyed = frame.select(*[F.col(quoted(each.name)).alias(each.key) for each in columns], *[F.col(quoted(name)) for name in keep])
+    row = planner.row_key(alias)
+    keyed = frame.select(
+        *[F.col(quoted(each.name)).alias(each.key) for each in columns], F.lit(True).alias(row), *[F.col(quoted(name)) for name in keep]
+    )
     if len(aliases) > len(columns):
         raise PostgresError("42P10", f'table "{alias}" has {len(columns)} columns available but {len(aliases)} columns specified')
     shown = renamed(columns, aliases)
-    table = ScopeTable(alias, tuple(ScopeColumn(each.name, each.attnum, each.type, each.key) for each in shown), schema, relation.oid)
+    fields = tuple(ScopeColumn(each.name, each.attnum, each.type, each.key) for each in shown)
+    table = ScopeTable(alias, fields, schema, relation.oid, row_key=row)
+    planner.evaluation.rows[row] = tuple(shown)
     return Source(keyed, (table,), tuple(shown))
 
 
-def as_table(plan: Plan, alias: str, aliases: Sequence[str], schema: str | None = None) -> Source:
+def as_table(planner: Planner, plan: Plan, alias: str, aliases: Sequence[str], schema: str | None = None) -> Source:
     """A planned query as an item of FROM."""
     if len(aliases) > len(plan.columns):
         raise PostgresError("42P10", f'table "{alias}" has {len(plan.columns)} columns available but {len(aliases)} columns specified')
     columns = renamed(plan.columns, aliases)
-    return Source(plan.frame, (scope_table(alias, columns, schema),), tuple(columns))
+    row = planner.row_key(alias)
+    planner.evaluation.rows[row] = tuple(columns)
+    frame = plan.frame.select("*", F.lit(True).alias(row))
+    return Source(frame, (scope_table(alias, columns, schema, row_key=row),), tuple(columns))
 
 
-def _subselect(planner: Planner, node: Any, outer: Scope | None) -> Source:
+def _subselect(planner: Planner, node: Any, outer: Scope | None, left: Source | None) -> Source:
     if not node.HasField("alias"):
         query = unwrap(node.subquery)
         values = bool(query.values_lists)
         what, example = ("VALUES in FROM", "FROM (VALUES ...) [AS] foo.") if values else ("subquery in FROM", "FROM (SELECT ...) [AS] foo.")
         raise PostgresError("42601", f"{what} must have an alias", hint=f"For example, {example}")
-    if node.lateral:
-        raise not_supported("LATERAL is not supported")
-    plan = planner.select(unwrap(node.subquery), None)
-    return as_table(plan, node.alias.aliasname, names.strings(node.alias.colnames))
+    visible = left.scope(outer) if node.lateral and left is not None else outer
+    plan = planner.select(unwrap(node.subquery), visible)
+    return as_table(planner, plan, node.alias.aliasname, names.strings(node.alias.colnames))
 
 
 _JOINS = {pb.JOIN_INNER: "inner", pb.JOIN_LEFT: "left", pb.JOIN_RIGHT: "right", pb.JOIN_FULL: "full"}
 
 
 def _join(planner: Planner, node: Any, outer: Scope | None) -> Source:
-    left, right = item(planner, node.larg, outer), item(planner, node.rarg, outer)
-    _check_alias(left, right)
+    left = item(planner, node.larg, outer)
     how = _JOINS[node.jointype]
+    if unwrap(node.rarg).DESCRIPTOR.name == "RangeFunction" and how in ("inner", "left"):
+        return _join_function(planner, node, left, outer, how)
+    right = item(planner, node.rarg, outer, left)
+    _check_alias(left, right)
     using = names.strings(node.using_clause)
     if node.is_natural:
         there = {each.name for each in right.star}
@@ -147,12 +169,39 @@ def _join(planner: Planner, node: Any, outer: Scope | None) -> Source:
         if node.HasField("quals"):
             context = planner.context.within(construct="JOIN/ON", aggregates=False)
             condition = binder.bind_condition(node.quals, both.scope(outer), "JOIN/ON", context=context)
-            frame = left.frame.join(right.frame, planner.column(condition), how)
+            frame = _joined(node, left, right, planner.column(condition), how)
         else:
-            frame = left.frame.crossJoin(right.frame)
+            frame = _joined(node, left, right, None, "cross")
         found = replace(both, frame=frame)
     if node.HasField("alias"):
-        return as_table(Plan(found.frame, found.star), node.alias.aliasname, names.strings(node.alias.colnames))
+        return as_table(planner, Plan(found.frame, found.star), node.alias.aliasname, names.strings(node.alias.colnames))
+    return found
+
+
+def _joined(node: Any, left: Source, right: Source, condition: Column | None, how: str) -> DataFrame:
+    inner = unwrap(node.rarg)
+    if inner.DESCRIPTOR.name == "RangeSubselect" and inner.lateral:
+        if how not in ("inner", "left", "cross"):
+            raise PostgresError("42P10", "The combining JOIN type must be INNER or LEFT for a LATERAL reference.")
+        return left.frame.lateralJoin(right.frame, condition, how)
+    return left.frame.crossJoin(right.frame) if condition is None else left.frame.join(right.frame, condition, how)
+
+
+def _join_function(planner: Planner, node: Any, left: Source, outer: Scope | None, how: str) -> Source:
+    """``… [LEFT] JOIN f(…) ON …``: an outer join only ON true."""
+    always = node.HasField("quals") and unwrap(node.quals).DESCRIPTOR.name == "A_Const" and unwrap(node.quals).boolval.boolval
+    if how == "left" and not always:
+        raise not_supported("LEFT JOIN of a function with a condition other than true is not supported")
+    found = function_scan.scan(planner, unwrap(node.rarg), outer, left, keep_left=how == "left")
+    _check_alias(left, replace(found, tables=found.tables[len(left.tables) :]))
+    if node.using_clause or node.is_natural:
+        raise not_supported("JOIN ... USING with a function is not supported")
+    if how == "inner" and node.HasField("quals"):
+        context = planner.context.within(construct="JOIN/ON", aggregates=False)
+        condition = binder.bind_condition(node.quals, found.scope(outer), "JOIN/ON", context=context)
+        found = replace(found, frame=found.frame.where(planner.evaluation.condition(condition)))
+    if node.HasField("alias"):
+        return as_table(planner, Plan(found.frame, found.star), node.alias.aliasname, names.strings(node.alias.colnames))
     return found
 
 

@@ -1,17 +1,26 @@
-"""Functions in FROM: generate_series of whole numbers by Spark itself, others by the catalog where their arguments are constants."""
+"""Functions in FROM and set-returning functions in a SELECT list.
+
+generate_series of whole constants is Spark's own range; other set-returning functions give arrays (`headgate.expression.compile_set`),
+which are exploded beside the row that their arguments come from (all functions in FROM are LATERAL); what only the catalog knows,
+it answers, where the arguments are constants.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headgate.commands import tree
 from headgate.commands.query import system_relation
-from headgate.commands.query.plan import Plan, PlanColumn, Source, renamed, scope_table
+from headgate.commands.query.plan import Plan, PlanColumn, Source, col, reference, renamed, scope_table
+from headgate.commands.query.target import Target
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import binder, builtin
-from headgate.expression.node import Const, Expression, FuncExpr, OpExpr
+from headgate.expression import binder, builtin, compile_set
+from headgate.expression.node import Const, Expression, FuncExpr, OpExpr, TypeRef, walk
 from headgate.expression.scope import Scope
 from headgate.sql import names
 from headgate.sql.parser import unwrap
@@ -24,25 +33,72 @@ if TYPE_CHECKING:
 _WHOLE = (registry.INT4, registry.INT8)
 
 
-def scan(planner: Planner, node: Any, outer: Scope | None) -> Source:
-    """``FROM f(…) [WITH ORDINALITY] AS a (x, …)``."""
-    if node.lateral or node.is_rowsfrom or node.coldeflist:
+def scan(planner: Planner, node: Any, outer: Scope | None, left: Source | None = None, *, keep_left: bool = False) -> Source:
+    """``FROM f(…) [WITH ORDINALITY] AS a (x, …)``, beside the rows of `left` if there is one (the result then has its columns too).
+
+    `keep_left`: a row of `left` without rows of the function stays (LEFT JOIN … ON true).
+    """
+    if node.is_rowsfrom or node.coldeflist:
         raise not_supported("this form of function in FROM is not supported")
     call = unwrap(unwrap(node.functions[0]).items[0])
     name = names.strings(call.funcname)[-1] if call.DESCRIPTOR.name == "FuncCall" else "function"
     alias = node.alias.aliasname or name
-    context = planner.context.within(construct="functions in FROM", sets=True, aggregates=False)
-    expression = planner.prepare(binder.bind(call, Scope((), outer), context=context))
-    plan = series(planner, expression, name)
-    if plan is None:
+    calls = _calls(planner, call, name, left.scope(outer) if left is not None else Scope((), outer))
+    plan = None if left is not None or node.ordinality or len(calls) > 1 else series(planner, planner.prepare(calls[0]), name)
+    if plan is None and all(isinstance(each, FuncExpr) and compile_set.known(builtin.function(each.function).key) for each in calls):
+        plan = _exploded(planner, calls, name, left, ordinality=node.ordinality, keep_left=keep_left)
+    elif plan is None:
+        if node.ordinality:
+            raise not_supported("WITH ORDINALITY of this function is not supported")
         plan = _by_catalog(planner, call)
+        if left is not None:
+            plan = Plan(left.frame.join(plan.frame, how="left" if keep_left else "cross"), plan.columns)
     columns = list(plan.columns)
-    if len(columns) == 1 and node.HasField("alias") and not node.alias.colnames:
+    if node.HasField("alias") and not node.alias.colnames and len(columns) - node.ordinality == 1:
         columns = renamed(columns, [alias])
     columns = renamed(columns, names.strings(node.alias.colnames))
-    if node.ordinality:
-        raise not_supported("WITH ORDINALITY is not supported")
-    return Source(plan.frame, (scope_table(alias, columns),), tuple(columns))
+    row = planner.row_key(alias)
+    planner.evaluation.rows[row] = tuple(columns)
+    frame = plan.frame.select("*", F.lit(True).alias(row))
+    own = Source(frame, (scope_table(alias, columns, row_key=row),), tuple(columns))
+    if left is None:
+        return own
+    return Source(frame, left.tables + own.tables, left.star + own.star, left.merged)
+
+
+def _calls(planner: Planner, call: Any, name: str, scope: Scope) -> list[Expression]:
+    """The call, bound; ``unnest(a, b)`` is one unnest for each array."""
+    context = planner.context.within(construct="functions in FROM", sets=True, aggregates=False)
+    if name != "unnest" or len(call.args) < 2:
+        return [binder.bind(call, scope, context=context)]
+    found = []
+    for each in call.args:
+        one = type(call)()
+        one.CopyFrom(call)
+        del one.args[:]
+        one.args.append(each)
+        found.append(binder.bind(one, scope, context=context))
+    return found
+
+
+def _exploded(planner: Planner, calls: Sequence[Expression], name: str, left: Source | None, *, ordinality: bool, keep_left: bool) -> Plan:
+    planned = [planner.evaluation.set_of(each) for each in calls if isinstance(each, FuncExpr)]
+    rows, place = planner.key("rows"), planner.key("place")
+    base = planner.one_row() if left is None else left.frame
+    exploder = F.posexplode_outer if keep_left else F.posexplode
+    frame = base.select("*", exploder(planner.evaluation.sets_together(planned)).alias(place, rows))
+    columns, values = [], []
+    for number, each in enumerate(planned):
+        for field, column in enumerate(each.columns):
+            made = PlanColumn(column.name or name, column.type, planner.key(column.name or name))
+            columns.append(made)
+            values.append(compile_set.value_of(col(rows)[f"s{number}"][f"v{field}"], column.type).alias(made.key))
+    if ordinality:
+        made = PlanColumn("ordinality", TypeRef(registry.INT8), planner.key("ordinality"))
+        columns.append(made)
+        values.append((col(place) + 1).cast("bigint").alias(made.key))
+    kept = [] if left is None else [col(each) for each in left.frame.columns]
+    return Plan(frame.select(*kept, *values), tuple(columns))
 
 
 def series(planner: Planner, expression: Expression, name: str) -> Plan | None:
@@ -93,23 +149,37 @@ def _by_catalog(planner: Planner, call: Any) -> Plan:
     import postgast
     from postgast import pg_query_pb2 as pb
 
-    tree = pb.ParseResult()
-    statement = postgast.parse("SELECT * FROM f()")
-    tree.CopyFrom(statement)
-    function = tree.stmts[0].stmt.select_stmt.from_clause[0].range_function.functions[0].list.items[0]
+    statement = pb.ParseResult()
+    statement.CopyFrom(postgast.parse("SELECT * FROM f()"))
+    function = statement.stmts[0].stmt.select_stmt.from_clause[0].range_function.functions[0].list.items[0]
     function.func_call.CopyFrom(call)
-    return system_relation.answer(planner, postgast.deparse(tree))
+    return system_relation.answer(planner, postgast.deparse(statement))
 
 
-def explode(planner: Planner, expression: Expression) -> Column | None:
-    """A set-returning function of the SELECT list as a generator column: generate_series and unnest; None if it is neither."""
-    if not isinstance(expression, FuncExpr):
-        return None
-    name = builtin.function(expression.function).name
-    if name == "generate_series" and expression.type.oid in _WHOLE:
-        bounds = [planner.column(each) for each in expression.args]
-        step = bounds[2] if len(bounds) > 2 else F.lit(1).cast(spark_type(expression.type.oid))
-        empty = F.array().cast(f"array<{spark_type(expression.type.oid).simpleString()}>")
-        wrong = ((step > 0) & (bounds[0] > bounds[1])) | ((step < 0) & (bounds[0] < bounds[1])) | bounds[0].isNull() | bounds[1].isNull()
-        return F.explode(F.when(wrong, empty).otherwise(F.sequence(bounds[0], bounds[1], step)))
-    return None
+def expand(planner: Planner, frame: DataFrame, targets: Sequence[Target]) -> tuple[DataFrame, list[Target]]:
+    """The frame with a row for each row of the SELECT list's set-returning functions, and the list over it.
+
+    Several of them go side by side, the shorter ones end in NULLs (manual, 38.5.9); one inside another's arguments is refused.
+    """
+    found = {each: None for target in targets for each in walk(target.expression) if _is_set(each)}
+    if not found:
+        return frame, list(targets)
+    if any(_is_set(inner) for each in found for arg in each.children() for inner in walk(arg)):
+        raise not_supported("a set-returning function in the arguments of another one is not supported")
+    planned = [planner.evaluation.set_of(each) for each in found if isinstance(each, FuncExpr)]
+    if any(len(each.columns) > 1 for each in planned):
+        raise not_supported("a function that returns rows of several columns is not supported in a SELECT list")
+    rows = planner.key("rows")
+    exploded = frame.select("*", F.explode(planner.evaluation.sets_together(planned)).alias(rows))
+    places: dict[Expression, Expression] = {}
+    values = []
+    for number, (call, each) in enumerate(zip(found, planned, strict=True)):
+        column = PlanColumn("set", each.columns[0].type, planner.key("set"))
+        values.append(compile_set.value_of(col(rows)[f"s{number}"]["v0"], column.type).alias(column.key))
+        places[call] = reference(column)
+    new = [replace(each, expression=tree.rewrite(each.expression, places.get)) for each in targets]
+    return exploded.select("*", *values), new
+
+
+def _is_set(expression: Expression) -> bool:
+    return isinstance(expression, FuncExpr) and builtin.function(expression.function).retset

@@ -5,12 +5,13 @@ Sorting and comparing for equality go by `compiler.sort_key`, a key that orders 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from postgast import pg_query_pb2 as pb
-from pyspark.sql import Column
+from pyspark.sql import Column, Window
+from pyspark.sql import functions as F
 
 from headgate.commands.query.plan import Plan, col, reference
 from headgate.commands.query.target import Target
@@ -18,6 +19,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder
 from headgate.expression import compile as compiler
 from headgate.expression.coerce import Reach, coerce
+from headgate.expression.context import BindContext
 from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, TypeRef, walk
 from headgate.expression.scope import Scope
 from headgate.sql.parser import position, unwrap
@@ -40,9 +42,12 @@ class Sort:
     nulls_first: bool
 
 
-def read(planner: Planner, nodes: Sequence[Any], targets: Sequence[Target], scope: Scope) -> list[Sort]:
+def read(
+    planner: Planner, nodes: Sequence[Any], targets: Sequence[Target], scope: Scope, windows: Mapping[str, Any] | None = None
+) -> list[Sort]:
     """ORDER BY of a plain SELECT: an output column's name or place, else an expression over FROM."""
-    return [_sort(each, _item(planner, unwrap(each).node, targets, scope)) for each in nodes]
+    context = planner.context.within(construct="ORDER BY", aggregates=True, windows=windows)
+    return [_sort(each, _item(planner, unwrap(each).node, targets, scope, context)) for each in nodes]
 
 
 def _sort(node: Any, expression: Expression) -> Sort:
@@ -54,7 +59,7 @@ def _sort(node: Any, expression: Expression) -> Sort:
     return Sort(expression, descending, first)
 
 
-def _item(planner: Planner, node: Any, targets: Sequence[Target], scope: Scope) -> Expression:
+def _item(planner: Planner, node: Any, targets: Sequence[Target], scope: Scope, context: BindContext) -> Expression:
     place = _place(node, len(targets), "ORDER BY")
     if place is not None:
         return binder.resolve_unknown(targets[place].expression, planner.context)
@@ -64,7 +69,7 @@ def _item(planner: Planner, node: Any, targets: Sequence[Target], scope: Scope) 
         raise PostgresError("42702", f'ORDER BY "{name}" is ambiguous', position=position(unwrap(node).location))
     if named:
         return binder.resolve_unknown(named[0].expression, planner.context)
-    return binder.bind(node, scope, context=planner.context.within(construct="ORDER BY", aggregates=True))
+    return binder.bind(node, scope, context=context)
 
 
 def _place(node: Any, count: int, clause: str) -> int | None:
@@ -118,14 +123,7 @@ def sort(planner: Planner, plan: Plan, sorts: Sequence[Sort]) -> Plan:
     """The plan sorted; columns that only served the sorting stay behind those of the plan."""
     if not sorts:
         return plan
-    keys = []
-    for each in sorts:
-        value = sort_key(planner, each.expression)
-        if each.descending:
-            keys.append(value.desc_nulls_first() if each.nulls_first else value.desc_nulls_last())
-        else:
-            keys.append(value.asc_nulls_first() if each.nulls_first else value.asc_nulls_last())
-    return Plan(plan.frame.orderBy(*keys), plan.columns)
+    return Plan(plan.frame.orderBy(*[_direction(planner, each) for each in sorts]), plan.columns)
 
 
 def sort_key(planner: Planner, expression: Expression) -> Column:
@@ -155,35 +153,71 @@ def check_distinct(sorts: Sequence[Sort], targets: Sequence[Target], *, on: bool
         raise PostgresError("42P10", "for SELECT DISTINCT, ORDER BY expressions must appear in select list")
 
 
-def distinct(planner: Planner, plan: Plan, clause: Sequence[Any]) -> Plan:
-    """Rows that differ; DISTINCT ON is refused."""
-    if clause and unwrap(clause[0]) is not None:
-        raise not_supported("SELECT DISTINCT ON is not supported")
+def distinct(planner: Planner, plan: Plan) -> Plan:
+    """Rows that differ."""
     if all(plain_equality(each.type) for each in plan.columns):
         return Plan(plan.frame.select(*[col(each.key) for each in plan.columns]).distinct(), plan.columns)
-    keys = [sort_key(planner, reference(each)).alias(f"e{place}") for place, each in enumerate(plan.columns)]
-    frame = plan.frame.select("*", *keys).dropDuplicates([f"e{place}" for place in range(len(keys))])
+    keys = [sort_key(planner, reference(each)) for each in plan.columns]
+    names = [planner.key("equal") for _ in keys]
+    frame = plan.frame.select("*", *(key.alias(name) for key, name in zip(keys, names, strict=True))).dropDuplicates(names)
     return Plan(frame.select(*[col(each.key) for each in plan.columns]), plan.columns)
 
 
-def limit(planner: Planner, plan: Plan, node: Any) -> Plan:
-    """LIMIT and OFFSET."""
-    if node.limit_option == pb.LIMIT_OPTION_WITH_TIES:
-        raise not_supported("FETCH FIRST ... WITH TIES is not supported")
-    frame = plan.frame
-    if node.HasField("limit_offset"):
-        offset = _count(planner, node.limit_offset, "OFFSET")
-        if offset is not None and offset < 0:
-            raise PostgresError("2201X", "OFFSET must not be negative")
-        if offset:
-            frame = frame.offset(offset)
-    if node.HasField("limit_count"):
-        count = _count(planner, node.limit_count, "LIMIT")
-        if count is not None and count < 0:
-            raise PostgresError("2201W", "LIMIT must not be negative")
-        if count is not None:
-            frame = frame.limit(min(count, 2**31 - 1))
+def read_on(planner: Planner, node: Any, targets: Sequence[Target], scope: Scope, sorts: Sequence[Sort]) -> list[Sort]:
+    """The expressions of DISTINCT ON; 42P10 if ORDER BY does not begin with them."""
+    nodes = [each for each in node.distinct_clause if unwrap(each) is not None]
+    context = planner.context.within(construct="DISTINCT ON", aggregates=True)
+    found = [Sort(_item(planner, each, targets, scope, context), False, False) for each in nodes]
+    wanted = {each.expression for each in found}
+    leading = [each.expression for each in sorts][: len(wanted)]
+    if wanted and any(each not in wanted for each in leading):
+        raise PostgresError("42P10", "SELECT DISTINCT ON expressions must match initial ORDER BY expressions")
+    return found
+
+
+def distinct_on(planner: Planner, plan: Plan, on: Sequence[Sort], sorts: Sequence[Sort]) -> Plan:
+    """The first row, by the sorting, of each set of rows that agree in `on` (expressions over the projected frame or its targets)."""
+    place = planner.key("place")
+    window = Window.partitionBy(*[sort_key(planner, each.expression) for each in on])
+    window = window.orderBy(*([_direction(planner, each) for each in sorts] or [F.lit(0)]))
+    frame = plan.frame.select("*", F.row_number().over(window).alias(place)).where(col(place) == 1)
     return Plan(frame, plan.columns)
+
+
+def _direction(planner: Planner, item: Sort) -> Column:
+    value = sort_key(planner, item.expression)
+    if item.descending:
+        return value.desc_nulls_first() if item.nulls_first else value.desc_nulls_last()
+    return value.asc_nulls_first() if item.nulls_first else value.asc_nulls_last()
+
+
+def limit(planner: Planner, plan: Plan, node: Any, sorts: Sequence[Sort] = ()) -> Plan:
+    """LIMIT and OFFSET; WITH TIES goes on to the last row that sorts as the last one."""
+    frame = plan.frame
+    ties = node.limit_option == pb.LIMIT_OPTION_WITH_TIES
+    if ties and not sorts:
+        raise PostgresError("42601", "WITH TIES cannot be specified without ORDER BY clause")
+    offset = _count(planner, node.limit_offset, "OFFSET") if node.HasField("limit_offset") else None
+    count = _count(planner, node.limit_count, "LIMIT") if node.HasField("limit_count") else None
+    if offset is not None and offset < 0:
+        raise PostgresError("2201X", "OFFSET must not be negative")
+    if count is not None and count < 0:
+        raise PostgresError("2201W", "LIMIT must not be negative")
+    if ties and count is not None:
+        return _with_ties(planner, plan, offset or 0, count, sorts)
+    if offset:
+        frame = frame.offset(offset)
+    if count is not None:
+        frame = frame.limit(min(count, 2**31 - 1))
+    return Plan(frame, plan.columns)
+
+
+def _with_ties(planner: Planner, plan: Plan, offset: int, count: int, sorts: Sequence[Sort]) -> Plan:
+    row, rank = planner.key("row"), planner.key("rank")
+    window = Window.orderBy(*[_direction(planner, each) for each in sorts])
+    numbered = plan.frame.select("*", F.row_number().over(window).alias(row), F.rank().over(window).alias(rank))
+    kept = numbered.where((col(row) > offset) & (col(rank) <= offset + count)) if count else numbered.where(F.lit(False))
+    return Plan(kept.orderBy(col(row)), plan.columns)
 
 
 def _count(planner: Planner, node: Any, clause: str) -> int | None:

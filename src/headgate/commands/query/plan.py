@@ -62,7 +62,7 @@ def col(key: str) -> Column:
     return F.col(quoted(key))
 
 
-def scope_table(alias: str, columns: Sequence[PlanColumn], schema: str | None = None, relation: int = 0) -> ScopeTable:
+def scope_table(alias: str, columns: Sequence[PlanColumn], schema: str | None = None, relation: int = 0, row_key: str = "") -> ScopeTable:
     """An entry of FROM made of planned columns; it has no system columns."""
     return ScopeTable(
         alias,
@@ -70,6 +70,7 @@ def scope_table(alias: str, columns: Sequence[PlanColumn], schema: str | None = 
         schema,
         relation,
         system=False,
+        row_key=row_key,
     )
 
 

@@ -24,7 +24,7 @@ from headgate.catalog import relation as relations
 from headgate.catalog import view as views
 from headgate.catalog.relation import Relation
 from headgate.commands import privilege
-from headgate.commands.query import from_clause, function_scan, grouping, ordering, system_relation, target
+from headgate.commands.query import from_clause, function_scan, grouping, ordering, set_operation, system_relation, target
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, PlanColumn, Source, col, quoted, reference
 from headgate.commands.query.target import Target
@@ -32,7 +32,7 @@ from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder, operators
 from headgate.expression.context import BindContext
-from headgate.expression.node import CaseTest, Expression, FuncExpr, SubLink, TypeRef
+from headgate.expression.node import CaseTest, Expression, SubLink, TypeRef
 from headgate.expression.scope import Scope
 from headgate.sql import names
 from headgate.sql.parser import parse, position, unwrap
@@ -67,6 +67,10 @@ class Planner:
         """A new key; the name in it is for whoever reads a plan."""
         self._keys += 1
         return f"k{self._keys}_{name}"
+
+    def row_key(self, alias: str) -> str:
+        """The key of a table's whole rows: a column that is true, or NULL where an outer join found no row."""
+        return self.key(f"row_{alias}")
 
     def column(self, expression: Expression) -> Column:
         """The Column of an expression."""
@@ -167,24 +171,27 @@ class Planner:
             self.ctes[cte.ctename] = Plan(plan.frame, tuple(replace(c, name=name) for c, name in zip(plan.columns, shown, strict=True)))
 
     def _plain(self, node: Any, outer: Scope | None, wanted: Sequence[TypeRef] = ()) -> Plan:
-        if node.window_clause:
-            raise not_supported("window functions are not supported")
+        windows = {unwrap(each).name: unwrap(each) for each in node.window_clause}
         source = from_clause.plan_from(self, node.from_clause, outer)
         scope = source.scope(outer)
-        targets = target.expand(node.target_list, source, scope, self.context.within(aggregates=True, sets=True))
+        targets = target.expand(node.target_list, source, scope, self.context.within(aggregates=True, sets=True, windows=windows))
         source = self.where(node, source, scope)
-        sorts = ordering.read(self, node.sort_clause, targets, scope)
+        sorts = ordering.read(self, node.sort_clause, targets, scope, windows)
+        on = ordering.read_on(self, node, targets, scope, sorts)
         targets = target.resolve_unknown(targets, self.context, wanted)
-        grouped = grouping.group(self, node, source, scope, targets, sorts)
+        grouped = grouping.group(self, node, source, scope, targets, [*sorts, *on])
         if grouped is not None:
-            source, targets, sorts = grouped
+            source, targets, rewritten = grouped
+            sorts, on = rewritten[: len(sorts)], rewritten[len(sorts) :]
         if node.distinct_clause:
-            ordering.check_distinct(sorts, targets, on=bool(unwrap(node.distinct_clause[0])))
-        plan, sorts = self._project(source.frame, targets, sorts, distinct=bool(node.distinct_clause))
-        if node.distinct_clause:
-            plan = ordering.distinct(self, plan, node.distinct_clause)
-        plan = ordering.sort(self, plan, sorts)
-        return self._limited(node, plan, outer)
+            ordering.check_distinct(sorts, targets, on=bool(on))
+        plan, placed = self._project(source.frame, targets, sorts, on)
+        sorts, on = placed[: len(sorts)], placed[len(sorts) :]
+        if on:
+            plan = ordering.distinct_on(self, plan, on, sorts)
+        elif node.distinct_clause:
+            plan = ordering.distinct(self, plan)
+        return self._limited(node, ordering.sort(self, plan, sorts), outer, sorts)
 
     def where(self, node: Any, source: Source, scope: Scope) -> Source:
         """The source after WHERE."""
@@ -194,35 +201,28 @@ class Planner:
         return replace(source, frame=source.frame.where(self.evaluation.condition(condition)))
 
     def _project(
-        self, frame: DataFrame, targets: Sequence[Target], sorts: Sequence[ordering.Sort], *, distinct: bool
+        self, frame: DataFrame, targets: Sequence[Target], sorts: Sequence[ordering.Sort], on: Sequence[ordering.Sort] = ()
     ) -> tuple[Plan, list[ordering.Sort]]:
-        """The SELECT list; sort expressions that are no targets become further columns of the frame."""
+        """The SELECT list; sort expressions (those of DISTINCT ON too) that are no targets become further columns of the frame."""
+        frame, targets = function_scan.expand(self, frame, targets)
         columns = [PlanColumn(each.name, each.expression.type, self.key(each.name), each.relation, each.attnum) for each in targets]
         by_target = {each.expression: column for each, column in zip(targets, columns, strict=True)}
         extra: list[Column] = []
         placed: list[ordering.Sort] = []
-        for each in sorts:
+        for each in (*sorts, *on):
             column = by_target.get(each.expression)
             if column is None:
                 key = self.key("sort")
                 extra.append(self.column(each.expression).alias(key))
-                column = PlanColumn("", each.expression.type, key)
+                column = by_target[each.expression] = PlanColumn("", each.expression.type, key)
             placed.append(replace(each, expression=reference(column)))
-        selected = [self._item(each.expression).alias(column.key) for each, column in zip(targets, columns, strict=True)]
+        selected = [self.column(each.expression).alias(column.key) for each, column in zip(targets, columns, strict=True)]
         if not selected and not extra:
             selected = [F.lit(True).alias(self.key("none"))]
         return Plan(frame.select(*selected, *extra), tuple(columns)), placed
 
-    def _item(self, expression: Expression) -> Column:
-        prepared = self.prepare(expression)
-        if isinstance(prepared, FuncExpr):
-            generator = function_scan.explode(self, prepared)
-            if generator is not None:
-                return generator
-        return self.column(prepared)
-
-    def _limited(self, node: Any, plan: Plan, outer: Scope | None) -> Plan:
-        return ordering.limit(self, plan, node)
+    def _limited(self, node: Any, plan: Plan, outer: Scope | None, sorts: Sequence[ordering.Sort] = ()) -> Plan:
+        return ordering.limit(self, plan, node, sorts)
 
     def _sorted_by_name(self, node: Any, plan: Plan) -> Plan:
         return ordering.sort(self, plan, ordering.by_output(self, node.sort_clause, plan))
@@ -248,30 +248,7 @@ class Planner:
         return Plan(frame, tuple(columns))
 
     def _set_operation(self, node: Any, outer: Scope | None) -> Plan:
-        left, right = self.select(node.larg, outer), self.select(node.rarg, outer)
-        word = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP_EXCEPT: "EXCEPT"}[node.op]
-        if len(left.columns) != len(right.columns):
-            raise PostgresError("42601", f"each {word} query must have the same number of columns")
-        columns, ours, theirs = [], [], []
-        for one, other in zip(left.columns, right.columns, strict=True):
-            sides, type_ref = binder.unify([reference(one), reference(other)], word, self.context)
-            column = PlanColumn(one.name, type_ref, self.key(one.name))
-            columns.append(column)
-            ours.append(self.column(sides[0]).alias(column.key))
-            theirs.append(self.column(sides[1]).alias(column.key))
-        one_frame, other_frame = left.frame.select(*ours), right.frame.select(*theirs)
-        if node.op == pb.SETOP_UNION:
-            plan = Plan(one_frame.unionAll(other_frame), tuple(columns))
-            if not node.all:
-                plan = ordering.distinct(self, plan, ())
-        else:
-            for column in columns:
-                ordering.require_plain_equality(column.type, word)
-            if node.op == pb.SETOP_INTERSECT:
-                frame = one_frame.intersectAll(other_frame) if node.all else one_frame.intersect(other_frame)
-            else:
-                frame = one_frame.exceptAll(other_frame) if node.all else one_frame.subtract(other_frame)
-            plan = Plan(frame, tuple(columns))
+        plan = set_operation.combine(self, node, self.select(node.larg, outer), self.select(node.rarg, outer))
         return self._limited(node, self._sorted_by_name(node, plan), outer)
 
     # ---- subqueries in expressions ---------------------------------------------------------------------------
