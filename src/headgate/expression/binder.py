@@ -45,6 +45,7 @@ from headgate.expression.node import (
     Expression,
     FieldSelect,
     Form,
+    Grouping,
     MinMax,
     NullTest,
     Param,
@@ -517,6 +518,10 @@ def _sublink(node: Any, scope: Scope, context: BindContext) -> Expression:
 
 
 def _grouping(node: Any, scope: Scope, context: BindContext) -> Expression:
+    if context.aggregates:
+        if len(node.args) > 31:
+            raise PostgresError("54023", "GROUPING must have fewer than 32 arguments", position=context.position(node.location))
+        return Grouping(type=INTEGER, args=tuple(bind(each, scope, context=context) for each in node.args), location=node.location)
     raise PostgresError(
         "42803", f"grouping operations are not allowed in {calls.clause(context)}", position=context.position(node.location)
     )

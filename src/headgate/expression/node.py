@@ -331,6 +331,13 @@ class Aggregate(Expression):
     variadic: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class Grouping(Expression):
+    """``GROUPING(a, b)``: a bit for each argument that the row's grouping set leaves out."""
+
+    args: tuple[Expression, ...]
+
+
 @dataclass(frozen=True)
 class Frame:
     """The frame of a window: ``ROWS`` or ``RANGE``, and its two ends.

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.commands import tree
+from headgate.commands.query import sublink
 from headgate.commands.query.plan import PlanColumn, col, reference
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -23,12 +23,10 @@ from headgate.expression import compile as compiler
 from headgate.expression.coerce import Reach, coerce
 from headgate.expression.context import BindContext
 from headgate.expression.node import (
-    CaseTest,
     ColumnRef,
     Const,
     Expression,
     FuncExpr,
-    OpExpr,
     Param,
     RowExpr,
     SqlValue,
@@ -58,30 +56,33 @@ class Evaluation:
     def column(self, expression: Expression) -> Column:
         """The Column of an expression over a frame whose columns are named by keys."""
         prepared = self.prepare(expression)
-        return compiler.compile(prepared, self._places(prepared))
+        return compiler.compile(prepared, self.places(prepared))
 
     def condition(self, expression: Expression) -> Column:
         """The Column of a condition, in which NULL counts as false."""
         prepared = self.prepare(expression)
-        return compiler.condition(prepared, self._places(prepared))
+        return compiler.condition(prepared, self.places(prepared))
 
     def sort_key(self, expression: Expression) -> Column:
         """A Column that orders and compares as PostgreSQL does with the expression's values."""
         prepared = self.prepare(expression)
-        return compiler.sort_key(prepared, self._places(prepared))
+        if isinstance(prepared, ColumnRef) and prepared.type.oid == registry.RECORD:
+            return self._place(prepared)  # the key itself, which the planner put there
+        return compiler.sort_key(prepared, self.places(prepared))
 
     def set_of(self, expression: FuncExpr) -> compile_set.Set:
         """The rows of a set-returning call over a frame."""
         prepared = self.prepare(expression)
         assert isinstance(prepared, FuncExpr)
-        planned, places = compiler.set_of(prepared), self._places(prepared)
+        planned, places = compiler.set_of(prepared), self.places(prepared)
         return compile_set.Set(planned.columns, lambda _: planned.rows(Env(places)))
 
     def sets_together(self, planned: Sequence[compile_set.Set]) -> Column:
         """The rows of several sets side by side."""
         return compile_set.zipped(planned)(Env({}))
 
-    def _places(self, prepared: Expression) -> dict[str, Column]:
+    def places(self, prepared: Expression) -> dict[str, Column]:
+        """The Columns of the references in a prepared expression."""
         places: dict[str, Column] = {}
         for each in walk(prepared):
             if isinstance(each, ColumnRef) and each.key not in places:
@@ -108,7 +109,9 @@ class Evaluation:
             case FuncExpr() if not node.args:
                 return self._function(node)
             case SubLink():
-                return self._sublink(node)
+                key = f"subquery_{id(node)}"
+                self._subqueries[key] = sublink.column(self, node)
+                return ColumnRef(type=node.type, name=key, attnum=1, key=key)
             case ColumnRef() if node.attnum == 0:
                 return self._row(node)
             case _:
@@ -167,34 +170,6 @@ class Evaluation:
         fields = tuple(replace(reference(each), levels_up=node.levels_up) for each in columns)
         present = ColumnRef(type=TypeRef(registry.BOOL), name=node.name, attnum=1, key=node.key, levels_up=node.levels_up)
         return RowExpr(type=node.type, args=fields, names=tuple(each.name for each in columns), present=present, location=node.location)
-
-    # ---- subqueries ------------------------------------------------------------------------------------------
-
-    def _sublink(self, node: SubLink) -> Expression:
-        key = f"subquery_{id(node)}"
-        plan = node.query
-        frame = plan.frame.select(*[col(each.key) for each in plan.columns]) if plan.columns else plan.frame
-        if node.kind == "EXISTS":
-            self._subqueries[key] = frame.exists()
-        elif node.kind == "EXPR":
-            self._subqueries[key] = frame.scalar()
-        elif node.kind in ("ANY", "ALL"):
-            assert node.test is not None
-            self._subqueries[key] = self._quantified(node, plan)
-        else:
-            raise not_supported(f"{node.kind} subqueries are not supported")
-        return ColumnRef(type=node.type, name=key, attnum=1, key=key)
-
-    def _quantified(self, node: SubLink, plan: Any) -> Column:
-        """``x IN (SELECT …)``; other quantified comparisons are refused."""
-        test, negated = node.test, node.kind == "ALL"
-        if not isinstance(test, OpExpr) or builtin.operator(test.operator).name != ("<>" if negated else "="):
-            raise not_supported("subqueries with this operator are not supported")
-        left, right = test.args[:1], test.args[1:]
-        inner = tree.rewrite(right[0], lambda each: reference(plan.columns[0]) if isinstance(each, CaseTest) else None)
-        side = plan.frame.select(self.column(inner).alias("value"))
-        found = self.column(left[0]).isin(side)
-        return ~found if negated else found
 
 
 def assigned(expression: Expression, target: TypeRef, column: str, context: BindContext) -> Expression:

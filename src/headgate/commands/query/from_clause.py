@@ -134,7 +134,7 @@ def as_table(planner: Planner, plan: Plan, alias: str, aliases: Sequence[str], s
     row = planner.row_key(alias)
     planner.evaluation.rows[row] = tuple(columns)
     frame = plan.frame.select("*", F.lit(True).alias(row))
-    return Source(frame, (scope_table(alias, columns, schema, row_key=row),), tuple(columns))
+    return Source(frame, (scope_table(alias, columns, schema, row_key=row),), tuple(columns), sorts=plan.sorts)
 
 
 def _subselect(planner: Planner, node: Any, outer: Scope | None, left: Source | None) -> Source:

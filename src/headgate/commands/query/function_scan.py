@@ -8,13 +8,11 @@ it answers, where the arguments are constants.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headgate.commands import tree
 from headgate.commands.query import system_relation
 from headgate.commands.query.plan import Plan, PlanColumn, Source, col, reference, renamed, scope_table
 from headgate.commands.query.target import Target
@@ -156,14 +154,14 @@ def _by_catalog(planner: Planner, call: Any) -> Plan:
     return system_relation.answer(planner, postgast.deparse(statement))
 
 
-def expand(planner: Planner, frame: DataFrame, targets: Sequence[Target]) -> tuple[DataFrame, list[Target]]:
-    """The frame with a row for each row of the SELECT list's set-returning functions, and the list over it.
+def expand(planner: Planner, frame: DataFrame, targets: Sequence[Target]) -> tuple[DataFrame, dict[Expression, Expression]]:
+    """The frame with a row for each row of the SELECT list's set-returning functions, and the columns that stand for their calls.
 
     Several of them go side by side, the shorter ones end in NULLs (manual, 38.5.9); one inside another's arguments is refused.
     """
     found = {each: None for target in targets for each in walk(target.expression) if _is_set(each)}
     if not found:
-        return frame, list(targets)
+        return frame, {}
     if any(_is_set(inner) for each in found for arg in each.children() for inner in walk(arg)):
         raise not_supported("a set-returning function in the arguments of another one is not supported")
     planned = [planner.evaluation.set_of(each) for each in found if isinstance(each, FuncExpr)]
@@ -177,8 +175,7 @@ def expand(planner: Planner, frame: DataFrame, targets: Sequence[Target]) -> tup
         column = PlanColumn("set", each.columns[0].type, planner.key("set"))
         values.append(compile_set.value_of(col(rows)[f"s{number}"]["v0"], column.type).alias(column.key))
         places[call] = reference(column)
-    new = [replace(each, expression=tree.rewrite(each.expression, places.get)) for each in targets]
-    return exploded.select("*", *values), new
+    return exploded.select("*", *values), places
 
 
 def _is_set(expression: Expression) -> bool:

@@ -11,29 +11,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog import relation as relations
 from headgate.commands import tree
-from headgate.commands.query import ordering
-from headgate.commands.query.plan import Source, col
+from headgate.commands.query import grouping_sets, ordering
+from headgate.commands.query.evaluation import lit_null
+from headgate.commands.query.plan import Sort, Source, col
 from headgate.commands.query.target import Target
-from headgate.errors import PostgresError, not_supported
-from headgate.expression import binder
-from headgate.expression.node import Aggregate, ColumnRef, Expression, walk
+from headgate.errors import PostgresError
+from headgate.expression import binder, builtin, compile_collect
+from headgate.expression.node import Aggregate, ColumnRef, Expression, Grouping, walk
 from headgate.expression.scope import Scope
 from headgate.sql.parser import unwrap
 
 if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
-Grouped = tuple[Source, list[Target], list[ordering.Sort]]
+Grouped = tuple[Source, list[Target], list[Sort]]
 
 
-def group(
-    planner: Planner, node: Any, source: Source, scope: Scope, targets: Sequence[Target], sorts: Sequence[ordering.Sort]
-) -> Grouped | None:
+def group(planner: Planner, node: Any, source: Source, scope: Scope, targets: Sequence[Target], sorts: Sequence[Sort]) -> Grouped | None:
     """The source, targets and sort items after grouping; None where the query does not group."""
     having = None
     context = planner.context.within(construct="HAVING", aggregates=True)
@@ -42,8 +41,8 @@ def group(
     wanted = [each.expression for each in targets] + [each.expression for each in sorts] + ([having] if having is not None else [])
     if not node.group_clause and having is None and not any(_has_aggregate(each) for each in wanted):
         return None
-    items = [_item(planner, each, targets, scope) for each in node.group_clause]
-    grouping = _Grouping(planner, source, items)
+    sets = grouping_sets.read(node, lambda each: _item(planner, each, targets, scope))
+    grouping = _Grouping(planner, source, sets)
     new_targets = [replace(each, expression=grouping.over_groups(each.expression)) for each in targets]
     new_sorts = [replace(each, expression=grouping.over_groups(each.expression)) for each in sorts]
     condition = None if having is None else grouping.over_groups(having)
@@ -54,14 +53,12 @@ def group(
 
 
 def _has_aggregate(expression: Expression) -> bool:
-    return any(isinstance(each, Aggregate) for each in walk(expression))
+    return any(isinstance(each, (Aggregate, Grouping)) for each in walk(expression))
 
 
 def _item(planner: Planner, node: Any, targets: Sequence[Target], scope: Scope) -> Expression:
     """An item of GROUP BY: a place in the SELECT list, a column of FROM, an output name, or an expression."""
     inner = unwrap(node)
-    if inner.DESCRIPTOR.name == "GroupingSet":
-        raise not_supported("GROUPING SETS, CUBE and ROLLUP are not supported")
     place = ordering.group_place(inner, targets)
     context = planner.context.within(construct="GROUP BY")
     if place is not None:
@@ -79,10 +76,12 @@ def _item(planner: Planner, node: Any, targets: Sequence[Target], scope: Scope) 
 class _Grouping:
     """The groups of one query and what is computed over them."""
 
-    def __init__(self, planner: Planner, source: Source, items: Sequence[Expression]) -> None:
+    def __init__(self, planner: Planner, source: Source, sets: Sequence[Sequence[Expression]]) -> None:
         self.planner = planner
         self.source = source
-        self.items = {item: planner.key("group") for item in items}
+        self.sets = sets
+        self.items = {item: planner.key("group") for each in sets for item in each}
+        self.masks: dict[Grouping, str] = {}
         self.aggregates: dict[Aggregate, str] = {}
         self.dependent: dict[str, str] = {}
 
@@ -93,12 +92,28 @@ class _Grouping:
     def _substitute(self, node: Expression) -> Expression | None:
         if node in self.items:
             return ColumnRef(type=node.type, name="group", attnum=1, key=self.items[node], location=node.location)
+        if isinstance(node, Grouping):
+            return self._mask(node)
         if isinstance(node, Aggregate):
+            node = self._in_order(node)
             key = self.aggregates.setdefault(node, self.planner.key("aggregate"))
             return ColumnRef(type=node.type, name="aggregate", attnum=1, key=key, location=node.location)
         if isinstance(node, ColumnRef) and not node.levels_up:
             return self._column(node)
         return None
+
+    def _mask(self, node: Grouping) -> Expression:
+        if any(each not in self.items for each in node.args):
+            message = "arguments to GROUPING must be grouping expressions of the associated query level"
+            raise PostgresError("42803", message, position=node.location + 1 if node.location >= 0 else None)
+        key = self.masks.setdefault(node, self.planner.key("grouping"))
+        return ColumnRef(type=node.type, name="grouping", attnum=1, key=key, location=node.location)
+
+    def _in_order(self, node: Aggregate) -> Aggregate:
+        """An aggregate that gathers values, without an order of its own, takes them as a sorted subquery in FROM gives them."""
+        if node.order or node.distinct or not self.source.sorts or not compile_collect.gathers(builtin.function(node.function).name):
+            return node
+        return replace(node, order=tuple((each.expression, each.descending, each.nulls_first) for each in self.source.sorts))
 
     def _column(self, node: ColumnRef) -> Expression:
         if not self._depends_on_key(node):
@@ -123,20 +138,44 @@ class _Grouping:
         keys = {column.key for column in table.columns if column.attnum in relation.primary_key}
         return bool(keys) and keys <= grouped
 
-    def frame(self) -> Any:
+    def frame(self) -> DataFrame:
         """The grouped frame: a row per group with the items, the aggregates and the columns that depend on the key."""
+        if len(self.sets) == 1:
+            return self._grouped(self.sets[0])
+        whole: DataFrame | None = None
+        for each in self.sets:
+            one = self._grouped(each)
+            whole = one if whole is None else whole.unionByName(one)
+        assert whole is not None
+        return whole
+
+    def _grouped(self, items: Sequence[Expression]) -> DataFrame:
+        """The rows of one grouping set; the other sets' items are NULL in them."""
         planner = self.planner
         results: list[Column] = [planner.column(each).alias(key) for each, key in self.aggregates.items()]
         results += [F.first(col(source)).alias(key) for source, key in self.dependent.items()]
-        if not self.items:
-            return self.source.frame.select(*(results or [F.count(F.lit(1)).alias(planner.key("count"))]))
-        plain = [item for item in self.items if ordering.plain_equality(item.type)]
+        missing = [lit_null(item.type).alias(key) for item, key in self.items.items() if item not in items]
+        masks = [self._bits(each, items).alias(key) for each, key in self.masks.items()]
+        if not items:
+            found = self.source.frame.select(*(results or [F.count(F.lit(1)).alias(planner.key("count"))]))
+            return found.select("*", *missing, *masks) if missing or masks else found
         keys: list[Column] = []
-        for item, key in self.items.items():
-            if item in plain:
+        for item in items:
+            key = self.items[item]
+            if ordering.plain_equality(item.type):
                 keys.append(planner.column(item).alias(key))
             else:  # values that are equal but print differently (1.0 and 1.00) are one group, shown as one of them
                 keys.append(ordering.sort_key(planner, item).alias(planner.key("key")))
                 results.append(F.first(planner.column(item)).alias(key))
         grouped = self.source.frame.groupBy(*keys)
-        return grouped.agg(*results) if results else grouped.agg(F.count(F.lit(1)).alias(planner.key("count")))
+        found = grouped.agg(*results) if results else grouped.agg(F.count(F.lit(1)).alias(planner.key("count")))
+        if len(self.sets) == 1 and not masks:
+            return found
+        wanted = [col(key) for key in (*self.aggregates.values(), *self.dependent.values(), *(self.items[item] for item in items))]
+        return found.select(*wanted, *missing, *masks)
+
+    def _bits(self, node: Grouping, items: Sequence[Expression]) -> Column:
+        bits = 0
+        for each in node.args:
+            bits = bits * 2 + (each not in items)
+        return F.lit(bits)

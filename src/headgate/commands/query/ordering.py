@@ -6,14 +6,13 @@ Sorting and comparing for equality go by `compiler.sort_key`, a key that orders 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, Window
 from pyspark.sql import functions as F
 
-from headgate.commands.query.plan import Plan, col, reference
+from headgate.commands.query.plan import Plan, Sort, col, reference
 from headgate.commands.query.target import Target
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder
@@ -31,15 +30,6 @@ if TYPE_CHECKING:
 
 _BYTES = {registry.TEXT, registry.VARCHAR, registry.NAME, registry.UUID, registry.CHAR, registry.TIME, registry.UNKNOWN}
 """Types stored as text whose text orders and compares as the values do (the collation is C)."""
-
-
-@dataclass(frozen=True)
-class Sort:
-    """One item of ORDER BY."""
-
-    expression: Expression
-    descending: bool
-    nulls_first: bool
 
 
 def read(
@@ -123,7 +113,7 @@ def sort(planner: Planner, plan: Plan, sorts: Sequence[Sort]) -> Plan:
     """The plan sorted; columns that only served the sorting stay behind those of the plan."""
     if not sorts:
         return plan
-    return Plan(plan.frame.orderBy(*[_direction(planner, each) for each in sorts]), plan.columns)
+    return Plan(plan.frame.orderBy(*[_direction(planner, each) for each in sorts]), plan.columns, tuple(sorts))
 
 
 def sort_key(planner: Planner, expression: Expression) -> Column:
@@ -209,7 +199,7 @@ def limit(planner: Planner, plan: Plan, node: Any, sorts: Sequence[Sort] = ()) -
         frame = frame.offset(offset)
     if count is not None:
         frame = frame.limit(min(count, 2**31 - 1))
-    return Plan(frame, plan.columns)
+    return Plan(frame, plan.columns, plan.sorts)
 
 
 def _with_ties(planner: Planner, plan: Plan, offset: int, count: int, sorts: Sequence[Sort]) -> Plan:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headgate.expression.node import ColumnRef, TypeRef
+from headgate.expression.node import ColumnRef, Expression, TypeRef
 from headgate.expression.scope import Scope, ScopeColumn, ScopeTable
 from headgate.types import registry
 
@@ -28,11 +28,24 @@ class PlanColumn:
 
 
 @dataclass(frozen=True)
+class Sort:
+    """One item of ORDER BY."""
+
+    expression: Expression
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True)
 class Plan:
-    """A frame whose columns are named by the keys of `columns`, in their order (it may have others behind them)."""
+    """A frame whose columns are named by the keys of `columns`, in their order (it may have others behind them).
+
+    `sorts`: what its rows are sorted by, over the frame's columns; for those that gather them into one value.
+    """
 
     frame: DataFrame
     columns: tuple[PlanColumn, ...]
+    sorts: tuple[Sort, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,7 @@ class Source:
     tables: tuple[ScopeTable, ...]
     star: tuple[PlanColumn, ...]
     merged: tuple[ScopeColumn, ...] = ()
+    sorts: tuple[Sort, ...] = ()
 
     def scope(self, outer: Scope | None) -> Scope:
         """The scope of expressions over this FROM clause."""

@@ -23,16 +23,16 @@ from headgate.catalog import query as catalog_query
 from headgate.catalog import relation as relations
 from headgate.catalog import view as views
 from headgate.catalog.relation import Relation
-from headgate.commands import privilege
-from headgate.commands.query import from_clause, function_scan, grouping, ordering, set_operation, system_relation, target
+from headgate.commands import privilege, tree
+from headgate.commands.query import from_clause, function_scan, grouping, ordering, recursion, set_operation, system_relation, target
 from headgate.commands.query.evaluation import Evaluation
-from headgate.commands.query.plan import Plan, PlanColumn, Source, col, quoted, reference
+from headgate.commands.query.plan import Plan, PlanColumn, Sort, Source, col, quoted, reference
 from headgate.commands.query.target import Target
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder, operators
 from headgate.expression.context import BindContext
-from headgate.expression.node import CaseTest, Expression, SubLink, TypeRef
+from headgate.expression.node import CaseTest, Expression, RowExpr, SubLink, TypeRef
 from headgate.expression.scope import Scope
 from headgate.sql import names
 from headgate.sql.parser import parse, position, unwrap
@@ -41,7 +41,8 @@ from headgate.storage.transaction import Transaction
 from headgate.storage.write import columns as spark_columns
 from headgate.types import registry
 
-_SUBLINKS = {pb.EXISTS_SUBLINK: "EXISTS", pb.EXPR_SUBLINK: "EXPR", pb.ANY_SUBLINK: "ANY", pb.ALL_SUBLINK: "ALL"}
+_SUBLINKS = {pb.EXISTS_SUBLINK: "EXISTS", pb.EXPR_SUBLINK: "EXPR", pb.ANY_SUBLINK: "ANY", pb.ALL_SUBLINK: "ALL",
+             pb.ARRAY_SUBLINK: "ARRAY"}  # fmt: skip
 
 
 class Planner:
@@ -152,23 +153,14 @@ class Planner:
 
     def with_queries(self, clause: Any) -> None:
         """Plans the queries of a WITH clause, for those that come after."""
-        if clause.recursive and any(_mentions(unwrap(each)) for each in clause.ctes):
-            raise not_supported("WITH RECURSIVE is not supported")
         for each in clause.ctes:
             cte = unwrap(each)
             query = unwrap(cte.ctequery)
             if query.DESCRIPTOR.name != "SelectStmt":
                 raise not_supported("data-modifying statements in WITH are not supported", position=position(cte.location))
-            plan = self.select(query, None)
-            aliases = names.strings(cte.aliascolnames)
-            if len(aliases) > len(plan.columns):
-                raise PostgresError(
-                    "42P10",
-                    f'WITH query "{cte.ctename}" has {len(plan.columns)} columns available but {len(aliases)} columns specified',
-                    position=position(cte.location),
-                )
-            shown = aliases + [column.name for column in plan.columns[len(aliases) :]]
-            self.ctes[cte.ctename] = Plan(plan.frame, tuple(replace(c, name=name) for c, name in zip(plan.columns, shown, strict=True)))
+            recursive = clause.recursive and mentions(cte)
+            plan = recursion.run(self, cte, query) if recursive else self.select(query, None)
+            self.ctes[cte.ctename] = named(cte, plan)
 
     def _plain(self, node: Any, outer: Scope | None, wanted: Sequence[TypeRef] = ()) -> Plan:
         windows = {unwrap(each).name: unwrap(each) for each in node.window_clause}
@@ -201,19 +193,24 @@ class Planner:
         return replace(source, frame=source.frame.where(self.evaluation.condition(condition)))
 
     def _project(
-        self, frame: DataFrame, targets: Sequence[Target], sorts: Sequence[ordering.Sort], on: Sequence[ordering.Sort] = ()
-    ) -> tuple[Plan, list[ordering.Sort]]:
+        self, frame: DataFrame, targets: Sequence[Target], sorts: Sequence[Sort], on: Sequence[Sort] = ()
+    ) -> tuple[Plan, list[Sort]]:
         """The SELECT list; sort expressions (those of DISTINCT ON too) that are no targets become further columns of the frame."""
-        frame, targets = function_scan.expand(self, frame, targets)
+        frame, places = function_scan.expand(self, frame, targets)
+        if places:
+            targets = [replace(each, expression=tree.rewrite(each.expression, places.get)) for each in targets]
+            sorts = [replace(each, expression=tree.rewrite(each.expression, places.get)) for each in sorts]
+            on = [replace(each, expression=tree.rewrite(each.expression, places.get)) for each in on]
         columns = [PlanColumn(each.name, each.expression.type, self.key(each.name), each.relation, each.attnum) for each in targets]
         by_target = {each.expression: column for each, column in zip(targets, columns, strict=True)}
         extra: list[Column] = []
-        placed: list[ordering.Sort] = []
+        placed: list[Sort] = []
         for each in (*sorts, *on):
             column = by_target.get(each.expression)
             if column is None:
                 key = self.key("sort")
-                extra.append(self.column(each.expression).alias(key))
+                row = each.expression.type.oid == registry.RECORD
+                extra.append((self.evaluation.sort_key if row else self.column)(each.expression).alias(key))
                 column = by_target[each.expression] = PlanColumn("", each.expression.type, key)
             placed.append(replace(each, expression=reference(column)))
         selected = [self.column(each.expression).alias(column.key) for each, column in zip(targets, columns, strict=True)]
@@ -221,7 +218,7 @@ class Planner:
             selected = [F.lit(True).alias(self.key("none"))]
         return Plan(frame.select(*selected, *extra), tuple(columns)), placed
 
-    def _limited(self, node: Any, plan: Plan, outer: Scope | None, sorts: Sequence[ordering.Sort] = ()) -> Plan:
+    def _limited(self, node: Any, plan: Plan, outer: Scope | None, sorts: Sequence[Sort] = ()) -> Plan:
         return ordering.limit(self, plan, node, sorts)
 
     def _sorted_by_name(self, node: Any, plan: Plan) -> Plan:
@@ -262,22 +259,48 @@ class Planner:
         boolean = TypeRef(registry.BOOL)
         if word == "EXISTS":
             return SubLink(type=boolean, kind=word, query=plan, location=node.location)
-        if len(plan.columns) != 1:
-            if word == "EXPR":
-                raise PostgresError("42601", "subquery must return only one column", position=position(node.location))
-            raise not_supported("comparing a row with a subquery is not supported", position=position(node.location))
+        if len(plan.columns) != 1 and word in ("EXPR", "ARRAY"):
+            raise PostgresError("42601", "subquery must return only one column", position=position(node.location))
         only = plan.columns[0]
         if word == "EXPR":
             return SubLink(type=only.type, kind=word, query=plan, location=node.location)
-        left = binder.bind_raw(node.testexpr, scope, context)
-        name = names.strings(node.oper_name) or ["="]
-        test = operators.make(name, left, CaseTest(type=only.type), context, node.location)
+        if word == "ARRAY":
+            kind = self.context.types.by_oid(only.type.oid)
+            over = TypeRef(kind.oid if kind.is_array else kind.array, -1, only.type.collation)
+            return SubLink(type=over, kind=word, query=plan, location=node.location)
+        test = self._test(node, binder.bind_raw(node.testexpr, scope, context), plan, context)
         if test.type.oid != registry.BOOL:
             raise PostgresError("42804", "row comparison operator must yield type boolean", position=position(node.location))
         return SubLink(type=boolean, kind=word, query=plan, test=test, location=node.location)
 
+    def _test(self, node: Any, left: Expression, plan: Plan, context: BindContext) -> Expression:
+        """``x op ANY (SELECT …)``: the comparison of x, or of a row, with a row of the subquery."""
+        name = names.strings(node.oper_name) or ["="]
+        width = len(left.args) if isinstance(left, RowExpr) else 1
+        if width != len(plan.columns):
+            few = "few" if width > len(plan.columns) else "many"
+            raise PostgresError("42601", f"subquery has too {few} columns", position=position(node.location))
+        values = [CaseTest(type=each.type, location=place) for place, each in enumerate(plan.columns)]
+        if not isinstance(left, RowExpr):
+            return operators.make(name, left, values[0], context, node.location)
+        row = RowExpr(type=left.type, args=tuple(values))
+        return operators.compare_rows(name, left, row, context, node.location)
 
-def _mentions(cte: Any) -> bool:
+
+def named(cte: Any, plan: Plan) -> Plan:
+    """The plan under the column names that a WITH query gives."""
+    aliases = names.strings(cte.aliascolnames)
+    if len(aliases) > len(plan.columns):
+        raise PostgresError(
+            "42P10",
+            f'WITH query "{cte.ctename}" has {len(plan.columns)} columns available but {len(aliases)} columns specified',
+            position=position(cte.location),
+        )
+    shown = aliases + [column.name for column in plan.columns[len(aliases) :]]
+    return Plan(plan.frame, tuple(replace(each, name=name) for each, name in zip(plan.columns, shown, strict=True)))
+
+
+def mentions(cte: Any) -> bool:
     """Whether a WITH RECURSIVE query names itself."""
     return any(
         each.DESCRIPTOR.name == "RangeVar" and each.relname == cte.ctename and not each.schemaname for each in walk_tree(cte.ctequery)

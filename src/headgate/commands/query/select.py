@@ -6,16 +6,20 @@ from typing import Any
 
 from headgate.catalog import query as catalog_query
 from headgate.catalog.physical import Cursor
-from headgate.commands.query import render
+from headgate.commands.query import constant, render
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
+from headgate.sql.parser import walk
 from headgate.types.resultset import ResultSet
 
 
 def run(node: Any, session: Session) -> ResultSet:
     """Answers a SELECT (the rows are lazy) in the session's transaction."""
     transaction = session.begin_statement()
+    known = constant.answer(node, session)
+    if known is not None:
+        return known
     if by_catalog(node, session):
         return _by_catalog(node, session, transaction.cursor)
     planner = Planner(session, transaction)
@@ -35,5 +39,16 @@ def _by_catalog(node: Any, session: Session, cursor: Cursor) -> ResultSet:
 
 
 def by_catalog(node: Any, session: Session) -> bool:
-    """Whether the catalog answers the query by itself."""
-    return catalog_query.uses_catalog_only(node, session.context, session.begin_statement().cursor)
+    """Whether the catalog answers the query by itself: it reads system relations only, or nothing that the catalog cannot compute."""
+    cursor = session.begin_statement().cursor
+    if not catalog_query.uses_catalog_only(node, session.context, cursor):
+        return False
+    if any(each.DESCRIPTOR.name == "RangeVar" for each in walk(node)):
+        return True
+    if constant.answer(node, session) is not None:
+        return False
+    try:
+        catalog_query.describe(node, session.context, cursor, tuple(each.type_oid for each in session.parameters))
+    except PostgresError as error:
+        return error.sqlstate not in ("0A000", "42883")
+    return True

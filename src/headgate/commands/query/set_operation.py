@@ -38,18 +38,25 @@ def combine(planner: Planner, node: Any, left: Plan, right: Plan) -> Plan:
     return _rows(planner, node, left.frame.select(*ours), right.frame.select(*theirs), tuple(columns))
 
 
+def new_rows(planner: Planner, frame: DataFrame, before: DataFrame, columns: tuple[PlanColumn, ...]) -> DataFrame:
+    """The differing rows of a frame that are not among those of another with the same columns: EXCEPT."""
+    if all(ordering.plain_equality(each.type) for each in columns):
+        return frame.subtract(before)
+    return _counted(planner, pb.SETOP_EXCEPT, False, frame, before, columns).frame
+
+
 def _rows(planner: Planner, node: Any, ours: DataFrame, theirs: DataFrame, columns: tuple[PlanColumn, ...]) -> Plan:
     if node.op == pb.SETOP_UNION:
         plan = Plan(ours.unionAll(theirs), columns)
         return plan if node.all else ordering.distinct(planner, plan)
     if not columns or not all(ordering.plain_equality(each.type) for each in columns):
-        return _counted(planner, node, ours, theirs, columns)
+        return _counted(planner, node.op, node.all, ours, theirs, columns)
     if node.op == pb.SETOP_INTERSECT:
         return Plan(ours.intersectAll(theirs) if node.all else ours.intersect(theirs), columns)
     return Plan(ours.exceptAll(theirs) if node.all else ours.subtract(theirs), columns)
 
 
-def _counted(planner: Planner, node: Any, ours: DataFrame, theirs: DataFrame, columns: tuple[PlanColumn, ...]) -> Plan:
+def _counted(planner: Planner, op: int, every: bool, ours: DataFrame, theirs: DataFrame, columns: tuple[PlanColumn, ...]) -> Plan:
     """By how often each row occurs on either side; the row that stands for its equals is the left side's."""
     side, left, right = planner.key("side"), planner.key("left"), planner.key("right")
     both = ours.withColumn(side, F.lit(1)).unionAll(theirs.withColumn(side, F.lit(0)))
@@ -57,12 +64,12 @@ def _counted(planner: Planner, node: Any, ours: DataFrame, theirs: DataFrame, co
     values = [F.max_by(F.struct(col(each.key)), col(side))[each.key].alias(each.key) for each in columns]
     counts = [F.sum(col(side)).alias(left), F.sum(F.lit(1) - col(side)).alias(right)]
     grouped = both.groupBy(*keys).agg(*values, *counts)
-    if node.op == pb.SETOP_INTERSECT:
+    if op == pb.SETOP_INTERSECT:
         times = F.least(col(left), col(right))
     else:
-        times = F.greatest(col(left) - col(right), F.lit(0)) if node.all else F.when(col(right) == 0, col(left)).otherwise(F.lit(0))
+        times = F.greatest(col(left) - col(right), F.lit(0)) if every else F.when(col(right) == 0, col(left)).otherwise(F.lit(0))
     shown = [col(each.key) for each in columns]
-    if not node.all:
+    if not every:
         return Plan(grouped.where(times > 0).select(*shown), columns)
     repeated = grouped.where(times > 0).select(*shown, F.explode(F.sequence(F.lit(1).cast("bigint"), times)).alias(side))
     return Plan(repeated.select(*shown), columns)

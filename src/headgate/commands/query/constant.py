@@ -1,0 +1,62 @@
+"""A SELECT of constants and of functions of them: computed when it is planned, with neither the catalog nor Spark.
+
+Called by `select`. What is not known when it is planned (a table, a parameter, a function that acts or that the compiler has not)
+makes the answer None, and the query goes its usual way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.commands.query import render, target
+from headgate.commands.query.evaluation import Evaluation
+from headgate.commands.query.plan import Plan, PlanColumn
+from headgate.commands.session import Session
+from headgate.errors import PostgresError
+from headgate.expression import binder
+from headgate.expression import compile as compiler
+from headgate.expression.element import as_item
+from headgate.expression.scope import EMPTY
+from headgate.sql.parser import unwrap, walk
+from headgate.types.resultset import ResultSet
+from headgate.types.text import read_text
+
+_PLAIN = frozenset({"target_list", "limit_option", "op"})
+_VARIABLE = frozenset({"ParamRef", "SubLink", "ColumnRef", "SetToDefault"})
+
+
+def answer(node: Any, session: Session) -> ResultSet | None:
+    """The one row, or None."""
+    if {field.name for field, _ in node.ListFields()} - _PLAIN or not node.target_list:
+        return None
+    if any(each.DESCRIPTOR.name in _VARIABLE for each in walk(node)):
+        return None
+    try:
+        return _answer(node, session)
+    except PostgresError:  # the way that can answer says what is wrong
+        return None
+
+
+def _answer(node: Any, session: Session) -> ResultSet | None:
+    evaluation = Evaluation(session)
+    columns, arrays = [], []
+    for place, item in enumerate(node.target_list):
+        written = unwrap(item)
+        [found] = target.resolve_unknown(_targets(written, evaluation), evaluation.context)
+        kind = found.expression.type
+        value = compiler.plan(evaluation.prepare(found.expression))
+        if (value.constant is None and not value.is_null) or value.fields:
+            return None
+        shown = as_item(value, kind).constant
+        columns.append(PlanColumn(found.name, kind, str(place)))
+        arrays.append(read_text(pa.array([shown], pa.string()), kind.oid, kind.typmod))
+    plan = Plan(None, tuple(columns))  # type: ignore[arg-type]  # its frame is not asked for
+    batch = pa.RecordBatch.from_arrays(arrays, names=[each.key for each in columns])
+    return ResultSet(render.result_columns(plan), [render.text_batch(batch, plan, session)], None)
+
+
+def _targets(written: Any, evaluation: Evaluation) -> list[target.Target]:
+    expression = binder.bind_raw(written.val, EMPTY, evaluation.context)
+    return [target.Target(written.name or target.figure_name(written.val), expression, written.val)]
