@@ -13,11 +13,11 @@ from pyspark.sql import functions as F
 from headgate.catalog.relation import Relation
 from headgate.commands import binding, constraint, identity, reference, uniqueness, value_list
 from headgate.commands.new_rows import Clash, NewRows
-from headgate.commands.query.plan import PlanColumn, col, quoted
+from headgate.commands.query.plan import Plan, PlanColumn, col, quoted
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder
-from headgate.expression.node import Expression, SetToDefault
+from headgate.expression.node import Expression, SetToDefault, SubLink
 from headgate.expression.scope import Scope
 from headgate.sql.parser import position, unwrap
 from headgate.storage.local import local_frame
@@ -29,7 +29,7 @@ def set_list(targets: Sequence[Any], planner: Planner, relation: Relation, scope
     """The SET list: for each column its new value, in the column's type."""
     context = planner.context.within(construct="UPDATE", default=True)
     found: dict[str, Expression | SetToDefault] = {}
-    rows: dict[int, Sequence[Any]] = {}
+    rows: dict[int, Any] = {}
     for item in targets:
         target = unwrap(item)
         column = relation.column(target.name)
@@ -43,8 +43,8 @@ def set_list(targets: Sequence[Any], planner: Planner, relation: Relation, scope
             raise PostgresError("42601", f'multiple assignments to same column "{target.name}"', position=position(target.location))
         node = unwrap(target.val)
         if node.DESCRIPTOR.name == "MultiAssignRef":
-            node = _of_row(node, rows)
-        bound = binder.bind_raw(node, scope, context)
+            node = _of_row(node, rows, planner, scope)
+        bound = node if isinstance(node, Expression) else binder.bind_raw(node, scope, context)
         if not isinstance(bound, SetToDefault):
             constant = value_list.folded(bound, binding.type_of(column))
             bound = constant if constant is not None else binder.assign(bound, binding.type_of(column), column.name, context)
@@ -62,17 +62,26 @@ def set_list(targets: Sequence[Any], planner: Planner, relation: Relation, scope
     return found
 
 
-def _of_row(node: Any, rows: dict[int, Sequence[Any]]) -> Any:
-    """One item of ``SET (a, b) = (x, y)``: libpg_query gives the source with the first item only."""
+def _of_row(node: Any, rows: dict[int, Any], planner: Planner, scope: Scope) -> Any:
+    """One item of ``SET (a, b) = (x, y)`` or ``= (SELECT …)``: libpg_query gives the source with the first item only."""
     source = unwrap(node.source)
     if source is not None:
-        if source.DESCRIPTOR.name != "RowExpr":
-            raise not_supported("SET (...) = (SELECT ...) is not supported")
-        rows[0] = source.args
+        if source.DESCRIPTOR.name == "SubLink":
+            rows[0] = _subquery(source, planner, scope)
+        elif source.DESCRIPTOR.name == "RowExpr":
+            rows[0] = [unwrap(each) for each in source.args]
+        else:
+            raise not_supported("source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression")
     items = rows.get(0, ())
     if len(items) != node.ncolumns:
         raise PostgresError("42601", "number of columns does not match number of values")
-    return unwrap(items[node.colno - 1])
+    return items[node.colno - 1]
+
+
+def _subquery(node: Any, planner: Planner, scope: Scope) -> list[Expression]:
+    """A subquery of several columns as a scalar subquery for each."""
+    plan = planner.select(unwrap(node.subselect), scope)
+    return [SubLink(type=each.type, kind="EXPR", query=Plan(plan.frame, (each,)), location=node.location) for each in plan.columns]
 
 
 def new_row(targets: Sequence[Any], planner: Planner, relation: Relation, columns: Sequence[PlanColumn], scope: Scope) -> Column:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from headgate.commands import assignment, identity
+from headgate.commands import assignment, identity, returning
 from headgate.commands.insert import target
 from headgate.commands.query import render
 from headgate.commands.query.plan import col
@@ -20,30 +20,38 @@ from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
 
 
-def delete(node: Any, session: Session) -> ResultSet | CommandResult:
-    """Runs a DELETE. The replica identity is asked for before any row is looked at."""
+def delete(node: Any, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
+    """Runs a DELETE (`planner`: that of a statement inside WITH). The replica identity is asked for before any row is looked at."""
     transaction = session.begin_statement()
     relation = target(node.relation, session, "delete from", "DELETE")
-    planner = Planner(session, transaction)
+    planner = planner or Planner(session, transaction)
     with render.running(session, transaction):
         if node.HasField("with_clause"):
-            planner.with_queries(node.with_clause)
+            planner.with_queries(node.with_clause, node)
         table, source = changed_source(planner, relation, node, node.using_clause)
         source = planner.where(node, source, source.scope(None))
         identity.check(transaction.cursor, relation, "delete")
         row = spark_columns(relation)
+        keep = node.HasField("returning_clause")
+        others = returning.joined(table, source) if keep else None
         names = {each.attnum: each.name for each in relation.columns}
         changed = source.frame.select(
             F.struct(*[col(each.key).alias(names[each.attnum]) for each in table.star]).alias("old"),
             F.lit(None).cast(row).alias("new"),
             F.col("_file").alias("file"),
             F.col("_row").alias("row"),
+            *([col(each.key) for each in others.star] if others is not None else []),
         )
         if node.using_clause:
             changed = changed.dropDuplicates(["file", "row"])
-        keep = node.HasField("returning_clause")
-        count, rows = assignment.remove(planner, relation, changed, keep=keep)
-        if not keep:
-            return CommandResult(f"DELETE {count}")
-        frame = local_frame(planner.session_spark, rows, row)
-        return returned(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname, f"DELETE {count}")
+        if others is None:
+            count, rows = assignment.remove(planner, relation, changed, keep=keep)
+            if not keep:
+                return CommandResult(f"DELETE {count}")
+            frame = local_frame(planner.session_spark, rows, row)
+        else:
+            once, more = returning.held(planner, changed, others)
+            count, rows = assignment.remove(planner, relation, once, keep=True)
+            assert rows is not None
+            frame = returning.beside(planner, rows, more, relation, changed.schema)
+        return returned(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname, f"DELETE {count}", others)

@@ -6,9 +6,11 @@ from typing import Any
 
 from headgate.catalog import query as catalog_query
 from headgate.catalog.relation import Relation
-from headgate.commands import assignment, binding
+from headgate.commands import assignment, binding, returning
 from headgate.commands.insert import target, target_columns
 from headgate.commands.query import render, select
+from headgate.commands.query.evaluation import lit_null
+from headgate.commands.query.plan import Source
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import Described
 from headgate.commands.returning import plan_returning
@@ -50,6 +52,11 @@ def _by_catalog(node: Any, session: Session, known: dict[int, int]) -> Described
     return Described(types, columns)
 
 
+def returned_columns(node: Any, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
+    """The columns of the RETURNING of a statement that is only described."""
+    return _PLANNED[node.DESCRIPTOR.name](node, planner, session)
+
+
 def _select(node: Any, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
     return render.result_columns(planner.select(node, None))
 
@@ -75,21 +82,23 @@ def _update(node: Any, planner: Planner, session: Session) -> tuple[ResultColumn
 
     deleting = node.DESCRIPTOR.name == "DeleteStmt"
     relation = target(node.relation, session, "delete from" if deleting else "update", "DELETE" if deleting else "UPDATE")
-    _, source = changed_source(planner, relation, node, node.using_clause if deleting else node.from_clause)
+    table, source = changed_source(planner, relation, node, node.using_clause if deleting else node.from_clause)
     scope = source.scope(None)
     if node.HasField("where_clause"):
         binder.bind_condition(node.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))
     if not deleting:
         assignment.set_list(node.target_list, planner, relation, scope)
-    return _returning(node, planner, relation)
+    return _returning(node, planner, relation, returning.joined(table, source))
 
 
-def _returning(node: Any, planner: Planner, relation: Relation) -> tuple[ResultColumn, ...] | None:
+def _returning(node: Any, planner: Planner, relation: Relation, others: Source | None = None) -> tuple[ResultColumn, ...] | None:
     if not node.HasField("returning_clause"):
         return None
 
     frame = local_frame(planner.session_spark, arrow_row(relation).empty_table(), spark_columns(relation))
-    return render.result_columns(plan_returning(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname))
+    if others is not None:
+        frame = frame.select("*", *[lit_null(each.type).alias(each.key) for each in others.star])
+    return render.result_columns(plan_returning(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname, others))
 
 
 _PLANNED = {"SelectStmt": _select, "InsertStmt": _insert, "UpdateStmt": _update, "DeleteStmt": _update}

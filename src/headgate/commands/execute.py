@@ -27,6 +27,7 @@ from headgate.commands import (
     sequence,
     subscription,
     table,
+    table_as,
     update,
     usertype,
     view,
@@ -93,12 +94,13 @@ def _spelled(kind: str) -> str:
 
 
 _ACTIONS: dict[str, Action] = {
-    "SelectStmt": select.run,
+    "SelectStmt": lambda node, session: (table_as.select_into if node.HasField("into_clause") else select.run)(node, session),
     "InsertStmt": insert.insert,
     "UpdateStmt": update.update,
     "DeleteStmt": delete.delete,
     "CopyStmt": copy.copy,
     "CreateStmt": table.create,
+    "CreateTableAsStmt": table_as.create,
     "TruncateStmt": table.truncate,
     "IndexStmt": index.create,
     "ViewStmt": view.create,

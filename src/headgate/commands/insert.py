@@ -28,14 +28,14 @@ from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
 
 
-def insert(node: Any, session: Session) -> ResultSet | CommandResult:
-    """Runs an INSERT."""
+def insert(node: Any, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
+    """Runs an INSERT; `planner`: that of a statement inside WITH."""
     transaction = session.begin_statement()
     relation = target(node.relation, session, "insert into", "INSERT")
-    planner = Planner(session, transaction)
+    planner = planner or Planner(session, transaction)
     with render.running(session, transaction):
         if node.HasField("with_clause"):
-            planner.with_queries(node.with_clause)
+            planner.with_queries(node.with_clause, node)
         columns = target_columns(node, relation)
         writer = NewRows(planner, relation)
         rows = _source(node, planner, writer, columns)

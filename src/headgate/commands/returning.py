@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from headgate.catalog.relation import Relation
 from headgate.commands.query import from_clause, render, target
-from headgate.commands.query.plan import Plan, PlanColumn
+from headgate.commands.query.plan import Plan, PlanColumn, Source
 from headgate.commands.query.planner import Planner
+from headgate.storage.local import local_frame
+from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
 
 
-def plan_returning(clause: Any, planner: Planner, frame: DataFrame, relation: Relation, alias: str) -> Plan:
-    """The plan of RETURNING over rows of the relation (columns by name)."""
-    source = from_clause.table_source(planner, frame, relation, alias or relation.name, None if alias else relation.schema)
+def plan_returning(clause: Any, planner: Planner, frame: DataFrame, relation: Relation, alias: str, others: Source | None = None) -> Plan:
+    """The plan of RETURNING over rows of the relation (columns by name); `others`: what it was joined with (columns by key)."""
+    keep = [each.key for each in others.star] if others is not None else []
+    source = from_clause.table_source(planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=keep)
+    if others is not None:
+        rows = [F.lit(True).alias(each.row_key) for each in others.tables if each.row_key]
+        whole = source.frame.select("*", *rows)
+        source = Source(whole, source.tables + others.tables, source.star + others.star, others.merged)
     context = planner.context.within(construct="RETURNING", aggregates=False)
     targets = target.resolve_unknown(target.expand(clause.exprs, source, source.scope(None), context), context)
     columns = tuple(PlanColumn(each.name, each.expression.type, planner.key(each.name), each.relation, each.attnum) for each in targets)
@@ -24,8 +34,31 @@ def plan_returning(clause: Any, planner: Planner, frame: DataFrame, relation: Re
     return Plan(source.frame.select(*selected), columns)
 
 
-def returned(clause: Any, planner: Planner, frame: DataFrame, relation: Relation, alias: str, tag: str) -> ResultSet:
+def joined(table: Source, source: Source) -> Source | None:
+    """What a table was joined with in UPDATE … FROM and DELETE … USING; None for nothing."""
+    tables, star = source.tables[len(table.tables) :], source.star[len(table.star) :]
+    return replace(source, tables=tables, star=star) if tables else None
+
+
+def held(planner: Planner, changed: DataFrame, others: Source) -> tuple[DataFrame, pa.Table]:
+    """Changed rows computed once: a frame of them, and the columns of what they were joined with, in the same order."""
+    whole = changed.toArrow()
+    keys = [each.key for each in others.star]
+    frame = local_frame(planner.session_spark, whole, changed.schema)
+    return frame.drop(*keys), whole.select(keys)
+
+
+def beside(planner: Planner, rows: pa.Table, others: pa.Table, relation: Relation, schema: StructType) -> DataFrame:
+    """The written rows with the columns of what they were joined with."""
+    whole = pa.table([*rows.columns, *others.columns], names=[*rows.column_names, *others.column_names])
+    fields = [each for each in schema.fields if each.name in others.column_names]
+    return local_frame(planner.session_spark, whole, StructType([*spark_columns(relation).fields, *fields]))
+
+
+def returned(
+    clause: Any, planner: Planner, frame: DataFrame, relation: Relation, alias: str, tag: str, others: Source | None = None
+) -> ResultSet:
     """The result of a command with RETURNING; the rows are computed at once, since later commands may change the table."""
-    plan = plan_returning(clause, planner, frame, relation, alias)
+    plan = plan_returning(clause, planner, frame, relation, alias, others)
     batches: list[pa.RecordBatch] = list(render.rows(plan, planner.session, planner.transaction))
     return ResultSet(render.result_columns(plan), batches, tag)

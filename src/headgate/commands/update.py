@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from headgate.commands import assignment, identity
+from headgate.commands import assignment, identity, returning
 from headgate.commands.insert import target
 from headgate.commands.query import from_clause, render
 from headgate.commands.query.plan import Source, col
@@ -22,14 +22,14 @@ from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
 
 
-def update(node: Any, session: Session) -> ResultSet | CommandResult:
-    """Runs an UPDATE. The replica identity is asked for before any row is looked at."""
+def update(node: Any, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
+    """Runs an UPDATE (`planner`: that of a statement inside WITH). The replica identity is asked for before any row is looked at."""
     transaction = session.begin_statement()
     relation = target(node.relation, session, "update", "UPDATE")
-    planner = Planner(session, transaction)
+    planner = planner or Planner(session, transaction)
     with render.running(session, transaction):
         if node.HasField("with_clause"):
-            planner.with_queries(node.with_clause)
+            planner.with_queries(node.with_clause, node)
         alias = node.relation.alias.aliasname
         table, source = changed_source(planner, relation, node, node.from_clause)
         scope = source.scope(None)
@@ -37,20 +37,28 @@ def update(node: Any, session: Session) -> ResultSet | CommandResult:
         set_columns = {unwrap(each).name for each in node.target_list}
         new = assignment.new_row(node.target_list, planner, relation, table.star, scope)
         identity.check(transaction.cursor, relation, "update")
+        keep = node.HasField("returning_clause")
+        others = returning.joined(table, source) if keep else None
         changed = source.frame.select(
             F.struct(*[col(each.key).alias(_name(relation, each.attnum)) for each in table.star]).alias("old"),
             new.alias("new"),
             F.col("_file").alias("file"),
             F.col("_row").alias("row"),
+            *([col(each.key) for each in others.star] if others is not None else []),
         )
         if node.from_clause:
             changed = changed.dropDuplicates(["file", "row"])
-        keep = node.HasField("returning_clause")
-        count, rows = assignment.rewrite(planner, relation, changed, set_columns, keep=keep)
-        if not keep:
-            return CommandResult(f"UPDATE {count}")
-        frame = local_frame(planner.session_spark, rows, spark_columns(relation))
-        return returned(node.returning_clause, planner, frame, relation, alias, f"UPDATE {count}")
+        if others is None:
+            count, rows = assignment.rewrite(planner, relation, changed, set_columns, keep=keep)
+            if not keep:
+                return CommandResult(f"UPDATE {count}")
+            frame = local_frame(planner.session_spark, rows, spark_columns(relation))
+        else:
+            once, more = returning.held(planner, changed, others)
+            count, rows = assignment.rewrite(planner, relation, once, set_columns, keep=True)
+            assert rows is not None
+            frame = returning.beside(planner, rows, more, relation, changed.schema)
+        return returned(node.returning_clause, planner, frame, relation, alias, f"UPDATE {count}", others)
 
 
 def _name(relation: Any, attnum: int) -> str:

@@ -80,7 +80,11 @@ def item(planner: Planner, node: Any, outer: Scope | None, left: Source | None =
 
 def _range_var(planner: Planner, node: Any) -> Source:
     if not node.schemaname and node.relname in planner.ctes:
-        plan = planner.copy_of(planner.ctes[node.relname])
+        found = planner.ctes[node.relname]
+        if found is None:
+            message = f'WITH query "{node.relname}" does not have a RETURNING clause'
+            raise PostgresError("0A000", message, position=position(node.location))
+        plan = planner.copy_of(found)
         return as_table(planner, plan, node.alias.aliasname or node.relname, names.strings(node.alias.colnames))
     session, cursor = planner.session, planner.transaction.cursor
     relation = lookup.source(cursor, session.context, node)

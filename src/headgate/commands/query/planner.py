@@ -24,7 +24,17 @@ from headgate.catalog import relation as relations
 from headgate.catalog import view as views
 from headgate.catalog.relation import Relation
 from headgate.commands import privilege, tree
-from headgate.commands.query import from_clause, function_scan, grouping, ordering, recursion, set_operation, system_relation, target
+from headgate.commands.query import (
+    from_clause,
+    function_scan,
+    grouping,
+    modifying,
+    ordering,
+    recursion,
+    set_operation,
+    system_relation,
+    target,
+)
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, PlanColumn, Sort, Source, col, quoted, reference
 from headgate.commands.query.target import Target
@@ -59,10 +69,20 @@ class Planner:
         self.context: BindContext = self.evaluation.context.within(
             parameters=given, infer=parameters is not None, subquery=self._subquery, construct="SELECT"
         )
-        self.ctes: dict[str, Plan] = {}
+        self.ctes: dict[str, Plan | None] = {}
+        """The queries of WITH; None: a data-modifying one without RETURNING."""
         self.role = session.context.user
         """Whose privileges count: the session's user, inside a view the view's owner."""
+        self.frozen: dict[int, DataFrame] = {}
+        """Tables as they were before the data-modifying statements of a WITH clause."""
         self._keys = 0
+        self._depth = 0
+
+    def nested(self) -> Planner:
+        """The planner of a statement inside WITH: it sees the queries before it."""
+        made = Planner(self.session, self.transaction)
+        made.ctes, made.frozen = dict(self.ctes), self.frozen
+        return made
 
     def key(self, name: str = "") -> str:
         """A new key; the name in it is for whoever reads a plan."""
@@ -97,6 +117,8 @@ class Planner:
             if whole is None:
                 return self.session_spark.createDataFrame([], spark_columns(relation))
             return whole
+        if relation.oid in self.frozen:
+            return self.frozen[relation.oid]
         lsn = self.session.snapshot
         if lsn is not None and not self.transaction.has_written(relation):
             return self.transaction.frame_at(relation, lsn)
@@ -136,13 +158,14 @@ class Planner:
         `wanted`: the types of the columns that INSERT … SELECT fills; literals of unknown type are read as these.
         """
         saved = dict(self.ctes)
+        self._depth += 1
         try:
             if node.HasField("with_clause"):
-                self.with_queries(node.with_clause)
+                self.with_queries(node.with_clause, node)
             if node.locking_clause and node.op != pb.SETOP_NONE:
                 raise not_supported("FOR UPDATE is not allowed with UNION/INTERSECT/EXCEPT")
             if node.into_clause.ByteSize():
-                raise not_supported("SELECT ... INTO is not supported")
+                raise PostgresError("42601", "SELECT ... INTO is not allowed here")
             if node.op != pb.SETOP_NONE:
                 return self._set_operation(node, outer)
             if node.values_lists:
@@ -150,14 +173,21 @@ class Planner:
             return self._plain(node, outer, wanted)
         finally:
             self.ctes = saved
+            self._depth -= 1
 
-    def with_queries(self, clause: Any) -> None:
-        """Plans the queries of a WITH clause, for those that come after."""
+    def with_queries(self, clause: Any, statement: Any) -> None:
+        """Plans the queries of the WITH clause of a statement, for those that come after; runs those that change data."""
+        modifying.freeze(self, clause, statement)
         for each in clause.ctes:
             cte = unwrap(each)
             query = unwrap(cte.ctequery)
             if query.DESCRIPTOR.name != "SelectStmt":
-                raise not_supported("data-modifying statements in WITH are not supported", position=position(cte.location))
+                if self._depth > 1:
+                    message = "WITH clause containing a data-modifying statement must be at the top level"
+                    raise PostgresError("0A000", message, position=position(cte.location))
+                plan = modifying.run(self, query)
+                self.ctes[cte.ctename] = None if plan is None else named(cte, plan)
+                continue
             recursive = clause.recursive and mentions(cte)
             plan = recursion.run(self, cte, query) if recursive else self.select(query, None)
             self.ctes[cte.ctename] = named(cte, plan)
