@@ -34,7 +34,11 @@ def rewrite(transaction: Transaction, relation: Any, key: Key, frame: DataFrame)
     sums = (
         events.withColumn("running", running)
         .groupBy("key")
-        .agg(F.sum("by").alias("sum"), F.min("running").alias("lowest"), F.any_value("value").alias("value"))
+        .agg(
+            F.sum("by").alias("sum"),
+            F.min("running").alias("lowest"),
+            F.any_value(F.when(F.col("by") > 0, F.col("value")), F.lit(True)).alias("value"),
+        )
     )
     sums = sums.persist(StorageLevel.MEMORY_AND_DISK)
     stored = transaction.positions(relation).select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), "_file", "_row")

@@ -84,13 +84,14 @@ def merge(
 ) -> Merged:
     """Applies a batch.
 
-    `key_attnums`: the columns that name a row (replica identity index or primary key of this relation), None: all columns do, rows may
-    be equal (REPLICA IDENTITY FULL). `changes`: a changes frame, an op ``T`` standing for TRUNCATE; `small`: up to how many changes the
-    driver does by itself; `strategy` other than the one that fits is for tests. A batch with a conflict writes nothing (but a TRUNCATE
-    before it: roll back).
+    `key_attnums`: the columns that name a row (replica identity index or primary key of this relation), None: all but generated
+    columns do, rows may be equal (REPLICA IDENTITY FULL). `changes`: a changes frame, an op ``T`` standing for TRUNCATE; `small`: up to
+    how many changes the driver does by itself; `strategy` other than the one that fits is for tests. A batch with a conflict writes
+    nothing (but a TRUNCATE before it: roll back).
     """
     many = key_attnums is None
-    key = lookup.key_of(relation, [c.attnum for c in relation.columns] if key_attnums is None else key_attnums)
+    whole = [c.attnum for c in relation.columns if c.generated is None]  # the publisher does not send ours
+    key = lookup.key_of(relation, whole if key_attnums is None else key_attnums)
     on_driver = isinstance(changes, pa.Table) and changes.num_rows <= small
     if on_driver and strategy is None and changes.num_rows > FEW_CHANGES:
         changes = _after_truncate(transaction, relation, _in_order(changes))
