@@ -1,0 +1,219 @@
+"""Faults under a workload: afterwards nothing is missing, nothing is there twice, and nobody had to help.
+
+Two run with the suite: the node's Java virtual machine and then the node itself are killed, and the connection is cut and stalled. The
+others (a publisher that is killed, a slow line, full disks, a crash while tables are copied) run with HEADGATE_FAULTS=all.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.subscriber.workload import CONTENTS, PUBLISHED, TABLES, Workload
+from tests.system.proxy import Proxy
+
+ALL = os.environ.get("HEADGATE_FAULTS") == "all"
+on_demand = pytest.mark.skipif(not ALL, reason="HEADGATE_FAULTS=all runs it")
+READY = "SELECT count(*) = 3 AND count(*) = count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel"
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if condition():
+                return
+        except Exception as error:  # noqa: BLE001 (the server may be down)
+            what = f"{what}: {error}"[:500]
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+
+
+class Replica:
+    """A database of a real PostgreSQL with a workload, and a node that subscribes to it (through a proxy)."""
+
+    def __init__(self, publisher: Any, node: Any) -> None:
+        self.publisher, self.node = publisher, node
+        self.database = publisher.new_database()
+        self.proxy = Proxy(publisher.port)
+        self.workload = Workload(7, 200)
+        self._stop = threading.Event()
+        self._writer: threading.Thread | None = None
+        publisher.psql(self.database, f"{TABLES} {PUBLISHED}")
+        publisher.psql(self.database, "INSERT INTO toasted SELECT i, repeat(md5(i::text), 20), 'n' FROM generate_series(1, 2000) i")
+        node.psql("postgres", TABLES)
+
+    def subscribe(self) -> None:
+        conninfo = self.publisher.conninfo(self.database, port=str(self.proxy.port))
+        self.node.psql("postgres", f"CREATE SUBSCRIPTION s CONNECTION '{conninfo}' PUBLICATION p WITH (slot_name = '{self.database}')")
+
+    def write(self) -> None:
+        """Begins to write."""
+        self._stop.clear()
+
+        def work() -> None:
+            while not self._stop.is_set():
+                try:
+                    self.publisher.psql(self.database, self.workload.transaction())
+                except Exception:  # noqa: BLE001 (the publisher may be down)
+                    time.sleep(0.3)
+                time.sleep(0.05)
+
+        self._writer = threading.Thread(target=work, daemon=True)
+        self._writer.start()
+
+    def check(self) -> None:
+        """Ends the workload and waits until both hold the same."""
+        self.quiet()
+        ready = "SELECT count(*) FILTER (WHERE srsubstate <> 'r') FROM pg_subscription_rel"
+        until(lambda: self.node.psql("postgres", ready) == "0", "tables are not ready")
+        end = self.publisher.psql(self.database, "SELECT pg_current_wal_lsn()")
+        confirmed = f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = '{self.database}'"
+        until(lambda: self.publisher.psql(self.database, confirmed) == "t", f"the slot does not reach {end}")
+        for name, query in CONTENTS.items():
+            expected = sorted(self.publisher.psql(self.database, query).split("\n"))
+            assert sorted(self.node.psql("postgres", query).split("\n")) == expected, name
+        left = "SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%_sync_%'"
+        until(lambda: self.publisher.psql(self.database, left) == "0", "a synchronization slot is left")
+
+    def quiet(self) -> None:
+        """Ends the workload."""
+        self._stop.set()
+        if self._writer is not None:
+            self._writer.join()
+
+    def jvm(self) -> int:
+        """The process id of the node's Java virtual machine."""
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            text = stat.read_text()
+            if "(java)" in text and int(text.rsplit(")", 1)[1].split()[1]) == self.node.pid:
+                return int(stat.parent.name)
+        raise AssertionError("no Java virtual machine")
+
+    def close(self) -> None:
+        self.quiet()
+        self.proxy.__exit__()
+
+
+@pytest.fixture
+def replica(cluster, own_node) -> Iterator[Callable[..., Replica]]:
+    made: list[Replica] = []
+
+    def make(**conf: str) -> Replica:
+        made.append(Replica(cluster(), own_node(wal_receiver_timeout="3s", wal_receiver_status_interval="1s", **conf)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def test_a_killed_java_virtual_machine_and_a_killed_node_come_back_and_lose_nothing(replica) -> None:
+    one = replica()
+    one.subscribe()
+    until(lambda: one.node.psql("postgres", READY) == "t", "tables are not ready")
+    one.write()
+    until(lambda: one.node.psql("postgres", "SELECT count(*) FROM wide") != "0", "nothing arrives")
+    os.kill(one.jvm(), signal.SIGKILL)
+    until(lambda: "all server processes terminated; reinitializing" in one.node.log(), "the node does not notice")
+    until(lambda: one.node.psql("postgres", "SELECT 1") == "1", "the node does not come back")
+    time.sleep(1)
+    one.node.kill()
+    one.node.start()
+    one.check()
+
+
+def test_a_connection_that_is_cut_and_stalled_is_made_again(replica) -> None:
+    one = replica()
+    one.subscribe()
+    one.proxy.cut()
+    until(lambda: one.node.psql("postgres", READY) == "t", "tables are not ready")
+    one.write()
+    for _ in range(3):
+        time.sleep(0.7)
+        one.proxy.cut()
+    one.proxy.stalled = True
+    until(lambda: "terminating logical replication worker due to timeout" in one.node.log(), "the silence is not noticed")
+    one.proxy.stalled = False
+    one.check()
+
+
+@on_demand
+def test_a_killed_node_goes_on_with_its_copies(replica) -> None:
+    one = replica()
+    one.write()
+    one.subscribe()
+    for pause in (0.2, 1.0, 2.5):
+        time.sleep(pause)
+        one.node.kill()
+        one.node.start()
+    one.check()
+
+
+@on_demand
+def test_a_killed_publisher_is_found_again(replica) -> None:
+    one = replica()
+    one.subscribe()
+    until(lambda: one.node.psql("postgres", READY) == "t", "tables are not ready")
+    one.write()
+    for _ in range(3):
+        time.sleep(2)
+        one.publisher.stop("immediate")
+        one.publisher.start()
+    one.check()
+
+
+@on_demand
+def test_a_slow_line_delivers_everything(replica) -> None:
+    one = replica()
+    one.proxy.rate = 300_000
+    one.write()
+    one.subscribe()
+    time.sleep(10)
+    one.proxy.rate = None
+    one.check()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[Path], Path]]:
+    mounted: list[Path] = []
+
+    def mount(folder: Path) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(folder)], check=True)
+        mounted.append(folder)
+        return folder
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@on_demand
+@pytest.mark.parametrize("what", ["segments", "tables"])
+def test_a_full_disk_stops_replication_until_there_is_room(replica, small_disk, tmp_path: Path, what: str) -> None:
+    folder = small_disk(tmp_path / "small")
+    one = replica(**({"data_location": f"'{folder}'"} if what == "tables" else {}))
+    if what == "segments":
+        subprocess.run(["mount", "--bind", str(folder), str(one.node.data / "pg_replication")], check=True)
+    one.subscribe()
+    until(lambda: one.node.psql("postgres", READY) == "t", "tables are not ready")
+    filler = folder / "filler"
+    filler.write_bytes(b"x" * (4 << 20))
+    one.publisher.psql(
+        one.database, "INSERT INTO toasted SELECT i, (SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 60) WHERE i > 0), 'n'"
+        " FROM generate_series(10001, 16000) i"
+    )  # fmt: skip
+    until(lambda: "No space left on device" in one.node.log(), "the disk does not get full")
+    filler.unlink()
+    subprocess.run(["mount", "-o", "remount,size=300m", str(folder)], check=True)
+    one.check()
+    if what == "segments":
+        subprocess.run(["umount", "-l", str(one.node.data / "pg_replication")], check=True)
