@@ -139,6 +139,8 @@ def test_a_connection_that_is_cut_and_stalled_is_made_again(replica) -> None:
     for _ in range(3):
         time.sleep(0.7)
         one.proxy.cut()
+    streaming = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND application_name = 's'"
+    until(lambda: one.publisher.psql(one.database, streaming) == "1", "it does not stream again")
     one.proxy.stalled = True
     until(lambda: "terminating logical replication worker due to timeout" in one.node.log(), "the silence is not noticed")
     one.proxy.stalled = False
