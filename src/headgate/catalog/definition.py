@@ -7,6 +7,7 @@ PostgreSQL 15 would, because psql reads them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,7 @@ from headgate.types import registry
 
 HEAP = 2
 BTREE = 403
+HASH = 405
 NAME_LENGTH = 63
 
 Oids = Callable[[], int]
@@ -69,7 +71,7 @@ class NewCheck:
 
 @dataclass(frozen=True)
 class Definition:
-    """A table to be made. `columns` are numbered by their place; `parent`, `bound` and `constraint` make it a partition."""
+    """A table to be made. `columns` are numbered by their place."""
 
     namespace: int
     name: str
@@ -79,9 +81,6 @@ class Definition:
     persistence: str = "p"
     keys: Sequence[Key] = ()
     checks: Sequence[NewCheck] = ()
-    parent: int = 0
-    bound: str | None = None
-    partition_constraint: str | None = None
     partition_key: PartitionKey | None = None
 
 
@@ -95,9 +94,8 @@ def create(cursor: Cursor, oids: Oids, database: int, definition: Definition) ->
         cursor, "pg_class", dbid=database, oid=oid, relname=definition.name, relnamespace=definition.namespace, reltype=row_type,
         relowner=definition.owner, relam=HEAP if definition.kind in "rt" else 0, relfilenode=oid if definition.kind != "p" else 0,
         reltuples=-1.0, relpersistence=definition.persistence, relkind=definition.kind, relnatts=len(definition.columns),
-        relispopulated=True, relreplident="d" if definition.kind in "rp" else "n", relispartition=bool(definition.parent),
+        relispopulated=True, relreplident="d" if definition.kind in "rp" else "n",
         relfrozenxid=700 if definition.kind == "r" else 0, relminmxid=1 if definition.kind == "r" else 0,
-        relpartbound=definition.bound, relpartconstraint=definition.partition_constraint,
     )  # fmt: skip
     for place, column in enumerate(definition.columns, 1):
         _write_column(cursor, oids, database, oid, column, place)
@@ -105,11 +103,10 @@ def create(cursor: Cursor, oids: Oids, database: int, definition: Definition) ->
         key = definition.partition_key
         insert(
             cursor, "pg_partitioned_table", dbid=database, partrelid=oid, partstrat=key.strategy, partnatts=len(key.attnums),
-            partattrs=list(key.attnums), partkeydef=key.text,
+            partattrs=list(key.attnums), partkeydef=key.text, partdefid=0, partclass=list(key.classes), partcollation=list(key.collations),
+            partexprs=json.dumps(key.expressions) if key.expressions else None,
         )  # fmt: skip
     insert(cursor, "pg_depend", dbid=database, classid=1259, objid=oid, refclassid=2615, refobjid=definition.namespace, deptype="n")
-    if definition.parent:
-        attach(cursor, database, oid, definition.parent, definition.bound, definition.partition_constraint)
     for new_key in definition.keys:
         add_key(cursor, oids, relations.get(cursor, database, oid), new_key)
     for check in definition.checks:
@@ -147,6 +144,7 @@ def drop(cursor: Cursor, database: int, oid: int) -> None:
             ("pg_rewrite", "ev_class"),
         ):  # fmt: skip
             run(cursor, f"DELETE FROM hg.{table} WHERE dbid = ? AND {column} = ?", [database, gone])
+        run(cursor, "UPDATE hg.pg_partitioned_table SET partdefid = 0 WHERE dbid = ? AND partdefid = ?", [database, gone])
         run(
             cursor,
             "DELETE FROM hg.pg_type WHERE dbid = ? AND (typrelid = ? OR typelem IN"
@@ -316,7 +314,7 @@ def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: Key) -> int:
     insert(
         cursor, "pg_class", dbid=relation.database, oid=oid, relname=name, relnamespace=relation.namespace_oid, relowner=relation.owner,
         relam=key.method, relfilenode=0 if partitioned else oid, relpersistence=relation.persistence, relkind="I" if partitioned else "i",
-        relnatts=len(columns), relispopulated=True, relreplident="n", relispartition=bool(relation.parent),
+        relnatts=len(columns), relispopulated=True, relreplident="n",
     )  # fmt: skip
     run(
         cursor,
@@ -364,6 +362,11 @@ def _key_columns(relation: Relation, key: Key) -> list[Column]:
             name = f"{column.name}{count}"
         found.append(replace(column, name=name))
     return found
+
+
+def set_valid(cursor: Cursor, database: int, index: int, *, valid: bool) -> None:
+    """pg_index.indisvalid: an index of a partitioned table is not valid until each partition has its part."""
+    run(cursor, "UPDATE hg.pg_index SET indisvalid = ? WHERE dbid = ? AND indexrelid = ?", [valid, database, index])
 
 
 def drop_index(cursor: Cursor, relation: Relation, index: int) -> None:
@@ -429,32 +432,6 @@ def drop_constraint(cursor: Cursor, relation: Relation, name: str, *, missing_ok
     raise PostgresError("42704", f'constraint "{name}" of relation "{relation.name}" does not exist')
 
 
-def attach(cursor: Cursor, database: int, oid: int, parent: int, bound: str | None, constraint: str | None) -> None:
-    """Makes a relation a partition of `parent`.
-
-    `bound` as psql prints it (FOR VALUES …), `constraint` as pg_get_partition_constraintdef prints it.
-    """
-    insert(cursor, "pg_inherits", dbid=database, inhrelid=oid, inhparent=parent, inhseqno=1)
-    run(
-        cursor,
-        "UPDATE hg.pg_class SET relispartition = true, relpartbound = ?, relpartconstraint = ? WHERE dbid = ? AND oid = ?",
-        [bound, constraint, database, oid],
-    )
-    run(cursor, "UPDATE hg.pg_class SET relhassubclass = true WHERE dbid = ? AND oid = ?", [database, parent])
-    _write_ancestors(cursor, database)
-
-
-def detach(cursor: Cursor, database: int, oid: int) -> None:
-    """Makes a partition a table of its own."""
-    run(cursor, "DELETE FROM hg.pg_inherits WHERE dbid = ? AND inhrelid = ?", [database, oid])
-    run(
-        cursor,
-        "UPDATE hg.pg_class SET relispartition = false, relpartbound = NULL, relpartconstraint = NULL WHERE dbid = ? AND oid = ?",
-        [database, oid],
-    )
-    _write_ancestors(cursor, database)
-
-
 def choose_name(cursor: Cursor, database: int, namespace: int, name: str, middle: str | None, label: str) -> str:
     """PostgreSQL's ChooseRelationName: name_middle_label, cut to 63 bytes, with a number behind it if that is in use."""
     taken = {each for (each,) in rows(cursor, "SELECT relname FROM hg.pg_class WHERE dbid = ? AND relnamespace = ?", [database, namespace])}
@@ -482,17 +459,6 @@ def _object_name(name: str, middle: str | None, label: str) -> str:
             second = second[:-1]
     parts = [first.decode(errors="ignore"), *([second.decode(errors="ignore")] if middle else []), label]
     return "_".join(parts)
-
-
-def _write_ancestors(cursor: Cursor, database: int) -> None:
-    """Writes hg.partition_ancestor afresh: each relation that is or has a partition, itself (depth 0) and all above it."""
-    above = dict(rows(cursor, "SELECT inhrelid, inhparent FROM hg.pg_inherits WHERE dbid = ?", [database]))
-    run(cursor, "DELETE FROM hg.partition_ancestor WHERE dbid = ?", [database])
-    for relation in {*above, *above.values()}:
-        depth, at = 0, relation
-        while at:
-            run(cursor, "INSERT INTO hg.partition_ancestor VALUES (?, ?, ?, ?)", [database, relation, at, depth])
-            depth, at = depth + 1, above.get(at, 0)
 
 
 def _require_free(cursor: Cursor, database: int, namespace: int, name: str) -> None:

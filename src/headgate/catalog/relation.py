@@ -100,11 +100,23 @@ class ForeignKey:
 
 @dataclass(frozen=True)
 class PartitionKey:
-    """How a partitioned table is divided: `strategy` 'r' | 'l' | 'h', the key as pg_get_partkeydef prints it."""
+    """How a partitioned table is divided: `strategy` 'r' | 'l' | 'h', the key as pg_get_partkeydef prints it.
+
+    `attnums` has 0 for an expression; `expressions` are those in their order, as pg_get_expr prints them. `classes`: operator classes.
+    """
 
     strategy: str
     attnums: tuple[int, ...]
     text: str
+    expressions: tuple[str, ...] = ()
+    classes: tuple[int, ...] = ()
+    collations: tuple[int, ...] = ()
+
+    @classmethod
+    def load(cls, value: dict[str, Any]) -> PartitionKey:
+        """The key that `asdict` wrote."""
+        lists = {name: tuple(each) for name, each in value.items() if name not in ("strategy", "text")}
+        return cls(value["strategy"], text=value["text"], **lists)
 
 
 @dataclass(frozen=True)
@@ -180,7 +192,7 @@ class Relation:
             read[field] = tuple(_tupled(ForeignKey, each) for each in value.get(field, ()))
         read["checks"] = tuple(Check(**each) for each in value["checks"])
         key = value["partition_key"]
-        read["partition_key"] = None if key is None else PartitionKey(key["strategy"], tuple(key["attnums"]), key["text"])
+        read["partition_key"] = None if key is None else PartitionKey.load(key)
         return cls(**read)
 
 
@@ -259,7 +271,8 @@ def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relati
     classes = rows(
         cursor,
         f"SELECT c.oid, c.relnamespace, n.nspname, c.relname, c.relkind, c.relowner, c.relpersistence, c.relreplident, c.relpartbound,"
-        f" i.inhparent, p.partstrat, p.partattrs, p.partkeydef FROM hg.pg_class c JOIN hg.pg_namespace n ON n.oid = c.relnamespace"
+        f" i.inhparent, p.partstrat, p.partattrs, p.partkeydef, p.partexprs, p.partclass, p.partcollation"
+        f" FROM hg.pg_class c JOIN hg.pg_namespace n ON n.oid = c.relnamespace"
         f" AND n.{dbid} LEFT JOIN hg.pg_inherits i ON i.inhrelid = c.oid AND i.{dbid} LEFT JOIN hg.pg_partitioned_table p"
         f" ON p.partrelid = c.oid AND p.{dbid} WHERE c.oid {scope} AND c.{dbid}",
     )
@@ -272,14 +285,26 @@ def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relati
         own.setdefault(each.relation, []).append(each)
         referenced.setdefault(each.target, []).append(each)
     found = {}
-    for oid, namespace, schema, name, kind, owner, persistence, identity, bound, parent, strategy, attnums, text in classes:
+    for oid, namespace, schema, name, kind, owner, persistence, identity, bound, parent, *key in classes:
         found[oid] = Relation(
             oid, database, namespace, schema, name, kind, tuple(columns.get(oid, ())), owner, persistence, identity,
             tuple(indexes.get(oid, ())), tuple(checks.get(oid, ())), parent or 0, bound,
-            PartitionKey(strategy, tuple(attnums), text) if strategy else None,
+            _partition_key(*key) if key[0] else None,
             tuple(own.get(oid, ())), tuple(sorted(referenced.get(oid, ()), key=lambda each: each.oid)),
         )  # fmt: skip
     return [found[oid] for oid in oids if oid in found]
+
+
+def _partition_key(
+    strategy: str,
+    attnums: Sequence[int],
+    text: str,
+    expressions: str | None,
+    classes: Sequence[int] | None,
+    collations: Sequence[int] | None,
+) -> PartitionKey:
+    written = tuple(json.loads(expressions)) if expressions else ()
+    return PartitionKey(strategy, tuple(attnums), text, written, tuple(classes or ()), tuple(collations or ()))
 
 
 def _columns(cursor: Cursor, scope: str, dbid: str) -> dict[int, list[Column]]:

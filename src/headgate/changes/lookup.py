@@ -26,6 +26,7 @@ from pyspark.sql.types import BinaryType
 from headgate.expression.value import arrow_function
 from headgate.storage import bounds, vector
 from headgate.storage.delta import DeltaTable, TableState
+from headgate.storage.partitioned import ordered
 from headgate.storage.transaction import Transaction
 from headgate.storage.write import arrow_row, quoted
 from headgate.types import registry, sortkey
@@ -159,12 +160,25 @@ def find(transaction: Transaction, relation: Any, key: Key, wanted: pa.Table) ->
     Columns: `i` the row of `wanted`, `old` struct, `file` string, `row` bigint (as `Transaction.positions` gives them).
     NULL in a key meets NULL.
     """
+    if relation.kind == "p":
+        return _find_in_leaves(transaction, relation, key, wanted)
     state, table = transaction.state(relation), transaction.engine.table((relation.database, relation.oid))
     row = arrow_row(relation)
     files = _files(state, key, wanted)
     if not files or not wanted.num_rows:
         return _shape(row).empty_table()
     return _live(table, state, files, _query(table, state, key, row, files, wanted))
+
+
+def _find_in_leaves(transaction: Transaction, root: Any, key: Key, wanted: pa.Table) -> pa.Table:
+    """The stored rows of a partitioned table."""
+    parts = []
+    for leaf in transaction.partitioned(root).leaves:
+        found = find(transaction, leaf, key, wanted)
+        if found.num_rows:
+            old = ordered(root, _combined(found["old"]))
+            parts.append(found.set_column(found.column_names.index("old"), "old", old))
+    return pa.concat_tables(parts) if parts else _shape(arrow_row(root)).empty_table()
 
 
 def _shape(row: pa.Schema) -> pa.Schema:

@@ -178,8 +178,9 @@ def _merge_columns(transaction: Transaction, relation: Any, key: Key, changes: p
         return None
     deleted = pa.array(ops == columnar.DELETE)
     named = columnar.keys_of([pc.if_else(deleted, o, n) for o, n in zip(old_keys, new_keys, strict=True)])
-    state = transaction.state(relation)
-    if named.distinct.num_rows * sum(add["size"] for add in state.files.values()) > STORED_BYTES * max(state.rows, 1):
+    states = transaction.states(relation)
+    size = sum(add["size"] for state in states for add in state.files.values())
+    if named.distinct.num_rows * size > STORED_BYTES * max(sum(state.rows for state in states), 1):
         return None
     transaction.lock(relation)
     found = lookup.find(transaction, relation, key, named.distinct)
@@ -413,13 +414,13 @@ def _merge_large(
 
 def _outside(transaction: Transaction, relation: Any, key: Key, summary: _Summary) -> bool:
     """Whether no file of the table can hold a key of the batch."""
-    state = transaction.state(relation)
-    if not state.files:
+    states = [state for state in transaction.states(relation) if state.files]
+    if not states:
         return True
     if not key.names or not key.exact[0] or not summary.least.is_valid:
         return False
     kind = arrow_row(relation).field(key.names[0]).type
-    return not bounds.can_hold(state, key.names[0], summary.least.as_py(), summary.most.as_py(), kind)
+    return not any(bounds.can_hold(state, key.names[0], summary.least.as_py(), summary.most.as_py(), kind) for state in states)
 
 
 def _resolved(transaction: Transaction, relation: Any, key: Key, frame: DataFrame, *, moves: bool) -> DataFrame:

@@ -33,6 +33,7 @@ from headgate.storage.delta import FILE, ROW, Action, TableState
 from headgate.storage.lock import Key
 from headgate.storage.log import Emitted, OriginProgress, TableVersion, TableWrite
 from headgate.storage.mark import MARK
+from headgate.storage.partitioned import PartitionedTable
 from headgate.storage.uncommitted import Handed, Uncommitted
 from headgate.storage.visible import Visible
 from headgate.storage.write import quoted, stored
@@ -60,13 +61,21 @@ class Transaction(Uncommitted):
             raise PostgresError("42P01", f'relation "{relation.name}" does not exist')
         return shown.state
 
+    def states(self, relation: Any) -> list[TableState]:
+        """The state of a table, of a partitioned one those of its leaves."""
+        return [self.state(each) for each in (self.partitioned(relation).leaves if relation.kind == "p" else (relation,))]
+
     def frame(self, relation: Any) -> DataFrame:
         """The rows of a relation: live columns in order, storage types; committed at statement start, and own writes."""
+        if relation.kind == "p":
+            return self.partitioned(relation).frame()
         frame = self._table(relation).frame(self.state(relation))
         return frame.select(*[F.col(quoted(c.name)) for c in relation.columns])
 
     def positions(self, relation: Any) -> DataFrame:
         """As `frame`, and where each row is: `_file` string (URI), `_row` bigint. For `rewrite`; takes the table's write lock."""
+        if relation.kind == "p":
+            return self.partitioned(relation).positions()
         self._lock(relation)
         frame = self._table(relation).frame(self.state(relation), positions=True)
         return frame.select(*[F.col(quoted(c.name)) for c in relation.columns], FILE, ROW)
@@ -116,6 +125,8 @@ class Transaction(Uncommitted):
 
     def append(self, relation: Any, rows: DataFrame | pa.Table) -> int:
         """Adds rows (the relation's columns, in storage types); the number of rows."""
+        if relation.kind == "p":
+            return self.partitioned(relation).append(rows)
         key = self._lock(relation)
         written = write.append(self.engine.table(key), relation, self._base(key), rows)
         return self._commit_written(key, written)
@@ -148,6 +159,8 @@ class Transaction(Uncommitted):
         `changed`: `old` struct (NULL: insert), `new` struct (NULL: delete), `file` string and `row` bigint: the position of the old row
         as `positions` gave it, each at most once. Order of the changes: the order of the frame.
         """
+        if relation.kind == "p":
+            return self.partitioned(relation).rewrite(changed)
         key = self._lock(relation)
         written = write.rewrite(self.engine.table(key), relation, self._base(key), changed)
         return self._commit_written(key, written)
@@ -172,10 +185,17 @@ class Transaction(Uncommitted):
         return changes
 
     def truncate(self, relations: Sequence[Any], restart_identity: bool = False, cascade: bool = False) -> None:
-        """Empties tables; one statement in the log."""
+        """Empties tables, of a partitioned one all its leaves; one statement in the log, which names the partitioned table too."""
         statement = len(self._open.writes)
         options = (CASCADE if cascade else 0) | (RESTART_IDENTITY if restart_identity else 0)
+        emptied: dict[int, Any] = {}
         for relation in relations:
+            below = [each.relation for each in self.partitioned(relation).branch.walk()] if relation.kind == "p" else [relation]
+            emptied |= {each.oid: each for each in below if each.oid not in emptied}
+        for relation in emptied.values():
+            if relation.kind == "p":
+                self._name_truncated(relation.oid, statement, options)
+                continue
             key = self._lock(relation)
             actions = [delta.removal(add, data_change=True) for add in self._base(key).files.values()]
             self._commit(key, actions, 0, kind="truncate", statement=statement, options=options)

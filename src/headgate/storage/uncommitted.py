@@ -19,6 +19,7 @@ from headgate.storage.engine import Engine
 from headgate.storage.lock import Key
 from headgate.storage.log import TableWrite
 from headgate.storage.mark import MARK, undo_mark
+from headgate.storage.partitioned import PartitionedTable
 from headgate.storage.recorded import RecordedCatalog
 
 
@@ -72,6 +73,7 @@ class Uncommitted:
         self._savepoints: list[_Savepoint] = []
         self._history_due = False
         self._history_recorded = False
+        self._partitioned: dict[int, PartitionedTable] = {}
         self._overtaken: set[Key] = set()
         """Tables in which another Delta writer's version lies between ours."""
         self._ended = False
@@ -121,6 +123,7 @@ class Uncommitted:
                 if opened.states[key].version > state.version + 1:
                     self._overtaken.add(key)
                     raise PostgresError("40001", "could not serialize access due to concurrent update")
+        self._partitioned.clear()
         if self._catalog is not None:
             self._catalog.rollback_to(saved.catalog)
         self._history_due, self._history_recorded = saved.history
@@ -141,7 +144,15 @@ class Uncommitted:
 
     def lock(self, relation: Any) -> None:
         """Takes the relation's write lock until the transaction ends, before it writes: what it then reads stays the newest."""
-        self._lock(relation)
+        for each in self.partitioned(relation).leaves if relation.kind == "p" else (relation,):
+            self._lock(each)
+
+    def partitioned(self, relation: Any) -> PartitionedTable:
+        """A partitioned table as the catalog of this transaction has it."""
+        found = self._partitioned.get(relation.oid)
+        if found is None or found.root != relation:
+            found = self._partitioned[relation.oid] = PartitionedTable(self, relation)
+        return found
 
     def has_written(self, relation: Any) -> bool:
         """Whether this transaction has written to the relation."""
@@ -150,6 +161,7 @@ class Uncommitted:
     def catalog_changed(self) -> None:
         """The catalog changed in a way that streams must know: its state is recorded at this place, before the next write."""
         self._history_due = True
+        self._partitioned.clear()
 
     def _record_history(self) -> None:
         """Records the catalog's state under a provisional LSN above all others; `commit` puts the entry's in its place."""
@@ -206,6 +218,12 @@ class Uncommitted:
         seq, at = len(self._open.writes), state.version if version is None else version
         place, seen, xid = seq if statement is None else statement, self.engine.log.end, self._subtransaction()
         self._open.writes.append(TableWrite(seq, key[1], kind, at, changes, place, options, bytes=size, seen=seen, xid=xid))
+
+    def _name_truncated(self, relation: int, statement: int, options: int) -> None:
+        """Notes that a partitioned table was truncated: it has no rows of its own, but may be what is published."""
+        self._record_history()
+        seen, xid = self.engine.log.end, self._subtransaction()
+        self._open.writes.append(TableWrite(len(self._open.writes), relation, "truncate", 0, 0, statement, options, seen=seen, xid=xid))
 
     def _look_between(self, key: Key, base: TableState, state: TableState) -> None:
         """Adopts versions that another writer has put between ours; 40001 where we have written to the table before."""

@@ -32,14 +32,15 @@ def only_inserts(frame: pa.Table) -> bool:
 def is_new(transaction: Transaction, relation: Relation, key: Sequence[int], rows: pa.Table) -> bool:
     """Whether the keys of the rows differ from each other and, as far as the statistics say, from every stored key."""
     named = lookup.key_of(relation, key)
-    state = transaction.state(relation)
-    if state.files:
+    states = [state for state in transaction.states(relation) if state.files]
+    if states:
         first = named.names[0]
         values = rows[first]
         if not named.exact[0] or values.null_count:
             return False
         ends = pc.min_max(values)
-        if bounds.can_hold(state, first, ends["min"].as_py(), ends["max"].as_py(), arrow_row(relation).field(first).type):
+        kind = arrow_row(relation).field(first).type
+        if any(bounds.can_hold(state, first, ends["min"].as_py(), ends["max"].as_py(), kind) for state in states):
             return False
     if not all(named.exact):
         return False

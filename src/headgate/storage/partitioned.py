@@ -1,0 +1,289 @@
+"""A partitioned table inside a transaction: its rows are those of its leaves, what is written goes to the leaf it belongs to.
+
+`Transaction` gives one for a relation of kind 'p' and passes on what it is asked: so that whoever reads and writes tables (queries, the
+apply worker's merge) treats a partitioned table as any other. Rows have the columns of the partitioned table; leaves may have
+them in another order.
+
+A changed row that belongs to another leaf than before is deleted there and inserted here, as PostgreSQL does it. All rows that
+leave are taken away before any row arrives, so a batch in which two rows change places can be applied row by row elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+
+from headgate.catalog import partition
+from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import Relation
+from headgate.storage.delta import FILE, ROW
+from headgate.storage.routing import NOWHERE, Router, outside, outside_each
+from headgate.storage.write import arrow_row, columns, quoted
+from headgate.types.storage import arrow_type
+
+if TYPE_CHECKING:
+    from headgate.storage.uncommitted import Uncommitted
+
+Places = npt.NDArray[np.int32]
+FROM, TO = "_from", "_to"
+"""Columns of `Parts.tagged`: the numbers of the leaf in which a row is, and of that to which it goes."""
+
+_DIRECTORY = re.compile(r".*/base/\d+/(\d+)/")
+_DIRECTORY_SQL = r".*/base/\d+/(\d+)/"
+
+
+class PartitionedTable:
+    """See the module. `leaves` are numbered by `router`."""
+
+    def __init__(self, transaction: Transaction, root: Relation) -> None:
+        self.transaction = transaction
+        self.root = root
+        self.branch = partition.load(transaction.cursor, root.database, root.oid)
+        self.router = Router(self.branch)
+        self.leaves = self.router.leaves
+        self._numbers = {leaf.oid: number for number, leaf in enumerate(self.leaves)}
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    def frame(self) -> DataFrame:
+        """The rows of all leaves."""
+        return self._union([self.transaction.frame(leaf) for leaf in self.leaves], [])
+
+    def positions(self) -> DataFrame:
+        """The same with their positions; takes the leaves' write locks."""
+        return self._union([self.transaction.positions(leaf) for leaf in self.leaves], [FILE, ROW])
+
+    def _union(self, frames: list[DataFrame], more: list[str]) -> DataFrame:
+        names = [F.col(quoted(each.name)) for each in self.root.columns]
+        whole: DataFrame | None = None
+        for each in frames:
+            selected = each.select(*names, *more)
+            whole = selected if whole is None else whole.unionAll(selected)
+        if whole is not None:
+            return whole
+        row = columns(self.root)
+        for name, kind in ((FILE, "string"), (ROW, "bigint")):
+            if name in more:
+                row = row.add(name, kind)
+        return self.transaction.engine.spark.createDataFrame([], row)
+
+    # ---- where rows belong -----------------------------------------------------------------------------------------
+
+    def places(self, rows: pa.Table) -> Places:
+        """The leaf of each row; 23514 for a row that has none."""
+        named = {name: _whole(rows[name]) for name in self.router.key_names()}
+        found, homeless = self.router.route(named, rows.num_rows)
+        if homeless is not None:
+            raise self.router.refused(homeless, named)
+        return found
+
+    def place_column(self, prefix: str = "") -> Column:
+        """The leaf of each row of a frame as a column, NOWHERE for one that has none; `prefix`: of the struct that holds the row."""
+        router = self.router
+        return _computed(self.root, router.key_names(), lambda rows, count: pa.array(router.route(rows, count)[0]), "int", prefix)
+
+    def place_oid(self) -> Column:
+        """The oid of the leaf to which each row of a frame belongs."""
+        oids = np.array([*(leaf.oid for leaf in self.leaves), 0], np.int64)
+        router = self.router
+        return _computed(self.root, router.key_names(), lambda rows, count: pa.array(oids[router.route(rows, count)[0]]), "bigint", "")
+
+    def refuse_homeless(self, frame: DataFrame, place: str, prefix: str = "") -> None:
+        """23514 if the column `place` of a frame says that a row has no leaf."""
+        names = [F.col(prefix + quoted(name)).alias(name) for name in self.router.key_names()]
+        lost = frame.where(F.col(place) == NOWHERE).select(*names).limit(1).toArrow()
+        if lost.num_rows:
+            kinds = {column.name: arrow_type(column.type_oid, column.typmod) for column in self.root.columns}
+            self.places(pa.table({name: lost[name].cast(kinds[name]) for name in lost.column_names}))
+
+    def sources(self, files: pa.ChunkedArray | pa.Array) -> Places:
+        """The leaf in which each row is, by the URI of its file; NOWHERE for NULL (a new row)."""
+        whole = _whole(files).dictionary_encode()
+        numbers = [self._number_of(uri) for uri in whole.dictionary.to_pylist()]
+        table = np.array([*numbers, NOWHERE], np.int32)
+        found: Places = table[np.asarray(pc.fill_null(whole.indices.cast(pa.int64()), len(numbers)))]
+        return found
+
+    def _number_of(self, uri: str) -> int:
+        found = _DIRECTORY.match(uri)
+        return self._numbers[int(found[1])] if found else NOWHERE
+
+    def source_column(self) -> Column:
+        """The same as a column over `file`."""
+        oid = F.regexp_extract("file", _DIRECTORY_SQL, 1)
+        numbers = F.lit(None).cast("int")
+        for leaf, number in self._numbers.items():
+            numbers = F.when(oid == str(leaf), number).otherwise(numbers)
+        return F.coalesce(F.when(F.col("file").isNotNull(), numbers), F.lit(NOWHERE))
+
+    def leaf_column(self, file: str) -> Column:
+        """The oid of the leaf of each row of a frame with positions."""
+        return F.regexp_extract(file, _DIRECTORY_SQL, 1).try_cast("bigint")
+
+    # ---- writing ---------------------------------------------------------------------------------------------------
+
+    def number(self, leaf: Relation) -> int:
+        """The number of a leaf."""
+        return self._numbers[leaf.oid]
+
+    def parts(self, places: Places) -> Iterator[tuple[Relation, pa.Array]]:
+        """Each leaf that gets rows, and which."""
+        for number in np.unique(places):
+            if number != NOWHERE:
+                yield self.leaves[number], pa.array(np.flatnonzero(places == number))
+
+    def append(self, rows: DataFrame | pa.Table) -> int:
+        """`Transaction.append`."""
+        if isinstance(rows, pa.Table):
+            found = [(leaf, of_leaf(leaf, rows.take(at))) for leaf, at in self.parts(self.places(rows))]
+            return sum(self.transaction.append(leaf, part) for leaf, part in found)
+        held = rows.withColumn(TO, self.place_column()).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            numbers = sorted(held.select(TO).distinct().toArrow()[TO].to_pylist())
+            if NOWHERE in numbers:
+                self.refuse_homeless(held, TO)
+            return sum(self.transaction.append(self.leaves[number], held.where(F.col(TO) == number).drop(TO)) for number in numbers)
+        finally:
+            held.unpersist()
+
+    def rewrite(self, changed: DataFrame | pa.Table) -> int:
+        """`Transaction.rewrite`."""
+        return self._rewrite_small(changed) if isinstance(changed, pa.Table) else self._rewrite_large(changed)
+
+    def _rewrite_small(self, changed: pa.Table) -> int:
+        new, here = _struct(changed["new"]), self.sources(changed["file"])
+        there = np.full(len(here), NOWHERE, np.int32)
+        if len(alive := np.flatnonzero(np.asarray(new.is_valid()))):
+            there[alive] = self.places(_rows(new.take(pa.array(alive))))
+        for leaf, at in self.parts(here):
+            mine = changed.take(at)
+            stays = pa.array(there[at.to_numpy()] == self._numbers[leaf.oid])
+            kept = pc.if_else(stays, _struct(mine["new"]), pa.scalar(None, new.type))
+            self.transaction.rewrite(leaf, mine.set_column(mine.column_names.index("new"), "new", kept))
+        arriving = np.where(there == here, NOWHERE, there)
+        for leaf, at in self.parts(arriving):
+            self.transaction.append(leaf, of_leaf(leaf, _rows(new.take(at))))
+        return int(changed.num_rows)
+
+    def tagged(self, changed: DataFrame, *, moves: bool = True) -> DataFrame:
+        """A changed frame with the leaves from which and to which each row goes (columns FROM and TO, NOWHERE: none).
+
+        `moves`: False if no new row can belong elsewhere than the old one.
+        """
+        placed = changed.withColumn(FROM, self.source_column())
+        there = self.place_column("new.") if moves else F.col(FROM)
+        return placed.withColumn(TO, F.when(F.col("new").isNotNull(), there).otherwise(F.lit(NOWHERE)))
+
+    def _rewrite_large(self, changed: DataFrame) -> int:
+        held = self.tagged(changed).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            flows = held.groupBy(FROM, TO).agg(F.count("*").alias("n")).toArrow().to_pylist()
+            if any(each[TO] == NOWHERE for each in flows):
+                self.refuse_homeless(held.where("new IS NOT NULL"), TO, "new.")
+            for number in sorted({each[FROM] for each in flows} - {NOWHERE}):
+                self.transaction.rewrite(self.leaves[number], self.leaving(held, number))
+            for number in sorted({each[TO] for each in flows if each[FROM] != each[TO]} - {NOWHERE}):
+                self.transaction.append(self.leaves[number], self.arriving(held, number))
+            return sum(each["n"] for each in flows)
+        finally:
+            held.unpersist()
+
+    def leaving(self, tagged: DataFrame, number: int) -> DataFrame:
+        """The changes to the rows of one leaf: those that go to another are deleted."""
+        row = columns(self.leaves[number])
+
+        def side(name: str, when: Column) -> Column:
+            return F.when(when, F.struct(*[F.col(f"{name}.{quoted(each)}").alias(each) for each in row.fieldNames()])).cast(row).alias(name)
+
+        stays = (F.col(TO) == number) & F.col("new").isNotNull()
+        return tagged.where(F.col(FROM) == number).select(side("old", F.col("old").isNotNull()), side("new", stays), "file", "row")
+
+    def arriving(self, tagged: DataFrame, number: int) -> DataFrame:
+        """The rows that come to one leaf from others, or are new."""
+        names = [F.col(f"new.{quoted(each.name)}").alias(each.name) for each in self.leaves[number].columns]
+        return tagged.where((F.col(TO) == number) & (F.col(FROM) != number)).select(*names)
+
+
+class Fence:
+    """The bounds within which the rows of a partition must lie: its own and those of the partitions above it.
+
+    Empty for a table that is no partition. For rows that are written to the partition itself, not routed there.
+    """
+
+    def __init__(self, cursor: Cursor, relation: Relation) -> None:
+        self.relation = relation
+        self.above = tuple(partition.above(cursor, relation))
+        self.names = list(dict.fromkeys(column.name for table in self.above for column in table.key))
+
+    def first_outside(self, rows: pa.Table) -> int | None:
+        """The first row that lies outside."""
+        if not self.above:
+            return None
+        return outside(self.relation.oid, self.above, {name: _whole(rows[name]) for name in self.names}, rows.num_rows)
+
+    def column(self) -> Column:
+        """Whether a row of a frame lies outside."""
+        below, above = self.relation.oid, self.above
+
+        def judge(rows: dict[str, pa.Array], count: int) -> pa.Array:
+            return pa.array(outside_each(below, above, rows, count))
+
+        return _computed(self.relation, self.names, judge, "boolean", "")
+
+    def crossed(self, frame: DataFrame) -> bool:
+        """Whether a row of a frame lies outside."""
+        return bool(self.above) and not frame.where(self.column()).limit(1).isEmpty()
+
+
+def _computed(
+    relation: Relation, names: Sequence[str], made: Callable[[dict[str, pa.Array], int], pa.Array], kind: str, prefix: str
+) -> Column:
+    """A column that a function over the stored forms of other columns gives, in Spark's tasks."""
+    kinds = {column.name: arrow_type(column.type_oid, column.typmod) for column in relation.columns}
+
+    def compute(*values: pa.Array) -> pa.Array:
+        return made({name: each.cast(kinds[name]) for name, each in zip(names, values, strict=True)}, len(values[0]))
+
+    found: Column = arrow_udf(compute, kind, ArrowUDFType.SCALAR)(*[F.col(prefix + quoted(name)) for name in names])
+    return found
+
+
+def of_leaf(leaf: Relation, rows: pa.Table) -> pa.Table:
+    """Rows with the leaf's columns in the leaf's order."""
+    return rows.select([each.name for each in leaf.columns])
+
+
+def of_root(root: Relation, rows: pa.Table) -> pa.Table:
+    """Rows of a leaf in the order of the columns of a table above it."""
+    return rows.select([each.name for each in root.columns]).cast(arrow_row(root))
+
+
+def ordered(relation: Relation, found: pa.StructArray) -> pa.StructArray:
+    """Rows as structs with the columns of a table in its order; they come from a table above or below it."""
+    row = arrow_row(relation)
+    return pa.StructArray.from_arrays([found.field(field.name) for field in row], fields=list(row), mask=found.is_null())
+
+
+def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(whole, pa.ChunkedArray):
+        return whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)
+    return whole
+
+
+def _struct(column: pa.ChunkedArray | pa.Array) -> pa.StructArray:
+    return _whole(column)
+
+
+def _rows(structs: pa.StructArray) -> pa.Table:
+    return pa.table(structs.flatten(), names=[field.name for field in structs.type])

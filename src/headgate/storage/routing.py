@@ -1,0 +1,205 @@
+"""Which leaf of a partitioned table a row belongs to, for columns of rows at a time (execPartition.c, partbounds.c).
+
+    LIST    the value is looked up among all values of the bounds; NULL where a bound lists it
+    RANGE   values and bounds are put in one order, column by column, and the row is searched among the lower bounds
+    HASH    PostgreSQL's hash functions (`headgate.types.hashing`), modulus and remainder
+    what no bound takes goes to the default partition, if there is one
+
+A partitioned partition routes its rows on. Used by `partitioned` for rows that are written, on the driver or inside a Spark task
+(a Router can be pickled), and by the commands and the subscriber to check rows of a leaf against its bounds.
+
+What must hold: a row lies where PostgreSQL would put it, since publisher and subscriber can be either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.catalog.partition import Bound, Branch, Edge, Strategy
+from headgate.catalog.relation import Column, Relation
+from headgate.errors import PostgresError
+from headgate.types.comparable import comparable
+from headgate.types.hashing import partition_hash
+from headgate.types.text import read_text, write_text
+
+Places = npt.NDArray[np.int32]
+Numbers = npt.NDArray[np.int64]
+NOWHERE = -1
+_TABLE_SIZE = 1 << 16
+"""Hash partitions are found by a table of remainders up to this modulus."""
+
+
+@dataclass(frozen=True)
+class Homeless:
+    """A row that no partition takes: its place, and the table that has none for it."""
+
+    row: int
+    table: Branch
+
+
+class Router:
+    """Routes rows of a table (plain or partitioned) to the leaves below it; `leaves[i]` is the leaf that `route` numbers i."""
+
+    def __init__(self, branch: Branch) -> None:
+        self.branch = branch
+        self.leaves: tuple[Relation, ...] = tuple(branch.leaves())
+        self._first = {}
+        for number, leaf in enumerate(self.leaves):
+            self._first[leaf.oid] = number
+
+    def key_names(self) -> list[str]:
+        """The columns that decide, of all levels."""
+        return list(dict.fromkeys(column.name for each in self.branch.walk() if each.relation.kind == "p" for column in each.key))
+
+    def route(self, rows: Mapping[str, pa.Array], count: int) -> tuple[Places, Homeless | None]:
+        """The number of each row's leaf, and the first row that has none (NOWHERE). `rows`: the columns by name, stored form."""
+        found = np.full(count, NOWHERE, np.int32)
+        lost: list[Homeless] = []
+        self._descend(self.branch, rows, np.arange(count), found, lost)
+        return found, min(lost, key=lambda each: each.row) if lost else None
+
+    def _descend(self, branch: Branch, rows: Mapping[str, pa.Array], at: Numbers, found: Places, lost: list[Homeless]) -> None:
+        if branch.relation.kind != "p":
+            found[at] = self._first[branch.relation.oid]
+            return
+        chosen = children_of(branch, {column.name: rows[column.name] for column in branch.key}, len(at))
+        if (nowhere := chosen == NOWHERE).any():
+            lost.append(Homeless(int(at[np.argmax(nowhere)]), branch))
+        for number, child in enumerate(branch.children):
+            mine = np.flatnonzero(chosen == number)
+            if not len(mine):
+                continue
+            part = rows if len(mine) == len(at) or child.relation.kind != "p" else {n: v.take(pa.array(mine)) for n, v in rows.items()}
+            self._descend(child, part, at[mine], found, lost)
+
+    def refused(self, homeless: Homeless, rows: Mapping[str, pa.Array]) -> PostgresError:
+        """23514 for a row that has no partition."""
+        return no_partition(homeless.table, {name: values.slice(homeless.row, 1) for name, values in rows.items()})
+
+
+def no_partition(table: Branch, row: Mapping[str, pa.Array]) -> PostgresError:
+    """`no partition of relation "t" found for row`; `row` has one row."""
+    names = ", ".join(column.name for column in table.key)
+    values = [write_text(row[c.name], c.type_oid, c.typmod)[0].as_py() for c in table.key]
+    shown = ", ".join("null" if value is None else _cut(value) for value in values)
+    relation = table.relation
+    return PostgresError(
+        "23514", f'no partition of relation "{relation.name}" found for row',
+        detail=f"Partition key of the failing row contains ({names}) = ({shown}).", schema=relation.schema, table=relation.name,
+    )  # fmt: skip
+
+
+def _cut(value: str) -> str:
+    raw = value.encode()
+    return value if len(raw) <= 64 else raw[:64].decode(errors="ignore") + "..."
+
+
+def children_of(branch: Branch, key: Mapping[str, pa.Array], count: int) -> Places:
+    """Of each row the number of the child that takes it, NOWHERE if none does; `key`: the columns of the partition key."""
+    if not branch.children:
+        return np.full(count, NOWHERE, np.int32)
+    columns = [key[column.name] for column in branch.key]
+    bounds = [(number, each.bound) for number, each in enumerate(branch.children) if each.bound is not None and not each.bound.default]
+    match branch.strategy:
+        case Strategy.LIST:
+            found = _by_list(branch.key[0], columns[0], bounds)
+        case Strategy.RANGE:
+            found = _by_range(branch.key, columns, bounds)
+        case Strategy.HASH:
+            found = _by_hash(branch.key, columns, bounds)
+    default = next((number for number, each in enumerate(branch.children) if each.bound is not None and each.bound.default), None)
+    if default is not None:
+        found[found == NOWHERE] = default
+    return found
+
+
+def _by_list(column: Column, values: pa.Array, bounds: Sequence[tuple[int, Bound]]) -> Places:
+    texts = [value for _, bound in bounds for value in bound.values if value is not None]
+    owners = np.array([number for number, bound in bounds for value in bound.values if value is not None] or [NOWHERE], np.int32)
+    null = next((number for number, bound in bounds if None in bound.values), NOWHERE)
+    listed, here = comparable([texts_of(texts, column), values], column.type_oid, column.typmod)
+    at = pc.index_in(here, value_set=listed, skip_nulls=True)
+    places = np.asarray(pc.fill_null(at, -1))
+    found: Places = np.where(places >= 0, owners[np.maximum(places, 0)], NOWHERE).astype(np.int32)
+    found[np.asarray(values.is_null())] = null
+    return found
+
+
+def texts_of(texts: Sequence[str], column: Column) -> pa.Array:
+    """Values of bounds in the stored form of a column."""
+    return read_text(pa.array(texts, pa.string()), column.type_oid, column.typmod)
+
+
+def _by_range(columns: Sequence[Column], values: Sequence[pa.Array], bounds: Sequence[tuple[int, Bound]]) -> Places:
+    count = len(values[0])
+    lower, upper = [bound.lower for _, bound in bounds], [bound.upper for _, bound in bounds]
+    codes = order_codes(columns, [*lower, *upper], values)
+    low, high, rows = codes[: len(bounds)], codes[len(bounds) : 2 * len(bounds)], codes[2 * len(bounds) :]
+    null = np.zeros(count, np.bool_)
+    for each in values:
+        null |= np.asarray(each.is_null())
+    if not bounds:
+        return np.full(count, NOWHERE, np.int32)
+    order = np.argsort(low, kind="stable")
+    place = np.searchsorted(low[order], rows, side="right") - 1
+    chosen = order[np.maximum(place, 0)]
+    inside = (place >= 0) & (rows < high[chosen]) & ~null
+    numbers = np.array([number for number, _ in bounds], np.int32)
+    return np.where(inside, numbers[chosen], NOWHERE).astype(np.int32)
+
+
+def order_codes(columns: Sequence[Column], ends: Sequence[Sequence[Edge]], values: Sequence[pa.Array]) -> Numbers:
+    """Numbers that order range bounds and rows among each other: those of `ends` first, then those of the rows.
+
+    MINVALUE comes before and MAXVALUE behind every value; rows with NULL have any number.
+    """
+    codes: Numbers = np.zeros(len(ends) + (len(values[0]) if values else 0), np.int64)
+    for place, column in enumerate(columns):
+        finite = texts_of([end[place].value for end in ends if not end[place].infinite], column)
+        there = comparable([finite, values[place]] if values else [finite], column.type_oid, column.typmod)
+        ranks = np.asarray(pc.rank(pa.chunked_array(there), tiebreaker="dense").to_numpy(), np.int64)
+        most = int(ranks.max(initial=0)) + 1
+        infinite = np.array([end[place].infinite for end in ends], np.int64)
+        of_ends = np.where(infinite < 0, 0, most)
+        of_ends[infinite == 0] = ranks[: len(finite)]
+        ranks = np.concatenate([of_ends, ranks[len(finite) :]])
+        codes = np.unique(codes, return_inverse=True)[1] * (most + 1) + ranks
+    return codes
+
+
+def _by_hash(columns: Sequence[Column], values: Sequence[pa.Array], bounds: Sequence[tuple[int, Bound]]) -> Places:
+    hashes = partition_hash([(each, column.type_oid) for each, column in zip(values, columns, strict=True)])
+    found = np.full(len(hashes), NOWHERE, np.int32)
+    greatest = max((bound.modulus for _, bound in bounds), default=1)
+    if greatest <= _TABLE_SIZE:
+        table = np.full(greatest, NOWHERE, np.int32)
+        for number, bound in bounds:
+            table[bound.remainder :: bound.modulus] = number
+        return table[(hashes % np.uint64(greatest)).astype(np.int64)]
+    for number, bound in bounds:
+        found[hashes % np.uint64(bound.modulus) == np.uint64(bound.remainder)] = number
+    return found
+
+
+def outside_each(oid: int, above: Sequence[Branch], rows: Mapping[str, pa.Array], count: int) -> npt.NDArray[np.bool_]:
+    """Which rows do not belong into a partition; `above`: the tables above it, nearest first. `rows` has the columns of their keys."""
+    wrong = np.zeros(count, np.bool_)
+    below = oid
+    for table in above:
+        chosen = children_of(table, {column.name: rows[column.name] for column in table.key}, count)
+        number = next(place for place, each in enumerate(table.children) if each.relation.oid == below)
+        wrong |= chosen != number
+        below = table.relation.oid
+    return wrong
+
+
+def outside(oid: int, above: Sequence[Branch], rows: Mapping[str, pa.Array], count: int) -> int | None:
+    """The first row that does not belong into a partition."""
+    wrong = outside_each(oid, above, rows, count)
+    return int(np.argmax(wrong)) if wrong.any() else None
