@@ -23,11 +23,12 @@ from headgate.commands import (
     foreign_key,
     lookup,
     membership,
+    partition_alter,
+    partition_index,
     privilege,
     rewrite_table,
     sequence,
     table_definition,
-    uniqueness,
     view,
 )
 from headgate.commands.result import CommandResult
@@ -42,10 +43,13 @@ from headgate.storage.transaction import Transaction
 class Alteration:
     """One ALTER TABLE statement on one relation."""
 
-    def __init__(self, session: Session, transaction: Transaction, relation: Relation) -> None:
+    def __init__(self, session: Session, transaction: Transaction, relation: Relation, *, inherited: bool = False) -> None:
+        """`inherited`: it comes from the table above, so what a partition may not do by itself is not refused."""
         self.session = session
         self.transaction = transaction
         self.relation = relation
+        self.inherited = inherited
+        self.only = False
 
     @property
     def cursor(self) -> Any:
@@ -64,6 +68,14 @@ class Alteration:
                 raise PostgresError("0A000", f'cannot alter system column "{name}"')
             raise PostgresError("42703", f'column "{name}" of relation "{self.relation.name}" does not exist')
         return found
+
+    def child(self, relation: Relation) -> Alteration:
+        """The same statement on a partition."""
+        return Alteration(self.session, self.transaction, relation, inherited=True)
+
+    def children(self) -> list[Alteration]:
+        """The same statement on each partition directly below."""
+        return [self.child(each) for each in partition_index.children(self.cursor, self.relation)] if self.relation.kind == "p" else []
 
     def stored_columns_changed(self, old: Relation) -> None:
         """Tells the storage of added, dropped or renamed columns."""
@@ -92,10 +104,12 @@ def alter(node: Any, session: Session) -> CommandResult:
         cursor, context.user, relation.owner, "table" if relation.kind in "rp" else lookup.KINDS[relation.kind], relation.name
     )
     alteration = Alteration(session, transaction, relation)
+    alteration.only = not node.relation.inh
     for command in commands:
         action = ACTIONS.get(command.subtype)
         if action is None:
             raise not_supported(f"ALTER TABLE ... {_spelled(command)} is not supported")
+        partition_alter.check(alteration, command, only=not node.relation.inh)
         action(alteration, command)
         alteration.refresh()
     transaction.catalog_changed()
@@ -179,6 +193,7 @@ def add_column(alteration: Alteration, command: Any) -> None:
     alteration.refresh()
     alteration.stored_columns_changed(relation)
     rewrite_table.fill_added_column(alteration.session, alteration.transaction, alteration.relation, replace(column, attnum=attnum))
+    partition_alter.add_column(alteration, replace(column, attnum=attnum))
     for key in elements.keys:
         _add_key(alteration, key)
     for check in elements.checks:
@@ -209,6 +224,8 @@ def drop_column(alteration: Alteration, command: Any) -> None:
         definition.drop_column(cursor, alteration.relation, gone.attnum)
         alteration.refresh()
     alteration.stored_columns_changed(relation)
+    for child in alteration.children():
+        drop_column(child, command)
 
 
 def _settle_column(alteration: Alteration, column: Column, *, cascade: bool) -> None:
@@ -248,11 +265,15 @@ def set_default(alteration: Alteration, command: Any) -> None:
         raise PostgresError("42601", f'column "{column.name}" of relation "{relation.name}" is a generated column', hint=hint)
     default = binding.default(getattr(command, "def"), column) if command.HasField("def") else None
     definition.set_default(alteration.cursor, oids(alteration.transaction), relation, column.attnum, default)
+    for child in alteration.children():
+        set_default(child, command)
 
 
 def set_not_null(alteration: Alteration, command: Any) -> None:
     """ALTER COLUMN … SET NOT NULL; 23502 if the table has NULLs there."""
     column = alteration.column(command.name)
+    for child in alteration.children():
+        set_not_null(child, command)
     if not column.not_null:
         rewrite_table.check_no_nulls(alteration.transaction, alteration.relation, column)
         definition.set_not_null(alteration.cursor, alteration.relation, column.attnum, not_null=True)
@@ -269,6 +290,8 @@ def drop_not_null(alteration: Alteration, command: Any) -> None:
     if relation.replica_identity == "i" and column.attnum in (relation.identity_index or ()):
         raise PostgresError("42P16", f'column "{column.name}" is in index used as replica identity')
     definition.set_not_null(alteration.cursor, relation, column.attnum, not_null=False)
+    for child in alteration.children():
+        drop_not_null(child, command)
 
 
 def alter_type(alteration: Alteration, command: Any) -> None:
@@ -290,6 +313,8 @@ def alter_type(alteration: Alteration, command: Any) -> None:
             detail=f'publication of table {relation.name} in publication {member.publication} depends on column "{column.name}"',
         )
     rewrite_table.alter_type(alteration, column, oid, typmod, element.raw_default if element.HasField("raw_default") else None)
+    for child in alteration.children():
+        alter_type(child, command)
 
 
 def add_constraint(alteration: Alteration, command: Any) -> None:
@@ -319,9 +344,8 @@ def _add_key(alteration: Alteration, key: definition.Key) -> None:
         for number in key.attnums:
             column = relation.numbered(number)
             if column is not None and not column.not_null:
-                rewrite_table.check_no_nulls(alteration.transaction, relation, column)
-    uniqueness.check_table(alteration.transaction, relation, key.index(name))
-    definition.add_key(alteration.cursor, oids(alteration.transaction), relation, replace(key, name=name))
+                partition_alter.check_no_nulls(alteration, column.name)
+    partition_index.add(alteration.transaction, relation, replace(key, name=name), only=alteration.only)
     alteration.refresh()
 
 
@@ -330,6 +354,7 @@ def _add_check(alteration: Alteration, check: definition.NewCheck) -> None:
     alteration.refresh()
     made = next(each for each in alteration.relation.checks if each.oid == oid)
     rewrite_table.check_rows(alteration.transaction, alteration.relation, made)
+    partition_alter.add_check(alteration, made)
 
 
 def drop_constraint(alteration: Alteration, command: Any) -> None:
@@ -341,7 +366,7 @@ def drop_constraint(alteration: Alteration, command: Any) -> None:
         found = dependency.of_index(cursor, context, relation, index)
         dependency.settle(found, [subject], alteration.session.notices, cascade=command.behavior == pb.DROP_CASCADE)
         alteration.refresh()
-    done = definition.drop_constraint(cursor, alteration.relation, command.name, missing_ok=command.missing_ok)
+    done = partition_alter.drop_constraint(alteration, command.name, missing_ok=command.missing_ok)
     if not done:
         alteration.session.notices.notice(f'constraint "{command.name}" of relation "{relation.name}" does not exist, skipping')
 
@@ -412,6 +437,9 @@ ACTIONS: dict[int, Callable[[Alteration, Any], None]] = {
     pb.AT_AlterConstraint: alter_constraint,
     pb.AT_ValidateConstraint: validate_constraint,
     pb.AT_ChangeOwner: change_owner,
+    pb.AT_AttachPartition: partition_alter.attach,
+    pb.AT_DetachPartition: partition_alter.detach,
+    pb.AT_DetachPartitionFinalize: partition_alter.detach,
     pb.AT_SetStorage: accept,
     pb.AT_SetCompression: accept,
     pb.AT_SetStatistics: accept,
@@ -455,12 +483,9 @@ def rename(node: Any, session: Session) -> CommandResult:
         column = relation.column(node.subname)
         if column is None:
             raise PostgresError("42703", f'column "{node.subname}" does not exist')
-        definition.rename_column(cursor, relation, column.attnum, node.newname)
-        changed = relations.get(cursor, relation.database, relation.oid)
-        binding.rename_in_expressions(cursor, oids(transaction), relation, changed)
-        membership.renamed(cursor, relation, changed)
-        if relation.kind == "r":
-            transaction.alter_table(relation, changed)
+        partition_alter.check_rename(cursor, relation, column, only=not node.relation.inh)
+        _rename_column(transaction, relation, node.subname, node.newname)
+        partition_alter.renamed(transaction, relation)
     elif node.rename_type == pb.OBJECT_TABCONSTRAINT:
         definition.rename_constraint(cursor, relation, node.subname, node.newname)
     else:
@@ -469,6 +494,20 @@ def rename(node: Any, session: Session) -> CommandResult:
         view.renamed(session, transaction, relation, relations.get(cursor, relation.database, relation.oid))
     transaction.catalog_changed()
     return tag
+
+
+def _rename_column(transaction: Transaction, relation: Relation, name: str, new_name: str) -> None:
+    cursor = transaction.cursor
+    column = relation.column(name)
+    assert column is not None
+    for child in partition_index.children(cursor, relation) if relation.kind == "p" else ():
+        _rename_column(transaction, child, name, new_name)
+    definition.rename_column(cursor, relation, column.attnum, new_name)
+    changed = relations.get(cursor, relation.database, relation.oid)
+    binding.rename_in_expressions(cursor, oids(transaction), relation, changed)
+    membership.renamed(cursor, relation, changed)
+    if relation.kind == "r":
+        transaction.alter_table(relation, changed)
 
 
 def set_schema(node: Any, session: Session) -> CommandResult:

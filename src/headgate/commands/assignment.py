@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation import Relation
-from headgate.commands import binding, constraint, identity, reference, uniqueness, value_list
+from headgate.commands import binding, constraint, identity, reference, routed_rows, uniqueness, value_list
 from headgate.commands.new_rows import Clash, NewRows
 from headgate.commands.query.plan import Plan, PlanColumn, col, quoted
 from headgate.commands.query.planner import Planner
@@ -21,6 +21,8 @@ from headgate.expression.node import Expression, SetToDefault, SubLink
 from headgate.expression.scope import Scope
 from headgate.sql.parser import position, unwrap
 from headgate.storage.local import local_frame
+from headgate.storage.partitioned import Fence
+from headgate.storage.transaction import Transaction
 from headgate.storage.write import SMALL_ROWS, arrow_row
 from headgate.storage.write import columns as spark_columns
 
@@ -127,21 +129,23 @@ def rewrite(planner: Planner, relation: Relation, changed: DataFrame, set_column
 
     Few rows are taken to the driver, which looks their keys up in the files and writes them; many stay in Spark.
     """
+    if relation.kind == "p":
+        return routed_rows.rewrite(planner, relation, changed, set_columns, keep=keep)
     transaction = planner.transaction
     reference.lock(transaction, relation)
-    checked = _checked(planner, relation, changed)
+    checked = checked_changes(planner, relation, changed, fence=_fence(transaction, relation, set_columns))
     few = small(checked)
     if few is not None:
-        _refuse_clash_of_few(planner, relation, few, set_columns)
+        refuse_clash_of_few(planner, relation, few, set_columns)
         count = transaction.rewrite(relation, few) if few.num_rows else 0
         if few.num_rows:
             _check_references(planner, relation, few, deleting=False)
         return count, _flat(few["new"], relation) if keep else None
-    keyed, referring = _touched_keys(relation, set_columns), bool(relation.foreign_keys or relation.referenced)
+    keyed, referring = touched_keys(relation, set_columns), bool(relation.foreign_keys or relation.referenced)
     held = checked.persist(StorageLevel.MEMORY_AND_DISK) if keyed or keep or referring else checked
     try:
         if keyed:
-            _refuse_clash(planner, relation, held)
+            refuse_clash(planner, relation, held)
         count = transaction.rewrite(relation, held)
         _check_references(planner, relation, held, deleting=False)
         return count, held.select("new.*").toArrow() if keep else None
@@ -215,10 +219,18 @@ def _flat(rows: pa.ChunkedArray, relation: Relation) -> pa.Table:
     return pa.table(struct.flatten(), names=[field.name for field in struct.type])
 
 
-def _refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table, set_columns: set[str]) -> None:
-    if not changed.num_rows or not _touched_keys(relation, set_columns):
+def _fence(transaction: Transaction, relation: Relation, set_columns: set[str]) -> Fence | None:
+    """The bounds that an UPDATE of a partition itself can leave."""
+    fence = Fence(transaction.cursor, relation) if relation.parent else None
+    return fence if fence is not None and set_columns & set(fence.names) else None
+
+
+def refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table, set_columns: set[str]) -> None:
+    """23505 if a new row of a few changed rows (`new` NULL: deleted) has a key that is taken after the change."""
+    alive = changed.filter(changed["new"].is_valid())
+    if not alive.num_rows or not touched_keys(relation, set_columns):
         return
-    rows, writer = _flat(changed["new"], relation), NewRows(planner, relation)
+    rows, writer = _flat(alive["new"], relation), NewRows(planner, relation)
     moved = set(zip(changed["file"].to_pylist(), changed["row"].to_pylist(), strict=True))
     found: list[Clash] = []
     indexes = [each for each in uniqueness.keys_of(relation) if each.plain]
@@ -239,7 +251,9 @@ def _refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table
         uniqueness.check_new(planner.transaction, relation, new, existing=left, indexes=special)
 
 
-def _checked(planner: Planner, relation: Relation, changed: DataFrame) -> DataFrame:
+def checked_changes(
+    planner: Planner, relation: Relation, changed: DataFrame, *, shown: Relation | None = None, fence: Fence | None = None
+) -> DataFrame:
     """The changes with generated columns computed and constraints checked in the new row."""
     if not relation.columns:
         return changed
@@ -251,12 +265,13 @@ def _checked(planner: Planner, relation: Relation, changed: DataFrame) -> DataFr
         F.col("row").alias("hg_row"),
     )
     generated = constraint.with_generated(planner.evaluation, relation, flat)
-    checked = constraint.checked(planner.evaluation, relation, generated)
+    checked = constraint.checked(planner.evaluation, relation, generated, shown=shown, fence=fence)
     new = F.struct(*[F.col(quoted(name)) for name in names])
     return checked.select(F.col("hg_old").alias("old"), new.alias("new"), F.col("hg_file").alias("file"), F.col("hg_row").alias("row"))
 
 
-def _touched_keys(relation: Relation, set_columns: set[str]) -> bool:
+def touched_keys(relation: Relation, set_columns: set[str]) -> bool:
+    """Whether an UPDATE of these columns can change a unique key."""
     for index in uniqueness.keys_of(relation):
         for attnum in uniqueness.used_columns(relation, index):
             column = relation.numbered(attnum)
@@ -265,8 +280,8 @@ def _touched_keys(relation: Relation, set_columns: set[str]) -> bool:
     return False
 
 
-def _refuse_clash(planner: Planner, relation: Relation, changed: DataFrame) -> None:
-    """23505 if two rows of the table would have one key after the change."""
+def refuse_clash(planner: Planner, relation: Relation, changed: DataFrame) -> None:
+    """23505 if two rows of the table would have one key after the change (`new` NULL: deleted)."""
     gone = changed.select(F.col("file").alias("_file"), F.col("row").alias("_row"))
     left = planner.transaction.positions(relation).join(gone, ["_file", "_row"], "left_anti")
-    uniqueness.check_new(planner.transaction, relation, changed.select("new.*"), existing=left)
+    uniqueness.check_new(planner.transaction, relation, changed.where("new IS NOT NULL").select("new.*"), existing=left)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import functions as F
 
-from headgate.catalog.relation import Index, Relation
+from headgate.catalog.relation import Index
 from headgate.commands import assignment, identity, reference, uniqueness
 from headgate.commands.new_rows import NewRows
 from headgate.commands.query import from_clause
@@ -20,6 +20,7 @@ from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder
 from headgate.sql.parser import unwrap
+from headgate.storage.partitioned import Fence
 
 
 def insert(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.Table:
@@ -27,7 +28,7 @@ def insert(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.T
     clause = node.on_conflict_clause
     relation = writer.relation
     update = clause.action == pb.ONCONFLICT_UPDATE
-    arbiters = _arbiters(clause, relation)
+    arbiters = _arbiters(clause, writer)
     if update:
         identity.check(planner.transaction.cursor, relation, "update")
     rows = writer.checked(rows)
@@ -54,8 +55,9 @@ def insert(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.T
     return pa.concat_tables([inserted, updated.cast(inserted.schema)])
 
 
-def _arbiters(clause: Any, relation: Relation) -> list[Index]:
+def _arbiters(clause: Any, writer: NewRows) -> list[Index]:
     """The unique indexes that decide what a conflict is."""
+    relation = writer.relation
     unique = uniqueness.keys_of(relation)
     if not clause.HasField("infer"):
         if any(not each.plain for each in unique):
@@ -64,9 +66,12 @@ def _arbiters(clause: Any, relation: Relation) -> list[Index]:
     unique = [each for each in unique if each.plain]
     infer = clause.infer
     if infer.conname:
-        found = [each for each in unique if each.constraint and each.name == infer.conname]
+        root = writer.shown
+        named = next((each for each in root.indexes if each.constraint and each.name == infer.conname), None)
+        names = None if named is None else [column.name for n in named.attnums if (column := root.numbered(n))]
+        found = [each for each in unique if each.constraint and names == [c.name for n in each.attnums if (c := relation.numbered(n))]]
         if not found:
-            raise PostgresError("42704", f'constraint "{infer.conname}" for table "{relation.name}" does not exist')
+            raise PostgresError("42704", f'constraint "{infer.conname}" for table "{root.name}" does not exist')
         return found
     attnums = set()
     for item in infer.index_elems:
@@ -114,6 +119,10 @@ def _update(clause: Any, node: Any, planner: Planner, writer: NewRows, rows: pa.
         condition = binder.bind_condition(clause.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))
         source = replace(source, frame=source.frame.where(planner.evaluation.condition(condition)))
     new = assignment.new_row(clause.target_list, planner, relation, ours.star, scope)
+    fence = Fence(planner.transaction.cursor, relation) if writer.shown is not relation else None
+    if fence is not None and fence.crossed(source.frame.select(new.alias("new")).select("new.*")):
+        detail = "The result tuple would appear in a different partition than the original tuple."
+        raise PostgresError("0A000", "invalid ON UPDATE specification", detail=detail)
     changed = source.frame.select(
         F.struct(*[col(each.key).alias(each.name) for each in ours.star]).alias("old"), new.alias("new"), "file", "row"
     )

@@ -18,6 +18,7 @@ from headgate.commands.query.plan import quoted
 from headgate.expression import failure
 from headgate.expression.coerce import Reach, coerce
 from headgate.expression.node import ColumnRef, TypeRef
+from headgate.storage.partitioned import Fence
 from headgate.types import registry
 
 ROW_TEXT = 64
@@ -39,9 +40,23 @@ def with_generated(evaluation: Evaluation, relation: Relation, rows: DataFrame) 
     return rows.select(*selected, *others)
 
 
-def checked(evaluation: Evaluation, relation: Relation, rows: DataFrame, checks: Sequence[Check] | None = None) -> DataFrame:
-    """Rows (columns by name) that raise 23502 or 23514 when they are computed and violate a constraint of the table."""
-    violations = [(each.name, not_null_violation(evaluation, relation, each.name)) for each in relation.columns if each.not_null]
+def checked(
+    evaluation: Evaluation,
+    relation: Relation,
+    rows: DataFrame,
+    checks: Sequence[Check] | None = None,
+    *,
+    shown: Relation | None = None,
+    fence: Fence | None = None,
+) -> DataFrame:
+    """Rows (columns by name) that raise 23502 or 23514 when they are computed and violate a constraint of the table.
+
+    `shown`: the table whose columns messages show, where it is not the table itself (a root). `fence`: the bounds of a partition.
+    """
+    whole = shown or relation
+    violations = [
+        (each.name, not_null_violation(evaluation, relation, each.name, whole)) for each in relation.columns if each.not_null
+    ]  # fmt: skip
     violation: Column | None = None
     for name, message in violations:
         failed = F.col(quoted(name)).isNull()
@@ -50,8 +65,11 @@ def checked(evaluation: Evaluation, relation: Relation, rows: DataFrame, checks:
         met = evaluation.column(binding.stored(each.expression, relation))
         failed = ~F.coalesce(met, F.lit(True))
         text = f'new row for relation "{relation.name}" violates check constraint "{each.name}"'
-        message = _message("23514", text, evaluation, relation)
+        message = _message("23514", text, evaluation, whole)
         violation = F.when(failed, message) if violation is None else violation.when(failed, message)
+    if fence is not None and fence.above:
+        message = _message("23514", f'new row for relation "{relation.name}" violates partition constraint', evaluation, whole)
+        violation = F.when(fence.column(), message) if violation is None else violation.when(fence.column(), message)
     if violation is None or not relation.columns:
         return rows
     first = relation.columns[0].name
@@ -59,11 +77,10 @@ def checked(evaluation: Evaluation, relation: Relation, rows: DataFrame, checks:
     return rows.select(*[guarded.alias(name) if name == first else F.col(quoted(name)) for name in rows.columns])
 
 
-def not_null_violation(evaluation: Evaluation, relation: Relation, name: str) -> Column:
+def not_null_violation(evaluation: Evaluation, relation: Relation, name: str, shown: Relation | None = None) -> Column:
     """The message of a row that has NULL in a NOT NULL column."""
-    return _message(
-        "23502", f'null value in column "{name}" of relation "{relation.name}" violates not-null constraint', evaluation, relation
-    )
+    text = f'null value in column "{name}" of relation "{relation.name}" violates not-null constraint'
+    return _message("23502", text, evaluation, shown or relation)
 
 
 def _message(state: str, text: str, evaluation: Evaluation, relation: Relation) -> Column:

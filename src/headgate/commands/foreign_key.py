@@ -39,7 +39,7 @@ def add(declared: ForeignKeyNeed, relation: Relation, session: Session, transact
         raise PostgresError("42809", f'referenced relation "{target.name}" is not a table')
     if target.oid < 16384:
         raise PostgresError("42501", f'permission denied: "{target.name}" is a system catalog')
-    if "p" in (relation.kind, target.kind):
+    if "p" in (relation.kind, target.kind) or relation.parent or target.parent:
         raise not_supported("foreign keys of partitioned tables are not supported", position=position(node.location))
     _check_persistence(relation, target)
     columns = _columns(relation, declared.own or tuple(names.strings(node.fk_attrs)))

@@ -10,6 +10,7 @@ command changes (a leaf, where the table is partitioned). All publications of th
 
 from __future__ import annotations
 
+from headgate.catalog import partition
 from headgate.catalog import publication as publications
 from headgate.catalog import relation as relations
 from headgate.catalog.physical import Cursor
@@ -23,7 +24,11 @@ _WORDS = {"update": ("update", "updates", "updating"), "delete": ("delete from",
 
 
 def check(cursor: Cursor, relation: Relation, action: str) -> None:
-    """Raises unless `action` ('update' or 'delete') may be published of this table."""
+    """Raises unless `action` ('update' or 'delete') may be published of this table, or of each leaf of a partitioned one."""
+    if relation.kind == "p":
+        for leaf in partition.load(cursor, relation.database, relation.oid).leaves():
+            check(cursor, leaf, action)
+        return
     if relation.persistence != "p" or relation.oid < 16384 or relation.kind != "r":
         return
     publishing = [

@@ -11,16 +11,15 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import definition, key_text, title
+from headgate.catalog import definition, key_text, partition, title
 from headgate.catalog import relation as relations
 from headgate.catalog.definition import Key
 from headgate.catalog.physical import Cursor, one, run
 from headgate.catalog.relation import Column, Relation
-from headgate.commands import binding, lookup, privilege, uniqueness
+from headgate.commands import binding, lookup, partition_index, privilege
 from headgate.commands.query import render
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.table import oids
 from headgate.errors import PostgresError
 from headgate.expression import binder
 from headgate.expression.deparse import deparse
@@ -52,10 +51,8 @@ def create(node: Any, session: Session) -> CommandResult:
         session.notices.notice(f'relation "{node.idxname}" already exists, skipping', sqlstate="42P07")
         return CommandResult("CREATE INDEX")
     key = _key(node, relation, cursor)
-    if node.unique:
-        with render.running(session, transaction):
-            uniqueness.check_table(transaction, relation, key.index(str(key.name)))
-    definition.add_key(cursor, oids(transaction), relation, key)
+    with render.running(session, transaction):
+        partition_index.add(transaction, relation, key, only=not node.relation.inh)
     transaction.catalog_changed()
     return CommandResult("CREATE INDEX")
 
@@ -220,12 +217,17 @@ def drop(node: Any, session: Session) -> CommandResult:
         assert owner is not None
         relation = relations.get(cursor, context.database, int(owner[0]))
         privilege.check_owner(cursor, context.user, relation.owner, "index", found.name)
+        above = partition.index_parents(cursor, context.database).get(found.oid)
+        if above is not None:
+            parent = relations.get(cursor, context.database, above).name
+            message = f"cannot drop index {found.name} because index {parent} requires it"
+            raise PostgresError("2BP01", message, hint=f"You can drop index {parent} instead.")
         constraint = next((each for each in relation.indexes if each.oid == found.oid and each.constraint), None)
         if constraint is not None:
             message = f"cannot drop index {found.name} because constraint {found.name} on table {relation.name} requires it"
             hint = f"You can drop constraint {found.name} on table {relation.name} instead."
             raise PostgresError("2BP01", message, hint=hint)
-        definition.drop_index(cursor, relation, found.oid)
+        partition_index.drop(cursor, relation, found.oid)
         run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ?", [context.database, found.oid])
     transaction.catalog_changed()
     return CommandResult("DROP INDEX")

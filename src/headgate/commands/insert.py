@@ -9,7 +9,7 @@ import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation import Column, Relation
-from headgate.commands import binding, conflict, lookup, privilege, value_list, view
+from headgate.commands import binding, conflict, lookup, privilege, routed_rows, value_list, view
 from headgate.commands.new_rows import NewRows
 from headgate.commands.query import render
 from headgate.commands.query.plan import Plan, reference
@@ -41,7 +41,7 @@ def insert(node: Any, session: Session, planner: Planner | None = None) -> Resul
         rows = _source(node, planner, writer, columns)
         if node.HasField("on_conflict_clause"):
             table = rows if isinstance(rows, pa.Table) else rows.toArrow()
-            stored = conflict.insert(node, planner, writer, table)
+            stored = (routed_rows if relation.kind == "p" else conflict).insert(node, planner, writer, table)
         elif isinstance(rows, pa.Table):
             stored = writer.append(rows)
         elif node.HasField("returning_clause"):
@@ -72,8 +72,6 @@ def target(node: Any, session: Session, doing: str, right: str) -> Relation:
     privilege.check_table(cursor, context.user, context.database, relation.oid, relation.name, right)
     if relation.oid < 16384:
         raise not_supported(f'changing the system catalog "{relation.name}" is not supported')
-    if relation.kind == "p":
-        raise not_supported("writing to a partitioned table is not supported")
     return relation
 
 

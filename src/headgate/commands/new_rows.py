@@ -20,11 +20,12 @@ from pyspark.sql import functions as F
 
 from headgate.catalog.relation import Column, Index, Relation
 from headgate.changes import lookup as key_lookup
-from headgate.commands import binding, constraint, reference, sequence, uniqueness, value_list
+from headgate.commands import binding, constraint, reference, routed_rows, sequence, uniqueness, value_list
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError
 from headgate.expression.node import Const
 from headgate.storage.local import local_frame
+from headgate.storage.partitioned import Fence
 from headgate.storage.write import columns as spark_columns
 from headgate.types.storage import arrow_type, spark_type
 from headgate.types.text import write_text
@@ -41,12 +42,15 @@ class Clash:
 
 
 class NewRows:
-    """Writes rows into one table within one statement."""
+    """Writes rows into one table within one statement. Rows of a partitioned table go to its leaves (`routed_rows`)."""
 
-    def __init__(self, planner: Planner, relation: Relation) -> None:
+    def __init__(self, planner: Planner, relation: Relation, *, routed_from: Relation | None = None) -> None:
+        """`routed_from`: the table to which the statement writes, whose leaf this is: messages show rows in its columns."""
         self.planner = planner
         self.transaction = planner.transaction
         self.relation = relation
+        self.shown = routed_from or relation
+        self.fence = Fence(self.transaction.cursor, relation) if relation.parent and routed_from is None else None
         self._new: list[pa.Table] = []
 
     # ---- defaults --------------------------------------------------------------------------------------------
@@ -111,16 +115,30 @@ class NewRows:
         """Rows with generated columns; 23502 and 23514."""
         if self.needs_spark and rows.num_rows:
             frame = local_frame(self.planner.session_spark, rows, spark_columns(self.relation))
-            return self.checked_frame(frame).toArrow()
+            rows = self._checked_frame(frame, None).toArrow()
         for each in self.relation.columns:
             if each.not_null and rows.column(each.name).null_count:
                 self._refuse_null(rows, each)
+        self.refuse_outside(rows)
         return rows
 
     def checked_frame(self, rows: DataFrame) -> DataFrame:
         """The same for a frame; the errors come when it is computed."""
+        return self._checked_frame(rows, self.fence)
+
+    def _checked_frame(self, rows: DataFrame, fence: Fence | None) -> DataFrame:
         generated = constraint.with_generated(self.planner.evaluation, self.relation, rows)
-        return constraint.checked(self.planner.evaluation, self.relation, generated)
+        return constraint.checked(self.planner.evaluation, self.relation, generated, shown=self.shown, fence=fence)
+
+    def refuse_outside(self, rows: pa.Table) -> None:
+        """23514 for the first row that does not belong into the partition that the statement names."""
+        row = None if self.fence is None else self.fence.first_outside(rows)
+        if row is not None:
+            relation = self.relation
+            raise PostgresError(
+                "23514", f'new row for relation "{relation.name}" violates partition constraint',
+                detail=f"Failing row contains ({self.row_text(rows, row)}).", schema=relation.schema, table=relation.name,
+            )  # fmt: skip
 
     def _refuse_null(self, rows: pa.Table, column: Column) -> None:
         firsts = []
@@ -137,7 +155,7 @@ class NewRows:
     def row_text(self, rows: pa.Table, row: int) -> str:
         """A row as "Failing row contains" shows it."""
         shown = []
-        for each in self.relation.columns:
+        for each in self.shown.columns:
             value = rows.column(each.name).slice(row, 1).combine_chunks()
             array = value.chunk(0) if isinstance(value, pa.ChunkedArray) else value
             text = write_text(array, each.type_oid, each.typmod, timezone=self.planner.evaluation.context.timezone)[0].as_py()
@@ -215,6 +233,8 @@ class NewRows:
 
     def append(self, rows: pa.Table) -> pa.Table:
         """Checks rows and adds them; gives them as they were stored."""
+        if self.relation.kind == "p":
+            return routed_rows.append(self, rows)
         rows = self.checked(rows)
         if rows.num_rows:
             reference.lock(self.transaction, self.relation)
@@ -238,6 +258,8 @@ class NewRows:
 
     def append_frame(self, rows: DataFrame) -> int:
         """Checks the rows of a frame and adds them; the number of rows."""
+        if self.relation.kind == "p":
+            return routed_rows.append_frame(self, rows)
         checked = self.checked_frame(rows)
         if not uniqueness.keys_of(self.relation) and not self.relation.foreign_keys:
             return self.transaction.append(self.relation, checked)

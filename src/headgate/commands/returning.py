@@ -22,6 +22,8 @@ from headgate.types.resultset import ResultSet
 def plan_returning(clause: Any, planner: Planner, frame: DataFrame, relation: Relation, alias: str, others: Source | None = None) -> Plan:
     """The plan of RETURNING over rows of the relation (columns by name); `others`: what it was joined with (columns by key)."""
     keep = [each.key for each in others.star] if others is not None else []
+    if relation.kind == "p":
+        frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).place_oid())
     source = from_clause.table_source(planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=keep)
     if others is not None:
         rows = [F.lit(True).alias(each.row_key) for each in others.tables if each.row_key]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +10,25 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import definition
 from headgate.catalog import foreign_key as foreign_keys
+from headgate.catalog import partition as catalog_partition
 from headgate.catalog import relation as relations
 from headgate.catalog import sequence as sequences
-from headgate.catalog.definition import Definition
+from headgate.catalog.definition import Definition, NewCheck
 from headgate.catalog.physical import Cursor, one
-from headgate.catalog.relation import Relation
-from headgate.commands import dependency, foreign_key, lookup, privilege, sequence, subscription_state, table_definition
+from headgate.catalog.relation import Column, Relation
+from headgate.commands import (
+    binding,
+    dependency,
+    foreign_key,
+    lookup,
+    partition,
+    partition_constraint,
+    partition_index,
+    privilege,
+    sequence,
+    subscription_state,
+    table_definition,
+)
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -49,9 +62,12 @@ def create(node: Any, session: Session) -> CommandResult:
     if relations.find_oid(cursor, context.database, schema, target.relname) is not None and node.if_not_exists:
         session.notices.notice(f'relation "{target.relname}" already exists, skipping', sqlstate="42P07")
         return CommandResult("CREATE TABLE")
-    elements = table_definition.read(node.table_elts, target.relname, cursor, context.database)
+    parent = partition.parent_of(node, session, transaction) if node.HasField("partbound") else None
+    elements = table_definition.read(node.table_elts, target.relname, cursor, context.database, parent.columns if parent else ())
     if relations.find_oid(cursor, context.database, schema, target.relname) is not None:
         raise PostgresError("42P07", f'relation "{target.relname}" already exists')
+    key = partition.key(node.partspec, elements.columns, cursor) if node.HasField("partspec") else None
+    bound = partition.new_bound(node.partbound, target.relname, parent, session, transaction) if parent else None
     owner = privilege.role_oid(cursor, context.user)
     next_oid = oids(transaction)
     made: dict[str, int] = {}
@@ -63,23 +79,41 @@ def create(node: Any, session: Session) -> CommandResult:
             columns = [
                 replace(each, default=nextval(schema, name, context.search_path)) if each.name == need.column else each for each in columns
             ]
+    checks = [*(inherited_checks(parent, columns) if parent else ()), *elements.checks]
     relation = definition.create(
         cursor,
         next_oid,
         context.database,
         Definition(
-            namespace, target.relname, columns, owner, persistence=target.relpersistence or "p", keys=elements.keys, checks=elements.checks
+            namespace, target.relname, columns, owner, kind="p" if key else "r", persistence=target.relpersistence or "p",
+            checks=list({each.name or place: each for place, each in enumerate(checks)}.values()), partition_key=key,
         ),
-    )
+    )  # fmt: skip
+    if key is not None:
+        catalog_partition.write_ancestors(cursor, context.database)
     for need in elements.sequences:
         column = relation.column(need.column)
         assert column is not None
         sequence.own(cursor, context.database, made[need.column], relation.oid, column.attnum, identity=bool(need.identity))
-    transaction.create_table(relation)
+    if relation.kind == "r":
+        transaction.create_table(relation)
+    if parent is not None and bound is not None:
+        partition.join(transaction, parent, relation, bound[0])
+    for each in elements.keys:
+        partition_index.add(transaction, relations.get(cursor, context.database, relation.oid), each)
     for declared in elements.foreign_keys:
         foreign_key.add(declared, relations.get(cursor, context.database, relation.oid), session, transaction, check=False)
     transaction.catalog_changed()
     return CommandResult("CREATE TABLE")
+
+
+def inherited_checks(parent: Relation, columns: Sequence[Column]) -> list[NewCheck]:
+    """The CHECK constraints of a parent as those of a partition with these columns."""
+    numbers = {each.name: each.attnum for each in columns}
+    return [
+        NewCheck(each.expression, each.name, tuple(sorted(numbers[name] for name in binding.columns_of(each.expression, parent))))
+        for each in parent.checks
+    ]
 
 
 def nextval(schema: str, name: str, search_path: list[str]) -> str:
@@ -89,9 +123,9 @@ def nextval(schema: str, name: str, search_path: list[str]) -> str:
 
 
 def _refuse_unsupported(node: Any) -> None:
-    if node.HasField("partspec") or node.HasField("partbound"):
-        raise not_supported("partitioned tables are not supported")
-    if node.inh_relations:
+    if node.inh_relations and node.HasField("partspec") and not node.HasField("partbound"):
+        raise PostgresError("42P17", "cannot create partitioned table as inheritance child")
+    if node.inh_relations and not node.HasField("partbound"):
         raise not_supported("table inheritance is not supported", position=position(unwrap(node.inh_relations[0]).location))
     if node.HasField("of_typename"):
         raise not_supported("typed tables are not supported")
@@ -129,13 +163,18 @@ def drop(node: Any, session: Session) -> CommandResult:
 
 def drop_all(transaction: Transaction, found: list[Relation]) -> None:
     """Drops tables with their partitions, rows and catalog entries."""
+    cursor = transaction.cursor
     for relation in found:
-        cursor = transaction.cursor
+        if relations.find(cursor, relation.database, relation.oid) is None:
+            continue
         for oid in reversed(relations.descendants(cursor, relation.database, relation.oid)):
             leaf = relations.find(cursor, relation.database, oid)
             if leaf is not None:
                 _drop_one(transaction, leaf)
         _drop_one(transaction, relation)
+        parent = relations.find(cursor, relation.database, relation.parent) if relation.parent else None
+        if parent is not None:
+            partition_constraint.rewrite(cursor, parent)
     if found:
         transaction.catalog_changed()
 
@@ -193,10 +232,9 @@ def truncate(node: Any, session: Session) -> CommandResult:
             found.setdefault(oid, relations.get(cursor, context.database, oid))
     cascade = node.behavior == pb.DROP_CASCADE
     _truncate_referencing(found, session, transaction, cascade=cascade)
-    leaves = [relation for relation in found.values() if relation.kind == "r"]
-    transaction.truncate(leaves, restart_identity=node.restart_seqs, cascade=cascade)
+    transaction.truncate(list(found.values()), restart_identity=node.restart_seqs, cascade=cascade)
     if node.restart_seqs:
-        for relation in leaves:
+        for relation in found.values():
             sequences.restart_owned(cursor, context.database, relation.oid)
     return CommandResult("TRUNCATE TABLE")
 

@@ -72,14 +72,16 @@ class _Column:
     """The key or foreign key that DEFERRABLE behind it would be about."""
 
 
-def read(nodes: Sequence[Any], table: str, cursor: Cursor, database: int) -> Elements:
-    """The elements of CREATE TABLE `table` (…)."""
+def read(nodes: Sequence[Any], table: str, cursor: Cursor, database: int, inherited: Sequence[Column] = ()) -> Elements:
+    """The elements of CREATE TABLE `table` (…); `inherited`: the parent's columns, for a partition, whose elements have no types."""
     found = Elements()
-    drafts: list[_Column] = []
+    drafts = [_Column(replace(each, identity=""), not_null=each.not_null or None) for each in inherited]
     constraints: list[Any] = []
     for node in nodes:
         element = unwrap(node)
         match element.DESCRIPTOR.name:
+            case "ColumnDef" if not element.HasField("type_name"):
+                _add_options(element, drafts, nodes, table, found)
             case "ColumnDef":
                 drafts.append(_draft(element, table, cursor, database, found))
             case "Constraint" if element.contype == pb.CONSTR_FOREIGN:
@@ -101,6 +103,17 @@ def read(nodes: Sequence[Any], table: str, cursor: Cursor, database: int) -> Ele
     checks = [each for draft in drafts for each in draft.checks] + [each for each in constraints if each.contype == pb.CONSTR_CHECK]
     found.checks = [check(each, columns, table) for each in checks]
     return found
+
+
+def _add_options(element: Any, drafts: Sequence[_Column], nodes: Sequence[Any], table: str, found: Elements) -> None:
+    """The options that PARTITION OF … (a DEFAULT 1, b NOT NULL) gives to a column of the parent."""
+    if sum(unwrap(node).DESCRIPTOR.name == "ColumnDef" and unwrap(node).colname == element.colname for node in nodes) > 1:
+        raise PostgresError("42701", f'column "{element.colname}" specified more than once')
+    draft = next((each for each in drafts if each.column.name == element.colname), None)
+    if draft is None:
+        raise PostgresError("42703", f'column "{element.colname}" does not exist')
+    for constraint in map(unwrap, element.constraints):
+        _take(draft, constraint, table, found)
 
 
 def check(node: Any, columns: Sequence[Column], table: str) -> NewCheck:

@@ -73,6 +73,10 @@ def changed_source(planner: Planner, relation: Any, node: Any, items: Any) -> tu
         frame = planner.transaction.frame(relation).select("*", F.lit("").alias("_file"), F.lit(0).alias("_row"))
     else:
         frame = planner.transaction.positions(relation)
+    if relation.kind == "p":
+        if not node.relation.inh:
+            frame = frame.where(F.lit(False))
+        frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column("_file"))
     table = from_clause.table_source(
         planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=("_file", "_row")
     )

@@ -28,6 +28,7 @@ from headgate.expression.node import (
     Expression,
     FuncExpr,
     Param,
+    Relabel,
     RowExpr,
     SqlValue,
     SubLink,
@@ -114,6 +115,12 @@ class Evaluation:
                 return ColumnRef(type=node.type, name=key, attnum=1, key=key)
             case ColumnRef() if node.attnum == 0:
                 return self._row(node)
+            case Relabel(type=TypeRef(oid=registry.REGCLASS), arg=ColumnRef(name="tableoid", attnum=-6) as table):
+                return replace(table, type=node.type, name="regclass", attnum=1, key=table_oid_keys(table.key)[1])
+            case Relabel(type=TypeRef(oid=registry.OID), arg=Const(type=TypeRef(oid=registry.REGCLASS), value=str(name))):
+                return Const(type=node.type, value=str(self._relation(name)))
+            case ColumnRef(name="tableoid", attnum=-6):
+                return replace(node, attnum=1, key=table_oid_keys(node.key)[0])
             case _:
                 return None
 
@@ -145,6 +152,13 @@ class Evaluation:
         }
         return self._constant(local.strftime(patterns[target.oid]), target)
 
+    def _relation(self, name: str) -> int:
+        """The oid of the relation that a text means as regclass."""
+        if name.isdigit():
+            return int(name)
+        cursor, context = self.session.begin_statement().cursor, self.session.context
+        return lookup.source(cursor, context, unwrap(parse(f"TABLE {name}")[0].node.from_clause[0])).oid
+
     def _session_value(self, node: SqlValue) -> Expression:
         if node.type.oid in (registry.TIMESTAMPTZ, registry.DATE, registry.TIMESTAMP, registry.TIME, registry.TIMETZ):
             return self._instant(node.type)
@@ -170,6 +184,11 @@ class Evaluation:
         fields = tuple(replace(reference(each), levels_up=node.levels_up) for each in columns)
         present = ColumnRef(type=TypeRef(registry.BOOL), name=node.name, attnum=1, key=node.key, levels_up=node.levels_up)
         return RowExpr(type=node.type, args=fields, names=tuple(each.name for each in columns), present=present, location=node.location)
+
+
+def table_oid_keys(key: str) -> tuple[str, str]:
+    """The keys of the columns that hold tableoid and its name, of the key that the scope gives to tableoid."""
+    return key, f"{key}::regclass"
 
 
 def assigned(expression: Expression, target: TypeRef, column: str, context: BindContext) -> Expression:

@@ -14,9 +14,10 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headgate.catalog import relation as relations
 from headgate.catalog.relation import Relation
 from headgate.commands import lookup, privilege
-from headgate.commands.query import function_scan, system_relation
+from headgate.commands.query import evaluation, function_scan, system_relation
 from headgate.commands.query.plan import Plan, PlanColumn, Source, quoted, reference, renamed, scope_table
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder, operators
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
 FIRST_USER_OID = 16384
+LEAF = "_leaf"
+"""The column of a partitioned table's frame that names the leaf of each row (its oid)."""
 
 
 def plan_from(planner: Planner, items: Sequence[Any], outer: Scope | None) -> Source:
@@ -99,7 +102,26 @@ def _range_var(planner: Planner, node: Any) -> Source:
         raise PostgresError("42809", f'cannot open relation "{relation.name}"', detail="This operation is not supported for indexes.")
     if relation.kind not in "rp":
         raise not_supported(f"reading {lookup.PLURALS[relation.kind]} is not supported", position=position(node.location))
-    return table_source(planner, planner.frame_of(relation), relation, alias, schema, names.strings(node.alias.colnames))
+    frame = planner.frame_of(relation, only=not node.inh)
+    return table_source(planner, frame, relation, alias, schema, names.strings(node.alias.colnames))
+
+
+def table_oid(planner: Planner, frame: DataFrame, relation: Relation, alias: str) -> list[Column]:
+    """The system column tableoid, and the same as regclass prints it, under the keys by which `evaluation` finds them."""
+    oid, name = evaluation.table_oid_keys(f"{alias}.tableoid")
+    if LEAF not in frame.columns:
+        return [F.lit(relation.oid).cast("bigint").alias(oid), F.lit(_shown(planner, relation)).alias(name)]
+    shown = F.lit(None).cast("string")
+    for leaf in planner.transaction.partitioned(relation).leaves:
+        shown = F.when(F.col(LEAF) == leaf.oid, _shown(planner, leaf)).otherwise(shown)
+    return [F.col(LEAF).cast("bigint").alias(oid), shown.alias(name)]
+
+
+def _shown(planner: Planner, relation: Relation) -> str:
+    """A relation as regclass prints it."""
+    cursor, context = planner.transaction.cursor, planner.session.context
+    found = relations.find_oid(cursor, context.database, None, relation.name, lookup.search_path(cursor, context))
+    return names.quote_ident(relation.name) if found == relation.oid else names.qualified(relation.schema, relation.name)
 
 
 def table_source(
@@ -118,9 +140,9 @@ def table_source(
         for each in relation.columns
     ]
     row = planner.row_key(alias)
-    keyed = frame.select(
-        *[F.col(quoted(each.name)).alias(each.key) for each in columns], F.lit(True).alias(row), *[F.col(quoted(name)) for name in keep]
-    )
+    named = [F.col(quoted(each.name)).alias(each.key) for each in columns]
+    further = [F.lit(True).alias(row), *table_oid(planner, frame, relation, alias), *[F.col(quoted(name)) for name in keep]]
+    keyed = frame.select(*named, *further)
     if len(aliases) > len(columns):
         raise PostgresError("42P10", f'table "{alias}" has {len(columns)} columns available but {len(aliases)} columns specified')
     shown = renamed(columns, aliases)

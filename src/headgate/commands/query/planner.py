@@ -20,7 +20,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog import query as catalog_query
-from headgate.catalog import relation as relations
 from headgate.catalog import view as views
 from headgate.catalog.relation import Relation
 from headgate.commands import privilege, tree
@@ -105,15 +104,19 @@ class Planner:
         """One row without columns that matter."""
         return self.session_spark.range(1).select(F.col("id").alias(self.key("one")))
 
-    def frame_of(self, relation: Relation) -> DataFrame:
-        """The rows of a table, of a partitioned one those of all its leaves, as this statement sees them."""
+    def frame_of(self, relation: Relation, *, only: bool = False) -> DataFrame:
+        """The rows of a table, of a partitioned one those of all its leaves (`only`: none), as this statement sees them.
+
+        Behind the columns of a partitioned table stands `from_clause.LEAF`, the leaf of each row.
+        """
         if relation.kind == "p":
-            cursor = self.transaction.cursor
-            below = relations.load_many(cursor, relation.database, relations.descendants(cursor, relation.database, relation.oid))
-            leaves = [self.frame_of(each).select(*[F.col(quoted(c.name)) for c in relation.columns]) for each in below if each.kind == "r"]
+            leaves = [] if only else self.transaction.partitioned(relation).leaves
             whole = None
-            for each in leaves:
-                whole = each if whole is None else whole.unionAll(each)
+            for leaf in leaves:
+                tagged = self.frame_of(leaf).select(
+                    *[F.col(quoted(c.name)) for c in relation.columns], F.lit(leaf.oid).alias(from_clause.LEAF)
+                )
+                whole = tagged if whole is None else whole.unionAll(tagged)
             if whole is None:
                 return self.session_spark.createDataFrame([], spark_columns(relation))
             return whole
