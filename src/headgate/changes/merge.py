@@ -158,9 +158,9 @@ def _merge_slices(transaction: Transaction, relation: Any, key: Key, changes: pa
 
 def _fits_driver(transaction: Transaction, relation: Any, rows: int) -> bool:
     """Whether the driver may look up the stored rows of so many keys (of a slice at a time)."""
-    state = transaction.state(relation)
-    size = sum(int(add["size"]) for add in state.files.values())
-    return bool(min(rows, SLICE) * size <= STORED_BYTES * max(state.rows, 1))
+    states = transaction.states(relation)
+    size = sum(int(add["size"]) for state in states for add in state.files.values())
+    return bool(min(rows, SLICE) * size <= STORED_BYTES * max(sum(state.rows for state in states), 1))
 
 
 def _merge_columns(transaction: Transaction, relation: Any, key: Key, changes: pa.Table) -> Merged | None:

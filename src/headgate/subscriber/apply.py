@@ -34,7 +34,7 @@ from headgate.pgoutput import message as m
 from headgate.storage.engine import Engine
 from headgate.storage.log import OriginProgress
 from headgate.storage.transaction import Transaction
-from headgate.subscriber import completion, conflict, convert, evolution, insertion
+from headgate.subscriber import completion, conflict, convert, evolution, insertion, partitioned
 from headgate.subscriber.conflict import Place
 from headgate.subscriber.convert import Session
 from headgate.subscriber.relation import Mapping, MissingColumnsError, map_relation, mapping
@@ -198,17 +198,19 @@ class Applier:
         self.place.relation, self.place.column, self.place.message = f"{relation.schema}.{relation.name}", None, "INSERT"
         if self.rights is not None:
             self._check_rights(self.rights, transaction, relation, frame)
+        if relation.parent:
+            partitioned.refuse_outside(transaction, relation, frame)
         if isinstance(frame, pa.Table) and insertion.only_inserts(frame):
             rows = insertion.rows_of(frame["new"])
             if key is None or insertion.is_new(transaction, relation, key, rows):
                 self.counters.changes += insertion.append(transaction, relation, rows)
                 return
-        done = merge(transaction, relation, key, frame, small=self.small())
+        apply = partitioned.apply if relation.kind == "p" else merge
+        done = apply(transaction, relation, key, frame, small=self.small())
         if done.conflict is not None:
             if isinstance(frame, pa.Table) and not (pc.any(pc.equal(frame["op"], "I"))).as_py():
                 self.place.message = "UPDATE"
-            assert key is not None
-            raise conflict.duplicate_key(relation, key, done.conflict.key)
+            raise partitioned.duplicate_key(transaction, relation, done.conflict.key)
         self.counters.changes += done.changes
         self.counters.missing += done.missing
 

@@ -67,14 +67,15 @@ def not_null(relation: Relation, column: str, row: list[str | None]) -> Postgres
     return PostgresError(
         "23502",
         f'null value in column "{column}" of relation "{relation.name}" violates not-null constraint',
-        detail=f"Failing row contains ({', '.join('null' if value is None else _cut(value) for value in row)}).",
+        detail=f"Failing row contains ({', '.join('null' if value is None else cut(value) for value in row)}).",
         schema=relation.schema,
         table=relation.name,
         column=column,
     )
 
 
-def _cut(value: str) -> str:
+def cut(value: str) -> str:
+    """A value as DETAIL shows it: at most 64 bytes."""
     return value if len(value.encode()) <= 64 else value.encode()[:64].decode(errors="ignore") + "..."
 
 

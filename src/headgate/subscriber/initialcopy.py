@@ -35,8 +35,9 @@ from headgate.lsn import Lsn
 from headgate.storage import parquet
 from headgate.storage.delta import Action
 from headgate.storage.log import OriginProgress
+from headgate.storage.partitioned import Fence
 from headgate.storage.transaction import Transaction
-from headgate.subscriber import completion, conflict, convert
+from headgate.subscriber import completion, conflict, convert, partitioned
 from headgate.subscriber.conflict import Place
 from headgate.subscriber.convert import Session
 from headgate.subscriber.relation import check_kind, map_columns, shown
@@ -137,7 +138,7 @@ class InitialCopy:
         keys = {index.attnums for index in local.indexes if index.unique and index.plain}
         named = {column.name for column in remote.columns if column.key}
         trusted = all({c.name for c in local.columns if c.attnum in key} >= named and named for key in keys)
-        empty = not transaction.state(local).files
+        empty = not any(state.files for state in transaction.states(local))
         return _Target(local, remote, sources, self.worker.session(), checked=bool(keys) and not (trusted and empty))
 
     # ---- one COPY ---------------------------------------------------------------------------------------
@@ -174,13 +175,15 @@ class InitialCopy:
             return
         if (factory := self.worker.rows) is not None and target.completed:
             rows = completion.complete_inserts(rows, target.local, target.sources, factory(transaction, target.local))
+        if self.relation.parent:
+            partitioned.refuse_rows_outside(Fence(transaction.cursor, self.relation), rows)
         if not target.checked:
             transaction.append(self.relation, rows)
             return
         for index in [index for index in self.relation.indexes if index.unique and index.plain][:1]:
             done = merge(transaction, self.relation, index.attnums, target.as_inserts(rows))
             if done.conflict is not None:
-                error = conflict.duplicate_key(self.relation, index.attnums, done.conflict.key)
+                error = partitioned.duplicate_key(transaction, self.relation, done.conflict.key)
                 raise error.within(f"COPY {self.relation.name}, line {line + _row_of(rows, done.conflict.key)}")
 
     # ---- parallel ---------------------------------------------------------------------------------------
@@ -195,7 +198,7 @@ class InitialCopy:
             remote = fetch_relation(reader, self.relation.schema, self.relation.name, subscription.publications)
             target = self._prepare(transaction, remote)
             pages = int(reader.query(f"SELECT pg_catalog.pg_relation_size({remote.oid}) / 8192")[0][0] or 0)
-            if target.checked or target.completed or not target.is_binary:
+            if target.checked or target.completed or not target.is_binary or self.relation.kind == "p" or self.relation.parent:
                 for piece in reader.copy_out(copy_command(remote), PIECE):
                     self.worker.check_stop()
                     rows = target.of_text(piece, self.rows + 1)

@@ -13,6 +13,7 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import Column, Relation
 from headgate.errors import PostgresError
 from headgate.pgoutput import message as m
+from headgate.subscriber.identity import with_identity_of_leaves
 
 _KINDS = {
     "v": "views",
@@ -93,7 +94,8 @@ def map_columns(local: Relation, names: tuple[str, ...]) -> tuple[int | None, ..
 
 def map_relation(cursor: Cursor, database: int, remote: m.Relation) -> Mapping:
     """The mapping of a published relation (PostgreSQL's logicalrep_rel_open)."""
-    return mapping(local_relation(cursor, database, remote.schema, remote.name), remote)
+    local = local_relation(cursor, database, remote.schema, remote.name)
+    return mapping(with_identity_of_leaves(cursor, local, remote) if local.kind == "p" else local, remote)
 
 
 def mapping(local: Relation, remote: m.Relation) -> Mapping:
