@@ -28,9 +28,9 @@ from headgate.sql.names import quote_ident
 from headgate.sql.parser import position, unwrap
 from headgate.storage.partitioned import Fence
 from headgate.storage.transaction import Transaction
-from headgate.types import registry
-from headgate.types.comparable import ORDERED
+from headgate.types import order, registry
 from headgate.types.hashing import HASHED
+from headgate.types.storage import stored_as_text
 
 MAX_KEYS = 32
 _STRATEGIES = {
@@ -90,11 +90,10 @@ def _operator_class(cursor: Cursor, column: Column, strategy: Strategy, method: 
             "42704", f'data type {shown} has no default operator class for access method "{word}"',
             hint=f"You must specify {article} {word} operator class or define a default {word} operator class for the data type.",
         )  # fmt: skip
-    known = registry.builtin().find(column.type_oid)
-    is_enum = known is None or known.kind is registry.Kind.ENUM
-    allowed = column.type_oid in (HASHED if strategy is Strategy.HASH else ORDERED) or (strategy is Strategy.LIST and is_enum)
-    if not allowed:
-        raise not_supported(f"partitioning by {WORDS[strategy]} of type {shown} is not supported")
+    if strategy is Strategy.HASH and column.type_oid not in HASHED:
+        raise not_supported(f"partitioning by hash of type {shown} is not supported")
+    if strategy is not Strategy.HASH and stored_as_text(column.type_oid, column.typmod):
+        order.key_of(column.type_oid)  # 0A000 if its order is not known here
     return found
 
 

@@ -1,7 +1,8 @@
 """Columns in a form that Arrow orders and compares as PostgreSQL does, in collation C.
 
 Called by `headgate.storage.routing` for LIST and RANGE partitioning. Numbers, dates and timestamps are stored so already; text goes
-by its bytes; numeric that is stored as text becomes bytes that order as the numbers do:
+by its bytes; other types by the keys of `headgate.types.order`, one for each distinct value; numeric that is stored as text becomes
+bytes that order as the numbers do:
 
     first byte     0 -Infinity, 1 negative, 2 zero, 3 positive, 4 Infinity, 5 NaN
     then           weight + 2^15 and the base-10000 digits, 16 bits big-endian each, filled up with zeros to one width; all bits
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.types import binary, registry
+from headgate.types import binary, order, registry
 from headgate.types.storage import arrow_type
 
 _PLAIN = frozenset(
@@ -24,8 +25,6 @@ _PLAIN = frozenset(
      registry.FLOAT4, registry.FLOAT8, registry.BYTEA}
 )  # fmt: skip
 _BYTES = frozenset({registry.TEXT, registry.VARCHAR, registry.NAME, registry.UUID, registry.BPCHAR, registry.CHAR})
-ORDERED = frozenset({*_PLAIN, *_BYTES, registry.TIME, registry.NUMERIC})
-"""Types whose values can be put in order here."""
 
 
 def comparable(parts: Sequence[pa.Array], oid: int, typmod: int = -1) -> list[pa.Array]:
@@ -40,15 +39,18 @@ def comparable(parts: Sequence[pa.Array], oid: int, typmod: int = -1) -> list[pa
 def _plain(values: pa.Array, oid: int) -> pa.Array:
     if oid == registry.BPCHAR:
         values = pc.utf8_rtrim(values, " ")
-    if oid == registry.TIME:  # the binary form, microseconds since midnight, orders by its bytes
-        return binary.write_binary(values, oid).cast(pa.large_binary())
-    if oid in _BYTES or pa.types.is_string(values.type):
+    if oid in _BYTES:
         return values.cast(pa.large_string()).cast(pa.large_binary())
     if oid in (registry.FLOAT4, registry.FLOAT8):
         return pc.add(values.cast(pa.float64()), 0.0)  # -0 is 0
     if oid == registry.BOOL:
         return values.cast(pa.uint8())
-    return values
+    if oid in _PLAIN or not pa.types.is_string(values.type):
+        return values
+    coded = values.dictionary_encode()
+    key = order.key_of(oid)
+    keys = pa.array([key(text) for text in coded.dictionary.to_pylist()], pa.large_binary())
+    return keys.take(coded.indices)
 
 
 def _numbers(values: pa.Array) -> pa.Array:

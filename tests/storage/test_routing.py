@@ -1,0 +1,98 @@
+"""Rows find their leaf as PostgreSQL's do: random trees and rows, sent to both."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+
+from headgate.catalog.partition import build, read
+from headgate.catalog.relation import Column, PartitionKey, Relation
+from headgate.storage.routing import Router
+from headgate.types import registry as r
+
+COLUMNS = (Column(1, "a", r.INT4), Column(2, "b", r.TEXT), Column(3, "n", r.NUMERIC))
+
+
+def table(oid: int, parent: int = 0, bound: str | None = None, key: tuple[str, str] | None = None) -> Relation:
+    """A relation of the tree; `key`: strategy and columns."""
+    found = None if key is None else PartitionKey(key[0], tuple("abn".index(name) + 1 for name in key[1]), "")
+    return Relation(oid, 1, 1, "s", f"t{oid}", "r" if key is None else "p", COLUMNS, parent=parent, bound=bound, partition_key=found)
+
+
+def route(tree: list[Relation], rows: list[tuple[Any, ...]]) -> list[str | None]:
+    router = Router(build(tree[0], tree[1:]))
+    columns = {
+        "a": pa.array([row[0] for row in rows], pa.int32()),
+        "b": pa.array([row[1] for row in rows], pa.string()),
+        "n": pa.array([row[2] for row in rows], pa.string()),
+    }
+    places, _ = router.route(columns, len(rows))
+    return [None if place < 0 else router.leaves[place].name for place in places.tolist()]
+
+
+TREE = [
+    table(1, key=("l", "a")),
+    table(2, 1, "FOR VALUES IN (1, 2, NULL)", ("r", "bn")),
+    table(3, 2, "FOR VALUES FROM ('a', 0) TO ('m', MINVALUE)"),
+    table(4, 2, "FOR VALUES FROM ('m', '-1.50') TO ('t', MAXVALUE)"),
+    table(5, 2, "DEFAULT"),
+    table(6, 1, "FOR VALUES IN (3, 4, 5)", ("h", "bn")),
+    table(7, 6, "FOR VALUES WITH (modulus 2, remainder 0)"),
+    table(8, 6, "FOR VALUES WITH (modulus 4, remainder 1)"),
+    table(9, 6, "FOR VALUES WITH (modulus 4, remainder 3)", ("r", "a")),
+    table(10, 9, "FOR VALUES FROM (MINVALUE) TO (4)"),
+    table(11, 9, "FOR VALUES FROM (4) TO (MAXVALUE)"),
+    table(12, 1, "FOR VALUES IN (7)"),
+]
+WORDS = {"l": "LIST", "r": "RANGE", "h": "HASH"}
+
+
+def create(each: Relation) -> str:
+    by = ""
+    if each.partition_key is not None:
+        by = f" PARTITION BY {WORDS[each.partition_key.strategy]} ({', '.join('abn'[n - 1] for n in each.partition_key.attnums)})"
+    if each.parent:
+        return f"CREATE TABLE t{each.oid} PARTITION OF t{each.parent} {each.bound}{by}"
+    return f'CREATE TABLE t{each.oid} (a int, b text COLLATE "C", n numeric){by}'
+
+
+def test_rows_go_to_the_leaf_to_which_postgresql_puts_them(postgres: Any) -> None:
+    choose = random.Random(7)
+    numbers = ["-1.50", "-1.5", "0", "0.0", "3.25", "NaN", "12345678901234567890.5", None]
+    rows = [
+        (choose.choice([1, 2, 3, 4, 5, 7, None]), choose.choice(["", "a", "lz", "m", "s", "t", "é", None]), choose.choice(numbers))
+        for _ in range(300)
+    ]
+    with psycopg.connect(postgres.conninfo(postgres.new_database()), autocommit=True) as native:
+        for each in TREE:
+            native.execute(create(each))
+        expected = [
+            native.execute("INSERT INTO t1 VALUES (%s, %s, %s) RETURNING tableoid::regclass::text", row).fetchone()[0] for row in rows
+        ]  # type: ignore[index]
+    assert route(TREE, rows) == expected
+
+
+def test_a_row_that_no_partition_takes_has_no_leaf_and_names_the_table_that_refused_it() -> None:
+    router = Router(build(TREE[0], TREE[1:]))
+    columns = {"a": pa.array([7, 6], pa.int32()), "b": pa.array(["x", "y"]), "n": pa.array(["1", "2"])}
+    places, homeless = router.route(columns, 2)
+    assert homeless is not None
+    error = router.refused(homeless, columns)
+    assert (places.tolist()[1], error.message) == (-1, 'no partition of relation "t1" found for row')
+    assert error.detail == "Partition key of the failing row contains (a) = (6)."
+
+
+def test_a_bound_reads_back_as_it_was_printed() -> None:
+    for text, types in {
+        "FOR VALUES IN (1, '-2', NULL)": (r.INT4,),
+        "FOR VALUES IN ('it''s', 'a\\b')": (r.TEXT,),
+        "FOR VALUES FROM ('1', MINVALUE) TO (MAXVALUE, MAXVALUE)": (r.INT8, r.TEXT),
+        "FOR VALUES FROM (1.50) TO ('-2')": (r.NUMERIC,),
+        "FOR VALUES IN (true)": (r.BOOL,),
+        "FOR VALUES WITH (modulus 4, remainder 3)": (r.INT4,),
+        "DEFAULT": (r.INT4,),
+    }.items():
+        assert read(text).text(types) == text
