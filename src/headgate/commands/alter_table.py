@@ -29,6 +29,7 @@ from headgate.commands import (
     rewrite_table,
     sequence,
     table_definition,
+    uniqueness,
     view,
 )
 from headgate.commands.result import CommandResult
