@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headgate.commands import tree
+from headgate.commands import lookup, tree
 from headgate.commands.query import sublink
 from headgate.commands.query.plan import PlanColumn, col, reference
 from headgate.commands.session import Session
@@ -36,6 +36,7 @@ from headgate.expression.node import (
     walk,
 )
 from headgate.expression.value import Env
+from headgate.sql.parser import parse, unwrap
 from headgate.types import registry
 
 _NOW = {"now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"}
