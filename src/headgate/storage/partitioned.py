@@ -32,7 +32,7 @@ from headgate.storage.write import arrow_row, columns, quoted
 from headgate.types.storage import arrow_type
 
 if TYPE_CHECKING:
-    from headgate.storage.uncommitted import Uncommitted
+    from headgate.storage.transaction import Transaction
 
 Places = npt.NDArray[np.int32]
 FROM, TO = "_from", "_to"

@@ -65,6 +65,18 @@ class Transaction(Uncommitted):
         """The state of a table, of a partitioned one those of its leaves."""
         return [self.state(each) for each in (self.partitioned(relation).leaves if relation.kind == "p" else (relation,))]
 
+    def partitioned(self, relation: Any) -> PartitionedTable:
+        """A partitioned table as the catalog of this transaction has it."""
+        found: PartitionedTable | None = self._partitioned.get(relation.oid)
+        if found is None or found.root != relation:
+            found = self._partitioned[relation.oid] = PartitionedTable(self, relation)
+        return found
+
+    def lock(self, relation: Any) -> None:
+        """Takes the write lock of a table, of a partitioned one those of its leaves, until the transaction ends."""
+        for each in self.partitioned(relation).leaves if relation.kind == "p" else (relation,):
+            super().lock(each)
+
     def frame(self, relation: Any) -> DataFrame:
         """The rows of a relation: live columns in order, storage types; committed at statement start, and own writes."""
         if relation.kind == "p":

@@ -19,7 +19,6 @@ from headgate.storage.engine import Engine
 from headgate.storage.lock import Key
 from headgate.storage.log import TableWrite
 from headgate.storage.mark import MARK, undo_mark
-from headgate.storage.partitioned import PartitionedTable
 from headgate.storage.recorded import RecordedCatalog
 
 
@@ -73,7 +72,8 @@ class Uncommitted:
         self._savepoints: list[_Savepoint] = []
         self._history_due = False
         self._history_recorded = False
-        self._partitioned: dict[int, PartitionedTable] = {}
+        self._partitioned: dict[int, Any] = {}
+        """Partitioned tables as the catalog of this transaction has them."""
         self._overtaken: set[Key] = set()
         """Tables in which another Delta writer's version lies between ours."""
         self._ended = False
@@ -144,15 +144,7 @@ class Uncommitted:
 
     def lock(self, relation: Any) -> None:
         """Takes the relation's write lock until the transaction ends, before it writes: what it then reads stays the newest."""
-        for each in self.partitioned(relation).leaves if relation.kind == "p" else (relation,):
-            self._lock(each)
-
-    def partitioned(self, relation: Any) -> PartitionedTable:
-        """A partitioned table as the catalog of this transaction has it."""
-        found = self._partitioned.get(relation.oid)
-        if found is None or found.root != relation:
-            found = self._partitioned[relation.oid] = PartitionedTable(self, relation)
-        return found
+        self._lock(relation)
 
     def has_written(self, relation: Any) -> bool:
         """Whether this transaction has written to the relation."""
