@@ -1,16 +1,13 @@
-"""Generated expressions and rows over one table: every family of types, with values at the edges."""
+"""What expressions are generated from: the first family, numbers, text, dates and conditions; the others stand in modules of their own.
+
+A family adds columns to the one table, values of their types, and rules (see `grammar`). To add one: write a `Family` in a module
+``generated_….py`` and put it into `FAMILIES`.
+"""
 
 from __future__ import annotations
 
-import re
-from random import Random
-
-from hypothesis import strategies as st
-
-COLUMNS = (
-    ("s", "int2"), ("i", "int4"), ("l", "int8"), ("n", "numeric"), ("p", "numeric(10,2)"), ("f", "float8"), ("g", "float4"),
-    ("t", "text"), ("v", "varchar(5)"), ("c", "char(4)"), ("b", "bool"), ("d", "date"), ("m", "timestamp"), ("z", "timestamptz"),
-)  # fmt: skip
+from tests.expression.generated_text import TEXT
+from tests.expression.grammar import Family, Grammar, Kind
 
 VALUES: dict[str, tuple[str, ...]] = {
     "int2": ("0", "1", "-1", "7", "32767", "-32768", "100"),
@@ -48,40 +45,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "timestamptz": ("2024-02-29 23:59:59.999999+00", "1970-01-01 00:00:00+00", "2024-03-10 07:30:00+00"),
 }
 
-
-def _literal(kind: str, random: Random) -> str:
-    base = {
-        "integer": "int4",
-        "numeric": "numeric",
-        "float": "float8",
-        "string": "text",
-        "boolean": "bool",
-        "day": "date",
-        "moment": "timestamp",
-    }[kind]
-
-    def shown(value: str) -> str:
-        quoted = "'" + value.replace("'", "''") + "'"
-        if kind == "integer" and value.lstrip("-").isdigit():
-            return f"({value})" if value.startswith("-") else value
-        if kind == "numeric" and value not in ("NaN", "Infinity", "1e-20"):
-            return f"({value}::numeric)"
-        return f"{quoted}::{base}"
-
-    return shown(random.choice(VALUES[base]))
-
-
-_LEAVES = {
-    "integer": ("s", "i", "l"),
-    "numeric": ("n", "p"),
-    "float": ("f", "g"),
-    "string": ("t", "v", "c"),
-    "boolean": ("b",),
-    "day": ("d",),
-    "moment": ("m",),
-}
-
-_RULES: dict[str, tuple[str, ...]] = {
+RULES: dict[str, tuple[str, ...]] = {
     "integer": (
         "({integer} + {integer})", "({integer} - {integer})", "({integer} * {integer})", "({integer} / {integer})",
         "({integer} % {integer})", "(- {integer})", "abs({integer})", "length({string})", "coalesce({integer}, {integer})",
@@ -130,32 +94,25 @@ _RULES: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
-
-def make(random: Random, kind: str | None, depth: int) -> str:
-    """An expression of the family `kind`, nested `depth` rules deep at most."""
-    kind = kind or random.choice(sorted(_RULES))
-    if depth == 0:
-        return random.choice(_LEAVES[kind]) if random.random() < 0.7 else _literal(kind, random)
-    return re.sub(r"\{\{|\}\}|\{(\w+)\}", lambda found: _part(random, found, depth), random.choice(_RULES[kind]))
-
-
-def _part(random: Random, found: re.Match[str], depth: int) -> str:
-    name = found[1]
-    if name is None:
-        return found[0][0]
-    fixed = {
+BASE = Family(
+    kinds=(
+        Kind("integer", (("s", "int2"), ("i", "int4"), ("l", "int8")), "int4"),
+        Kind("numeric", (("n", "numeric"), ("p", "numeric(10,2)")), "numeric"),
+        Kind("float", (("f", "float8"), ("g", "float4")), "float8"),
+        Kind("string", (("t", "text"), ("v", "varchar(5)"), ("c", "char(4)")), "text"),
+        Kind("boolean", (("b", "bool"),), "bool"),
+        Kind("day", (("d", "date"),), "date"),
+        Kind("moment", (("m", "timestamp"),), "timestamp"),
+        Kind("instant", (("z", "timestamptz"),), "timestamptz"),
+    ),
+    values=VALUES,
+    rules=RULES,
+    choices={
         "op": ("=", "<>", "<", "<=", ">", ">="),
         "order": ("<", "<=", ">", ">="),
         "small": ("0", "1", "2", "3", "(-1)", "(-2)", "s", "12"),
-    }.get(name)
-    return random.choice(fixed) if fixed else make(random, name, random.randint(0, depth - 1))
-
-
-def rows() -> st.SearchStrategy[tuple[str | None, ...]]:
-    """A row of the table; each value may be NULL."""
-    return st.tuples(
-        *(
-            st.one_of(st.sampled_from(VALUES[kind]), st.sampled_from(VALUES[kind]), st.sampled_from(VALUES[kind]), st.none())
-            for _, kind in COLUMNS
-        )
-    )
+    },
+)
+FAMILIES = (BASE, TEXT)
+GRAMMAR = Grammar(FAMILIES)
+COLUMNS = GRAMMAR.columns

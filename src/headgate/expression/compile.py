@@ -33,6 +33,7 @@ from headgate.expression import (
     compile_regex,
     compile_row,
     compile_set,
+    compile_string,
     compile_system,
     compile_text,
     compile_time,
@@ -55,6 +56,7 @@ BUILDERS: dict[str, Builder] = {
     **compile_regex.BUILDERS,
     **compile_time.BUILDERS,
     **compile_cast.BUILDERS,
+    **compile_string.BUILDERS,
     **compile_array.BUILDERS,
     **compile_document.BUILDERS,
     **compile_network.BUILDERS,
@@ -79,10 +81,13 @@ C_COLLATIONS = frozenset({0, 100, 950, 951, 12628})
 _ORDER_FREE = frozenset({"texteq", "textne", "bpchareq", "bpcharne", "nameeq", "namene", "textcat", "textlen", "textlike", "textnlike"})
 
 
-def compile(expression: n.Expression, columns: Mapping[str, Column]) -> Column:  # noqa: A001
-    """The Column of the expression, in the storage type of its type; `columns` by ColumnRef.key. 0A000 for what has no exact form."""
+def compile(expression: n.Expression, columns: Mapping[str, Column], *, needed: Column | None = None) -> Column:  # noqa: A001
+    """The Column of the expression, in the storage type of its type; `columns` by ColumnRef.key. 0A000 for what has no exact form.
+
+    With `needed`, the value counts only where that is true: the caller takes it under F.when(needed, …), and it fails nowhere else.
+    """
     value = compile_cast.stored(plan(expression), expression.type)
-    return settle(value)(Env(columns))
+    return settle(value)(Env(columns, needed))
 
 
 def check(expression: n.Expression) -> None:

@@ -116,7 +116,7 @@ def _chr(number: Column) -> Column:
     surrogate = (number >= 0xD800) & (number <= 0xDFFF)
     made = F.decode(F.unhex(F.lpad(F.hex(F.when(surrogate, F.lit(65)).otherwise(code)), 8, "0")), "UTF-32")
     return (
-        F.when(number < 0, raising("54000", "character number must be positive"))
+        F.when(number < 0, raising("22023", "character number must be positive"))
         .when(number == 0, raising("54000", "null character not permitted"))
         .when(
             number > 0x10FFFF,
@@ -129,13 +129,17 @@ def _chr(number: Column) -> Column:
     )
 
 
-def _concat(node: Expression, args: Sequence[Value]) -> Value:
-    """concat(): NULL counts as the empty string; arguments of types whose text Spark prints alike."""
+PRINTED_ALIKE = frozenset({"text", "digits", "int2", "int4", "int8", "decimal", "bool"})
+
+
+def concat(node: Expression, args: Sequence[Value]) -> Value:
+    """The arguments one behind the other, NULL as the empty string; of types in PRINTED_ALIKE."""
     shown = [_shown(each) for each in args]
     return Value(TEXT, lambda env: F.concat(*(F.coalesce(each(env), F.lit("")) for each in shown)) if shown else F.lit(""))
 
 
-def _concat_ws(node: Expression, args: Sequence[Value]) -> Value:
+def concat_ws(node: Expression, args: Sequence[Value]) -> Value:
+    """The same with a separator, which passes NULLs over."""
     separator, shown = args[0].make, [_shown(each) for each in args[1:]]
 
     def make(env: Env) -> Column:
@@ -261,8 +265,6 @@ BUILDERS: dict[str, Builder] = {
     "chr": _map(TEXT, _chr),
     "textoverlay": _map(TEXT, _overlay),
     "textoverlay_no_len": _map(TEXT, _overlay),
-    "text_concat": _concat,
-    "text_concat_ws": _concat_ws,
     "textlike": _like(negated=False),
     "textnlike": _like(negated=True),
     "namelike": _like(negated=False),

@@ -156,7 +156,7 @@ def truncated_quotient(left: str, right: str) -> str:
 
 def negate(text: str) -> str:
     """numeric_uminus."""
-    return write(-read(text).copy_abs() if read(text) > 0 else read(text).copy_abs()) if text != "NaN" else text
+    return text if text == "NaN" else write(read(text).copy_negate())
 
 
 def absolute(text: str) -> str:

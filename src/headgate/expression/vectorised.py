@@ -72,7 +72,7 @@ def call(
     raises: bool = True,
 ) -> Value:
     """``function(*given, *arguments)`` for each row; `given` is what the planner knows (types, modifiers), and is pickled."""
-    return _planned(_Call(function, result, tuple(map(_sent, args)), given, strict, raises, whole=False), args)
+    return _planned(function, result, args, given, strict=strict, raises=raises, whole=False)
 
 
 def call_batch(
@@ -89,7 +89,7 @@ def call_batch(
     Where it raises, it is called again row by row, to find the rows that fail. Of a strict function, rows with a NULL are NULL
     whatever it gives; of any, it sees NULLs.
     """
-    return _planned(_Call(function, result, tuple(map(_sent, args)), given, strict, raises, whole=True), args)
+    return _planned(function, result, args, given, strict=strict, raises=raises, whole=True)
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,12 @@ def plain_constant(value: Value) -> Any:
     return text.read_scalar(shown, registry.TIMESTAMPTZ if name == "timestamptz" else registry.TIMESTAMP).cast(pa.int64()).as_py()
 
 
-def _planned(made: _Call, args: Sequence[Value]) -> Value:
+def _planned(
+    function: Callable[..., Any], result: Rep, args: Sequence[Value], given: tuple[Any, ...], *, strict: bool, raises: bool, whole: bool
+) -> Value:
+    sent = tuple(map(_sent, args))
+    # a failure of an argument comes through as one of the call
+    made = _Call(function, result, sent, given, strict, raises or any(each.marked for each in sent), whole)
     if all(each.fixed for each in made.sent):
         return _folded(made)
     makes = [_column_of(each) for each, sent in zip(args, made.sent, strict=True) if not sent.fixed]

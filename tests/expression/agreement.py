@@ -1,0 +1,257 @@
+"""Many generated expressions over one table: evaluated by the compiled Column and by PostgreSQL, compared row by row.
+
+``python -m tests.expression.agreement --count 20000 --seed 1 --database 'host=… port=…'`` runs as many as one likes and prints each
+difference as a `Probe` that can be pasted into a test; `test_generated` runs a few. Each round has a table of its own rows. A round
+asks PostgreSQL once for all its expressions and Spark once for as many as fit a query. On rows on which PostgreSQL raises, Spark is
+told that the value is not needed there; then one such row per expression and SQLSTATE is evaluated alone, and must raise the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+import psycopg
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from tests.expression.comparison import Probe, raised, scope_of, type_of
+from tests.expression.generated import GRAMMAR
+from tests.expression.grammar import Grammar, hidden, plain
+
+from headgate.errors import PostgresError
+from headgate.expression import binder, failure
+from headgate.expression import compile as compiler
+from headgate.expression.context import BindContext
+from headgate.expression.node import Expression
+from headgate.sql.parser import parse_expression
+from headgate.types import registry, storage, text
+
+ROWS = 24
+ROUND = 200
+BATCH = 50
+_JUDGE = """
+CREATE OR REPLACE FUNCTION pg_temp.judged(expression text) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE result text[]; one text; place int;
+BEGIN
+  BEGIN
+    EXECUTE 'SELECT array_agg((' || expression || ')::text ORDER BY place) FROM generated' INTO result;
+    RETURN result;
+  EXCEPTION WHEN OTHERS THEN NULL;
+  END;
+  FOR place IN SELECT g.place FROM generated g ORDER BY 1 LOOP
+    BEGIN
+      EXECUTE 'SELECT (' || expression || ')::text FROM generated WHERE place = $1' USING place INTO one;
+    EXCEPTION WHEN OTHERS THEN one := '!' || SQLSTATE;
+    END;
+    result := result || one;
+  END LOOP;
+  RETURN result;
+END $$
+"""
+
+
+@dataclass
+class Report:
+    """The outcomes: 'agree', 'refused', 'rejected' (PostgreSQL rejects it as we do); `differences` as probes with what was expected and got."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    differences: list[str] = field(default_factory=list)
+    refusals: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class _Judged:
+    expression: str
+    expected: list[str | None]
+    bound: Expression | None = None
+    got: list[str | None] = field(default_factory=list)
+
+    @property
+    def failing(self) -> list[int]:
+        return [place for place, each in enumerate(self.expected) if raised(each)]
+
+
+class Agreement:
+    """Judges expressions of a grammar."""
+
+    def __init__(self, spark: SparkSession, connection: psycopg.Connection, grammar: Grammar = GRAMMAR) -> None:
+        self.spark = spark
+        self.connection = connection
+        self.grammar = grammar
+        self.columns = grammar.columns
+        self.made = {name: F.col(name) for name, _ in self.columns}
+        connection.execute(_JUDGE)
+
+    def run(self, count: int, seed: int, *, rows: int = ROWS, depth: int = 3) -> Report:
+        """`count` expressions by the seed, in rounds."""
+        report = Report()
+        for number, start in enumerate(range(0, count, ROUND)):
+            random = Random(f"{seed}/{number}")
+            table = [self.grammar.row(random) for _ in range(rows)]
+            expressions = [self.grammar.expression(random, 1 + place % depth) for place in range(min(ROUND, count - start))]
+            self.round(expressions, table, report)
+        return report
+
+    def round(self, expressions: Sequence[str], table: Sequence[tuple[str | None, ...]], report: Report) -> None:
+        """One table and its expressions."""
+        judged = [_Judged(plain(each), expected) for each, expected in zip(expressions, self._expected(expressions, table), strict=True)]
+        planned = []
+        for each in judged:
+            try:
+                each.bound = binder.bind(parse_expression(each.expression), scope_of(self.columns), context=BindContext())
+                compiler.check(each.bound)
+                planned.append(each)
+            except PostgresError as error:
+                self._not_bound(each, error, report)
+        frame = self._frame(table)
+        for start in range(0, len(planned), BATCH):
+            self._batch(frame, planned[start : start + BATCH])
+        for each in planned:
+            self._raise(frame, each)
+            if each.got == each.expected:
+                report.outcomes["agree"] += 1
+                continue
+            report.outcomes["differ"] += 1
+            report.differences.append(self._difference(each, table))
+
+    def _not_bound(self, each: _Judged, error: PostgresError, report: Report) -> None:
+        same = all(value == f"!{error.sqlstate}" for value in each.expected)
+        if same or error.sqlstate == "0A000":
+            report.outcomes["rejected" if same else "refused"] += 1
+            if not same:
+                report.refusals[error.message] += 1
+            return
+        report.outcomes["differ"] += 1
+        report.differences.append(f"{each.expression!r} expected {each.expected} but is not bound: {error.sqlstate} {error.message}")
+
+    def _expected(self, expressions: Sequence[str], table: Sequence[tuple[str | None, ...]]) -> list[list[str | None]]:
+        names = ", ".join(f'"{name}" {kind}' for name, kind in self.columns)
+        self.connection.execute(f"DROP TABLE IF EXISTS generated; CREATE TEMP TABLE generated (place int PRIMARY KEY, {names})".encode())
+        marks = ", ".join(["%s"] * (len(self.columns) + 1))
+        with self.connection.cursor() as cursor:
+            cursor.executemany(f"INSERT INTO generated VALUES ({marks})".encode(), [(place, *row) for place, row in enumerate(table)])
+        query = "SELECT pg_temp.judged(e) FROM unnest(%s::text[]) WITH ORDINALITY u(e, o) ORDER BY o"
+        return [row[0] for row in self.connection.execute(query, ([hidden(each) for each in expressions],)).fetchall()]
+
+    def _frame(self, table: Sequence[tuple[str | None, ...]]) -> DataFrame:
+        arrays: dict[str, pa.Array] = {"place": pa.array(range(len(table)), pa.int32())}
+        for number, (name, kind) in enumerate(self.columns):
+            oid, modifier = type_of(kind)
+            arrays[name] = text.read_text(pa.array([row[number] for row in table], pa.string()), oid, modifier)
+        frame = self.spark.createDataFrame(pa.table(arrays)).coalesce(1)
+        for name, array in arrays.items():
+            if pa.types.is_timestamp(array.type) and array.type.tz is None:
+                frame = frame.withColumn(name, F.col(name).cast("timestamp_ntz"))
+        return frame
+
+    def _batch(self, frame: DataFrame, judged: Sequence[_Judged]) -> None:
+        """Evaluates the rows on which PostgreSQL does not raise; halves the batch where Spark raises."""
+        try:
+            outputs = [self._column(each).alias(f"r{place}") for place, each in enumerate(judged)]
+            result = frame.select("place", *outputs).toArrow().sort_by("place")
+        except Exception as error:  # noqa: BLE001 (what Spark raises is the result)
+            if len(judged) == 1:
+                judged[0].got = [f"!{failure.from_spark(error).sqlstate} {str(error)[:300]}"]
+                return
+            self._batch(frame, judged[: len(judged) // 2])
+            self._batch(frame, judged[len(judged) // 2 :])
+            return
+        for place, each in enumerate(judged):
+            each.got = shown(result.column(place + 1).combine_chunks(), each.bound)
+            for failing in each.failing:
+                each.got[failing] = each.expected[failing]
+
+    def _column(self, each: _Judged) -> Column:
+        assert each.bound is not None
+        if not each.failing:
+            return compiler.compile(each.bound, self.made)
+        needed = ~F.col("place").isin(each.failing)
+        return F.when(needed, compiler.compile(each.bound, self.made, needed=needed))
+
+    def _raise(self, frame: DataFrame, each: _Judged) -> None:
+        """Tries one row for each SQLSTATE that PostgreSQL raises."""
+        assert each.bound is not None
+        if len(each.got) != len(each.expected):
+            return
+        tried = {each.expected[place]: place for place in reversed(each.failing)}
+        for expected, place in tried.items():
+            made = compiler.compile(each.bound, self.made)
+            try:
+                result = frame.where(F.col("place") == place).select(made.alias("r")).toArrow()
+                each.got[place] = shown(result.column(0).combine_chunks(), each.bound)[0]
+            except Exception as error:  # noqa: BLE001 (what Spark raises is the result)
+                each.got[place] = f"!{failure.from_spark(error).sqlstate}"
+                if each.got[place] != expected:
+                    each.got[place] = f"{each.got[place]} {str(error)[:300]}"
+
+    def _difference(self, each: _Judged, table: Sequence[tuple[str | None, ...]]) -> str:
+        """A probe with the columns and the first row that show the difference."""
+        if len(each.got) != len(each.expected):
+            place = next((place for place, value in enumerate(each.expected) if not raised(value)), 0)
+            got = each.got[0]
+        else:
+            place = next(place for place, pair in enumerate(zip(each.expected, each.got, strict=True)) if pair[0] != pair[1])
+            got = each.got[place]
+        used = [number for number, (name, _) in enumerate(self.columns) if f"{name}" in _words(each.expression)]
+        columns = tuple(self.columns[number] for number in used)
+        probe = Probe(each.expression, columns, (tuple(table[place][number] for number in used),))
+        return f"{probe!r}  # expected {each.expected[place]!r} got {got!r}"
+
+
+def _words(expression: str) -> set[str]:
+    return set("".join(each if each.isalnum() or each == "_" else " " for each in expression).split())
+
+
+def shown(column: pa.Array, bound: Expression | None) -> list[str | None]:
+    """The values as PostgreSQL's cast to text shows them."""
+    assert bound is not None
+    kind = bound.type
+    wanted = storage.arrow_type(kind.oid, kind.typmod)
+    values = text.write_text(column if column.type == wanted else column.cast(wanted), kind.oid, kind.typmod).to_pylist()
+    if kind.oid == registry.BOOL:
+        return [None if each is None else {"t": "true", "f": "false"}[each] for each in values]
+    return [each.rstrip(" ") if each is not None and kind.oid == registry.BPCHAR else each for each in values]
+
+
+def _rounds(agreement: Agreement, count: int, seed: int, depth: int) -> Iterator[Report]:
+    for start in range(0, count, ROUND):
+        yield agreement.run(min(ROUND, count - start), seed * 1_000_000 + start, depth=depth)
+
+
+def main() -> int:
+    """The run on demand; exit code 1 if there is a difference."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--depth", type=int, default=3)
+    parser.add_argument("--database", required=True, help="a PostgreSQL 15 with C collation, as a connection string")
+    options = parser.parse_args()
+    from headgate.storage import spark
+
+    session = spark.start({"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"})
+    total = Report()
+    with psycopg.connect(options.database, autocommit=True) as connection:
+        connection.execute("SET timezone = 'UTC'")
+        agreement = Agreement(session, connection)
+        started = time.monotonic()
+        for report in _rounds(agreement, options.count, options.seed, options.depth):
+            total.outcomes.update(report.outcomes)
+            total.refusals.update(report.refusals)
+            total.differences += report.differences
+            for each in report.differences:
+                print(each, flush=True)
+            print(f"{sum(total.outcomes.values())} in {time.monotonic() - started:.0f} s: {dict(total.outcomes)}", flush=True)
+    for message, times in total.refusals.most_common(20):
+        print(f"{times} refused: {message}")
+    session.stop()
+    return 1 if total.differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

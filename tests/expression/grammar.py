@@ -1,0 +1,93 @@
+"""Random expressions by rules: a kind of value is a column, a literal, or one of its rules with parts of other kinds put in.
+
+Used by `agreement`. A rule is a text with ``{kind}`` for a part and ``{choice}`` for one of fixed texts; ``{{`` is a brace. A literal
+stands between two marks, so that PostgreSQL can be given it as a subquery: what raises then raises when it is evaluated, where it
+is needed, and not when the planner folds constants.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+OPEN, CLOSE = "\ue000", "\ue001"
+_PART = re.compile(r"\{\{|\}\}|\{(\w+)\}")
+_LITERAL = re.compile(f"{OPEN}([^{OPEN}{CLOSE}]*){CLOSE}")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of value: its columns as (name, type) and the type of its literals, with whose values they are made."""
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    literal: str
+
+
+@dataclass(frozen=True)
+class Family:
+    """What one family of types adds: kinds, values by type name, rules by kind (of its own or another family), fixed choices."""
+
+    kinds: tuple[Kind, ...] = ()
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class Grammar:
+    """Families as one; everything comes from the given random source."""
+
+    def __init__(self, families: Iterable[Family]) -> None:
+        self.kinds: dict[str, Kind] = {}
+        self.values: dict[str, tuple[str, ...]] = {}
+        self.rules: dict[str, list[str]] = {}
+        self.choices: dict[str, tuple[str, ...]] = {}
+        for family in families:
+            self.kinds.update({each.name: each for each in family.kinds})
+            self.choices.update(family.choices)
+            for name, values in family.values.items():
+                self.values[name] = (*self.values.get(name, ()), *values)
+            for name, rules in family.rules.items():
+                self.rules.setdefault(name, []).extend(rules)
+        self.columns = tuple(column for kind in self.kinds.values() for column in kind.columns)
+
+    def expression(self, random: Random, depth: int, kind: str | None = None) -> str:
+        """An expression with literals marked, nested `depth` rules deep at most, of any kind by the number of its rules."""
+        if kind is None:
+            weights = [len(each) for each in self.rules.values()]
+            kind = random.choices(list(self.rules), weights)[0]
+        if depth == 0 or kind not in self.rules:
+            return self._leaf(random, kind)
+        rule = random.choice(self.rules[kind])
+        return _PART.sub(lambda found: self._part(random, found, depth), rule)
+
+    def _part(self, random: Random, found: re.Match[str], depth: int) -> str:
+        name = found[1]
+        if name is None:
+            return found[0][0]
+        if name in self.choices:
+            return random.choice(self.choices[name])
+        return self.expression(random, random.randint(0, depth - 1), name)
+
+    def _leaf(self, random: Random, name: str) -> str:
+        kind = self.kinds[name]
+        if random.random() < 0.75:
+            return random.choice(kind.columns)[0]
+        value = random.choice(self.values[kind.literal]).replace("'", "''")
+        return f"{OPEN}'{value}'::{kind.literal}{CLOSE}"
+
+    def row(self, random: Random) -> tuple[str | None, ...]:
+        """A row of the table; each value may be NULL."""
+        return tuple(None if random.random() < 0.2 else random.choice(self.values[kind]) for _, kind in self.columns)
+
+
+def plain(expression: str) -> str:
+    """The expression as it is bound: literals as they are."""
+    return _LITERAL.sub(r"\1", expression)
+
+
+def hidden(expression: str) -> str:
+    """The expression as PostgreSQL gets it: literals as subqueries, which its planner does not fold."""
+    return _LITERAL.sub(r"(SELECT \1)", expression)
