@@ -1,7 +1,8 @@
 """`python -m bench`: measures a node beside native PostgreSQL in one run and prints ratios of medians.
 
 Servers: two PostgreSQL clusters and one node, all started here, all on this machine. Every measurement alternates
-native and node, `--runs` times. The figures that are kept stand in bench/README.md.
+native and node, `--runs` times. Filters are measured on a Spark session and a PostgreSQL of their own, beside Spark's
+own expressions. The figures that are kept stand in bench/README.md.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+import psycopg
 from rich.console import Console
 from rich.table import Table
 
+from bench import filter as filters
 from bench import replication
 from bench.memory import Peak
 from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
@@ -44,6 +47,13 @@ class Report:
         self.rows.append(
             {"what": what, "native": f"{fast:,.0f}/s", "node": f"{ours:,.0f}/s", "ratio": round(ours / fast, 3), "wanted": wanted}
         )
+        console.print(self.rows[-1])
+
+    def beside_spark(self, what: str, count: int, native: list[float], spark: list[float], node: list[float], wanted: str) -> None:
+        """Rows per second of PostgreSQL, of Spark's own expression and of a node's, from seconds; the ratio is to Spark."""
+        postgresql, plain, ours = (count / statistics.median(each) for each in (native, spark, node))
+        shown = f"PostgreSQL {postgresql:,.0f}/s, Spark {plain:,.0f}/s"
+        self.rows.append({"what": what, "native": shown, "node": f"{ours:,.0f}/s", "ratio": round(ours / plain, 3), "wanted": wanted})
         console.print(self.rows[-1])
 
     def value(self, what: str, node: str, wanted: str) -> None:
@@ -110,33 +120,61 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
             report.value(f"commit to visible at {rate}/s", figures, "p50 < 2.5 s")
 
 
+def with_servers(report: Report, options: argparse.Namespace, root: Path) -> None:
+    """What is measured on two PostgreSQL clusters and a node."""
+    source = PostgreSQL("source", root / "source", "postgres")
+    native = PostgreSQL("native", root / "native", "postgres")
+    node = DemoNode("node", root / "node", "postgres")
+    servers: list[DemoServer] = [source, native, node]
+    try:
+        for server in servers:
+            console.print(f"starting {server.title}")
+            server.start()
+        pid = int((node.data / "headgate.pid").read_text().splitlines()[0])
+        with Peak(pid) as peak:
+            measure(report, options, source, native, node)
+        report.value("peak memory of the node", f"{peak.bytes / 2**30:.2f} GiB", "2.5 GiB")
+    finally:
+        for server in servers:
+            server.stop()
+
+
+def measure_filters(report: Report, root: Path, rows: int, runs: int) -> None:
+    """The throughput of row filters, on a PostgreSQL and a Spark session of their own."""
+    from headgate.storage import spark
+
+    server = PostgreSQL("filters", root / "filters", "postgres")
+    server.start()
+    session = spark.start(scratch=root / "scratch")
+    try:
+        filters.write_parquet(session, root / "parquet", rows)
+        with psycopg.connect(server.conninfo, autocommit=True) as connection:
+            filters.fill(connection, rows)
+            for case in filters.CASES:
+                times = filters.three(session, connection, root / "parquet", case, runs)
+                wanted = "" if case.correction else "0.7"
+                report.beside_spark(f"filter, {case.name}, {rows:,} rows", rows, *times.values(), wanted)
+    finally:
+        session.stop()
+        server.stop()
+
+
 def main() -> int:
     """Starts the servers, measures, prints, stops the servers."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--runs", type=int, default=3, help="runs of each measurement, of which the median counts")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full number of rows")
-    parser.add_argument("--only", default="copy,stream,publish,latency", help="which measurements, comma-separated")
+    parser.add_argument("--only", default="copy,stream,publish,latency,filter", help="which measurements, comma-separated")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     report = Report()
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
         root = Path(folder)
         root.chmod(0o755)
-        source = PostgreSQL("source", root / "source", "postgres")
-        native = PostgreSQL("native", root / "native", "postgres")
-        node = DemoNode("node", root / "node", "postgres")
-        servers: list[DemoServer] = [source, native, node]
-        try:
-            for server in servers:
-                console.print(f"starting {server.title}")
-                server.start()
-            pid = int((node.data / "headgate.pid").read_text().splitlines()[0])
-            with Peak(pid) as peak:
-                measure(report, options, source, native, node)
-            report.value("peak memory of the node", f"{peak.bytes / 2**30:.2f} GiB", "2.5 GiB")
-        finally:
-            for server in servers:
-                server.stop()
+        if set(options.only.split(",")) - {"filter"}:
+            with_servers(report, options, root)
+        if "filter" in options.only.split(","):
+            measure_filters(report, root, int(10_000_000 * options.scale), options.runs)
     report.print()
     if options.json:
         options.json.write_text(json.dumps(report.rows, indent=2) + "\n")

@@ -182,7 +182,8 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
     if found.key in _WHOLE:
         watched = [settle(each) for each in args]
     else:
-        watched = [settle(each) for operand, each in list(zip(operands, args, strict=True))[1:] if _may_raise(operand)]
+        raisers = [place for place, operand in enumerate(operands) if _may_raise(operand)]
+        watched = [settle(args[place]) for place in raisers] if raisers and raisers[-1] > 0 else []
     if not watched or value.rep.name == "digits" or value.raw is not None:
         return value
 
