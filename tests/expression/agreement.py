@@ -80,7 +80,11 @@ class _Judged:
 class Agreement:
     """Judges expressions of a grammar."""
 
-    def __init__(self, spark: SparkSession, connection: psycopg.Connection, grammar: Grammar = GRAMMAR) -> None:
+    def __init__(
+        self, spark: SparkSession, connection: psycopg.Connection, grammar: Grammar = GRAMMAR, *, interpreted: bool = False
+    ) -> None:
+        """`interpreted`: Spark computes on the driver, without a job where no Python is needed, which is much faster for few rows."""
+        self.interpreted = interpreted
         self.spark = spark
         self.connection = connection
         self.grammar = grammar
@@ -144,7 +148,9 @@ class Agreement:
         for number, (name, kind) in enumerate(self.columns):
             oid, modifier = type_of(kind)
             arrays[name] = text.read_text(pa.array([row[number] for row in table], pa.string()), oid, modifier)
-        frame = self.spark.createDataFrame(pa.table(arrays)).coalesce(1)
+        frame = self.spark.createDataFrame(pa.table(arrays))
+        if not self.interpreted:
+            frame = frame.coalesce(1)
         for name, array in arrays.items():
             if pa.types.is_timestamp(array.type) and array.type.tz is None:
                 frame = frame.withColumn(name, F.col(name).cast("timestamp_ntz"))
@@ -238,7 +244,7 @@ def main() -> int:
     total = Report()
     with psycopg.connect(options.database, autocommit=True) as connection:
         connection.execute("SET timezone = 'UTC'")
-        agreement = Agreement(session, connection)
+        agreement = Agreement(session, connection, interpreted=True)
         started = time.monotonic()
         for report in _rounds(agreement, options.count, options.seed, options.depth):
             total.outcomes.update(report.outcomes)

@@ -38,6 +38,7 @@ from headgate.expression.value import (
     TIMESTAMP,
     TIMESTAMPTZ,
     Env,
+    Make,
     Rep,
     Value,
     arrow_function,
@@ -136,9 +137,19 @@ def stored(value: Value, kind: TypeRef) -> Value:
     if target.name == "decimal":
         if value.rep.name == "decimal" and value.rep.scale <= target.scale and value.rep.whole <= target.whole:
             return Value(target, lambda env: value.make(env).cast(spark_decimal(target)))
-        made = settle(exactly_modified(value, target.precision, target.scale))
-        return Value(target, lambda env: made(env).cast(spark_decimal(target)))
+        return Value(target, _to_stored_decimal(settle(exactly_modified(value, target.precision, target.scale)), target))
     return value
+
+
+def _to_stored_decimal(shown: Make, target: Rep) -> Make:
+    """The digits as a decimal, which has no NaN."""
+
+    def make(env: Env) -> Column:
+        made = shown(env)
+        refused = raising("0A000", f"NaN in numeric({target.precision},{target.scale}) is not supported")
+        return F.when(made == "NaN", refused).otherwise(made).cast(spark_decimal(target))
+
+    return make
 
 
 _UNSIGNED = frozenset({registry.OID, registry.XID, registry.CID})
@@ -276,11 +287,10 @@ def _to_precision(node: Expression, args: Sequence[Value]) -> Value:
     value = args[0]
     if storage.decimal_parts(_modifier(node)) is None:
         return exactly_modified(value, precision, scale)
+    if value.rep.name != "decimal":
+        return exactly_modified(value, precision, scale)  # text, since it may be NaN
     target = decimal(precision, scale)
-    if value.rep.name == "decimal":
-        return Value(target, lambda env: value.make(env).cast(spark_decimal(target)))
-    made = settle(exactly_modified(value, precision, scale))
-    return Value(target, lambda env: made(env).cast(spark_decimal(target)))
+    return Value(target, lambda env: value.make(env).cast(spark_decimal(target)))
 
 
 def exactly_modified(value: Value, precision: int, scale: int) -> Value:
