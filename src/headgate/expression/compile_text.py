@@ -56,7 +56,12 @@ def _left(text: Column, count: Column) -> Column:
 def _right(text: Column, count: Column) -> Column:
     size = F.length(text).cast("bigint")
     wide = count.cast("bigint")
-    skip = F.when(count < 0, -wide).otherwise(F.greatest(size - wide, F.lit(0).cast("bigint")))
+    # the negative of the least integer is itself there: nothing is skipped
+    skip = (
+        F.when(count == -_INT_MAX - 1, F.lit(0).cast("bigint"))
+        .when(count < 0, -wide)
+        .otherwise(F.greatest(size - wide, F.lit(0).cast("bigint")))
+    )
     return F.substring(text, F.least(skip + 1, F.lit(_INT_MAX).cast("bigint")).cast("int"), F.lit(_INT_MAX))
 
 
@@ -139,14 +144,13 @@ def concat(node: Expression, args: Sequence[Value]) -> Value:
 
 
 def concat_ws(node: Expression, args: Sequence[Value]) -> Value:
-    """The same with a separator, which passes NULLs over."""
+    """The same with a separator, which passes NULLs over; all arguments are evaluated, also where the separator is NULL."""
     separator, shown = args[0].make, [_shown(each) for each in args[1:]]
 
     def make(env: Env) -> Column:
         between = separator(env)
-        return F.when(F.isnull(between), F.lit(None).cast("string")).otherwise(
-            F.call_function("concat_ws", between, *(each(env) for each in shown))
-        )
+        joined = F.call_function("concat_ws", F.coalesce(between, F.lit("")), *(each(env) for each in shown))
+        return F.when(F.isnotnull(joined) & F.isnotnull(between), joined)
 
     return Value(TEXT, make)
 
