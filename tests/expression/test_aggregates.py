@@ -43,7 +43,7 @@ AGGREGATES = (
     "count(*) FILTER (WHERE i > 1)", "sum(i) FILTER (WHERE b)", "sum(DISTINCT i)", "sum(i + 1) * 2", "coalesce(max(i), 0)", "sum(p) / count(*)",
     "string_agg(t, ',' ORDER BY t)", "string_agg(t, c ORDER BY i DESC NULLS LAST, t)", "string_agg(DISTINCT t, '-')", "string_agg(t, NULL ORDER BY t)",
     "array_agg(t ORDER BY n DESC, l)", "array_agg(i ORDER BY i NULLS FIRST, l)", "array_agg(n ORDER BY l, d, t)", "array_agg(DISTINCT t)",
-    "array_agg(b ORDER BY l, d) FILTER (WHERE b)", "string_agg(i::text || t, ', ' ORDER BY l DESC) FILTER (WHERE i > 0)",
+    "array_agg(b ORDER BY l, d) FILTER (WHERE b)", "string_agg(i::text || t, ', ' ORDER BY l DESC, i DESC) FILTER (WHERE i > 0)",
     "upper(string_agg(t, ',' ORDER BY t))", "array_agg(d ORDER BY d DESC)", "array_agg(ARRAY[k] ORDER BY l)", "sum(i ORDER BY t)",
 )  # fmt: skip
 
