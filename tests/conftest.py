@@ -162,6 +162,7 @@ class NodeServer(Server):
     defaults: ClassVar = {
         "max_replication_slots": "60",
         "max_wal_senders": "60",
+        "max_prepared_transactions": "10",
         "max_logical_replication_workers": "20",
         "max_sync_workers_per_subscription": "4",
         "wal_retrieve_retry_interval": "200ms",

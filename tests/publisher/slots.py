@@ -1,0 +1,57 @@
+"""What a slot of a server gives, in words, through the SQL functions: the same for PostgreSQL and a node."""
+
+from __future__ import annotations
+
+from headgate.pgoutput import message as m
+from headgate.pgoutput import read
+
+
+def make(server: object, database: str, name: str, *, two_phase: bool = False) -> str:
+    """A slot; its name is unique on the server."""
+    slot = f"{database}_{name}"
+    server.psql(database, f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput', false, {str(two_phase).lower()})")  # type: ignore[attr-defined]
+    return slot
+
+
+def messages(server: object, database: str, slot: str, publication: str = "p", *settings: str, **options: str) -> list[str]:
+    """The messages that have not been taken yet, each in words; `settings` are SQL commands before."""
+    given = {"proto_version": "3", "publication_names": publication, **options}
+    words = ", ".join(f"'{name}', '{value}'" for name, value in given.items())
+    sql = f"{' '.join(settings)} SELECT data FROM pg_logical_slot_get_binary_changes('{slot}', NULL, NULL, {words});"
+    found = server.psql(database, sql)  # type: ignore[attr-defined]
+    return list(_words([bytes.fromhex(line[2:]) for line in found.splitlines()]))
+
+
+def _words(payloads: list[bytes]) -> list[str]:
+    streamed, said = False, []
+    names: dict[int, str] = {}
+    xids: list[int] = []
+    for payload in payloads:
+        message = read.read(payload, streamed=streamed)
+        streamed = isinstance(message, m.StreamStart) or (streamed and not isinstance(message, m.StreamStop))
+        if isinstance(message, m.Relation):
+            names[message.relation] = message.name
+        said.append(_said(message, names, xids))
+    return said
+
+
+def _said(message: m.Message, names: dict[int, str], xids: list[int]) -> str:
+    word = type(message).__name__
+    xid = getattr(message, "xid", None)
+    mark = ""
+    if xid is not None:
+        if xid not in xids:
+            xids.append(xid)
+        mark = f" x{xids.index(xid)}"
+    if isinstance(message, m.Insert | m.Update | m.Delete):
+        old = "" if isinstance(message, m.Insert) or message.old is None else f" {_row(message.old)}"
+        new = "" if isinstance(message, m.Delete) else f" {_row(message.new)}"
+        return f"{word}{mark} {names[message.relation]}{old}{new}"
+    if isinstance(message, m.LogicalMessage):
+        return f"{word}{mark} {message.transactional} {message.prefix} {message.content[:20].decode()}"
+    gid = getattr(message, "gid", None)
+    return f"{word}{mark}" + (f" {gid}" if gid is not None else "")
+
+
+def _row(values: m.Tuple) -> str:
+    return "(" + ", ".join("null" if value.data is None else value.data.decode() for value in values) + ")"

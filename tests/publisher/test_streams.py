@@ -1,0 +1,104 @@
+"""A node's stream beside PostgreSQL's: prepared and large transactions, messages, an ALTER PUBLICATION in the middle of a transaction."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from tests.conftest import Server
+from tests.publisher import slots
+
+TABLES = "CREATE TABLE t (a int PRIMARY KEY, b text); CREATE TABLE u (a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t;"
+
+
+@pytest.fixture(scope="module")
+def pair(postgres: Server, node: Server) -> list[tuple[Server, str]]:
+    """Both servers, with a database each that holds the tables."""
+    found = []
+    for server in (postgres, node):
+        database = server.new_database()
+        server.psql(database, TABLES)
+        found.append((server, database))
+    return found
+
+
+def test_prepared_transactions_and_messages_leave_as_from_postgresql(pair: list[tuple[Server, str]]) -> None:
+    answers = []
+    for server, database in pair:
+        whole, early = slots.make(server, database, "whole"), slots.make(server, database, "early", two_phase=True)
+        gid = f"{database}_g"
+        server.psql(
+            database,
+            f"""BEGIN; INSERT INTO t VALUES (1, 'one'); SAVEPOINT s; INSERT INTO t VALUES (9, 'gone'); ROLLBACK TO s;
+            INSERT INTO t VALUES (2, 'two'); PREPARE TRANSACTION '{gid}';""",
+        )
+        prepared = slots.messages(server, database, early), slots.messages(server, database, whole)
+        seen = server.psql(database, f"SELECT count(*) FROM t; SELECT gid = '{gid}', owner FROM pg_prepared_xacts WHERE gid = '{gid}'")
+        server.psql(
+            database,
+            f"""COMMIT PREPARED '{gid}'; BEGIN; INSERT INTO u VALUES (1); PREPARE TRANSACTION '{gid}'; ROLLBACK PREPARED '{gid}';
+            BEGIN; DELETE FROM t WHERE a = 1; SELECT pg_logical_emit_message(true, 'pre', 'inside');
+            SELECT pg_logical_emit_message(false, 'pre', 'alone'); ROLLBACK;
+            BEGIN; SELECT pg_logical_emit_message(true, 'pre', 'kept'); UPDATE t SET b = 'x' WHERE a = 2; COMMIT;""",
+        )
+        rest = slots.messages(server, database, early, messages="on"), slots.messages(server, database, whole)
+        answers.append(str((prepared, seen, rest, server.psql(database, "SELECT * FROM t ORDER BY a"))).replace(gid, "g"))
+        server.psql(database, f"TRUNCATE t; SELECT pg_drop_replication_slot('{whole}'), pg_drop_replication_slot('{early}')")
+    assert answers[1] == answers[0]
+
+
+def test_a_large_transaction_leaves_in_blocks_with_the_xids_of_its_subtransactions(pair: list[tuple[Server, str]]) -> None:
+    small_memory = "SET logical_decoding_work_mem = '64kB';"
+    answers = []
+    for server, database in pair:
+        streamed, whole = slots.make(server, database, "streamed"), slots.make(server, database, "spilled")
+        server.psql(
+            database,
+            """BEGIN; INSERT INTO t SELECT i, md5(i::text) FROM generate_series(1, 1000) i; SAVEPOINT s;
+            INSERT INTO t SELECT i, md5(i::text) FROM generate_series(1001, 2000) i; RELEASE s; DELETE FROM t WHERE a = 1; COMMIT;""",
+        )
+        found = slots.messages(server, database, streamed, "p", small_memory, streaming="on")
+        plain = slots.messages(server, database, whole, "p", small_memory)
+        assert found.count("StreamStart x0") == found.count("StreamStop") > 2
+        counts = server.psql(
+            database,
+            f"""SELECT slot_name = '{streamed}', stream_txns, stream_count > 2, stream_bytes > 100000, spill_txns, total_txns
+            FROM pg_stat_replication_slots WHERE slot_name IN ('{streamed}', '{whole}') ORDER BY 1""",
+        )
+        answers.append(([one for one in found if not one.startswith("Stream")], plain, found[-1], counts))
+        server.psql(database, f"TRUNCATE t; SELECT pg_drop_replication_slot('{streamed}'), pg_drop_replication_slot('{whole}')")
+    assert answers[1] == answers[0]
+
+
+def test_a_change_is_judged_by_the_publication_as_it_was_when_it_was_made(pair: list[tuple[Server, str]]) -> None:
+    answers = []
+    for server, database in pair:
+        server.psql(database, "CREATE PUBLICATION q FOR TABLE t WHERE (a > 10)")
+        slot = slots.make(server, database, "judged")
+        with psycopg.connect(server.conninfo(database)) as session:
+            session.execute("INSERT INTO t VALUES (1), (11)")
+            server.psql(database, "ALTER PUBLICATION q SET TABLE t WHERE (a < 5)")
+            session.execute("INSERT INTO t VALUES (2), (12)")
+            server.psql(database, "ALTER PUBLICATION q SET TABLE t (a)")
+            session.execute("INSERT INTO t VALUES (3, 'three')")
+        found = slots.messages(server, database, slot, "q")
+        answers.append([one for one in found if not one.startswith("Relation")])
+        server.psql(database, f"DROP PUBLICATION q; TRUNCATE t; SELECT pg_drop_replication_slot('{slot}')")
+    assert answers[1] == answers[0] == ["Begin x0", "Insert t (11, null)", "Insert t (2, null)", "Insert t (3)", "Commit"]
+
+
+def test_a_prepared_transaction_is_ended_by_its_name_in_its_database(pair: list[tuple[Server, str]]) -> None:
+    server, database = pair[1]
+    server.psql(database, "BEGIN; INSERT INTO t VALUES (5); PREPARE TRANSACTION 'mine'")
+    try:
+        for sql, said in [
+            ("BEGIN; PREPARE TRANSACTION 'mine'", 'ERROR:  transaction identifier "mine" is already in use'),
+            ("COMMIT PREPARED 'other'", 'ERROR:  prepared transaction with identifier "other" does not exist'),
+            ("BEGIN; COMMIT PREPARED 'mine'", "ERROR:  COMMIT PREPARED cannot run inside a transaction block"),
+        ]:
+            with pytest.raises(Exception, match=said):
+                server.psql(database, sql)
+        with pytest.raises(Exception, match="prepared transaction belongs to another database"):
+            server.psql("postgres", "COMMIT PREPARED 'mine'")
+    finally:
+        server.psql(database, "ROLLBACK PREPARED 'mine'")
+    assert server.psql(database, "SELECT count(*) FROM t WHERE a = 5") == "0"

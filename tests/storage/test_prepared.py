@@ -1,0 +1,79 @@
+"""Prepared transactions in storage: invisible, kept over a restart, committed or taken back."""
+
+from __future__ import annotations
+
+import pytest
+from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
+from tests.storage.test_recovery import again
+
+from headgate.errors import PostgresError
+from headgate.storage.engine import Engine
+from headgate.storage.log import EntryKind
+
+A = relation(20000, "a", id=INT8, v=TEXT)
+
+
+def prepared(engine: Engine, gid: str) -> None:
+    """Inserts one row and updates another."""
+    transaction = engine.begin(DATABASE)
+    transaction.append(A, rows(A, (2, "y")))
+    change(transaction, A, "id = 1", v="'changed'")
+    engine.prepared.prepare(transaction, gid, "postgres")
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+def test_what_is_prepared_is_seen_from_its_commit_on(engine: Engine, restarted: bool) -> None:
+    made(engine, A, (1, "x"))
+    before = engine.log.end
+    prepared(engine, "g")
+    if restarted:
+        engine = again(engine)
+        assert engine.recover() == []
+    assert contents(engine, A) == [(1, "x")]
+    with pytest.raises(PostgresError, match="lock timeout"):
+        engine.locks.acquire((DATABASE, A.oid), 999_999, lock_timeout=0)
+    engine.prepared.commit(engine.prepared.take("g", DATABASE, None))
+    assert contents(engine, A) == [(1, "changed"), (2, "y")]
+    entries = engine.log.entries(before, DATABASE, 10)
+    assert [entry.kind for entry in entries] == [EntryKind.PREPARE, EntryKind.COMMIT_PREPARED]
+    assert entries[1].writes == entries[0].writes != ()
+    assert engine.prepared.all() == []
+    assert contents(again(engine), A) == [(1, "changed"), (2, "y")]
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+def test_what_is_rolled_back_is_taken_back(engine: Engine, restarted: bool) -> None:
+    made(engine, A, (1, "x"))
+    prepared(engine, "g")
+    if restarted:
+        engine = again(engine)
+        engine.recover()
+    engine.prepared.rollback(engine.prepared.take("g", DATABASE, "postgres"))
+    writer = engine.begin(DATABASE)
+    writer.append(A, rows(A, (3, "z")))
+    writer.commit()
+    assert contents(engine, A) == [(1, "x"), (3, "z")]
+
+
+def test_a_name_is_given_once_and_taken_by_its_owner(engine: Engine) -> None:
+    made(engine, A, (1, "x"))
+    prepared(engine, "g")
+    other = engine.begin(DATABASE)
+    with pytest.raises(PostgresError, match='transaction identifier "g" is already in use'):
+        engine.prepared.prepare(other, "g", "postgres")
+    with pytest.raises(PostgresError, match="permission denied to finish prepared transaction"):
+        engine.prepared.take("g", DATABASE, "somebody")
+    with pytest.raises(PostgresError, match="belongs to another database"):
+        engine.prepared.take("g", DATABASE + 1, None)
+
+
+def test_the_log_keeps_a_prepare_until_its_end_is_forgotten(engine: Engine) -> None:
+    made(engine, A, (1, "x"))
+    prepared(engine, "g")
+    made(engine, relation(20001, "b", id=INT8), (1,))
+    engine.log.trim(engine.log.end)
+    assert next(entry.kind for entry in engine.log.entries(engine.log.end - 10**6, DATABASE, 10)) is EntryKind.PREPARE
+    engine.prepared.commit(engine.prepared.take("g", DATABASE, None))
+    made(engine, relation(20002, "c", id=INT8), (1,))
+    engine.log.trim(engine.log.end)
+    assert all(entry.kind is EntryKind.COMMIT for entry in engine.log.entries(engine.log.end - 10**6, DATABASE, 10))

@@ -1,0 +1,112 @@
+"""synchronous_standby_names: what it means, and who is waited for."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.errors import Notices, PostgresError
+from headgate.lsn import Lsn
+from headgate.walsender.standby import Standbys, parse
+from headgate.walsender.statistics import Senders, SenderState
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "names", "first"),
+    [
+        ("s1", 1, ("s1",), True),
+        (" s1 , S2 ", 1, ("s1", "S2"), True),
+        ("2 (a, b, c)", 2, ("a", "b", "c"), True),
+        ("FIRST 2 (a, b)", 2, ("a", "b"), True),
+        ("any 1 (*)", 1, ("*",), False),
+        ('"Sub 1", "say ""hi"""', 1, ("Sub 1", 'say "hi"'), True),
+        ("first, any", 1, ("first", "any"), True),
+    ],
+)
+def test_every_form_of_the_list_is_read(text: str, count: int, names: tuple[str, ...], first: bool) -> None:
+    found = parse(text)
+    assert found is not None
+    assert (found.count, found.names, found.first) == (count, names, first)
+
+
+@pytest.mark.parametrize("text", ["", "a b", "a,", "2 a", "FIRST 2", "0 (a)", "(a)", "a; b"])
+def test_what_is_no_list_makes_nobody_wait(text: str) -> None:
+    assert parse(text) is None
+
+
+class _Backends:
+    """The walsenders' application names by pid."""
+
+    def __init__(self, **names: int) -> None:
+        self.names = {pid: name for name, pid in names.items()}
+
+    def find(self, pid: int) -> _Backends:
+        """The backend."""
+        self.application_name = self.names[pid]
+        return self
+
+
+class _Quiet:
+    """Interrupts of a session that somebody cancels at the second look."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def pending(self) -> PostgresError | None:
+        """A cancel, from the second look on."""
+        self.looks += 1
+        return PostgresError("57014", "canceling statement due to user request") if self.looks > 1 else None
+
+    def forget_cancel(self) -> None:
+        """The cancel is dealt with."""
+        self.looks = -100
+
+
+def streaming(**flushed: int) -> tuple[Senders, _Backends]:
+    """Walsenders that stream and have been told these flush positions."""
+    senders = Senders()
+    pids = {name: place for place, name in enumerate(flushed, 1)}
+    for name, position in flushed.items():
+        sender = senders.enter(pids[name])
+        sender.state, sender.flush, sender.write, sender.apply = (
+            SenderState.STREAMING,
+            Lsn(position),
+            Lsn(position + 10),
+            Lsn(position - 10),
+        )
+    return senders, _Backends(**pids)
+
+
+@pytest.mark.parametrize(
+    ("names", "level", "released"),
+    [
+        ("FIRST 1 (a, b)", "on", True),
+        ("FIRST 1 (b, a)", "on", False),
+        ("FIRST 2 (a, b)", "on", False),
+        ("ANY 1 (a, b)", "on", True),
+        ("ANY 2 (a, b)", "on", False),
+        ("*", "local", True),
+        ("b", "remote_write", True),
+        ("a", "remote_apply", False),
+        ("nobody", "on", False),
+        ("", "on", True),
+    ],
+)
+def test_a_commit_at_100_waits_until_the_listed_standbys_have_it(names: str, level: str, released: bool) -> None:
+    senders, backends = streaming(a=100, b=95)
+    notices = Notices()
+    Standbys(senders, lambda: names, backends).wait(Lsn(100), level, _Quiet(), notices)
+    assert [said.message for said in notices.said] == (
+        [] if released else ["canceling wait for synchronous replication due to user request"]
+    )
+
+
+def test_the_states_are_those_of_pg_stat_replication() -> None:
+    senders, backends = streaming(a=100, b=95, c=90)
+
+    def states(names: str) -> list[tuple[int, str]]:
+        standbys = Standbys(senders, lambda: names, backends)
+        return [standbys.state(pid) for pid in (1, 2, 3)]
+
+    assert states("FIRST 1 (b, a)") == [(2, "potential"), (1, "sync"), (0, "async")]
+    assert states("ANY 1 (a, c)") == [(1, "quorum"), (0, "async"), (1, "quorum")]
+    assert states("") == [(0, "async")] * 3
