@@ -150,7 +150,7 @@ class ForeignWriters:
         engine = self._engine
         cursor = engine.catalog.cursor()
         try:
-            relation = relations.get(cursor, *key)
+            relation = relations.find(cursor, *key)
         finally:
             cursor.close()
         kind, changes, size = "write", 0, 0
@@ -159,6 +159,8 @@ class ForeignWriters:
             changes, size = sum(delta.records(add) for add in added), sum(add["size"] for add in added)
         elif actions is None or _changes(actions):
             kind = "foreign"
+            if relation is None:
+                raise PostgresError("XX000", f"could not open relation with OID {key[1]}")
             changes, size = difference.write(engine, relation, before, after, single=actions is not None)
         transaction = engine.begin(key[0])
         try:
@@ -168,7 +170,8 @@ class ForeignWriters:
             transaction.rollback()
             raise
         said = f"{changes} changes" if changes else "no change of rows"
-        _log.info('adopted version %d of table "%s.%s" from another writer: %s', after.version, relation.schema, relation.name, said)
+        name = f"relation {key[1]}" if relation is None else f'table "{relation.schema}.{relation.name}"'
+        _log.info("adopted version %d of %s from another writer: %s", after.version, name, said)
 
     def _steps(self, before: TableState, found: Sequence[tuple[int, list[Action]]]) -> list[tuple[int, list[Action] | None]] | str:
         """The versions to adopt one by one, or the last alone for all of them; a text where the columns are other ones."""

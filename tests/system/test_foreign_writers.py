@@ -1,0 +1,92 @@
+"""Another Spark job writes straight into a node's table: the node takes its versions over and publishes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+from tests.conftest import Server, SqlError
+from tests.publisher import slots
+from tests.system.chain import Database
+
+ROWS = "SELECT string_agg(a || ':' || b, ' ' ORDER BY a) FROM t"
+
+
+class Table:
+    """A published table of the node, and its Delta table as the other job sees it."""
+
+    def __init__(self, node: Server, spark: SparkSession) -> None:
+        self.node, self.database = node, node.new_database()
+        node.psql(self.database, "CREATE TABLE t (a int PRIMARY KEY, b text); CREATE PUBLICATION p FOR TABLE t;")
+        node.psql(self.database, "INSERT INTO t VALUES (1, 'x'), (2, 'y')")
+        self.slot = slots.make(node, self.database, "s")
+        place = node.psql(self.database, "SELECT d.oid || '/' || 't'::regclass::oid FROM pg_database d WHERE datname = current_database()")
+        self.path = str(Path(node.data) / "base" / place)
+        self.spark = spark.newSession()
+
+    def delta(self) -> DeltaTable:
+        """The Delta table."""
+        return DeltaTable.forPath(self.spark, self.path)
+
+    def append(self, *rows: tuple[int, str]) -> None:
+        """Adds rows."""
+        self.spark.createDataFrame(list(rows), "a int, b string").write.format("delta").mode("append").save(self.path)
+
+    def seen(self, rows: str) -> None:
+        """Waits until the node shows these rows."""
+        Database(self.node, self.database).wait(ROWS, rows)
+
+    def version(self) -> int:
+        """The newest version of the Delta table."""
+        return int(self.delta().history(1).select("version").collect()[0][0])
+
+    def published(self) -> list[str]:
+        """What the slot gives since the last time, without what stands around the rows."""
+        found = slots.messages(self.node, self.database, self.slot)
+        return [one for one in found if not one.startswith(("Relation", "Begin", "Commit"))]
+
+
+@pytest.fixture(scope="module")
+def table(node: Server, spark: SparkSession) -> Table:
+    return Table(node, spark)
+
+
+def test_what_another_job_commits_is_published_as_transactions_of_its_own(table: Table) -> None:
+    table.append((3, "z"))
+    table.seen("1:x 2:y 3:z")
+    assert table.published() == ["Insert t (3, z)"]
+    source = table.spark.createDataFrame([(2, "merged"), (4, "new")], "a int, b string").alias("s")
+    merge = table.delta().alias("t").merge(source, "t.a = s.a")
+    merge.whenMatchedUpdate(set={"b": "s.b"}).whenNotMatchedInsertAll().whenNotMatchedBySourceDelete("t.a = 3").execute()
+    table.seen("1:x 2:merged 4:new")
+    assert table.published() == ["Delete t (3, null)", "Update t (2, merged)", "Insert t (4, new)"]
+    rows = table.spark.createDataFrame([(1, "x"), (2, "over")], "a int, b string")
+    rows.write.format("delta").mode("overwrite").save(table.path)
+    table.seen("1:x 2:over")
+    assert table.published() == ["Delete t (4, null)", "Update t (2, over)"]
+
+
+def test_operations_that_change_no_row_publish_nothing_and_own_writes_go_on(table: Table) -> None:
+    before, version = table.node.psql(table.database, ROWS), table.version()
+    table.append((7, "seven"))
+    table.delta().delete("a = 7")
+    table.delta().optimize().executeCompaction()
+    table.delta().restoreToVersion(version)
+    table.node.psql(table.database, "INSERT INTO t VALUES (5, 'own')")
+    table.seen(f"{before} 5:own")
+    assert table.published() == ["Insert t (7, seven)", "Delete t (7, null)", "Insert t (5, own)"]
+
+
+def test_other_columns_stop_the_table_until_they_are_taken_back(table: Table) -> None:
+    before = table.node.psql(table.database, ROWS)
+    rows = table.spark.createDataFrame([(8, "w", 5)], "a int, b string, c int")
+    rows.write.format("delta").mode("append").option("mergeSchema", "true").save(table.path)
+    with pytest.raises(SqlError, match='was altered by another writer: column "c" was added'):
+        table.node.psql(table.database, "INSERT INTO t VALUES (9, 'no')")
+    assert table.node.psql(table.database, ROWS) == before
+    table.delta().restoreToVersion(table.version() - 1)
+    table.node.psql(table.database, "INSERT INTO t VALUES (9, 'yes')")
+    table.seen(f"{before} 9:yes")
+    assert table.published() == ["Insert t (9, yes)"]
