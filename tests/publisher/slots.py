@@ -19,10 +19,11 @@ def messages(server: object, database: str, slot: str, publication: str = "p", *
     words = ", ".join(f"'{name}', '{value}'" for name, value in given.items())
     sql = f"{' '.join(settings)} SELECT data FROM pg_logical_slot_get_binary_changes('{slot}', NULL, NULL, {words});"
     found = server.psql(database, sql)  # type: ignore[attr-defined]
-    return list(_words([bytes.fromhex(line[2:]) for line in found.splitlines()]))
+    return list(words([bytes.fromhex(line[2:]) for line in found.splitlines()]))
 
 
-def _words(payloads: list[bytes]) -> list[str]:
+def words(payloads: list[bytes]) -> list[str]:
+    """pgoutput messages in words; xids are numbered as they come."""
     streamed, said = False, []
     names: dict[int, str] = {}
     xids: list[int] = []

@@ -78,16 +78,26 @@ def drop(node: Any, session: Session) -> CommandResult:
     if count:
         detail = "There is 1 subscription." if count == 1 else f"There are {count} subscriptions."
         raise PostgresError("55006", f'database "{found.name}" is being used by logical replication subscription', detail=detail)
+    prepared = sum(one.database == found.oid for one in transaction.engine.prepared.all())
     if "force" in given:
+        if prepared:
+            raise PostgresError("55006", f'database "{found.name}" is being used by prepared transactions', detail=_busy(0, prepared))
         session.node.terminate_database(found.oid)
     others = session.node.sessions_of(found.oid)
-    if others:
-        detail = "There is 1 other session using the database." if others == 1 else f"There are {others} other sessions using the database."
-        raise PostgresError("55006", f'database "{found.name}" is being accessed by other users', detail=detail)
+    if others or prepared:
+        raise PostgresError("55006", f'database "{found.name}" is being accessed by other users', detail=_busy(others, prepared))
     for relation in relations.all_tables(cursor, found.oid, "r"):
         transaction.drop_table(relation)
     databases.drop(cursor, found.oid)
     return CommandResult("DROP DATABASE")
+
+
+def _busy(others: int, prepared: int) -> str:
+    """Who uses a database, in PostgreSQL's words."""
+    if others and prepared:
+        return f"There are {others} other session(s) and {prepared} prepared transaction(s) using the database."
+    count, what = (others, "other session") if others else (prepared, "prepared transaction")
+    return f"There is 1 {what} using the database." if count == 1 else f"There are {count} {what}s using the database."
 
 
 def _refuse_slots(session: Session, found: databases.Database) -> None:

@@ -190,6 +190,11 @@ def read_version(path: Path, version: int) -> list[Action]:
         return [json.loads(line) for line in file if line.strip()]
 
 
+def has_version(path: Path, version: int) -> bool:
+    """Whether a table has this version: one look at the file system, however long its log is."""
+    return (path / "_delta_log" / f"{version:020d}.json").exists()
+
+
 def newest_version(path: Path) -> int | None:
     """The newest version in a table's log by its file names (20 µs, no Spark); None where there is no table."""
     try:

@@ -87,10 +87,8 @@ class ForeignWriters:
         for key, shown in list(self._engine.visible.items()):
             if not self._moved(key):
                 continue
-            newest = delta.newest_version(self._engine.path(key))
-            if newest is None or newest <= self._known(key, shown):
-                continue
-            self._try(key)
+            if delta.has_version(self._engine.path(key), self._known(key, shown) + 1):
+                self._try(key)
 
     def _moved(self, key: Key) -> bool:
         """Whether the table's log has changed since the last look."""
@@ -126,9 +124,9 @@ class ForeignWriters:
     def adopt(self, key: Key) -> None:
         """Adopts the versions above the visible one. The caller holds the table's lock and has not written to it. 55000."""
         shown = self._engine.visible.get(key)
-        newest = delta.newest_version(self._engine.path(key))
-        if shown is None or newest is None or newest <= shown.state.version:
+        if shown is None or not delta.has_version(self._engine.path(key), shown.state.version + 1):
             return
+        newest = delta.newest_version(self._engine.path(key)) or 0
         self.adopt_range(key, range(shown.state.version + 1, newest + 1))
 
     def adopt_range(self, key: Key, versions: Sequence[int], visible: TableState | None = None) -> None:

@@ -302,7 +302,7 @@ class Transaction(Uncommitted):
             for key, state in opened.states.items():
                 if key in opened.created:
                     self.engine.forget(key)
-                elif key in self._overtaken or delta.newest_version(self.engine.path(key)) != state.version:
+                elif key in self._overtaken or delta.has_version(self.engine.path(key), state.version + 1):
                     self.engine.foreign.take_back(key, self.engine.visible[key].state)
                 else:
                     restored[key] = self._undo(key, state, self.engine.visible[key].state)

@@ -1,0 +1,173 @@
+"""Random publications and random work on a node and on PostgreSQL: the two streams say the same.
+
+Each example makes publications with filters, column lists and sets of actions, works on three tables with different identities in
+transactions of several statements, changes the publications meanwhile, and compares what a slot of each server gives: the same
+transactions with the same rows (in any order within a transaction), or the same error. So two subscribers of any kind are equal.
+
+A few examples run with the suite; ``HEADGATE_WORKLOADS=200`` runs as many. A failing example is printed as the SQL that was run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import psycopg
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+from tests.conftest import Server
+from tests.publisher import slots
+
+WORKLOADS = int(os.environ.get("HEADGATE_WORKLOADS", "5"))
+
+TABLES = """
+CREATE TABLE k (a int PRIMARY KEY, b int, c text);
+CREATE TABLE f (a int, b int, c text); ALTER TABLE f REPLICA IDENTITY FULL;
+CREATE TABLE i (a int PRIMARY KEY, b int NOT NULL, c text); CREATE UNIQUE INDEX i_b ON i (b); ALTER TABLE i REPLICA IDENTITY USING INDEX i_b;
+CREATE PUBLICATION p; CREATE PUBLICATION q;
+"""
+FILTERS = [
+    "a > 3",
+    "b % 2 = 0",
+    "c = 'x' OR b IS NULL",
+    "a IN (1, 2, 5, 103) AND b < 4",
+    "NOT b > 2",
+    "c IS NOT NULL",
+    "a = b",
+    "c LIKE 'x%'",
+]
+COLUMNS = ["", "", "", " (a)", " (a, b)", " (b)", " (b, a)", " (a, b, c)"]
+ACTIONS = ["insert", "update", "delete", "truncate"]
+
+number = st.integers(0, 6)
+text = st.sampled_from(["'x'", "'xy'", "'z'", "NULL"])
+table = st.sampled_from(["k", "f", "i"])
+
+
+@st.composite
+def membership(draw: st.DrawFn) -> str:
+    """ALTER PUBLICATION … SET TABLE."""
+    members = []
+    for name in draw(st.lists(table, min_size=1, max_size=3, unique=True)):
+        where = f" WHERE ({draw(st.sampled_from(FILTERS))})" if draw(st.booleans()) else ""
+        members.append(f"{name}{draw(st.sampled_from(COLUMNS))}{where}")
+    return f"ALTER PUBLICATION {draw(st.sampled_from('ppq'))} SET TABLE {', '.join(members)}"
+
+
+@st.composite
+def actions(draw: st.DrawFn) -> str:
+    """ALTER PUBLICATION … SET (publish)."""
+    wanted = draw(st.lists(st.sampled_from(ACTIONS), min_size=1, max_size=4, unique=True))
+    return f"ALTER PUBLICATION {draw(st.sampled_from('pq'))} SET (publish = '{', '.join(wanted)}')"
+
+
+@st.composite
+def change(draw: st.DrawFn) -> str:
+    """INSERT, UPDATE, DELETE or TRUNCATE."""
+    name = draw(table)
+    kind = draw(st.sampled_from(["insert", "insert", "insert", "update", "update", "key", "delete", "truncate"]))
+    if kind == "insert":
+        rows = draw(st.lists(st.tuples(number, number, text), min_size=1, max_size=4))
+        return f"INSERT INTO {name} VALUES " + ", ".join(f"({a}, {b}, {c})" for a, b, c in rows)
+    if kind == "update":
+        value = draw(
+            st.sampled_from(["c = 'xx'", "c = NULL", "c = c || 'y'", "c = 'x'"] + ([] if name == "i" else ["b = b + 1", "b = NULL"]))
+        )
+        return (
+            f"UPDATE {name} SET {value} WHERE {draw(st.sampled_from(['a', 'b']))} {draw(st.sampled_from(['=', '<', '>']))} {draw(number)}"
+        )
+    if kind == "key":
+        column = draw(st.sampled_from(["a", "b"]))
+        return f"UPDATE {name} SET {column} = {column} + 100 WHERE a = {draw(number)}"
+    if kind == "delete":
+        return f"DELETE FROM {name} WHERE {draw(st.sampled_from(['a', 'b']))} = {draw(number)}"
+    return f"TRUNCATE {name}"
+
+
+@st.composite
+def transaction(draw: st.DrawFn) -> list[str]:
+    """Statements between BEGIN and COMMIT or ROLLBACK, some behind a savepoint."""
+    inner = draw(st.lists(change(), min_size=1, max_size=4))
+    if draw(st.booleans()):
+        end = draw(st.sampled_from(["ROLLBACK TO s", "RELEASE s"]))
+        inner = [*inner, "SAVEPOINT s", *draw(st.lists(change(), min_size=1, max_size=2)), end, *draw(st.lists(change(), max_size=1))]
+    return ["BEGIN", *inner, draw(st.sampled_from(["COMMIT", "COMMIT", "COMMIT", "ROLLBACK"]))]
+
+
+step = st.one_of(transaction(), change().map(lambda one: [one]), change().map(lambda one: [one]), membership().map(lambda one: [one]),
+                 actions().map(lambda one: [one]))  # fmt: skip
+
+
+@dataclass
+class Publisher:
+    """One of the two servers."""
+
+    server: Server
+    database: str
+    session: psycopg.Connection[tuple[object, ...]]
+
+    def run(self, sql: str) -> str:
+        """The command's tag, or its error."""
+        try:
+            return str(self.session.execute(sql).statusmessage)
+        except psycopg.Error as error:
+            return f"{error.sqlstate} {error.diag.message_primary}"
+
+    def begin(self) -> None:
+        """Empty tables, publications of nothing, a new slot."""
+        self.run("ROLLBACK")
+        for sql in ("TRUNCATE k, f, i", "DROP PUBLICATION p", "DROP PUBLICATION q", "CREATE PUBLICATION p", "CREATE PUBLICATION q"):
+            self.run(sql)
+        self.run(f"SELECT pg_drop_replication_slot('{self.slot}')")
+        self.run(f"SELECT pg_create_logical_replication_slot('{self.slot}', 'pgoutput')")
+
+    @property
+    def slot(self) -> str:
+        """The slot's name."""
+        return f"{self.database}_property"
+
+    def stream(self) -> list[list[str]] | str:
+        """The transactions, each with its messages sorted, or the error."""
+        sql = f"SELECT data FROM pg_logical_slot_get_binary_changes('{self.slot}', NULL, NULL, 'proto_version', '3', 'publication_names', 'p,q')"
+        try:
+            found = slots.words([bytes(row[0]) for row in self.session.execute(sql, binary=True)])  # type: ignore[arg-type]
+        except psycopg.Error as error:
+            return re.sub(r"[0-9A-F]+/[0-9A-F]+", "LSN", f"{error.sqlstate} {error.diag.message_primary}")
+        transactions: list[list[str]] = []
+        for message in found:
+            if message.startswith("Begin"):
+                transactions.append([])
+            elif not message.startswith(("Commit", "Relation")):
+                transactions[-1].append(message)
+        return [sorted(one) for one in transactions]
+
+
+@pytest.fixture(scope="module")
+def publishers(postgres: Server, node: Server) -> Iterator[list[Publisher]]:
+    """A database on each."""
+    made = []
+    for server in (postgres, node):
+        database = server.new_database()
+        server.psql(database, TABLES)
+        made.append(Publisher(server, database, psycopg.connect(server.conninfo(database), autocommit=True)))
+    yield made
+    for one in made:
+        one.run("ROLLBACK")
+        one.run(f"SELECT pg_drop_replication_slot('{one.slot}')")
+        one.session.close()
+
+
+@given(steps=st.lists(step, min_size=4, max_size=10), first=st.lists(membership(), min_size=1, max_size=2))
+@settings(max_examples=WORKLOADS)
+def test_a_node_publishes_what_postgresql_publishes(publishers: list[Publisher], first: list[str], steps: list[list[str]]) -> None:
+    for one in publishers:
+        one.begin()
+    for sql in [*first, *[sql for each in steps for sql in each]]:
+        said = [one.run(sql) for one in publishers]
+        note(f"{sql};  -- {said[0]}")
+        assert said[1] == said[0], sql
+    expected, found = (one.stream() for one in publishers)
+    assert found == expected
