@@ -16,8 +16,8 @@ def make(server: object, database: str, name: str, *, two_phase: bool = False) -
 def messages(server: object, database: str, slot: str, publication: str = "p", *settings: str, **options: str) -> list[str]:
     """The messages that have not been taken yet, each in words; `settings` are SQL commands before."""
     given = {"proto_version": "3", "publication_names": publication, **options}
-    words = ", ".join(f"'{name}', '{value}'" for name, value in given.items())
-    sql = f"{' '.join(settings)} SELECT data FROM pg_logical_slot_get_binary_changes('{slot}', NULL, NULL, {words});"
+    listed = ", ".join(f"'{name}', '{value}'" for name, value in given.items())
+    sql = f"{' '.join(settings)} SELECT data FROM pg_logical_slot_get_binary_changes('{slot}', NULL, NULL, {listed});"
     found = server.psql(database, sql)  # type: ignore[attr-defined]
     return list(words([bytes.fromhex(line[2:]) for line in found.splitlines()]))
 

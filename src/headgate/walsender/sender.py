@@ -145,6 +145,9 @@ class Sender:
         if not self.timeout:
             return
         silent = time.monotonic() - self._last_reply
+        if silent >= self.timeout and (message := self.host.connection.poll(0)) is not None:
+            self._take(message)  # the client has answered; it is this side that was late
+            return
         if silent >= self.timeout:
             _log.info("terminating walsender process due to replication timeout")
             raise PostgresError("08006", "terminating walsender process due to replication timeout", severity=Severity.FATAL)
