@@ -16,6 +16,7 @@ import numpy as np
 
 from headgate.catalog import namespace
 from headgate.catalog.physical import Cursor, insert, one, rows, run
+from headgate.catalog.pretty import pretty
 from headgate.errors import PostgresError
 from headgate.sql.names import quote_ident
 from headgate.types import registry
@@ -35,9 +36,10 @@ def registry_of(cursor: Cursor, database: int, path: Sequence[str] | None) -> Ty
     found = rows(
         cursor,
         "SELECT t.oid, t.typname, n.nspname, t.typtype, t.typcategory, t.typlen, t.typbyval, t.typelem, t.typarray, t.typbasetype,"
-        " t.typtypmod, t.typcollation FROM hg.pg_type t JOIN hg.pg_namespace n ON n.oid = t.typnamespace AND n.dbid IN (0, ?)"
+        " t.typtypmod, t.typcollation, t.typnotnull, t.typdefault FROM hg.pg_type t"
+        " JOIN hg.pg_namespace n ON n.oid = t.typnamespace AND n.dbid IN (0, ?)"
         " LEFT JOIN hg.pg_type e ON e.dbid = t.dbid AND e.oid = t.typelem"
-        " WHERE t.dbid = ? AND coalesce(e.typtype, t.typtype) = 'e' ORDER BY t.oid",
+        " WHERE t.dbid = ? AND CASE WHEN t.typtype = 'b' THEN e.typtype ELSE t.typtype END IN ('e', 'd') ORDER BY t.oid",
         [database, database],
     )
     if not found:
@@ -46,6 +48,10 @@ def registry_of(cursor: Cursor, database: int, path: Sequence[str] | None) -> Ty
     listed = "SELECT enumtypid, enumlabel FROM hg.pg_enum WHERE dbid = ? ORDER BY enumtypid, enumsortorder"
     for owner, label in rows(cursor, listed, [database]):
         labels.setdefault(owner, []).append(label)
+    checks: dict[int, list[tuple[str, str]]] = {}
+    listed = "SELECT contypid, conname, conbin FROM hg.pg_constraint WHERE dbid = ? AND contype = 'c' AND contypid <> 0 ORDER BY conname"
+    for owner, name, text in rows(cursor, listed, [database]):
+        checks.setdefault(owner, []).append((name, text))
     schemas = [*(path or ())]
     if "pg_catalog" not in schemas:
         schemas.insert(0, "pg_catalog")
@@ -61,15 +67,17 @@ def registry_of(cursor: Cursor, database: int, path: Sequence[str] | None) -> Ty
         return f"{quote_ident(schema)}.{quote_ident(name)}"
 
     names = {oid: shown(name, schema) for oid, name, schema, *_ in found}
-    made = [
-        PgType(
-            oid, name, schema, Kind(kind), category, False, length, by_value, ",", element, array, base, base_typmod, collation, 0, False,
-            names[element] + "[]" if element in names else names[oid], names[element] + "[]" if element in names else names[oid],
-            tuple(labels.get(oid, ())),
-        )
-        for oid, name, schema, kind, category, length, by_value, element, array, base, base_typmod, collation in found
-    ]  # fmt: skip
-    return builtin.extended(made, path)
+    made: dict[int, PgType] = {}
+    for oid, name, schema, kind, category, length, by_value, element, array, base, base_typmod, collation, not_null, default in found:
+        spelt = names[element] + "[]" if kind == "b" and element in names else names[oid]
+        below = made.get(base)
+        made[oid] = PgType(
+            oid, name, schema, Kind(kind), category, False, length, by_value, ",", element if kind == "b" else 0, array, base, base_typmod,
+            collation, 0, False, spelt, spelt, tuple(labels.get(oid, ())), not_null or (below is not None and below.not_null),
+            (*(below.checks if below is not None else ()), *checks.get(oid, ())),
+            default if default is not None or below is None else below.default,
+        )  # fmt: skip
+    return builtin.extended(made.values(), path)
 
 
 class KnownTypes:
@@ -109,6 +117,17 @@ class TypeRow:
     array: int
     relation: int
     builtin: bool
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A domain to be made. `checks`: (name or None, text as pg_get_expr prints it)."""
+
+    base: int
+    modifier: int
+    not_null: bool = False
+    default: str | None = None
+    checks: Sequence[tuple[str | None, str]] = ()
 
 
 def lookup(cursor: Cursor, database: int, namespace_oid: int, name: str) -> TypeRow | None:
@@ -174,6 +193,80 @@ def create_enum(cursor: Cursor, oids: Oids, database: int, namespace_oid: int, n
     for place, each in enumerate(labels, 1):
         insert(cursor, "pg_enum", dbid=database, oid=oids(), enumtypid=own, enumsortorder=float(place), enumlabel=each)
     return own
+
+
+def create_domain(cursor: Cursor, oids: Oids, database: int, namespace_oid: int, name: str, owner: int, domain: Domain) -> int:
+    """Makes a domain and the array type over it; its oid. 42710 for a name in use."""
+    require_free(cursor, database, namespace_oid, name)
+    over = array_name(cursor, database, namespace_oid, name)
+    array, own = oids(), oids()
+    sql = (
+        "SELECT typlen, typbyval, typcategory, typdelim, typalign, typstorage, typsend, typoutput, typanalyze, typcollation"
+        " FROM hg.pg_type WHERE dbid IN (0, ?) AND oid = ?"
+    )
+    found = one(cursor, sql, [database, domain.base])
+    assert found is not None
+    length, by_value, category, delimiter, align, storage, send, output, analyze, collation = found
+    common = {"typnamespace": namespace_oid, "typowner": owner, "typisdefined": True, "typdelim": delimiter, "typcollation": collation}
+    insert(
+        cursor, "pg_type", dbid=database, oid=own, typname=name, typlen=length, typbyval=by_value, typtype="d", typcategory=category,
+        typarray=array, typbasetype=domain.base, typtypmod=domain.modifier, typnotnull=domain.not_null, typdefault=domain.default,
+        typdefaultbin=domain.default, typinput=_function(cursor, "domain_in"), typoutput=output,
+        typreceive=_function(cursor, "domain_recv"), typsend=send, typanalyze=analyze, typalign=align, typstorage=storage, **common,
+    )  # fmt: skip
+    insert(
+        cursor, "pg_type", dbid=database, oid=array, typname=over, typlen=-1, typtype="b", typcategory="A", typelem=own, typsubscript=6179,
+        typinput=750, typoutput=751, typreceive=2400, typsend=2401, typanalyze=3816, typalign="d" if align == "d" else "i", typstorage="x",
+        typtypmod=-1, **common,
+    )  # fmt: skip
+    insert(cursor, "pg_depend", dbid=database, classid=_TYPE, objid=own, refclassid=_NAMESPACE, refobjid=namespace_oid, deptype="n")
+    insert(cursor, "pg_depend", dbid=database, classid=_TYPE, objid=array, refclassid=_TYPE, refobjid=own, deptype="i")
+    for label, text in domain.checks:
+        add_check(cursor, oids, database, own, namespace_oid, label or check_name(cursor, database, own, name), text)
+    return own
+
+
+def check_name(cursor: Cursor, database: int, domain: int, name: str) -> str:
+    """PostgreSQL's choice for a CHECK of a domain: name_check, then name_check1 and so on."""
+    taken = {each for (each,) in rows(cursor, "SELECT conname FROM hg.pg_constraint WHERE dbid = ? AND contypid = ?", [database, domain])}
+    tries = (f"{name}_check{number or ''}" for number in range(len(taken) + 1))
+    return next(each for each in tries if each not in taken)
+
+
+def add_check(cursor: Cursor, oids: Oids, database: int, domain: int, namespace_oid: int, name: str, text: str) -> None:
+    """Adds a CHECK to a domain; 42710 for a name in use."""
+    sql = "SELECT 1 FROM hg.pg_constraint WHERE dbid = ? AND contypid = ? AND conname = ?"
+    if one(cursor, sql, [database, domain, name]):
+        raise PostgresError("42710", f'constraint "{name}" for domain "{registry.known().by_oid(domain).name}" already exists')
+    insert(
+        cursor, "pg_constraint", dbid=database, oid=oids(), conname=name, connamespace=namespace_oid, contype="c", convalidated=True,
+        contypid=domain, conislocal=True, conbin=text, conbinpretty=pretty(text),
+    )  # fmt: skip
+
+
+def set_column(cursor: Cursor, database: int, oid: int, column: str, value: object) -> None:
+    """Sets a column of a type's row: typnotnull, typdefault."""
+    _set(cursor, database, oid, column, value)
+
+
+def drop_check(cursor: Cursor, database: int, domain: int, name: str) -> bool:
+    """Drops a CHECK of a domain; whether there was one."""
+    scope = "dbid = ? AND contypid = ? AND conname = ?"
+    found = one(cursor, f"SELECT 1 FROM hg.pg_constraint WHERE {scope}", [database, domain, name])
+    run(cursor, f"DELETE FROM hg.pg_constraint WHERE {scope}", [database, domain, name])
+    return found is not None
+
+
+def domains_over(cursor: Cursor, database: int, types: Sequence[int]) -> list[TypeRow]:
+    """The domains whose base type is one of these."""
+    marks = ", ".join("?" for _ in types)
+    found = rows(
+        cursor,
+        "SELECT oid, typname, typnamespace, typowner, typtype, typarray, typrelid, false FROM hg.pg_type"
+        f" WHERE dbid = ? AND typtype = 'd' AND typbasetype IN ({marks}) ORDER BY oid",
+        [database, *types],
+    )
+    return [TypeRow(*each) for each in found]
 
 
 def _function(cursor: Cursor, name: str) -> int:
@@ -274,6 +367,7 @@ def set_owner(cursor: Cursor, database: int, found: TypeRow, owner: int) -> None
 def drop(cursor: Cursor, database: int, found: TypeRow) -> None:
     """Removes a type, its array type, its labels and its comment; what depends on it is the caller's to remove first."""
     run(cursor, "DELETE FROM hg.pg_enum WHERE dbid = ? AND enumtypid = ?", [database, found.oid])
+    run(cursor, "DELETE FROM hg.pg_constraint WHERE dbid = ? AND contypid = ?", [database, found.oid])
     for oid in (found.oid, found.array):
         run(cursor, "DELETE FROM hg.pg_type WHERE dbid = ? AND oid = ?", [database, oid])
         run(cursor, "DELETE FROM hg.pg_depend WHERE dbid = ? AND classid = ? AND objid = ?", [database, _TYPE, oid])
@@ -292,11 +386,11 @@ def columns_of(cursor: Cursor, database: int, types: Sequence[int]) -> list[tupl
 
 
 def of_schema(cursor: Cursor, database: int, namespace_oid: int) -> list[TypeRow]:
-    """The types of their own (enums) that a schema holds."""
+    """The types of their own (enums, domains) that a schema holds."""
     found = rows(
         cursor,
         "SELECT oid, typname, typnamespace, typowner, typtype, typarray, typrelid, false FROM hg.pg_type"
-        " WHERE dbid = ? AND typnamespace = ? AND typtype = 'e' ORDER BY oid",
+        " WHERE dbid = ? AND typnamespace = ? AND typtype IN ('e', 'd') ORDER BY oid",
         [database, namespace_oid],
     )
     return [TypeRow(*each) for each in found]

@@ -63,11 +63,11 @@ def key_of(relation: Any, attnums: Sequence[int]) -> Key:
 
 def _kind(column: Any) -> int:
     """The type that decides how values are compared: 0 where the stored form does."""
-    return 0 if _exact(column) else int(column.type_oid)
+    return 0 if _exact(column) else registry.known().base(column.type_oid)[0]
 
 
 def _exact(column: Any) -> bool:
-    if column.type_oid == registry.NUMERIC:
+    if registry.known().base(column.type_oid)[0] == registry.NUMERIC:
         return not stored_as_text(column.type_oid, column.typmod)
     return sortkey.exact(column.type_oid, registry.known())
 

@@ -15,7 +15,8 @@ from headgate.catalog.relation import Check, Relation
 from headgate.commands import binding
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import quoted
-from headgate.expression import failure
+from headgate.expression import compile as compiler
+from headgate.expression import compile_domain, failure
 from headgate.expression.coerce import Reach, coerce
 from headgate.expression.node import ColumnRef, TypeRef
 from headgate.storage.partitioned import Fence
@@ -54,27 +55,36 @@ def checked(
     `shown`: the table whose columns messages show, where it is not the table itself (a root). `fence`: the bounds of a partition.
     """
     whole = shown or relation
-    violations = [
-        (each.name, not_null_violation(evaluation, relation, each.name, whole)) for each in relation.columns if each.not_null
-    ]  # fmt: skip
-    violation: Column | None = None
-    for name, message in violations:
-        failed = F.col(quoted(name)).isNull()
-        violation = F.when(failed, message) if violation is None else violation.when(failed, message)
-    for each in relation.checks if checks is None else checks:
-        met = evaluation.column(binding.stored(each.expression, relation))
-        failed = ~F.coalesce(met, F.lit(True))
-        text = f'new row for relation "{relation.name}" violates check constraint "{each.name}"'
-        message = _message("23514", text, evaluation, whole)
-        violation = F.when(failed, message) if violation is None else violation.when(failed, message)
+    found: list[tuple[Column, Column]] = []
+    for each in relation.columns:
+        if compile_domain.constrained(each.type_oid):
+            found += compile_domain.violations(each.type_oid, compiler.plan)(F.col(quoted(each.name)))
+    found += [
+        (F.col(quoted(each.name)).isNull(), not_null_violation(evaluation, relation, each.name, whole))
+        for each in relation.columns
+        if each.not_null
+    ]
+    for check in relation.checks if checks is None else checks:
+        met = evaluation.column(binding.stored(check.expression, relation))
+        text = f'new row for relation "{relation.name}" violates check constraint "{check.name}"'
+        found.append((~F.coalesce(met, F.lit(True)), _message("23514", text, evaluation, whole)))
     if fence is not None and fence.above:
-        message = _message("23514", f'new row for relation "{relation.name}" violates partition constraint', evaluation, whole)
-        violation = F.when(fence.column(), message) if violation is None else violation.when(fence.column(), message)
+        text = f'new row for relation "{relation.name}" violates partition constraint'
+        found.append((fence.column(), _message("23514", text, evaluation, whole)))
+    violation = first_of(found)
     if violation is None or not relation.columns:
         return rows
     first = relation.columns[0].name
     guarded = F.when(violation.isNull(), F.col(quoted(first))).otherwise(F.raise_error(violation).cast(rows.schema[first].dataType))
     return rows.select(*[guarded.alias(name) if name == first else F.col(quoted(name)) for name in rows.columns])
+
+
+def first_of(found: Sequence[tuple[Column, Column]]) -> Column | None:
+    """The message of the first condition that is true, NULL if none is; None without conditions."""
+    made: Column | None = None
+    for failed, message in found:
+        made = F.when(failed, message) if made is None else made.when(failed, message)
+    return made
 
 
 def not_null_violation(evaluation: Evaluation, relation: Relation, name: str, shown: Relation | None = None) -> Column:

@@ -23,10 +23,12 @@ from headgate.changes import lookup as key_lookup
 from headgate.commands import binding, constraint, reference, routed_rows, sequence, uniqueness, value_list
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError
+from headgate.expression import compile_domain
 from headgate.expression.node import Const
 from headgate.storage.local import local_frame
 from headgate.storage.partitioned import Fence
 from headgate.storage.write import columns as spark_columns
+from headgate.types import registry
 from headgate.types.storage import arrow_type, spark_type
 from headgate.types.text import write_text
 
@@ -61,12 +63,13 @@ class NewRows:
         if column.identity or (column.default and _NEXTVAL.match(column.default)):
             first, step = self._numbers(column, rows)
             return pa.array(first + step * np.arange(rows, dtype=np.int64)).cast(kind)
-        if column.default is None or column.generated is not None:
+        text = default_of(column)
+        if text is None or column.generated is not None:
             return pa.nulls(rows, kind)
-        bound = binding.stored(column.default, self.relation, column)
+        bound = binding.stored(text, self.relation, column)
         if not isinstance(bound, Const):
             prepared = self.planner.prepare(bound)
-            if binding.immutable(prepared) or not _volatile(column.default):
+            if binding.immutable(prepared) or not _volatile(text):
                 [value] = value_list.evaluate(self.planner, [prepared])
                 return pa.array([value] * rows, kind)
             return value_list.column_of(self.planner, column, [prepared] * rows)
@@ -98,8 +101,8 @@ class NewRows:
                 first, step = self._numbers(each, held.count())
                 place = F.row_number().over(Window.orderBy(F.monotonically_increasing_id())) - 1
                 selected.append((F.lit(first) + place * F.lit(step)).cast(kind).alias(each.name))
-            elif each.default is not None and each.generated is None:
-                selected.append(self.planner.column(binding.stored(each.default, self.relation, each)).alias(each.name))
+            elif (text := default_of(each)) is not None and each.generated is None:
+                selected.append(self.planner.column(binding.stored(text, self.relation, each)).alias(each.name))
             else:
                 selected.append(F.lit(None).cast(kind).alias(each.name))
         return rows.select(*selected)
@@ -108,8 +111,10 @@ class NewRows:
 
     @property
     def needs_spark(self) -> bool:
-        """Whether rows must pass through Spark: for CHECK constraints and generated columns."""
-        return bool(self.relation.checks) or any(each.generated is not None for each in self.relation.columns)
+        """Whether rows must pass through Spark: for CHECK constraints, domains and generated columns."""
+        return bool(self.relation.checks) or any(
+            each.generated is not None or compile_domain.constrained(each.type_oid) for each in self.relation.columns
+        )
 
     def checked(self, rows: pa.Table) -> pa.Table:
         """Rows with generated columns; 23502 and 23514."""
@@ -273,6 +278,12 @@ class NewRows:
             return count
         finally:
             held.unpersist()
+
+
+def default_of(column: Column) -> str | None:
+    """The text of a column's default: its own, or that of the domain that is its type."""
+    known = registry.known().find(column.type_oid) if column.default is None else None
+    return column.default if known is None else known.default
 
 
 def _volatile(text: str) -> bool:

@@ -20,7 +20,7 @@ from pyspark.sql.types import StringType
 
 from headgate.catalog import definition, namespace, usertype
 from headgate.catalog import relation as relations
-from headgate.catalog.physical import Cursor, rows, run
+from headgate.catalog.physical import Cursor, one, rows, run
 from headgate.catalog.pretty import pretty
 from headgate.catalog.relation import Column as TableColumn
 from headgate.catalog.relation import Relation
@@ -107,7 +107,7 @@ def rename(node: Any, session: Session) -> CommandResult:
     usertype.rename(cursor, database, found, node.newname)
     changed(session)
     _rewrite_expressions(transaction, database, before)
-    return CommandResult("ALTER TYPE")
+    return CommandResult("ALTER DOMAIN" if node.rename_type == pb.OBJECT_DOMAIN else "ALTER TYPE")
 
 
 def set_schema(node: Any, session: Session) -> CommandResult:
@@ -122,7 +122,7 @@ def set_schema(node: Any, session: Session) -> CommandResult:
     usertype.set_schema(cursor, context.database, found, target)
     changed(session)
     _rewrite_expressions(transaction, context.database, before)
-    return CommandResult("ALTER TYPE")
+    return CommandResult("ALTER DOMAIN" if node.object_type == pb.OBJECT_DOMAIN else "ALTER TYPE")
 
 
 def change_owner(node: Any, session: Session) -> CommandResult:
@@ -136,7 +136,7 @@ def change_owner(node: Any, session: Session) -> CommandResult:
     if not privilege.is_member(cursor, context.user, owner):
         raise PostgresError("42501", f'must be member of role "{owner}"')
     usertype.set_owner(cursor, context.database, found, oid)
-    return CommandResult("ALTER TYPE")
+    return CommandResult("ALTER DOMAIN" if node.object_type == pb.OBJECT_DOMAIN else "ALTER TYPE")
 
 
 def drop(node: Any, session: Session) -> CommandResult:
@@ -149,6 +149,8 @@ def drop(node: Any, session: Session) -> CommandResult:
         each = find(parts, session, cursor, missing_ok=node.missing_ok)
         if each is None:
             continue
+        if node.remove_type == pb.OBJECT_DOMAIN and each.kind != "d":
+            raise PostgresError("42809", f'"{each.name}" is not a domain')
         _check_type_owner(each, session, cursor)
         _refuse_special(each, "cannot drop")
         found.append(each)
@@ -156,22 +158,32 @@ def drop(node: Any, session: Session) -> CommandResult:
         drop_all(session, transaction, found, cascade=node.behavior == pb.DROP_CASCADE)
         changed(session)
         transaction.catalog_changed()
-    return CommandResult("DROP TYPE")
+    return CommandResult("DROP DOMAIN" if node.remove_type == pb.OBJECT_DOMAIN else "DROP TYPE")
 
 
 def drop_all(session: Session, transaction: Transaction, found: Sequence[TypeRow], *, cascade: bool) -> None:
     """Drops types; with `cascade` the columns of these types too, otherwise they are 2BP01."""
     cursor, database = transaction.cursor, session.context.database
-    depending = usertype.columns_of(cursor, database, [oid for each in found for oid in (each.oid, each.array)])
-    shown = [f"column {column} of table {_table(cursor, session, relation)}" for relation, column, _ in depending]
-    if depending and not cascade:
+    gone = [oid for each in found for oid in (each.oid, each.array)]
+    domains = [each for each in usertype.domains_over(cursor, database, gone) if each.oid not in gone]
+    while more := [
+        each
+        for each in usertype.domains_over(cursor, database, [oid for known in domains for oid in (known.oid, known.array)] or [0])
+        if each not in domains
+    ]:
+        domains += more
+    gone += [oid for each in domains for oid in (each.oid, each.array)]
+    depending = usertype.columns_of(cursor, database, gone)
+    over = {each.oid: _base(cursor, database, each.oid) for each in domains}
+    lines = [(f"type {registry.format_type(each.oid)}", over[each.oid]) for each in domains]
+    lines += [(f"column {column} of table {_table(cursor, session, relation)}", kind) for relation, column, kind in depending]
+    shown = [line for line, _ in lines]
+    if lines and not cascade:
         subject = f"type {registry.format_type(found[0].oid)}" if len(found) == 1 else "desired object(s)"
         raise PostgresError(
             "2BP01",
             f"cannot drop {subject} because other objects depend on {'it' if len(found) == 1 else 'them'}",
-            detail="\n".join(
-                f"{each} depends on type {registry.format_type(kind)}" for each, (_, _, kind) in zip(shown, depending, strict=True)
-            ),
+            detail="\n".join(f"{each} depends on type {registry.format_type(kind)}" for each, kind in lines),
             hint=dependency.HINT,
         )
     if len(shown) == 1:
@@ -184,8 +196,13 @@ def drop_all(session: Session, transaction: Transaction, found: Sequence[TypeRow
         alteration = alter_table.Alteration(session, transaction, relations.get(cursor, database, oid))
         command = pb.AlterTableCmd(subtype=pb.AT_DropColumn, name=column, behavior=pb.DROP_CASCADE, missing_ok=True)
         alter_table.drop_column(alteration, command)
-    for each in found:
+    for each in [*found, *domains]:
         usertype.drop(cursor, database, each)
+
+
+def _base(cursor: Cursor, database: int, domain: int) -> int:
+    found = one(cursor, "SELECT typbasetype FROM hg.pg_type WHERE dbid = ? AND oid = ?", [database, domain])
+    return 0 if found is None else int(found[0])
 
 
 def _table(cursor: Cursor, session: Session, oid: int) -> str:

@@ -22,6 +22,7 @@ from headgate.expression.node import (
     CoerceViaIO,
     Collate,
     Const,
+    DomainCoerce,
     Expression,
     Form,
     FuncExpr,
@@ -254,12 +255,24 @@ def coerce(
     inner = expression
     while isinstance(inner, Collate):
         inner = inner.arg
+    if target.oid != inner.type.oid and context.base_type(target.oid) != target.oid:
+        return _recollate(expression, inner, to_domain(inner, target.oid, reach, context, form, location), context)
     result = coerce_type(inner, target.oid, reach, context, form=form, location=location, modifier=target.typmod)
     if target.typmod >= 0:
         result = _apply_modifier(
             result, target.typmod, reach, context, form=form, location=location, hide=result is not inner and not isinstance(result, Const)
         )
     return _recollate(expression, inner, result, context)
+
+
+def to_domain(expression: Expression, domain: int, reach: Reach, context: BindContext, form: Form, location: int) -> Expression:
+    """coerce_to_domain: as the base type with the domain's modifier (too long is an error even in an explicit cast), then as the domain."""
+    base, modifier = context.types.base(domain)
+    below = coerce_type(expression, base, reach, context, location=location, modifier=modifier)
+    if modifier >= 0:
+        below = _apply_modifier(below, modifier, Reach.IMPLICIT, context, form=Form.IMPLICIT, location=location, hide=False)
+    kind = TypeRef(domain, -1, context.inherited_collation(domain, (below,)))
+    return DomainCoerce(type=kind, arg=hide_form(below), form=form, location=location)
 
 
 def _recollate(outer: Expression, inner: Expression, result: Expression, context: BindContext) -> Expression:

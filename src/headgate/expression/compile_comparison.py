@@ -114,6 +114,7 @@ def numeric_key(value: Value) -> Callable[[Env], Column]:
 
 def equal_keys(value: Value, kind: TypeRef) -> Value:
     """The value as what orders, groups and joins as PostgreSQL's default operator class does."""
+    kind = TypeRef(*registry.known().base(kind.oid, kind.typmod), kind.collation)
     comparable(kind.oid)
     if value.rep == DIGITS:
         return Value(BYTES, numeric_key(value))

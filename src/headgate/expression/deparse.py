@@ -421,6 +421,8 @@ _PRINTERS: dict[type[n.Expression], Callable[[Printer, Any, bool], None]] = {
     n.ScalarArrayOp: _array_operation,
     n.BoolExpr: _boolean,
     n.Relabel: _coercion,
+    n.DomainCoerce: _coercion,
+    n.DomainValue: lambda out, node, implicit: out.say("VALUE"),
     n.CoerceViaIO: _coercion,
     n.ArrayCoerce: _coercion,
     n.RowCoerce: _row_coercion,

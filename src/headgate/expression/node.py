@@ -175,6 +175,16 @@ class Relabel(Expression):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DomainCoerce(Relabel):
+    """A value of the base type as a domain's: its constraints are checked (CoerceToDomain)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DomainValue(Expression):
+    """VALUE in a domain's CHECK (CoerceToDomainValue)."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CoerceViaIO(Expression):
     """A cast through the text form."""
 

@@ -85,6 +85,7 @@ SPARK = {
 
 def rep_of(oid: int, modifier: int = -1) -> Rep:
     """The representation of a stored column of the type."""
+    oid, modifier = registry.known().base(oid, modifier)
     if oid == registry.NUMERIC:
         parts = storage.decimal_parts(modifier)
         return Rep("decimal", *parts) if parts else DIGITS

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headgate.catalog.relation import Relation
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import binder
+from headgate.expression import binder, compile_domain
 from headgate.expression.context import BindContext
 from headgate.expression.node import ColumnRef, TypeRef, walk
 from headgate.expression.scope import ScopeColumn, relation_scope
@@ -46,6 +46,8 @@ Factory = Callable[[Transaction, Relation], Rows]
 def needed(local: Relation, sources: tuple[int | None, ...]) -> bool:
     """Whether rows of this table, sent so, must pass through `complete`."""
     extra = [column for column, source in zip(local.columns, sources, strict=True) if source is None]
+    if any(compile_domain.constrained(column.type_oid) for column in local.columns):
+        return True
     return bool(local.checks) or any(c.generated is not None or c.default is not None or c.identity for c in extra)
 
 

@@ -52,6 +52,8 @@ def read_binary(
     `data` is the whole buffer (uint8), `starts` (int64) and `lengths` (int32, -1 for NULL) one entry per value. Errors as
     `headgate.types.text.read_text` for values that do not fit, 22P03 for bytes that are no value of the type.
     """
+    types = registry or r.known()
+    oid, typmod = types.base(oid, typmod)
     if not len(starts):
         return pa.nulls(0, arrow_type(oid, typmod))
     sizes = np.asarray(lengths, np.int64)
@@ -60,7 +62,7 @@ def read_binary(
     sizes = np.maximum(sizes, 0)
     if int(starts.min()) < 0 or int((starts + sizes).max()) > len(data):
         raise PostgresError("08P01", "insufficient data left in message")
-    return _read(data, starts, sizes, mask, oid, typmod, registry or r.known())
+    return _read(data, starts, sizes, mask, oid, typmod, types)
 
 
 def _read(
@@ -185,6 +187,7 @@ def write_binary(
         chunks = [write_binary(chunk, oid, typmod, registry=registry) for chunk in array.chunks]
         return pa.concat_arrays(chunks) if chunks else pa.nulls(0, pa.large_binary())
     types = registry or r.known()
+    oid, _ = types.base(oid)
     found = types.find(oid)
     if oid in _INTEGERS:
         return _write_fixed(array, oid)

@@ -126,7 +126,8 @@ class PgType:
     """One row of pg_type.
 
     `array` is the oid of the array type over this one, `element` of the type this one is an array of (0: none; also set for
-    the vectors, whose `is_array` is false). `length` is typlen: bytes, -1 variable, -2 a C string. `labels` are an enum's.
+    the vectors, whose `is_array` is false). `length` is typlen: bytes, -1 variable, -2 a C string. `labels` are an enum's;
+    `not_null`, `checks` (name and expression over VALUE) and `default` a domain's, with those of the domains below it.
     `plain` and `unmodified` are format_type(oid, NULL) and format_type(oid, -1).
     """
 
@@ -149,6 +150,9 @@ class PgType:
     plain: str
     unmodified: str
     labels: tuple[str, ...] = ()
+    not_null: bool = False
+    checks: tuple[tuple[str, str], ...] = ()
+    default: str | None = None
 
     @property
     def is_array(self) -> bool:
@@ -197,6 +201,16 @@ class TypeRegistry:
         if found is None:
             raise PostgresError("42704", f"type with OID {oid} does not exist")
         return found
+
+    def base(self, oid: int, modifier: int = -1) -> tuple[int, int]:
+        """The type below a domain and its modifier; any other type as it is."""
+        if oid < FIRST_USER_OID:
+            return oid, modifier
+        found = self._by_oid.get(oid)
+        while found is not None and found.kind is Kind.DOMAIN:
+            oid, modifier = found.base, found.base_typmod
+            found = self._by_oid.get(oid)
+        return oid, modifier
 
     def find_name(self, name: str, schema: str | None = None) -> PgType | None:
         """The type of this name, catalog name or SQL spelling (``integer``, ``text[]``); without a schema pg_catalog first, then any."""

@@ -26,6 +26,7 @@ def comparable(oid: int, types: r.TypeRegistry) -> bool:
 
 def exact(oid: int, types: r.TypeRegistry) -> bool:
     """Whether equal values have equal text forms (those of numeric, interval, jsonb, char(n) and floats have not)."""
+    oid, _ = types.base(oid)
     found = types.find(oid)
     if found is not None and found.is_array:
         return exact(found.element, types)

@@ -42,6 +42,7 @@ def arrow_type(oid: int, modifier: int = -1) -> pa.DataType:
     >>> arrow_type(registry.NUMERIC, typmod.numeric(10, 2))
     Decimal128Type(decimal128(10, 2))
     """
+    oid, modifier = registry.known().base(oid, modifier)
     if oid == registry.NUMERIC:
         parts = decimal_parts(modifier)
         return pa.string() if parts is None else pa.decimal128(*parts)
@@ -58,6 +59,7 @@ def spark_type(oid: int, modifier: int = -1) -> DataType:
     """The Spark type of a stored column; the same choice as `arrow_type`."""
     from pyspark.sql import types as spark  # the floor must import without Spark
 
+    oid, modifier = registry.known().base(oid, modifier)
     if oid == registry.NUMERIC and (parts := decimal_parts(modifier)):
         return spark.DecimalType(*parts)
     stored: dict[pa.DataType, DataType] = {

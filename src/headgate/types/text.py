@@ -53,7 +53,7 @@ def _read(strings: pa.StringArray, oid: int, typmod: int, session: Session, type
     if found.kind is r.Kind.ENUM:
         return _read_enum(strings, found)
     if found.kind is r.Kind.DOMAIN:
-        return _read(strings, found.base, found.base_typmod if typmod < 0 else typmod, session, types)
+        return _read(strings, *types.base(oid), session, types)
     if found.is_array:
         delimiter = types.by_oid(found.element).delimiter
 
@@ -136,6 +136,7 @@ def write_text(
 
 
 def _write(values: pa.Array, oid: int, session: Session, types: r.TypeRegistry) -> pa.StringArray:
+    oid, _ = types.base(oid)
     match oid:
         case r.INT2 | r.INT4 | r.INT8 | r.OID | r.XID | r.CID:
             return number.write_integer(values)

@@ -1,0 +1,148 @@
+"""CREATE DOMAIN and ALTER DOMAIN; DROP DOMAIN is DROP TYPE's (`usertype`).
+
+A column of a domain is stored as one of the base type. Its constraints are checked with those of the table (`constraint`), and in casts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+from pyspark.sql import functions as F
+
+from headgate.catalog import relation as relations
+from headgate.catalog import usertype as types
+from headgate.catalog.physical import Cursor
+from headgate.commands import binding, lookup, privilege, usertype
+from headgate.commands.query.plan import quoted
+from headgate.commands.result import CommandResult
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.expression import binder, compile_domain
+from headgate.expression import compile as compiler
+from headgate.expression.deparse import deparse
+from headgate.expression.node import Const, TypeRef
+from headgate.sql import names
+from headgate.sql.parser import unwrap
+from headgate.types import registry
+
+_REFUSED = {
+    pb.CONSTR_UNIQUE: "unique constraints not possible for domains",
+    pb.CONSTR_PRIMARY: "primary key constraints not possible for domains",
+    pb.CONSTR_EXCLUSION: "exclusion constraints not possible for domains",
+    pb.CONSTR_FOREIGN: "foreign key constraints not possible for domains",
+}
+
+
+def create(node: Any, session: Session) -> CommandResult:
+    """CREATE DOMAIN name AS type [DEFAULT …] [NOT NULL | NULL] [CHECK …]."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    schema, name = names.split_name(node.domainname, context.database_name)
+    place, _ = lookup.creation_schema(cursor, context, schema or "")
+    privilege.check_create_in_schema(cursor, context.user, context.database, place)
+    types.require_free(cursor, context.database, place, name)
+    oid, modifier = names.type_name(node.type_name)
+    base = registry.known().by_oid(oid)
+    if base.kind is registry.Kind.PSEUDO or base.kind is registry.Kind.COMPOSITE:
+        raise PostgresError("42804", f'"{base.name}" is not a valid base type for a domain')
+    if node.HasField("coll_clause"):
+        raise not_supported("collations of domains are not supported")
+    value = TypeRef(oid, modifier, base.collation)
+    domain = types.Domain(oid, modifier, *_constraints(node.constraints, value, name))
+    owner = privilege.role_oid(cursor, context.user)
+    types.create_domain(cursor, transaction.engine.catalog.next_oid, context.database, place, name, owner, domain)
+    usertype.changed(session)
+    return CommandResult("CREATE DOMAIN")
+
+
+def _constraints(nodes: Any, value: TypeRef, name: str) -> tuple[bool, str | None, list[tuple[str | None, str]]]:
+    """(NOT NULL, default, checks) of the clauses."""
+    null: bool | None = None
+    default: str | None = None
+    checks: list[tuple[str | None, str]] = []
+    for each in map(unwrap, nodes):
+        if each.contype in (pb.CONSTR_NULL, pb.CONSTR_NOTNULL):
+            wanted = each.contype == pb.CONSTR_NULL
+            if null is not None and null != wanted:
+                raise PostgresError("42601", "conflicting NULL/NOT NULL constraints")
+            null = wanted
+        elif each.contype == pb.CONSTR_DEFAULT:
+            if default is not None:
+                raise PostgresError("42601", "multiple default expressions")
+            default = _default(each.raw_expr, value, name)
+        elif each.contype == pb.CONSTR_CHECK:
+            checks.append((each.conname or None, _check(each.raw_expr, value)))
+        else:
+            raise PostgresError("42601", _REFUSED.get(each.contype, "specifying constraint deferrability not supported for domains"))
+    return null is False, default, checks
+
+
+def _default(node: Any, value: TypeRef, name: str) -> str | None:
+    bound = binder.bind_default(
+        node, value, name, context=binding.context().within(refuse_subquery="cannot use subquery in DEFAULT expression")
+    )
+    return None if isinstance(bound, Const) and bound.value is None else deparse(bound)
+
+
+def _check(node: Any, value: TypeRef) -> str:
+    context = binding.context().within(refuse_subquery="cannot use subquery in check constraint")
+    bound = compile_domain.bind_check(node, value, context)
+    compiler.check(bound)
+    return deparse(bound)
+
+
+def alter(node: Any, session: Session) -> CommandResult:
+    """ALTER DOMAIN: SET and DROP DEFAULT, SET and DROP NOT NULL, ADD, DROP and VALIDATE CONSTRAINT."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    found = usertype.find(node.type_name, session, cursor)
+    assert found is not None
+    if found.kind != "d":
+        raise PostgresError("42809", f"{found.name} is not a domain")
+    privilege.check_owner(cursor, context.user, found.owner, "domain", found.name)
+    kind = registry.known().by_oid(found.oid)
+    value = TypeRef(*registry.known().base(found.oid), kind.collation)
+    match node.subtype:
+        case "T":
+            given = getattr(node, "def")
+            default = _default(given, value, found.name) if given.WhichOneof("node") else None
+            types.set_column(cursor, context.database, found.oid, "typdefault", default)
+        case "N":
+            types.set_column(cursor, context.database, found.oid, "typnotnull", False)
+        case "O":
+            types.set_column(cursor, context.database, found.oid, "typnotnull", True)
+        case "C":
+            each = unwrap(getattr(node, "def"))
+            if each.contype != pb.CONSTR_CHECK:
+                raise PostgresError("42601", _REFUSED.get(each.contype, "unrecognized constraint subtype"))
+            name = each.conname or types.check_name(cursor, context.database, found.oid, found.name)
+            oids = transaction.engine.catalog.next_oid
+            types.add_check(cursor, oids, context.database, found.oid, found.namespace, name, _check(each.raw_expr, value))
+        case "X":
+            if not types.drop_check(cursor, context.database, found.oid, node.name):
+                message = f'constraint "{node.name}" of domain "{found.name}" does not exist'
+                if not node.missing_ok:
+                    raise PostgresError("42704", message)
+                session.notices.notice(message + ", skipping", sqlstate="00000")
+        case _:
+            raise not_supported("this ALTER DOMAIN is not supported")
+    usertype.changed(session)
+    if node.subtype in ("O", "C"):
+        _check_rows(session, cursor, found)
+    return CommandResult("ALTER DOMAIN")
+
+
+def _check_rows(session: Session, cursor: Cursor, found: types.TypeRow) -> None:
+    """23502 and 23514 for a column of the domain that holds a value which the changed domain does not take."""
+    transaction, database = session.begin_statement(), session.context.database
+    for oid, name, _ in types.columns_of(cursor, database, [found.oid]):
+        relation = relations.get(cursor, database, oid)
+        if relation.kind != "r":
+            continue
+        frame, column = transaction.frame(relation), F.col(quoted(name))
+        if registry.known().by_oid(found.oid).not_null and not frame.where(column.isNull()).limit(1).isEmpty():
+            raise PostgresError("23502", f'column "{name}" of table "{relation.name}" contains null values')
+        for failed, _message in compile_domain.violations(found.oid, compiler.plan)(column):
+            if not frame.where(failed).limit(1).isEmpty():
+                raise PostgresError("23514", f'column "{name}" of table "{relation.name}" contains values that violate the new constraint')
