@@ -211,6 +211,6 @@ def _type_text(found: registry.PgType) -> tuple[object, ...]:
     for suffix in (" without time zone", " with time zone"):
         if text.endswith(suffix):
             head, tail = text.removesuffix(suffix), suffix
-    if base.oid == registry.BPCHAR:
-        head = "character"
+    if base.oid in (registry.BPCHAR, registry.BIT):
+        head = {registry.BPCHAR: "character", registry.BIT: "bit"}[base.oid]
     return (found.oid, found.plain, found.unmodified, base.has_typmod, base.oid, head, tail + ("[]" if found.is_array else ""))

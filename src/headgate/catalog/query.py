@@ -29,6 +29,7 @@ from headgate.catalog.sessioncall import Acting, constant, python_value
 from headgate.catalog.value import Value
 from headgate.catalog.views import Provider
 from headgate.errors import PostgresError
+from headgate.sql.names import strings
 from headgate.sql.parser import walk
 from headgate.types import registry as t
 from headgate.types.resultset import ResultColumn, ResultSet
@@ -43,11 +44,15 @@ _log = logging.getLogger(__name__)
 def uses_catalog_only(tree: Any, context: SessionContext, cursor: Cursor) -> bool:
     """Whether no relation of a query is a user's: then `answer` answers it.
 
-    A name that stands for nothing counts as no user's, so that `answer` raises 42P01.
+    A name that stands for nothing counts as no user's, so that `answer` raises 42P01. Nor does `answer` know the types of users: a query
+    without any relation that names one is not for it.
     """
     ctes = {each.ctename for each in walk(tree) if each.DESCRIPTOR.name == "CommonTableExpr"}
     path: list[str] | None = None
-    for each in walk(tree):
+    named = [each for each in walk(tree) if each.DESCRIPTOR.name in ("RangeVar", "TypeName")]
+    if all(each.DESCRIPTOR.name == "TypeName" for each in named) and any(map(_is_users, named)):
+        return False
+    for each in named:
         if each.DESCRIPTOR.name != "RangeVar":
             continue
         name, schema = each.relname, each.schemaname or None
@@ -61,6 +66,15 @@ def uses_catalog_only(tree: Any, context: SessionContext, cursor: Cursor) -> boo
         if oid is not None and oid >= 16384:
             return False
     return True
+
+
+def _is_users(node: Any) -> bool:
+    """Whether a TypeName names a type that a user made."""
+    if not node.names:
+        return False
+    parts = strings(node.names)
+    found = t.known().find_name(parts[-1], parts[-2] if len(parts) > 1 else None)
+    return found is not None and found.oid >= t.FIRST_USER_OID
 
 
 def answer(

@@ -36,6 +36,14 @@ _REFUSED = {
 
 def create(node: Any, session: Session) -> CommandResult:
     """CREATE DOMAIN name AS type [DEFAULT …] [NOT NULL | NULL] [CHECK …]."""
+    try:
+        return _create(node, session)
+    except PostgresError as error:
+        error.position = None  # PostgreSQL makes a domain without the text of the statement
+        raise
+
+
+def _create(node: Any, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     schema, name = names.split_name(node.domainname, context.database_name)

@@ -17,6 +17,7 @@ from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import Column
 from headgate.commands import binding
 from headgate.errors import PostgresError, not_supported
+from headgate.expression import compile_domain
 from headgate.sql import names
 from headgate.sql.parser import position, unwrap
 from headgate.types import registry
@@ -161,6 +162,8 @@ def _draft(element: Any, table: str, cursor: Cursor, database: int, found: Eleme
     known = registry.known().find(oid)
     if not storable(oid):
         raise PostgresError("42P16", f'column "{element.colname}" has pseudo-type {registry.format_type(oid)}')
+    if known is not None and known.is_array and compile_domain.constrained(known.element):
+        raise not_supported("arrays of domains with constraints are not supported", position=position(node.location))
     collation = 0 if known is None else known.collation
     if element.HasField("coll_clause"):
         collation = _collation(element.coll_clause, oid, collation, cursor, database)

@@ -50,7 +50,7 @@ from headgate.expression.value import (
     rep_of,
     settle,
 )
-from headgate.types import registry, storage, text, typmod
+from headgate.types import registry, storage, string, text, typmod
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
 
@@ -238,9 +238,10 @@ def _numeric_to_double(node: Expression, args: Sequence[Value]) -> Value:
 
 def _numeric_to_float(node: Expression, args: Sequence[Value]) -> Value:
     [value] = args
-    if value.rep.name != "decimal":
-        raise refuse("a cast from numeric without precision to real")
-    return Value(FLOAT4, lambda env: value.make(env).cast("string").cast("float"))
+    if value.rep.name == "decimal":
+        return Value(FLOAT4, lambda env: value.make(env).cast("string").cast("float"))
+    made = settle(exactly(decimals.to_single, args))
+    return Value(FLOAT4, lambda env: made(env).cast("float"))
 
 
 def _float_to_numeric(digits: int) -> Builder:
@@ -367,13 +368,24 @@ def micros_of(column: Column, rep: Rep) -> Column:
     return F.unix_micros(column.cast("timestamp"))
 
 
-def _name(node: Expression, args: Sequence[Value]) -> Value:
-    def make(env: Env) -> Column:
-        shown = args[0].make(env)
-        error = F.raise_error(F.lit("headgate:0A000:a cast to name of a text longer than 63 bytes is not supported"))
-        return F.when(F.octet_length(shown) > 63, error).otherwise(shown)
+def _to_name(texts: pa.Array) -> pa.Array:
+    return string.read_name(texts)
 
-    return Value(TEXT, make)
+
+def _name(node: Expression, args: Sequence[Value]) -> Value:
+    """text::name: cut to 63 bytes."""
+    [value] = args
+    if value.constant is not None:
+        cut = string.read_name(pa.array([value.constant], pa.string()))[0].as_py()
+        return Value(TEXT, lambda env: F.lit(cut), constant=cut)
+    make = value.make
+
+    def made(env: Env) -> Column:
+        shown = make(env)
+        cut = arrow_function(_to_name, StringType())
+        return F.when(F.octet_length(shown) > 63, cut(env.needed(shown))).otherwise(shown)
+
+    return Value(TEXT, made)
 
 
 def via_text(value: Value, source: TypeRef, target: TypeRef) -> Value:
@@ -522,7 +534,7 @@ BUILDERS: dict[str, Builder] = {
     "timestamp_scale": _moment_precision(TIMESTAMP),
     "timestamptz_scale": _moment_precision(TIMESTAMPTZ),
     "text_name": _name,
-    "bpchar_name": _name,
+    "bpchar_name": lambda node, args: _name(node, [Value(TEXT, lambda env: F.rtrim(args[0].make(env)))]),
     "name_text": lambda node, args: args[0],
     "anytextcat": _joined,
     "textanycat": _joined,

@@ -13,6 +13,7 @@ from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, 
 
 from headgate.errors import PostgresError
 from headgate.expression.failure import field_overflow
+from headgate.types import number, registry
 
 _EXACT = Context(prec=400_000, rounding=ROUND_HALF_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _MAX_WHOLE = 131_072
@@ -241,6 +242,11 @@ def to_double(text: str) -> str:
     if value in (float("inf"), float("-inf")) and "Inf" not in text:
         raise PostgresError("22003", f'"{text}" is out of range for type double precision')
     return repr(value)
+
+
+def to_single(text: str) -> str:
+    """numeric_float4: the text of the float4 that is nearest to the number itself."""
+    return repr(number.float_of(text, registry.FLOAT4))
 
 
 def from_double(value: float, digits: int) -> str:

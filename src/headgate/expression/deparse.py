@@ -104,8 +104,6 @@ def constant(out: Printer, node: n.Const, show: int = 0) -> None:
     elif oid == registry.BOOL:
         labelled = False
         out.say("true" if node.value == "t" else "false")
-    elif oid in (registry.BIT, registry.VARBIT):
-        out.say(f"B'{node.value}'")
     else:
         labelled = oid != registry.UNKNOWN
         out.say("'" + node.value.replace("'", "''") + "'")

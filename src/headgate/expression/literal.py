@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _JSONPATH = 4072
 _PASS = frozenset({registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.UNKNOWN, registry.CSTRING})
 
-_UNREADABLE = frozenset({registry.XML, _JSONPATH})
+_UNREADABLE = frozenset({_JSONPATH})
 
 
 def read(value: str, oid: int, modifier: int, context: BindContext) -> str:

@@ -216,6 +216,15 @@ def _best(candidates: Sequence[Candidate], score: Callable[[Candidate], int]) ->
     return [each for each, got in zip(candidates, scores, strict=True) if got == top]
 
 
+_ANYRANGE, _ANYMULTIRANGE = 3831, 4537
+_SORTED_AS = {
+    registry.VARCHAR: registry.TEXT,
+    registry.CIDR: registry.INET,
+    **dict.fromkeys((registry.REGPROC, registry.REGCLASS, registry.REGTYPE, registry.REGROLE, registry.REGNAMESPACE), registry.OID),
+}
+"""Types that are binary coercible to the one whose operator class they use."""
+
+
 def ordering_operator(oid: int, strategy: int, context: BindContext) -> int | None:
     """The operator of a type's default btree class with this strategy (1 <, 3 =, 5 >); None if the type cannot be sorted."""
     table = builtin.builtins().ordering
@@ -223,13 +232,15 @@ def ordering_operator(oid: int, strategy: int, context: BindContext) -> int | No
     found = table.get((base, strategy))
     if found is not None:
         return found
-    if base == registry.VARCHAR:
-        return table.get((registry.TEXT, strategy))
+    if base in _SORTED_AS:
+        return table.get((_SORTED_AS[base], strategy))
     kind = context.types.find(base)
     if kind is not None and kind.is_array:
         return table.get((registry.ANYARRAY, strategy))
     if kind is not None and kind.kind is registry.Kind.ENUM:
         return table.get((registry.ANYENUM, strategy))
+    if kind is not None and kind.kind in (registry.Kind.RANGE, registry.Kind.MULTIRANGE):
+        return table.get((_ANYRANGE if kind.kind is registry.Kind.RANGE else _ANYMULTIRANGE, strategy))
     return None
 
 

@@ -70,7 +70,9 @@ def _item(planner: Planner, node: Any, targets: Sequence[Target], scope: Scope) 
         expression = named[0].expression if named and not in_scope else binder.bind(inner, scope, context=context)
     if _has_aggregate(expression):
         raise PostgresError("42803", "aggregate functions are not allowed in GROUP BY")
-    return binder.resolve_unknown(expression, context)
+    known = binder.resolve_unknown(expression, context)
+    ordering.require_equality(known)
+    return known
 
 
 class _Grouping:

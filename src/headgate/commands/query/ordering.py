@@ -19,7 +19,8 @@ from headgate.expression import binder
 from headgate.expression import compile as compiler
 from headgate.expression.coerce import Reach, coerce
 from headgate.expression.context import BindContext
-from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, TypeRef, walk
+from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, TypeRef, location_of, walk
+from headgate.expression.resolve import ordering_operator
 from headgate.expression.scope import Scope
 from headgate.sql.parser import position, unwrap
 from headgate.types import registry
@@ -44,9 +45,32 @@ def _sort(node: Any, expression: Expression) -> Sort:
     item = unwrap(node)
     if item.sortby_dir == pb.SORTBY_USING:
         raise not_supported("ORDER BY ... USING is not supported", position=position(item.location))
+    require_order(expression, position(location_of(expression)))
     descending = item.sortby_dir == pb.SORTBY_DESC
     first = item.sortby_nulls == pb.SORTBY_NULLS_FIRST or (item.sortby_nulls != pb.SORTBY_NULLS_LAST and descending)
     return Sort(expression, descending, first)
+
+
+def require_order(expression: Expression, where: int | None) -> None:
+    """42883 for a type that has no order (json, xml, point)."""
+    context = BindContext()
+    if ordering_operator(expression.type.oid, 1, context) is None:
+        shown = context.show_type(expression.type.oid)
+        raise PostgresError(
+            "42883",
+            f"could not identify an ordering operator for type {shown}",
+            hint="Use an explicit ordering operator or modify the query.",
+            position=where,
+        )
+
+
+def require_equality(expression: Expression) -> None:
+    """42883 for a type whose values cannot be told apart by an operator (json, xml, point)."""
+    context = BindContext()
+    if ordering_operator(expression.type.oid, 3, context) is None and expression.type.oid not in (registry.XID, registry.CID):
+        shown = context.show_type(expression.type.oid)
+        where = position(location_of(expression))
+        raise PostgresError("42883", f"could not identify an equality operator for type {shown}", position=where)
 
 
 def _item(planner: Planner, node: Any, targets: Sequence[Target], scope: Scope, context: BindContext) -> Expression:
@@ -145,6 +169,8 @@ def check_distinct(sorts: Sequence[Sort], targets: Sequence[Target], *, on: bool
 
 def distinct(planner: Planner, plan: Plan) -> Plan:
     """Rows that differ."""
+    for each in plan.columns:
+        require_equality(reference(each))
     if all(plain_equality(each.type) for each in plan.columns):
         return Plan(plan.frame.select(*[col(each.key) for each in plan.columns]).distinct(), plan.columns)
     keys = [sort_key(planner, reference(each)) for each in plan.columns]

@@ -12,6 +12,7 @@ from headgate.commands.query.plan import Plan, col
 from headgate.commands.query.spark_error import translated
 from headgate.commands.session import Session
 from headgate.storage import spool
+from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet
 from headgate.types.text import write_text
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 def result_columns(plan: Plan) -> tuple[ResultColumn, ...]:
     """The description of a plan's columns."""
-    return tuple(ResultColumn(each.name, each.type.oid, each.type.typmod, each.relation, each.attnum) for each in plan.columns)
+    base = registry.known().base  # a client sees the type below a domain
+    return tuple(ResultColumn(each.name, *base(each.type.oid, each.type.typmod), each.relation, each.attnum) for each in plan.columns)
 
 
 def result(plan: Plan, session: Session, transaction: Transaction, tag: str | None = None) -> ResultSet:
