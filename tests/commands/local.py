@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.session import SessionContext
+from headgate.catalog.usertype import KnownTypes
 from headgate.commands.execute import execute
 from headgate.commands.result import CopyIn, CopyOut
 from headgate.errors import Notices, PostgresError
@@ -92,6 +93,7 @@ class LocalSession:
         self.snapshot = None
         self.in_block = False
         self.transaction: Any = None
+        self._types = KnownTypes(self.node.catalog, database)
         self._after_commit: list[Callable[[], None]] = []
         self._after_rollback: list[Callable[[], None]] = []
 
@@ -99,6 +101,10 @@ class LocalSession:
         if self.transaction is None:
             self.transaction = self.engine.begin(self.context.database)
         return self.transaction
+
+    def use_types(self) -> None:
+        """Puts the database's types in force, as the server does before each statement."""
+        self._types.use(self.context.user, self.context.search_path, None if self.transaction is None else self.transaction.cursor)
 
     def prevent_in_block(self, command: str) -> None:
         if self.in_block:
@@ -150,6 +156,7 @@ class LocalSession:
             return []
         if self.transaction is not None and self.in_block:
             self.transaction.statement()
+        self.use_types()
         result = execute(statement.node, statement.text, self)
         lines = list(_rows(result)) if isinstance(result, ResultSet) else _copied(result, copy)
         if not self.in_block:

@@ -177,6 +177,52 @@ DROP ROLE nosuch
 """
 
 
+TYPES = """
+CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy')
+CREATE TYPE mood AS ENUM ('a')
+CREATE TABLE mood (a int)
+ALTER TYPE mood ADD VALUE 'sad'
+ALTER TYPE mood ADD VALUE IF NOT EXISTS 'sad'
+ALTER TYPE mood ADD VALUE 'meh' BEFORE 'ok'
+ALTER TYPE mood ADD VALUE 'x' AFTER 'nope'
+ALTER TYPE mood RENAME VALUE 'sad' TO 'ok'
+CREATE TABLE e (id int PRIMARY KEY, a mood DEFAULT 'ok', b mood[] DEFAULT '{sad}', c mood CHECK (c > 'ok'))
+INSERT INTO e VALUES (1, DEFAULT, DEFAULT, 'happy'), (2, 'sad', '{{ok},{NULL}}', NULL), (3, 'meh', NULL, NULL)
+INSERT INTO e VALUES (4, 'bad')
+INSERT INTO e VALUES (4, 'ok', '{bad}')
+INSERT INTO e VALUES (4, 'ok'::text)
+INSERT INTO e VALUES (4, 'ok', NULL, 'sad')
+ALTER TYPE mood RENAME VALUE 'sad' TO 'SAD'
+ALTER TYPE mood RENAME TO feel
+SELECT id, a, b, c FROM e ORDER BY a DESC
+SELECT b FROM e ORDER BY b
+SELECT min(a), max(a), count(DISTINCT a) FROM e
+SELECT a::text || 'x', 'meh'::text::feel, a < 'happy', a IN ('SAD', 'happy') FROM e ORDER BY a
+SELECT enum_first(a), enum_last(a), enum_range(a), enum_range(a, 'happy') FROM e ORDER BY id
+SELECT adbin FROM (SELECT pg_get_expr(adbin, adrelid) AS adbin FROM pg_attrdef WHERE adrelid = 'e'::regclass) d ORDER BY 1
+CREATE DOMAIN positive AS int NOT NULL CHECK (VALUE > 0)
+CREATE DOMAIN code AS varchar(3) DEFAULT 'ab' CONSTRAINT long CHECK (length(VALUE) > 1)
+CREATE DOMAIN bad AS int CHECK (VALUE)
+CREATE DOMAIN bad AS int PRIMARY KEY
+CREATE TABLE d (a positive, b code, c feel)
+INSERT INTO d (a) VALUES (1)
+INSERT INTO d VALUES (0, 'abc')
+INSERT INTO d VALUES (NULL, 'abc')
+INSERT INTO d VALUES (2, 'abcd')
+INSERT INTO d VALUES (2, 'a')
+UPDATE d SET a = -1
+SELECT a + 1, b || 'x', length(b) FROM d
+SELECT (a - 5)::positive FROM d
+CREATE PUBLICATION p FOR TABLE d WHERE (a > 1)
+CREATE PUBLICATION p FOR TABLE d WHERE (c = 'ok')
+ALTER DOMAIN positive ADD CONSTRAINT large CHECK (VALUE > 100)
+DROP DOMAIN code CASCADE
+DROP TYPE IF EXISTS nosuch
+DROP TYPE int4
+SELECT * FROM d
+"""
+
+
 class Native:
     """A session on the real server, answering in the same form as `LocalSession.type`."""
 
@@ -215,7 +261,9 @@ def ours(spark: Any, tmp_path: Path) -> Iterator[LocalSession]:
         yield LocalSession(engine)
 
 
-@pytest.mark.parametrize("script", [TABLES, CONSTRAINTS, QUERIES, PUBLICATIONS], ids=["tables", "constraints", "queries", "publications"])
+@pytest.mark.parametrize(
+    "script", [TABLES, CONSTRAINTS, QUERIES, PUBLICATIONS, TYPES], ids=["tables", "constraints", "queries", "publications", "types"]
+)
 def test_statements_are_answered_as_postgresql_answers_them(ours: LocalSession, postgres: Any, script: str) -> None:
     native = Native(postgres.conninfo(postgres.new_database()))
     different = []

@@ -71,7 +71,7 @@ class NewRows:
             prepared = self.planner.prepare(bound)
             if binding.immutable(prepared) or not _volatile(text):
                 [value] = value_list.evaluate(self.planner, [prepared])
-                return pa.array([value] * rows, kind)
+                return value.cast(kind).take(pa.array(np.zeros(rows, np.int64)))
             return value_list.column_of(self.planner, column, [prepared] * rows)
         return value_list.column_of(self.planner, column, [bound] * rows)
 

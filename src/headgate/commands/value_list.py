@@ -6,7 +6,6 @@ Called by `insert`, and for defaults. An INSERT of constants starts no Spark job
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -56,14 +55,15 @@ def column_of(planner: Planner, column: Column, cells: Sequence[Expression | Non
     array = read_text(pa.array(texts, pa.string()), column.type_oid, column.typmod, timezone=planner.evaluation.context.timezone)
     if not computed:
         return array
-    values: list[Any] = array.to_pylist()
-    for place, value in zip(computed, evaluate(planner, list(computed.values())), strict=True):
-        values[place] = value
-    return pa.array(values, kind)
+    values = [each.cast(kind) for each in evaluate(planner, list(computed.values()))]
+    places = list(range(len(cells)))
+    for number, place in enumerate(computed):
+        places[place] = len(cells) + number
+    return pa.concat_arrays([array, *values]).take(pa.array(places))
 
 
-def evaluate(planner: Planner, expressions: Sequence[Expression]) -> list[Any]:
-    """The values (in stored form) of expressions without columns, by one Spark row."""
+def evaluate(planner: Planner, expressions: Sequence[Expression]) -> list[pa.Array]:
+    """The values (in stored form) of expressions without columns, by one Spark row: an array of one value each."""
     columns = [planner.column(each).alias(f"v{place}") for place, each in enumerate(expressions)]
     table = planner.one_row().select(*columns).toArrow()
-    return [table.column(place)[0].as_py() for place in range(len(expressions))]
+    return [pa.concat_arrays(table.column(place).chunks) for place in range(len(expressions))]

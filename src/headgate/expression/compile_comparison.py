@@ -47,7 +47,7 @@ TESTS: dict[str, Test] = {
 _COMPARABLE = frozenset(
     {
         registry.BOOL, registry.INT2, registry.INT4, registry.INT8, registry.OID, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC,
-        registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.NAME, registry.CHAR, registry.DATE, registry.TIMESTAMP,
+        registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.NAME, registry.DATE, registry.TIMESTAMP,
         registry.TIMESTAMPTZ, registry.BYTEA, registry.UUID, registry.BIT, registry.VARBIT, registry.MACADDR, registry.MACADDR8,
     }
 )  # fmt: skip
@@ -221,7 +221,6 @@ def _table() -> dict[str, Builder]:
             "name",
             "float4",
             "float8",
-            "char",
             "macaddr_",
             "macaddr8_",
             "bit",
@@ -234,6 +233,7 @@ def _table() -> dict[str, Builder]:
         table[f"float48{name}"] = table[f"float84{name}"] = _as(name, "double", "double")
         table[f"date_{name}_timestamp"] = _date_with_timestamp(name, flipped=False)
         table[f"timestamp_{name}_date"] = _date_with_timestamp(name, flipped=True)
+        table[f"char{name}"] = _plain(name) if name in ("eq", "ne") else _keyed(name, registry.CHAR)
         table[f"pg_lsn_{name}"] = _keyed(name, registry.PG_LSN)
         table[f"bpchar{name}"] = _blank_padded(name)
         table[f"numeric_{name}"] = _numeric(name)

@@ -45,7 +45,7 @@ def _sort(node: Any, expression: Expression) -> Sort:
     item = unwrap(node)
     if item.sortby_dir == pb.SORTBY_USING:
         raise not_supported("ORDER BY ... USING is not supported", position=position(item.location))
-    require_order(expression, position(location_of(expression)))
+    require_order(expression, position(unwrap(item.node).location))
     descending = item.sortby_dir == pb.SORTBY_DESC
     first = item.sortby_nulls == pb.SORTBY_NULLS_FIRST or (item.sortby_nulls != pb.SORTBY_NULLS_LAST and descending)
     return Sort(expression, descending, first)
