@@ -13,7 +13,9 @@ import pytest
 from tests.commands.local import LocalSession, LocalSlots
 
 from headgate.catalog.catalog import Catalog
+from headgate.commands.applied_ddl import add_columns
 from headgate.commands.applied_rows import applied_rows
+from headgate.commands.uniqueness import check_applied
 from headgate.settings import Settings
 from headgate.storage.engine import Engine
 from headgate.subscriber.launcher import Launcher
@@ -38,6 +40,8 @@ class Subscriber:
             slots=LocalSlots(),
         )
         self.node.applied_rows = partial(applied_rows, self.node)
+        self.node.applied_columns = partial(add_columns, self.node)
+        self.node.applied_unique = check_applied
         self.launcher = self.node.launcher = Launcher(self.node)
         self.launcher.start()
         self._session = LocalSession(self.engine)

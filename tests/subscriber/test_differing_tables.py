@@ -102,3 +102,34 @@ def test_names_that_need_quotes(publisher, subscriber, name) -> None:
     publisher.sql(f"""INSERT INTO "s x"."{name}" VALUES (2, 'b'); UPDATE "s x"."{name}" SET "va,l" = 'c' WHERE "k y" = 1""")
     publisher.wait_confirmed()
     assert subscriber.sql(f'SELECT * FROM "s x"."{name}" ORDER BY 1') == "1|c\n2|b"
+
+
+def test_missing_tables_are_made_as_the_publisher_has_them(publisher, subscriber) -> None:
+    publisher.sql(
+        "CREATE SCHEMA s1; CREATE TABLE s1.made (a int, b varchar(5), c numeric(8,2) NOT NULL, d text[], PRIMARY KEY (b, a));"
+        "INSERT INTO s1.made VALUES (1, 'x', 1.5, '{a,b}'); CREATE TABLE s1.part (k int, v text); CREATE PUBLICATION p FOR TABLE s1.made, s1.part (k)"
+    )
+    said = subscriber.sql(publisher.subscription("create_tables = true"))
+    assert 'NOTICE 00000: created table "s1.made" as the publisher has it' in said
+    subscriber.wait("SELECT count(*) = 2 AND count(*) = count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel", "t")
+    publisher.sql("UPDATE s1.made SET c = 2.5; INSERT INTO s1.part VALUES (1, 'unsent')")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT * FROM s1.made") == "1|x|2.50|{a,b}"
+    assert subscriber.sql("SELECT * FROM s1.part") == "1"
+    columns = (
+        "SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod) || ' ' || attnotnull, ', ' ORDER BY attnum) FROM pg_attribute"
+        " WHERE attrelid = 's1.made'::regclass AND attnum > 0"
+    )
+    assert subscriber.sql(columns) == publisher.sql(columns)
+
+
+def test_columns_that_the_publisher_adds_are_added(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t VALUES (1, 'copied'); CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql("CREATE TABLE t (a int PRIMARY KEY)")
+    subscriber.sql(publisher.subscription("schema_evolution = add_columns"))
+    subscriber.wait("SELECT count(*) = 1 AND count(*) = count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel", "t")
+    publisher.sql("INSERT INTO t VALUES (2, 'before'); ALTER TABLE t ADD COLUMN c numeric(6,2), ADD COLUMN \"New\" date;"
+                  " INSERT INTO t VALUES (3, 'after', 1.239, '2024-02-29')")  # fmt: skip
+    publisher.wait_confirmed()
+    assert sorted(subscriber.sql("SELECT * FROM t").split("\n")) == ["1|copied||", "2|before||", "3|after|1.24|2024-02-29"]
+    assert subscriber.sql("SELECT apply_error_count, sync_error_count FROM pg_stat_subscription_stats") == "0|0"

@@ -193,3 +193,16 @@ def test_a_publisher_that_is_gone_is_tried_again(publisher, subscriber, log) -> 
     publisher.sql("INSERT INTO t VALUES (1, 'after')")
     publisher.wait_confirmed()
     assert subscriber.sql("SELECT b FROM t") == "after"
+
+
+def test_a_second_unique_key_is_checked_as_well(publisher, subscriber, log) -> None:
+    local = "CREATE TABLE t(id int PRIMARY KEY, b text UNIQUE)"
+    start(publisher, subscriber, local)
+    publisher.sql("INSERT INTO t VALUES (1, 'one'), (2, 'two')")
+    publisher.wait_confirmed()
+    publisher.sql("UPDATE t SET b = 'one' WHERE id = 2")
+    assert 'during message type "UPDATE"' in context(log, 'duplicate key value violates unique constraint "t_b_key"')
+    assert any(r.__dict__.get("detail") == "Key (b)=(one) already exists." for r in log.records)
+    subscriber.sql("DELETE FROM t WHERE id = 1")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT * FROM t") == "2|one"

@@ -26,7 +26,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headgate.changes import columnar, equal_rows, lookup, net
+from headgate.changes import columnar, equal_rows, lookup, net, unique
 from headgate.changes.lookup import Key
 from headgate.changes.replay import Replayed, Row, keys, replay
 from headgate.lsn import Lsn
@@ -71,6 +71,7 @@ class Merged:
     missing: int = 0
     conflict: KeyConflict | None = None
     strategy: Strategy | None = None
+    checked: bool = False
 
 
 def merge(
@@ -81,13 +82,15 @@ def merge(
     *,
     strategy: Strategy | None = None,
     small: int = ON_DRIVER,
+    others: Sequence[Any] = (),
 ) -> Merged:
     """Applies a batch.
 
     `key_attnums`: the columns that name a row (replica identity index or primary key of this relation), None: all but generated
     columns do, rows may be equal (REPLICA IDENTITY FULL). `changes`: a changes frame, an op ``T`` standing for TRUNCATE; `small`: up to
     how many changes the driver does by itself; `strategy` other than the one that fits is for tests. A batch with a conflict writes
-    nothing (but a TRUNCATE before it: roll back).
+    nothing (but a TRUNCATE before it: roll back). `others`: further unique indexes (plain ones) that the new rows must not violate:
+    23505; where Spark does the batch, `Merged.checked` is False and the caller looks at the table.
     """
     many = key_attnums is None
     whole = [c.attnum for c in relation.columns if c.generated is None]  # the publisher does not send ours
@@ -95,19 +98,19 @@ def merge(
     on_driver = isinstance(changes, pa.Table) and changes.num_rows <= small
     if on_driver and strategy is None and changes.num_rows > FEW_CHANGES:
         changes = _after_truncate(transaction, relation, _in_order(changes))
-        by_column = None if many else _merge_columns(transaction, relation, key, changes)
+        by_column = None if many else _merge_columns(transaction, relation, key, changes, others)
         if by_column is not None:
             return by_column
         if _fits_driver(transaction, relation, changes.num_rows):
-            return _merge_slices(transaction, relation, key, changes, many=many)
+            return _merge_slices(transaction, relation, key, changes, others, many=many)
     if on_driver and changes.num_rows <= SMALL_CHANGES:
-        return _merge_small(transaction, relation, key, changes, strategy, many=many)
+        return _merge_small(transaction, relation, key, changes, strategy, others, many=many)
     frame = changes if isinstance(changes, DataFrame) else transaction.engine.spark.createDataFrame(changes)
     held = frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         summary = _summary(held, relation, key)
         if summary.changes <= min(small, SMALL_CHANGES):
-            return _merge_small(transaction, relation, key, held.toArrow(), strategy, many=many)
+            return _merge_small(transaction, relation, key, held.toArrow(), strategy, others, many=many)
         if summary.truncated is not None:
             transaction.truncate([relation])
             held_after = held.where(net.order() > F.lit(summary.truncated)).where("op <> 'T'")
@@ -116,7 +119,7 @@ def merge(
         if many:
             done = equal_rows.rewrite(transaction, relation, key, held_after)
             if done is None:  # a changed row is not there: change by change
-                return _merge_small(transaction, relation, key, held_after.toArrow(), None, many=True)
+                return _merge_small(transaction, relation, key, held_after.toArrow(), None, others, many=True)
             return Merged(done, strategy=Strategy.POSITIONS)
         return _merge_large(transaction, relation, key, held_after, summary, strategy)
     finally:
@@ -126,10 +129,12 @@ def merge(
 # small batches: by the driver
 
 
-def _merge_small(transaction: Transaction, relation: Any, key: Key, changes: pa.Table, strategy: Strategy | None, *, many: bool) -> Merged:
+def _merge_small(
+    transaction: Transaction, relation: Any, key: Key, changes: pa.Table, strategy: Strategy | None, others: Sequence[Any], *, many: bool
+) -> Merged:
     changes = _after_truncate(transaction, relation, _in_order(changes))
     if not changes.num_rows:
-        return Merged(0)
+        return Merged(0, checked=True)
     batch = _Batch.of(relation, key, changes)
     transaction.lock(relation)
     found = lookup.find(transaction, relation, key, batch.wanted())
@@ -140,19 +145,20 @@ def _merge_small(transaction: Transaction, relation: Any, key: Key, changes: pa.
         at = done.conflict.change
         return Merged(0, conflict=KeyConflict(Lsn(changes["commit_lsn"][at].as_py()), _key_row(key, batch.new, at)))
     changed = _changed(found, stored, batch, done, many=many)
+    _check_others(transaction, relation, others, changed)
     count, used = _write(transaction, relation, key, changed, strategy)
-    return Merged(count, done.missing, strategy=used)
+    return Merged(count, done.missing, strategy=used, checked=True)
 
 
-def _merge_slices(transaction: Transaction, relation: Any, key: Key, changes: pa.Table, *, many: bool) -> Merged:
+def _merge_slices(transaction: Transaction, relation: Any, key: Key, changes: pa.Table, others: Sequence[Any], *, many: bool) -> Merged:
     """A large batch change by change, in slices: each is one Delta commit of the transaction."""
-    total = Merged(0)
+    total = Merged(0, checked=True)
     for first in range(0, changes.num_rows, SLICE):
         part = changes.slice(first, SLICE).combine_chunks()
-        done = _merge_small(transaction, relation, key, part, None, many=many)
+        done = _merge_small(transaction, relation, key, part, None, others, many=many)
         if done.conflict is not None:
             return done
-        total = Merged(total.changes + done.changes, total.missing + done.missing, strategy=done.strategy or total.strategy)
+        total = Merged(total.changes + done.changes, total.missing + done.missing, strategy=done.strategy or total.strategy, checked=True)
     return total
 
 
@@ -163,10 +169,10 @@ def _fits_driver(transaction: Transaction, relation: Any, rows: int) -> bool:
     return bool(min(rows, SLICE) * size <= STORED_BYTES * max(sum(state.rows for state in states), 1))
 
 
-def _merge_columns(transaction: Transaction, relation: Any, key: Key, changes: pa.Table) -> Merged | None:
+def _merge_columns(transaction: Transaction, relation: Any, key: Key, changes: pa.Table, others: Sequence[Any]) -> Merged | None:
     """A batch of any size that the driver holds (in order, without TRUNCATE), by column (`columnar`); None where that cannot be done."""
     if not changes.num_rows:
-        return Merged(0)
+        return Merged(0, checked=True)
     ops = np.frombuffer("".join(pc.unique(changes["op"]).to_pylist()).encode(), np.uint8)
     if not key.names or not set(ops.tolist()) <= {columnar.INSERT, columnar.UPDATE, columnar.DELETE}:
         return None
@@ -199,8 +205,9 @@ def _merge_columns(transaction: Transaction, relation: Any, key: Key, changes: p
     if "unchanged" in changes.column_names and changes["unchanged"].null_count < changes.num_rows:
         last = _with_unsent(last, new, held["old"], _unsent(changes["unchanged"]), ops, named.codes, done)
     changed = pa.table({"old": held["old"], "new": last, "file": held["file"], "row": held["row"]})
+    _check_others(transaction, relation, others, changed)
     count, used = _write(transaction, relation, key, changed, None)
-    return Merged(count, done.missing, strategy=used)
+    return Merged(count, done.missing, strategy=used, checked=True)
 
 
 def _unsent(lists: pa.ChunkedArray) -> dict[str, Any]:
@@ -344,6 +351,18 @@ def _sent(unchanged: list[list[str] | None], row: Row | None, column: str) -> in
     if row is None:
         return None
     return next((at for at in reversed(row.versions) if column not in (unchanged[at] or ())), None)
+
+
+def _check_others(transaction: Transaction, relation: Any, others: Sequence[Any], changed: pa.Table) -> None:
+    """23505 if a new row repeats a key of another unique index."""
+    if not others or not changed.num_rows:
+        return
+    new = _struct(changed, "new")
+    rows = new.filter(new.is_valid())
+    replaced = changed.filter(pc.is_valid(changed["file"]))
+    for index in others:
+        table = pa.table(rows.flatten(), names=[f.name for f in rows.type])
+        unique.check_unique(transaction, relation, index.attnums, index.name, table, replaced)
 
 
 def _write(transaction: Transaction, relation: Any, key: Key, changed: pa.Table, strategy: Strategy | None) -> tuple[int, Strategy | None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.catalog import database as databases
@@ -25,11 +26,11 @@ from headgate.walreceiver.connection import Connection, literal
 from headgate.walreceiver.remote import PublishedTable
 
 
+@dataclass
 class _OwnerSession(WorkerSession):
     """A session that runs DDL inside a given transaction; what it would do after the commit is kept."""
 
-    def __post_init__(self) -> None:
-        self.committed: list[Callable[[], None]] = []
+    committed: list[Callable[[], None]] = field(default_factory=list)
 
     def prevent_in_block(self, command: str) -> None:
         """Never in a block."""

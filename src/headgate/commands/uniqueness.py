@@ -85,6 +85,13 @@ def check_table(transaction: Transaction, relation: Relation, index: Index) -> N
         )  # fmt: skip
 
 
+def check_applied(transaction: Transaction, relation: Relation, index: Index) -> None:
+    """23505 `duplicate key value` if the table has a key twice after a worker has written a batch."""
+    found = _twice(keyed(relation, index, transaction.frame(relation)), len(index.attnums))
+    if found is not None:
+        raise violated(relation, index, _shown(relation, index, found))
+
+
 def _twice(rows: DataFrame, width: int) -> DataFrame | None:
     keys = [f"k{place}" for place in range(width)]
     first = [F.first(f"v{place}").alias(f"v{place}") for place in range(width)]

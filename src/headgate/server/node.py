@@ -289,6 +289,12 @@ class Node:
 
         return applied_rows(self, transaction, relation)
 
+    def applied_unique(self, transaction: Any, relation: Any, index: Any) -> None:
+        """Raises 23505 if a table has a key of a unique index twice (`commands.uniqueness`)."""
+        from headgate.commands.uniqueness import check_applied
+
+        check_applied(transaction, relation, index)
+
     def applied_columns(self, subscription: Any, relation: Any, columns: Any) -> None:
         """Adds columns that a publisher sends and a table has not (schema_evolution)."""
         from headgate.commands.applied_ddl import add_columns

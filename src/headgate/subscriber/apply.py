@@ -24,7 +24,7 @@ from headgate.catalog import foreign_key as foreign_keys
 from headgate.catalog import relation as relations
 from headgate.catalog import sequence as sequences
 from headgate.catalog import subscription as subscriptions
-from headgate.catalog.relation import Column, Relation
+from headgate.catalog.relation import Column, Index, Relation
 from headgate.changes.merge import ON_DRIVER as ON_DRIVER_CHANGES
 from headgate.changes.merge import merge
 from headgate.errors import PostgresError, Severity
@@ -85,6 +85,8 @@ class Applier:
     """Raises unless changes of these kinds may be applied to a table."""
     evolve: Callable[[Relation, list[tuple[str, str]]], None] | None = None
     """Adds columns that a table lacks (schema_evolution)."""
+    unique: Callable[[Transaction, Relation, Any], None] | None = None
+    """Raises 23505 if the table has a key of a unique index twice: for what `merge` cannot look up."""
     small: Callable[[], int] = lambda: ON_DRIVER_CHANGES
     """small_batch_rows."""
     relations: dict[int, m.Relation] = field(default_factory=dict)
@@ -200,19 +202,32 @@ class Applier:
             self._check_rights(self.rights, transaction, relation, frame)
         if relation.parent:
             partitioned.refuse_outside(transaction, relation, frame)
-        if isinstance(frame, pa.Table) and insertion.only_inserts(frame):
+        others = self._others(relation, key)
+        if isinstance(frame, pa.Table) and not others and insertion.only_inserts(frame):
             rows = insertion.rows_of(frame["new"])
             if key is None or insertion.is_new(transaction, relation, key, rows):
                 self.counters.changes += insertion.append(transaction, relation, rows)
                 return
-        apply = partitioned.apply if relation.kind == "p" else merge
-        done = apply(transaction, relation, key, frame, small=self.small())
+        if isinstance(frame, pa.Table) and not (pc.any(pc.equal(frame["op"], "I"))).as_py():
+            self.place.message = "UPDATE"
+        if relation.kind == "p":
+            done = partitioned.apply(transaction, relation, key, frame, small=self.small())
+        else:
+            done = merge(transaction, relation, key, frame, small=self.small(), others=[index for index in others if index.plain])
+        for index in others:
+            if self.unique is not None and not (done.checked and index.plain):
+                self.unique(transaction, relation, index)
         if done.conflict is not None:
-            if isinstance(frame, pa.Table) and not (pc.any(pc.equal(frame["op"], "I"))).as_py():
-                self.place.message = "UPDATE"
             raise partitioned.duplicate_key(transaction, relation, done.conflict.key)
         self.counters.changes += done.changes
         self.counters.missing += done.missing
+
+    @staticmethod
+    def _others(relation: Relation, key: tuple[int, ...] | None) -> list[Index]:
+        """The unique indexes of a table besides that of the key; those of partitioned tables are their key's."""
+        if relation.kind == "p":
+            return []
+        return [index for index in relation.indexes if index.unique and set(index.attnums) != set(key or ())]
 
     def _check_rights(
         self, rights: Callable[[Any, Relation, set[str]], None], transaction: Transaction, relation: Relation, frame: pa.Table | DataFrame

@@ -109,6 +109,9 @@ class InitialCopy:
         return position
 
     def _commit(self, transaction: Transaction, position: Lsn) -> None:
+        for index in self.relation.indexes:
+            if index.unique and not index.plain and self.worker.unique is not None:
+                self.worker.unique(transaction, self.relation, index)
         done = SubscriptionRel(self.worker.subscription.oid, self.relation.oid, "f", position)
         if not subscriptions.set_table(transaction.cursor, done):
             raise PostgresError(
@@ -180,11 +183,16 @@ class InitialCopy:
         if not target.checked:
             transaction.append(self.relation, rows)
             return
-        for index in [index for index in self.relation.indexes if index.unique and index.plain][:1]:
-            done = merge(transaction, self.relation, index.attnums, target.as_inserts(rows))
-            if done.conflict is not None:
-                error = partitioned.duplicate_key(transaction, self.relation, done.conflict.key)
-                raise error.within(f"COPY {self.relation.name}, line {line + _row_of(rows, done.conflict.key)}")
+        index, *others = [index for index in self.relation.indexes if index.unique and index.plain]
+        if self.relation.kind == "p":
+            others = []
+        try:
+            done = merge(transaction, self.relation, index.attnums, target.as_inserts(rows), others=others)
+        except PostgresError as error:
+            raise error.within(f"COPY {self.relation.name}, line {line}") from error
+        if done.conflict is not None:
+            twice = partitioned.duplicate_key(transaction, self.relation, done.conflict.key)
+            raise twice.within(f"COPY {self.relation.name}, line {line + _row_of(rows, done.conflict.key)}")
 
     # ---- parallel ---------------------------------------------------------------------------------------
 

@@ -111,6 +111,11 @@ class Worker:
         return None if made is None else lambda cursor, relation, ops: made(cursor, self.subscription, relation, ops)
 
     @property
+    def unique(self) -> Callable[[Any, Relation, Any], None] | None:
+        """Raises 23505 if a table has a key of a unique index twice; None in tests without commands."""
+        return getattr(self.node, "applied_unique", None)
+
+    @property
     def evolve(self) -> Callable[[Relation, list[tuple[str, str]]], None] | None:
         """Adds columns that a table lacks, if the subscription has schema_evolution; else None."""
         made = getattr(self.node, "applied_columns", None)
