@@ -29,10 +29,12 @@ from headgate.expression import binder, failure
 from headgate.expression import compile as compiler
 from headgate.expression.context import BindContext
 from headgate.expression.node import Expression
+from headgate.expression.session_time import SessionTime
 from headgate.sql.parser import parse_expression
 from headgate.types import registry, storage, text
 
 ROWS = 24
+SESSION = SessionTime("UTC", 1_700_000_000_000_000)
 ROUND = 200
 BATCH = 50
 _JUDGE = """
@@ -109,7 +111,7 @@ class Agreement:
         for each in judged:
             try:
                 each.bound = binder.bind(parse_expression(each.expression), scope_of(self.columns), context=BindContext())
-                compiler.check(each.bound)
+                compiler.check(each.bound, SESSION)
                 planned.append(each)
             except PostgresError as error:
                 self._not_bound(each, error, report)
@@ -176,9 +178,9 @@ class Agreement:
     def _column(self, each: _Judged) -> Column:
         assert each.bound is not None
         if not each.failing:
-            return compiler.compile(each.bound, self.made)
+            return compiler.compile(each.bound, self.made, SESSION)
         needed = ~F.col("place").isin(each.failing)
-        return F.when(needed, compiler.compile(each.bound, self.made, needed=needed))
+        return F.when(needed, compiler.compile(each.bound, self.made, SESSION, needed=needed))
 
     def _raise(self, frame: DataFrame, each: _Judged) -> None:
         """Tries one row for each SQLSTATE that PostgreSQL raises."""
@@ -187,7 +189,7 @@ class Agreement:
             return
         tried = {each.expected[place]: place for place in reversed(each.failing)}
         for expected, place in tried.items():
-            made = compiler.compile(each.bound, self.made)
+            made = compiler.compile(each.bound, self.made, SESSION)
             try:
                 result = frame.where(F.col("place") == place).select(made.alias("r")).toArrow()
                 each.got[place] = shown(result.column(0).combine_chunks(), each.bound)[0]

@@ -6,6 +6,7 @@ which PostgreSQL does not raise are evaluated in few Spark queries; rows on whic
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from headgate.expression import compile as compiler
 from headgate.expression.context import BindContext
 from headgate.expression.node import Expression, TypeRef
 from headgate.expression.scope import Scope, ScopeColumn, relation_scope
+from headgate.expression.session_time import SessionTime
 from headgate.sql import names
 from headgate.sql.parser import parse_expression, unwrap
 from headgate.types import registry, storage, text
@@ -71,11 +73,16 @@ def scope_of(columns: Sequence[tuple[str, str]], prefix: str = "", table: str = 
 class Comparison:
     """Runs probes on both sides."""
 
-    def __init__(self, spark: SparkSession, connection: psycopg.Connection, *, thorough: bool = True) -> None:
-        """`thorough`: all rows on which PostgreSQL raises are tried, not only a probe's first (each costs a query)."""
+    def __init__(self, spark: SparkSession, connection: psycopg.Connection, *, thorough: bool = True, timezone: str = "UTC") -> None:
+        """`thorough`: all rows on which PostgreSQL raises are tried, not only a probe's first (each costs a query).
+
+        `timezone`: the session's, which `connection` must have too.
+        """
         self.spark = spark
         self.connection = connection
         self.thorough = thorough
+        self.context = BindContext(timezone=timezone)
+        self.session = SessionTime(timezone, time.time_ns() // 1000)
 
     def run(self, probes: Sequence[Probe]) -> list[Verdict]:
         """The verdicts, in order."""
@@ -84,8 +91,8 @@ class Comparison:
         for verdict in verdicts:
             verdict.expected = self.expected(verdict.probe)
             try:
-                bound = binder.bind(parse_expression(verdict.probe.expression), scope_of(verdict.probe.columns), context=BindContext())
-                compiler.check(bound)
+                bound = binder.bind(parse_expression(verdict.probe.expression), scope_of(verdict.probe.columns), context=self.context)
+                compiler.check(bound, self.session)
             except PostgresError as error:
                 same = all(each == f"!{error.sqlstate}" for each in verdict.expected)
                 verdict.outcome = "rejected" if same else "refused" if error.sqlstate == "0A000" else "differ"
@@ -161,9 +168,9 @@ class Comparison:
             for number, (name, kind) in enumerate(probe.columns):
                 values = [row[number] for row in rows] + [None] * (height - len(rows))
                 oid, modifier = type_of(kind)
-                arrays[f"c{place}_{number}"] = text.read_text(pa.array(values, pa.string()), oid, modifier)
+                arrays[f"c{place}_{number}"] = text.read_text(pa.array(values, pa.string()), oid, modifier, timezone=self.context.timezone)
                 columns[name] = F.col(f"c{place}_{number}")
-            made = compiler.compile(bound, columns)
+            made = compiler.compile(bound, columns, self.session)
             outputs.append(F.when(F.col("row") < len(rows), made).alias(f"r{place}"))
         frame = self.spark.createDataFrame(pa.table(arrays)).coalesce(1)
         for name, array in arrays.items():
@@ -176,7 +183,7 @@ class Comparison:
             wanted = storage.arrow_type(bound.type.oid, bound.type.typmod)
             if column.type != wanted:
                 column = column.cast(wanted)
-            shown = text.write_text(column, bound.type.oid, bound.type.typmod)
+            shown = text.write_text(column, bound.type.oid, bound.type.typmod, timezone=self.context.timezone)
             if bound.type.oid in (registry.INET, registry.CIDR):
                 done.append([None if each is None else addresses.shown(each) for each in shown.to_pylist()])
             elif bound.type.oid == registry.BOOL:

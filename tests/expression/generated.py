@@ -6,6 +6,7 @@ A family adds columns to the one table, values of their types, and rules (see `g
 
 from __future__ import annotations
 
+from tests.expression.generated_moments import MOMENTS
 from tests.expression.generated_text import TEXT
 from tests.expression.grammar import Family, Grammar, Kind
 
@@ -113,6 +114,6 @@ BASE = Family(
         "small": ("0", "1", "2", "3", "(-1)", "(-2)", "s", "12"),
     },
 )
-FAMILIES = (BASE, TEXT)
+FAMILIES = (BASE, TEXT, MOMENTS)
 GRAMMAR = Grammar(FAMILIES)
 COLUMNS = GRAMMAR.columns

@@ -25,17 +25,18 @@ COLUMNS = (
     ("c", "char(3)"),
     ("b", "bool"),
     ("d", "date"),
+    ("u", "interval"),
 )
 ROWS = (
-    ("1", "1", "9223372036854775807", "1.10", "1.10", "1.5", "b", "a", "t", "2024-01-01"),
-    ("1", "2", "9223372036854775807", "1.1", "2.20", "-0.5", "a", "ab", "f", "2023-01-01"),
-    ("1", None, None, "12345678901234567890123456789012345678901234.5", None, None, None, None, None, None),
-    ("2", "-5", "3", "NaN", "99999999.99", "0.25", "é", "b", "t", "2024-02-29"),
-    ("2", "7", "-3", "Infinity", "-0.01", "4", "", "", "t", "1999-12-31"),
-    ("3", None, None, None, None, None, None, None, None, None),
-    ("4", "3", "1", "0.001", "1.00", "2", "z", "z", "f", "2024-01-01"),
-    ("4", "3", "2", "-2", "1.00", "2", "z", "z", "f", "2024-01-01"),
-    ("4", "4", "2", "7", "2.00", "3", "y", "y", "f", "2024-01-02"),
+    ("1", "1", "9223372036854775807", "1.10", "1.10", "1.5", "b", "a", "t", "2024-01-01", "1 mon"),
+    ("1", "2", "9223372036854775807", "1.1", "2.20", "-0.5", "a", "ab", "f", "2023-01-01", "-1 days +00:00:00.5"),
+    ("1", None, None, "12345678901234567890123456789012345678901234.5", None, None, None, None, None, None, None),
+    ("2", "-5", "3", "NaN", "99999999.99", "0.25", "é", "b", "t", "2024-02-29", "2562047788:00:00"),
+    ("2", "7", "-3", "Infinity", "-0.01", "4", "", "", "t", "1999-12-31", "1 year 2 mons"),
+    ("3", None, None, None, None, None, None, None, None, None, None),
+    ("4", "3", "1", "0.001", "1.00", "2", "z", "z", "f", "2024-01-01", "10:20:30"),
+    ("4", "3", "2", "-2", "1.00", "2", "z", "z", "f", "2024-01-01", "-1 mons"),
+    ("4", "4", "2", "7", "2.00", "3", "y", "y", "f", "2024-01-02", "3 days"),
 )
 AGGREGATES = (
     "count(*)", "count(i)", "count(DISTINCT n)", "count(DISTINCT c)", "sum(i)", "sum(l)", "sum(n)", "sum(p)", "sum(f)", "avg(i)", "avg(l)", "avg(n)",
@@ -45,6 +46,7 @@ AGGREGATES = (
     "array_agg(t ORDER BY n DESC, l)", "array_agg(i ORDER BY i NULLS FIRST, l)", "array_agg(n ORDER BY l, d, t)", "array_agg(DISTINCT t)",
     "array_agg(b ORDER BY l, d) FILTER (WHERE b)", "string_agg(i::text || t, ', ' ORDER BY l DESC, i DESC) FILTER (WHERE i > 0)",
     "upper(string_agg(t, ',' ORDER BY t))", "array_agg(d ORDER BY d DESC)", "array_agg(ARRAY[k] ORDER BY l)", "sum(i ORDER BY t)",
+    "sum(u)", "avg(u)", "min(u)", "max(u)",
 )  # fmt: skip
 
 

@@ -128,16 +128,19 @@ def can_coerce(sources: Sequence[int], targets: Sequence[int], reach: Reach, con
 def polymorphic_fits(sources: Sequence[int], targets: Sequence[int], context: BindContext) -> bool:
     """check_generic_type_consistency: whether the polymorphic arguments agree with each other."""
     try:
-        resolve_polymorphic(sources, targets, registry.BOOL, context)
+        resolve_polymorphic(sources, targets, registry.BOOL, context, complete=False)
     except PostgresError:
         return False
     return True
 
 
-def resolve_polymorphic(sources: Sequence[int], declared: Sequence[int], result: int, context: BindContext) -> tuple[tuple[int, ...], int]:
+def resolve_polymorphic(
+    sources: Sequence[int], declared: Sequence[int], result: int, context: BindContext, *, complete: bool = True
+) -> tuple[tuple[int, ...], int]:
     """enforce_generic_type_consistency: the real argument types and the real result type of a polymorphic call.
 
-    Raises 42804 where the arguments do not agree. Unknown literals take the type that the others fix; text if none does.
+    Raises 42804 where the arguments do not agree. Unknown literals take the type that the others fix; text if none does. Without
+    `complete`, a type that nothing fixes is no error: such a candidate may still be chosen.
     """
     if result not in POLYMORPHIC and not any(each in POLYMORPHIC for each in declared):
         return tuple(declared), result
@@ -159,11 +162,12 @@ def resolve_polymorphic(sources: Sequence[int], declared: Sequence[int], result:
         ANYCOMPATIBLEARRAY: compatible_array,
     }
     for oid in (*declared, result):
-        if oid in POLYMORPHIC and not real.get(oid):
-            raise PostgresError("42804", "could not determine polymorphic type because input has type unknown")
-    if ANYNONARRAY in declared and context.types.by_oid(element).is_array:
+        if complete and oid in POLYMORPHIC and not real.get(oid):
+            named = f"{context.show_type(oid)} " if oid in _RANGES else ""
+            raise PostgresError("42804", f"could not determine polymorphic type {named}because input has type unknown")
+    if ANYNONARRAY in declared and element and context.types.by_oid(element).is_array:
         raise PostgresError("42804", f"type matched to anynonarray is an array type: {context.show_type(element)}")
-    if registry.ANYENUM in declared and context.types.by_oid(element).kind is not registry.Kind.ENUM:
+    if registry.ANYENUM in declared and element and context.types.by_oid(element).kind is not registry.Kind.ENUM:
         raise PostgresError("42804", f"type matched to anyenum is not an enum type: {context.show_type(element)}")
     return tuple(real.get(each, each) for each in declared), real.get(result, result)
 
@@ -226,10 +230,16 @@ def _family(
 
 
 def _common_of(oids: Sequence[int], context: BindContext) -> int:
+    """select_common_type_from_oids: of one category, the type that the others become; a preferred one stays."""
     chosen = oids[0]
     for oid in oids[1:]:
+        before, after = context.types.by_oid(context.base_type(chosen)), context.types.by_oid(context.base_type(oid))
+        if oid == chosen:
+            continue
+        if before.category != after.category:
+            raise PostgresError("42804", "arguments of anycompatible family cannot be cast to a common type")
         if (
-            oid != chosen
+            not before.preferred
             and can_coerce([chosen], [oid], Reach.IMPLICIT, context)
             and not can_coerce([oid], [chosen], Reach.IMPLICIT, context)
         ):

@@ -23,10 +23,13 @@ from headgate.expression import (
     compile_aggregate,
     compile_array,
     compile_cast,
+    compile_clock,
     compile_document,
     compile_domain,
     compile_enum,
+    compile_extract,
     compile_float,
+    compile_format,
     compile_integer,
     compile_network,
     compile_numeric,
@@ -39,10 +42,12 @@ from headgate.expression import (
     compile_text,
     compile_time,
     compile_window,
+    compile_zone,
 )
 from headgate.expression import node as n
 from headgate.expression.compile_collect import Ordering
 from headgate.expression.compile_comparison import COMPARISONS, comparable, equal_keys, less
+from headgate.expression.session_time import SessionTime, planning
 from headgate.expression.value import BOOL, Env, Make, Value, refuse, rep_of, settle, spark_type
 from headgate.types import array as arrays
 from headgate.types import registry
@@ -55,7 +60,11 @@ BUILDERS: dict[str, Builder] = {
     **compile_numeric.BUILDERS,
     **compile_text.BUILDERS,
     **compile_regex.BUILDERS,
+    **compile_clock.BUILDERS,
+    **compile_extract.BUILDERS,
     **compile_time.BUILDERS,
+    **compile_zone.BUILDERS,
+    **compile_format.BUILDERS,
     **compile_cast.BUILDERS,
     **compile_string.BUILDERS,
     **compile_array.BUILDERS,
@@ -82,35 +91,46 @@ C_COLLATIONS = frozenset({0, 100, 950, 951, 12628})
 _ORDER_FREE = frozenset({"texteq", "textne", "bpchareq", "bpcharne", "nameeq", "namene", "textcat", "textlen", "textlike", "textnlike"})
 
 
-def compile(expression: n.Expression, columns: Mapping[str, Column], *, needed: Column | None = None) -> Column:  # noqa: A001
+def compile(  # noqa: A001
+    expression: n.Expression,
+    columns: Mapping[str, Column],
+    session: SessionTime | None = None,
+    *,
+    needed: Column | None = None,
+) -> Column:
     """The Column of the expression, in the storage type of its type; `columns` by ColumnRef.key. 0A000 for what has no exact form.
 
-    With `needed`, the value counts only where that is true: the caller takes it under F.when(needed, …), and it fails nowhere else.
+    Without a `session`, what depends on its TimeZone or the current date is refused. With `needed`, the value counts only where that is
+    true: the caller takes it under F.when(needed, …), and it fails nowhere else.
     """
-    value = compile_cast.stored(plan(expression), expression.type)
+    with planning(session):
+        value = compile_cast.stored(plan(expression), expression.type)
     return settle(value)(Env(columns, needed))
 
 
-def check(expression: n.Expression) -> None:
+def check(expression: n.Expression, session: SessionTime | None = None) -> None:
     """Raises what `compile` would refuse; needs no Spark."""
-    compile_cast.stored(plan(expression), expression.type)
+    with planning(session):
+        compile_cast.stored(plan(expression), expression.type)
 
 
-def condition(expression: n.Expression, columns: Mapping[str, Column]) -> Column:
+def condition(expression: n.Expression, columns: Mapping[str, Column], session: SessionTime | None = None) -> Column:
     """The Column of a WHERE, in which NULL counts as false."""
-    return F.coalesce(compile(expression, columns), F.lit(False))
+    return F.coalesce(compile(expression, columns, session), F.lit(False))
 
 
-def sort_key(expression: n.Expression, columns: Mapping[str, Column]) -> Column:
+def sort_key(expression: n.Expression, columns: Mapping[str, Column], session: SessionTime | None = None) -> Column:
     """A Column that orders, groups and joins as PostgreSQL orders the expression's type (1.0 and 1.00 are equal)."""
-    value = plan(expression)
-    key = compile_row.key(value) if value.fields else equal_keys(value, expression.type)
+    with planning(session):
+        value = plan(expression)
+        key = compile_row.key(value) if value.fields else equal_keys(value, expression.type)
     return settle(key)(Env(columns))
 
 
-def set_of(expression: n.FuncExpr) -> compile_set.Set:
+def set_of(expression: n.FuncExpr, session: SessionTime | None = None) -> compile_set.Set:
     """The rows of a set-returning call."""
-    return compile_set.build(expression, [plan(each) for each in expression.args])
+    with planning(session):
+        return compile_set.build(expression, [plan(each) for each in expression.args])
 
 
 def supported() -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from headgate.expression import compile_collect, decimals
+from headgate.expression import compile_collect, decimals, spans
 from headgate.expression.builtin import Function, function
 from headgate.expression.compile_collect import Ordering
 from headgate.expression.compile_comparison import by_key, equal_keys, in_stored_order, numeric_key
@@ -26,6 +26,7 @@ from headgate.expression.value import (
     FLOAT8,
     INT8,
     MAX_PRECISION,
+    TEXT,
     Env,
     Rep,
     Value,
@@ -35,6 +36,7 @@ from headgate.expression.value import (
     refuse,
     settle,
 )  # fmt: skip
+from headgate.expression.vectorised import call
 from headgate.types import registry, sortkey
 
 Make = Callable[[Env], Column]
@@ -42,7 +44,7 @@ _FITS = r"\A-?[0-9]{1,18}(\.[0-9]{1,10})?\z"
 _WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})
 _SPREADS = frozenset({"variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop"})
 _BITS: dict[str, Callable[[Column], Column]] = {"bit_and": F.bit_and, "bit_or": F.bit_or, "bit_xor": F.bit_xor}
-_SUMMED = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC})
+_SUMMED = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC, registry.INTERVAL})
 _ORDERED = frozenset(
     {
         registry.INT2, registry.INT4, registry.INT8, registry.OID, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC, registry.TEXT,
@@ -128,6 +130,8 @@ def _count(node: Aggregate, values: Sequence[Value], kept: Callable[[Make], Make
 
 def _sum(value: Value, kept: Callable[[Make], Make], *, distinct: bool, average: bool) -> Value:
     name = value.rep.name
+    if name == "text":
+        return _interval_sum(value, kept, distinct=distinct, average=average)
     total: Callable[[Column], Column] = F.sum_distinct if distinct else F.sum
     if name in ("float4", "float8"):
         return _float_sum(value, kept, total, distinct=distinct, average=average)
@@ -148,6 +152,22 @@ def _sum(value: Value, kept: Callable[[Make], Make], *, distinct: bool, average:
     texts = kept(settle(Value(DIGITS, as_text(value), value.fallible)))
     summed = Value(DIGITS, lambda env: _text_sum(texts(env), env))
     return _average(summed, texts, distinct=False) if average else summed
+
+
+def _interval_sum(value: Value, kept: Callable[[Make], Make], *, distinct: bool, average: bool) -> Value:
+    """sum(interval) field by field; avg divides it by the count as ``interval / count`` does."""
+    if distinct:
+        raise refuse("sum and avg of DISTINCT intervals")
+
+    def total(field: Callable[[str], int]) -> Value:
+        taken = kept(call(field, INT8, [value], raises=False).make)
+        return Value(TEXT, lambda env: env.over(F.sum(taken(env).cast("decimal(19,0)"))).cast("string"))
+
+    summed = call(spans.summed, TEXT, [total(field) for field in (spans.months_of, spans.days_of, spans.micros_of)])
+    if not average:
+        return summed
+    given = kept(settle(value))
+    return call(spans.over, TEXT, (summed, Value(FLOAT8, lambda env: env.over(F.count(given(env))).cast("double"))))
 
 
 def _text_sum(texts: Column, env: Env) -> Column:

@@ -22,6 +22,7 @@ from headgate.expression.compile_infinite import date_to_timestamp, infinite_tim
 from headgate.expression.compile_integer import narrowed, out_of_range
 from headgate.expression.compile_numeric import exactly, spark_decimal
 from headgate.expression.node import Const, Expression, FuncExpr, Relabel, TypeRef, operands
+from headgate.expression.session_time import timezone_or_utc
 from headgate.expression.value import (
     BOOL,
     BYTES,
@@ -237,6 +238,7 @@ def _numeric_to_double(node: Expression, args: Sequence[Value]) -> Value:
 
 
 def _numeric_to_float(node: Expression, args: Sequence[Value]) -> Value:
+    """numeric_float4: read from the text at once, not by way of a double."""
     [value] = args
     if value.rep.name == "decimal":
         return Value(FLOAT4, lambda env: value.make(env).cast("string").cast("float"))
@@ -416,11 +418,12 @@ def printed(value: Value, source: TypeRef) -> Value:
     if value.rep == BOOL:
         return Value(TEXT, lambda env: F.when(value.make(env), F.lit("t")).when(~value.make(env), F.lit("f")))
     modifier = source.typmod
+    timezone = timezone_or_utc()
 
     def make(env: Env) -> Column:
         def text_form(values: pa.Array) -> pa.Array:
             target = storage.arrow_type(oid, modifier)
-            return text.write_text(values if values.type == target else values.cast(target), oid, modifier)
+            return text.write_text(values if values.type == target else values.cast(target), oid, modifier, timezone=timezone)
 
         return arrow_function(text_form, StringType())(env.needed(value.make(env)))
 
@@ -431,13 +434,14 @@ def read_from(value: Value, oid: int) -> Value:
     """The value that the type's input function reads from text; a bad text fails only where the value is needed."""
     rep = rep_of(oid)
     types = registry.known()
+    timezone = timezone_or_utc()
 
     def make(env: Env) -> Column:
         def input_form(texts: pa.Array) -> pa.Array:
             try:
-                return _plain(text.read_text(texts, oid, -1, registry=types), rep)
+                return _plain(text.read_text(texts, oid, -1, timezone=timezone, registry=types), rep)
             except PostgresError:
-                return pa.array([_read_one(each, oid, rep, types) for each in texts.to_pylist()], pa.string())
+                return pa.array([_read_one(each, oid, rep, types, timezone) for each in texts.to_pylist()], pa.string())
 
         return arrow_function(input_form, StringType())(env.needed(value.make(env)))
 
@@ -457,11 +461,13 @@ def _plain(values: pa.Array, rep: Rep) -> pa.Array:
     return pc.cast(values, pa.string())
 
 
-def _read_one(shown: str | None, oid: int, rep: Rep, types: registry.TypeRegistry) -> str | None:
+def _read_one(shown: str | None, oid: int, rep: Rep, types: registry.TypeRegistry, timezone: str) -> str | None:
     if shown is None:
         return None
     try:
-        made: str | None = _plain(text.read_text(pa.array([shown], pa.string()), oid, -1, registry=types), rep)[0].as_py()
+        made: str | None = _plain(text.read_text(pa.array([shown], pa.string()), oid, -1, timezone=timezone, registry=types), rep)[
+            0
+        ].as_py()
         return made
     except PostgresError as error:
         return fail(error)

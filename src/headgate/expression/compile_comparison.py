@@ -49,6 +49,7 @@ _COMPARABLE = frozenset(
         registry.BOOL, registry.INT2, registry.INT4, registry.INT8, registry.OID, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC,
         registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.NAME, registry.DATE, registry.TIMESTAMP,
         registry.TIMESTAMPTZ, registry.BYTEA, registry.UUID, registry.BIT, registry.VARBIT, registry.MACADDR, registry.MACADDR8,
+        registry.TIME,
     }
 )  # fmt: skip
 
@@ -221,6 +222,7 @@ def _table() -> dict[str, Builder]:
             "name",
             "float4",
             "float8",
+            "time_",
             "macaddr_",
             "macaddr8_",
             "bit",
@@ -235,6 +237,8 @@ def _table() -> dict[str, Builder]:
         table[f"timestamp_{name}_date"] = _date_with_timestamp(name, flipped=True)
         table[f"char{name}"] = _plain(name) if name in ("eq", "ne") else _keyed(name, registry.CHAR)
         table[f"pg_lsn_{name}"] = _keyed(name, registry.PG_LSN)
+        table[f"timetz_{name}"] = _keyed(name, registry.TIMETZ)
+        table[f"interval_{name}"] = _keyed(name, registry.INTERVAL)
         table[f"bpchar{name}"] = _blank_padded(name)
         table[f"numeric_{name}"] = _numeric(name)
         table[f"nametext{name}"] = table[f"textname{name}"] = table[f"name{name}text"] = table[f"text{name}name"] = _plain(name)

@@ -1,19 +1,21 @@
 """Floating point: float4 and float8 arithmetic and functions with PostgreSQL's overflow, underflow and domain errors.
 
 Spark computes the same IEEE results but gives infinities, NaN and NULL where PostgreSQL raises; the guards here put that right.
-Functions whose last digit depends on the C library (power, exp, ln of arbitrary values) are compiled, as Java's and glibc's
-results are within one unit in the last place but not always equal, only where the result is exact; the others are refused.
+Functions whose last digit depends on the C library (power, exp, ln, sin, …) are those of `floats`, run in Python: Java's differ.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headgate.expression import floats
 from headgate.expression.node import Expression
-from headgate.expression.value import FLOAT4, FLOAT8, SPARK, Env, Rep, Value, raising
+from headgate.expression.value import FLOAT4, FLOAT8, INT4, SPARK, Env, Rep, Value, raising
+from headgate.expression.vectorised import scalar
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
 INFINITY = float("inf")
@@ -133,6 +135,16 @@ def _families() -> dict[str, Builder]:
     return table
 
 
+_LIBRARY: dict[str, Callable[..., float]] = {
+    "dpow": floats.power, "dexp": floats.exponential, "dlog1": floats.logarithm, "dlog10": floats.logarithm_10, "dcbrt": floats.cube_root,
+    "degrees": floats.degrees, "radians": floats.radians, "dsin": floats.sine, "dcos": floats.cosine, "dtan": floats.tangent,
+    "dcot": floats.cotangent, "dasin": floats.arc_sine, "dacos": floats.arc_cosine, "datan": floats.arc_tangent,
+    "datan2": floats.arc_tangent_2, "dsinh": floats.hyperbolic_sine, "dcosh": floats.hyperbolic_cosine,
+    "dtanh": floats.hyperbolic_tangent, "dasinh": floats.area_sine, "dacosh": floats.area_cosine, "datanh": floats.area_tangent,
+    "dsind": floats.sine_degrees, "dcosd": floats.cosine_degrees, "dtand": floats.tangent_degrees, "dcotd": floats.cotangent_degrees,
+    "dasind": floats.arc_sine_degrees, "dacosd": floats.arc_cosine_degrees, "datand": floats.arc_tangent_degrees,
+    "datan2d": floats.arc_tangent_2_degrees,
+}  # fmt: skip
 BUILDERS: dict[str, Builder] = {
     **_families(),
     "dround": _map(FLOAT8, F.rint),
@@ -141,4 +153,7 @@ BUILDERS: dict[str, Builder] = {
     "dtrunc": _truncated,
     "dsqrt": _root,
     "dsign": _sign,
+    "dpi": lambda node, args: Value(FLOAT8, lambda env: F.lit(math.pi)),
+    **{key: scalar(function, FLOAT8) for key, function in _LIBRARY.items()},
+    "width_bucket_float8": scalar(floats.bucket, INT4),
 }

@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headgate.expression import floats
 from headgate.expression.node import Expression
 from headgate.expression.value import INT2, INT4, INT8, SPARK, TEXT, Env, Rep, Value, raising
+from headgate.expression.vectorised import scalar
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
 _NAMES = {"int2": "smallint", "int4": "integer", "int8": "bigint"}
@@ -154,6 +156,10 @@ BUILDERS: dict[str, Builder] = {
     **_families(),
     "to_hex32": _hex,
     "to_hex64": _hex,
+    "int4gcd": scalar(floats.divisor_4, INT4),
+    "int8gcd": scalar(floats.divisor_8, INT8),
+    "int4lcm": scalar(floats.multiple_4, INT4),
+    "int8lcm": scalar(floats.multiple_8, INT8),
     "pg_num_nulls": _count_nulls(True),
     "pg_num_nonnulls": _count_nulls(False),
 }

@@ -13,10 +13,10 @@ from decimal import Decimal
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headgate.expression import decimals
+from headgate.expression import decimals, powers
 from headgate.expression.node import Expression
-from headgate.expression.value import DIGITS, MAX_PRECISION, Env, Rep, Value, as_text, decimal
-from headgate.expression.vectorised import call
+from headgate.expression.value import DIGITS, INT4, MAX_PRECISION, Env, Rep, Value, as_text, decimal
+from headgate.expression.vectorised import call, scalar
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
 ZERO = Rep("decimal", 1, 0)
@@ -169,6 +169,10 @@ def _integer(number: int) -> Value:
     return Value(Rep("int4"), lambda env: F.lit(number), constant=str(number))
 
 
+def _decimal_logarithm(node: Expression, args: Sequence[Value]) -> Value:
+    return call(powers.logarithm_to, DIGITS, args, given=("10",))
+
+
 BUILDERS: dict[str, Builder] = {
     "numeric_add": _sum(lambda a, b: a + b, decimals.add),
     "numeric_sub": _sum(lambda a, b: a - b, decimals.subtract),
@@ -186,5 +190,18 @@ BUILDERS: dict[str, Builder] = {
     "round/1700": _round,
     "numeric_trunc": _truncate,
     "trunc/1700": _truncate,
-    "numeric_sqrt": lambda node, args: exactly(decimals.square_root, args),
+    "numeric_sqrt": scalar(decimals.square_root, DIGITS),
+    "numeric_exp": scalar(powers.exponential, DIGITS),
+    "numeric_ln": scalar(powers.logarithm, DIGITS),
+    "numeric_log": scalar(powers.logarithm_to, DIGITS),
+    "log/1700": _decimal_logarithm,
+    "log10/1700": _decimal_logarithm,
+    "numeric_power": scalar(powers.power, DIGITS),
+    "numeric_fac": scalar(powers.factorial, DIGITS),
+    "numeric_gcd": scalar(powers.greatest_divisor, DIGITS),
+    "numeric_lcm": scalar(powers.least_multiple, DIGITS),
+    "numeric_min_scale": scalar(powers.least_scale, INT4),
+    "numeric_scale": scalar(powers.display_scale, INT4),
+    "numeric_trim_scale": scalar(powers.trimmed, DIGITS),
+    "width_bucket_numeric": scalar(powers.bucket, INT4),
 }

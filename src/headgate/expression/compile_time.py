@@ -1,43 +1,54 @@
-"""Dates and timestamps: arithmetic, EXTRACT and date_part, date_trunc, make_date, intervals written as constants.
+"""Dates and timestamps without zone: arithmetic, date_trunc, date_bin, age, OVERLAPS, make_date and make_timestamp.
 
-Timestamps are microseconds of the proleptic Gregorian calendar in both systems. EXTRACT gives numeric with PostgreSQL's scale,
-date_part gives float8. Time zones: only UTC sessions; what depends on another zone is refused.
+Timestamps are microseconds of the proleptic Gregorian calendar in both systems; Spark's session is in UTC, so that a timestamp
+without zone and its instant are the same number. `compile_extract` has EXTRACT, `compile_zone` what depends on a time zone.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headgate.expression.compile_cast import micros_of, to_timestamp
-from headgate.expression.compile_infinite import infinite_date, infinite_timestamp
-from headgate.expression.node import Const, Expression, FuncExpr, OpExpr
-from headgate.expression.value import BOOL, DATE, FLOAT8, INT4, TIMESTAMP, Env, Rep, Value, decimal, raising, refuse
+from headgate.expression import compile_clock, moments
+from headgate.expression.compile_comparison import by_key
+from headgate.expression.compile_extract import DAY, NAMES, big, isodow, micros_of, whole
+from headgate.expression.compile_infinite import date_to_timestamp, infinite_date, infinite_timestamp
+from headgate.expression.node import Expression
+from headgate.expression.session_time import local_now
+from headgate.expression.units import Unit, truncation_unit
+from headgate.expression.value import BOOL, DATE, INT4, TEXT, TIMESTAMP, TIMESTAMPTZ, Env, Value, raising, settle
+from headgate.expression.vectorised import call, scalar
 from headgate.types import registry
+from headgate.types.interval import Interval, normal
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
+Make = Callable[[Env], Column]
 _FIRST_DAY, _END_DAY = -2_440_588, 2_147_483_494 - 2_440_588
-_DAY = 86_400_000_000
-_UNITS = {
-    "years": "year", "yr": "year", "yrs": "year", "y": "year", "months": "month", "mon": "month", "mons": "month", "days": "day",
-    "d": "day", "hours": "hour", "hr": "hour", "hrs": "hour", "h": "hour", "minutes": "minute", "min": "minute", "mins": "minute",
-    "m": "minute", "seconds": "second", "sec": "second", "secs": "second", "s": "second", "weeks": "week", "w": "week",
-    "quarters": "quarter", "qtr": "quarter", "decades": "decade", "dec": "decade", "decs": "decade", "centuries": "century",
-    "cent": "century", "c": "century", "millennia": "millennium", "mil": "millennium", "mils": "millennium",
-    "millisecond": "milliseconds", "ms": "milliseconds", "msec": "milliseconds", "msecs": "milliseconds", "msecond": "milliseconds",
-    "mseconds": "milliseconds", "microsecond": "microseconds", "us": "microseconds", "usec": "microseconds",
-    "usecs": "microseconds", "usecond": "microseconds", "useconds": "microseconds",
-}  # fmt: skip
+LAST_MOMENT_DAY = 106_751_990
+"""The last whole day whose microseconds since 1970 fit in 64 bits."""
 
 
-def _unit(value: Value, what: str) -> str:
-    if value.constant is None:
-        raise refuse(what, "the field must be a constant")
-    lowered = value.constant.lower()
-    return _UNITS.get(lowered, lowered)
+def out_of_days() -> Column:
+    """Raises 22008 for a timestamp."""
+    return raising("22008", "timestamp out of range")
+
+
+def moment_of(days: Column, clock: Column) -> Column:
+    """The timestamp of a day (bigint, since 1970) and microseconds since midnight; 22008 outside PostgreSQL's years."""
+    outside = (days < big(_FIRST_DAY)) | (days > big(LAST_MOMENT_DAY))
+    return local_moment(F.when(outside, out_of_days()).otherwise(days * big(DAY) + clock))
+
+
+def local_moment(micros: Column) -> Column:
+    """Microseconds since 1970 as a timestamp without zone."""
+    return F.timestamp_micros(micros).cast("timestamp_ntz")
+
+
+def midnight(value: Value) -> Make:
+    """A date as the timestamp of its midnight; infinity stays."""
+    return lambda env: date_to_timestamp(value.make(env))
 
 
 def _date_plus(sign: int) -> Builder:
@@ -46,9 +57,11 @@ def _date_plus(sign: int) -> Builder:
         day, count = (args[1], args[0]) if flipped else (args[0], args[1])
 
         def make(env: Env) -> Column:
-            moved = F.unix_date(day.make(env)).cast("bigint") + F.lit(sign) * count.make(env).cast("bigint")
+            source = day.make(env)
+            moved = F.unix_date(source).cast("bigint") + F.lit(sign) * count.make(env).cast("bigint")
             outside = (moved < _FIRST_DAY) | (moved >= _END_DAY)
-            return F.when(outside, raising("22008", "date out of range")).otherwise(F.date_from_unix_date(moved.cast("int")))
+            made = F.when(outside, raising("22008", "date out of range")).otherwise(F.date_from_unix_date(moved.cast("int")))
+            return F.when(infinite_date(source), source).otherwise(made)
 
         return Value(DATE, make)
 
@@ -56,200 +69,164 @@ def _date_plus(sign: int) -> Builder:
 
 
 def _date_minus_date(node: Expression, args: Sequence[Value]) -> Value:
-    return Value(INT4, lambda env: F.unix_date(args[0].make(env)) - F.unix_date(args[1].make(env)))
+    def make(env: Env) -> Column:
+        one, other = args[0].make(env), args[1].make(env)
+        error = raising("22008", "cannot subtract infinite dates").cast("int")
+        return F.when(infinite_date(one) | infinite_date(other), error).otherwise(F.unix_date(one) - F.unix_date(other))
+
+    return Value(INT4, make)
 
 
-def _year(moment: Column) -> Column:
-    year = F.year(moment)
-    return F.when(year <= 0, year - 1).otherwise(year)
+def span_of(value: Value, sign: int) -> Interval | None:
+    """A constant interval, turned by `sign`."""
+    if value.constant is None:
+        return None
+    found = normal(value.constant)
+    return found if sign > 0 else found.negated()
 
 
-def _div(value: Column, by: int) -> Column:
-    return F.call_function("div", value.cast("bigint"), F.lit(by).cast("bigint"))
+def shifted(moment: Column, span: Interval) -> Column:
+    """A timestamp moved by a constant: months, then days, then microseconds (manual, 9.9).
+
+    22008 outside PostgreSQL's years, 0A000 in the last ones, which are not stored; infinity stays.
+    """
+    micros = micros_of(moment)
+    if not span.months:
+        moved = F.try_add(micros, big(span.days * DAY + span.micros))
+        day = whole(micros, DAY) + big(span.days + span.micros // DAY)
+    else:
+        day = F.unix_date(F.add_months(moment.cast("date"), F.lit(span.months))).cast("bigint") + big(span.days)
+        moved = F.try_add(F.try_multiply(day, big(DAY)), F.pmod(micros, big(DAY)) + big(span.micros))
+    usual = (moved >= big(_FIRST_DAY * DAY)) & (moved <= big(LAST_MOMENT_DAY * DAY))
+    late = raising("0A000", "cannot store a timestamp after 294247-01-10 04:00:54.775806").cast("bigint")
+    error = F.when((day >= big(LAST_MOMENT_DAY)) & (day < big(moments.END_DAY)), late).otherwise(out_of_days())
+    made = local_moment(F.when(usual, moved).otherwise(F.when(F.isnotnull(moment), error)))
+    return F.when(infinite_timestamp(moment), moment).otherwise(made)
 
 
-def _century(moment: Column) -> Column:
-    year = _year(moment)
-    return F.when(year > 0, _div(year + 99, 100)).otherwise(-_div(F.lit(99) - (year - 1), 100))
+def usual_span(span: Interval) -> bool:
+    """Whether an interval is so short that no step of `shifted` leaves what Spark's integers hold."""
+    return abs(span.months) < 12_000_000 and abs(span.days) < 100_000_000 and abs(span.micros) < 2**62
 
 
-def _millennium(moment: Column) -> Column:
-    year = _year(moment)
-    return F.when(year > 0, _div(year + 999, 1000)).otherwise(-_div(F.lit(999) - (year - 1), 1000))
+def _plus_interval(sign: int, *, flipped: bool = False) -> Builder:
+    """timestamp or date ± interval: a usual constant in Spark, any other in Python."""
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        source, span = (args[1], args[0]) if flipped else (args[0], args[1])
+        constant = span_of(span, sign)
+        if constant is None or not usual_span(constant):
+            return call(_MOVED[source.rep, sign], TIMESTAMP, (source, span))
+        moment = midnight(source) if source.rep == DATE else source.make
+        return Value(TIMESTAMP, lambda env: shifted(moment(env), constant))
+
+    return builder
 
 
-def _decade(moment: Column) -> Column:
-    return F.floor(F.year(moment) / 10)
-
-
-def _isoyear(moment: Column) -> Column:
-    year = F.year(F.date_add(moment.cast("date"), F.lit(4) - _isodow(moment)))
-    return F.when(year <= 0, year - 1).otherwise(year)
-
-
-def _isodow(moment: Column) -> Column:
-    return F.weekday(moment) + 1
-
-
-def _micros_of_day(moment: Column) -> Column:
-    return F.pmod(F.unix_micros(moment.cast("timestamp")), F.lit(_DAY))
-
-
-_FIELDS: dict[str, Callable[[Column], Column]] = {
-    "year": _year,
-    "month": F.month,
-    "day": F.dayofmonth,
-    "quarter": F.quarter,
-    "week": F.weekofyear,
-    "dow": lambda moment: F.dayofweek(moment) - 1,
-    "isodow": _isodow,
-    "doy": F.dayofyear,
-    "isoyear": _isoyear,
-    "century": _century,
-    "millennium": _millennium,
-    "decade": _decade,
-}
-_CLOCK: dict[str, tuple[Callable[[Column], Column], int]] = {
-    "hour": (lambda micros: _div(micros, 3_600_000_000), 0),
-    "minute": (lambda micros: _div(micros % F.lit(3_600_000_000), 60_000_000), 0),
-    "second": (lambda micros: micros % F.lit(60_000_000), 6),
-    "milliseconds": (lambda micros: micros % F.lit(60_000_000), 3),
-    "microseconds": (lambda micros: micros % F.lit(60_000_000), 0),
-}
-
-
-def _scaled(whole: Column, scale: int) -> Column:
-    """An integer number of 10^-scale units as a decimal of that scale."""
-    if scale == 0:
-        return whole.cast("decimal(19,0)")
-    return (whole.cast("decimal(19,0)") * F.lit(f"0.{'0' * (scale - 1)}1").cast(f"decimal({scale},{scale})")).cast(
-        f"decimal({19 + scale},{scale})"
-    )
-
-
-def _extracted(field: str, source: Value) -> tuple[Callable[[Column], Column], int]:
-    """(the field as an integer number of units, the units' scale) of a date or timestamp."""
-    if field in _FIELDS:
-        return _FIELDS[field], 0
-    if field == "julian" and source.rep == DATE:
-        return (lambda day: F.unix_date(day) + F.lit(2_440_588)), 0
-    if field == "epoch":
-        if source.rep == DATE:
-            return (lambda day: F.unix_date(day).cast("bigint") * F.lit(86400)), 0
-        return (lambda moment: F.unix_micros(moment.cast("timestamp"))), 6
-    if field in _CLOCK and source.rep != DATE:
-        clock, scale = _CLOCK[field]
-        return (lambda moment: clock(_micros_of_day(moment))), scale
-    if field in ("timezone", "timezone_hour", "timezone_minute", "julian"):
-        raise refuse(f"extraction of {field}")
-    return _bad_unit(field, source)
-
-
-def _bad_unit(field: str, source: Value) -> tuple[Callable[[Column], Column], int]:
-    kind = {"date": "date", "timestamp": "timestamp without time zone", "timestamptz": "timestamp with time zone"}[source.rep.name]
-    known = field in _CLOCK
-    state = "0A000" if known else "22023"
-    message = f'unit "{field}" not {"supported" if known else "recognized"} for type {kind}'
-    return (lambda moment: F.when(F.isnotnull(moment), raising(state, message).cast("bigint"))), 0
-
-
-def _extract(node: Expression, args: Sequence[Value]) -> Value:
-    """EXTRACT: numeric; its scale is 6 for seconds and epoch, 3 for milliseconds, 0 for the rest."""
-    field = _unit(args[0], "EXTRACT")
-    taken, scale = _extracted(field, args[1])
-    rep = decimal(19 + scale, scale)
-    if field == "milliseconds" and args[1].rep != DATE:
-        return Value(rep, lambda env: (taken(args[1].make(env)).cast("decimal(19,0)") / F.lit(1000)).cast(f"decimal({19 + scale},{scale})"))
-    return Value(rep, lambda env: _scaled(taken(args[1].make(env)), scale))
-
-
-def _date_part(node: Expression, args: Sequence[Value]) -> Value:
-    """date_part: the same field as float8."""
-    exact = _extract(node, args)
-    return Value(FLOAT8, lambda env: exact.make(env).cast("string").cast("double"))
-
-
-_TRUNCATED = {
-    "microseconds": 1, "milliseconds": 1000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000, "day": _DAY,
+_MOVED = {
+    (TIMESTAMP, 1): moments.plus, (TIMESTAMP, -1): moments.minus, (DATE, 1): moments.date_plus, (DATE, -1): moments.date_minus,
 }  # fmt: skip
 
 
+def _age_today(node: Expression, args: Sequence[Value]) -> Value:
+    midnight = local_now("age(timestamp)") // DAY * DAY
+    today = Value(TIMESTAMP, lambda env: local_moment(big(midnight)))
+    return call(moments.age, TEXT, (today, args[0]))
+
+
+_CLOCK = {"microsecond": 1, "millisecond": 1000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000, "day": DAY}
+_YEARS = {"decade": 10, "century": 100, "millennium": 1000}
+CALENDAR_UNITS = frozenset({"day", "week", "month", "quarter", "year", *_YEARS})
+
+
+def truncated(unit: Unit, moment: Column, type_name: str) -> Column:
+    """date_trunc of a timestamp without zone; infinity stays."""
+    if unit.name in _CLOCK:
+        micros = micros_of(moment)
+        made = local_moment(micros - F.pmod(micros, big(_CLOCK[unit.name])))
+    elif unit.name == "week":
+        made = of_day(F.date_sub(moment.cast("date"), isodow(moment) - 1))
+    elif unit.name in ("month", "quarter", "year"):
+        made = of_day(F.trunc(moment.cast("date"), unit.name))
+    elif unit.name in _YEARS:
+        made = of_day(F.make_date(_first_year(F.year(moment), _YEARS[unit.name]), F.lit(1), F.lit(1)))
+    else:
+        made = F.when(F.isnotnull(moment), raising(*unit.error(type_name)).cast("timestamp_ntz"))
+    return F.when(infinite_timestamp(moment), moment).otherwise(made)
+
+
+def of_day(day: Column) -> Column:
+    """The midnight of a date; 22008 if there is no such timestamp."""
+    return moment_of(F.unix_date(day).cast("bigint"), big(0))
+
+
+def _first_year(year: Column, size: int) -> Column:
+    """The astronomical year that a decade, century or millennium begins with."""
+    if size == 10:
+        return (F.floor(year / 10) * 10).cast("int")
+    upper = whole(year + F.lit(size - 1), size) * big(size) - big(size - 1)
+    lower = -whole(F.lit(size) - year, size) * big(size) + big(1)
+    return F.when(year > 0, upper).otherwise(lower).cast("int")
+
+
 def _truncate(node: Expression, args: Sequence[Value]) -> Value:
-    """date_trunc(field, timestamp)."""
-    field, source = _unit(args[0], "date_trunc"), args[1]
-    if field in _TRUNCATED:
-        unit = _TRUNCATED[field]
-
-        def make(env: Env) -> Column:
-            micros = micros_of(source.make(env), TIMESTAMP)
-            return to_timestamp(micros - F.pmod(micros, F.lit(unit).cast("bigint")))
-
-        return Value(TIMESTAMP, make)
-    if field in ("week", "month", "quarter", "year"):
-        return Value(TIMESTAMP, lambda env: F.trunc(source.make(env).cast("date"), field).cast("timestamp_ntz"))
-    if field in ("decade", "century", "millennium"):
-        raise refuse(f"date_trunc to {field}")
-    message = f'unit "{field}" not recognized for type timestamp without time zone'
-    return Value(TIMESTAMP, lambda env: F.when(F.isnotnull(source.make(env)), raising("22023", message).cast("timestamp_ntz")))
+    unit = truncation_unit(args[0], "date_trunc")
+    return Value(TIMESTAMP, lambda env: truncated(unit, args[1].make(env), NAMES["timestamp"]))
 
 
-def _make_date(node: Expression, args: Sequence[Value]) -> Value:
+def _key(value: Value, oid: int) -> Make:
+    """What orders as the value does."""
+    return by_key(value, oid).make if oid == registry.TIMETZ else value.make
+
+
+def overlap(first: Make, first_end: Make, second: Make, second_end: Make) -> Value:
+    """OVERLAPS over keys: an end may be NULL, and may come before its start."""
+
     def make(env: Env) -> Column:
-        year, month, day = (each.make(env) for each in args)
-        valid = (year != 0) & (month >= 1) & (month <= 12) & (day >= 1)
-        first = F.make_date(
-            F.when(valid, F.when(year < 0, year + 1).otherwise(year)).otherwise(F.lit(2000)),
-            F.when(valid, month).otherwise(F.lit(1)),
-            F.lit(1),
+        a, b, c, d = first(env), first_end(env), second(env), second_end(env)
+
+        def ends(one: Column, other: Column) -> tuple[Column, Column]:
+            both = F.isnotnull(one) & F.isnotnull(other)
+            start = F.when(both & (one > other), other).otherwise(F.coalesce(one, other))
+            return start, F.when(both, F.when(one > other, one).otherwise(other))
+
+        (start, end), (other, other_end) = ends(a, b), ends(c, d)
+
+        def apart(late: Column, late_end: Column, early_end: Column) -> Column:
+            return F.when(F.isnull(early_end), F.lit(None)).when(late < early_end, F.lit(True)).when(F.isnotnull(late_end), F.lit(False))
+
+        same = F.when(F.isnotnull(end) & F.isnotnull(other_end), F.lit(True))
+        return (
+            F.when(F.isnull(start) | F.isnull(other), F.lit(None).cast("boolean"))
+            .when(start > other, apart(start, end, other_end))
+            .when(start < other, apart(other, other_end, end))
+            .otherwise(same)
         )
-        good = valid & (day <= F.dayofmonth(F.last_day(first)))
-        shown = F.format_string("headgate:22008:date field value out of range: %d-%02d-%02d", year, month, day)
-        nothing = F.isnull(year) | F.isnull(month) | F.isnull(day)
-        return F.when(nothing, F.lit(None).cast("date")).when(good, F.date_add(first, day - 1)).otherwise(F.raise_error(shown).cast("date"))
 
-    return Value(DATE, make)
+    return Value(BOOL, make)
 
 
-_INTERVAL = re.compile(r"(?:(-?\d+) years? ?)?(?:(-?\d+) mons? ?)?(?:(-?\d+) days? ?)?(?:([+-]?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?\Z")
+def _overlaps(oid: int) -> Builder:
+    return lambda node, args: overlap(*(_key(each, oid) for each in args))
 
 
-def interval_parts(shown: str) -> tuple[int, int, int]:
-    """(months, days, microseconds) of an interval's normal text (IntervalStyle postgres)."""
-    found = _INTERVAL.match(shown)
-    if found is None:
-        raise refuse(f"the interval {shown}")
-    years, months, days, sign, hours, minutes, seconds, fraction = found.groups()
-    micros = ((int(hours or 0) * 60 + int(minutes or 0)) * 60 + int(seconds or 0)) * 1_000_000 + int((fraction or "0").ljust(6, "0"))
-    return int(years or 0) * 12 + int(months or 0), int(days or 0), -micros if sign == "-" else micros
-
-
-def _interval_of(node: Expression, place: int) -> tuple[int, int, int]:
-    assert isinstance(node, (OpExpr, FuncExpr))
-    constant = node.args[place]
-    if not isinstance(constant, Const) or constant.value is None or constant.type.oid != registry.INTERVAL:
-        raise refuse("arithmetic with an interval", "the interval must be a constant")
-    return interval_parts(constant.value)
-
-
-def _plus_interval(sign: int, rep: Rep) -> Builder:
-    """timestamp (or date) ± a constant interval: months, then days, then microseconds (manual, 9.9)."""
+def _overlaps_spans(plus: Builder, *places: int) -> Builder:
+    """OVERLAPS where the ends at `places` are given as intervals."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
-        assert isinstance(node, (OpExpr, FuncExpr))
-        place = 1 if node.args[1].type.oid == registry.INTERVAL else 0
-        months, days, micros = (sign * each for each in _interval_of(node, place))
-        source = args[1 - place]
-
-        def make(env: Env) -> Column:
-            moment = source.make(env).cast("timestamp_ntz") if rep == DATE else source.make(env)
-            whole = F.unix_micros(moment.cast("timestamp"))
-            clock = F.pmod(whole, F.lit(_DAY))
-            day = F.date_add(F.add_months(moment.cast("date"), F.lit(months)), F.lit(days))
-            return to_timestamp(F.unix_date(day).cast("bigint") * F.lit(_DAY) + clock + F.lit(micros).cast("bigint"))
-
-        return Value(TIMESTAMP, make)
+        ends = [plus(node, (args[place - 1], each)) if place in places else each for place, each in enumerate(args)]
+        return overlap(*(settle(each) for each in ends))
 
     return builder
+
+
+def overlaps_spans(plus: Builder, kind: int) -> dict[str, Builder]:
+    """The three forms of OVERLAPS with intervals for one type (by oid)."""
+    return {
+        f"overlaps/{kind},1186,{kind},1186": _overlaps_spans(plus, 1, 3),
+        f"overlaps/{kind},{kind},{kind},1186": _overlaps_spans(plus, 3),
+        f"overlaps/{kind},1186,{kind},{kind}": _overlaps_spans(plus, 1),
+    }
 
 
 def _is_finite(node: Expression, args: Sequence[Value]) -> Value:
@@ -257,21 +234,40 @@ def _is_finite(node: Expression, args: Sequence[Value]) -> Value:
     return Value(BOOL, lambda env: ~test(args[0].make(env)))
 
 
+def _order(node: Expression, args: Sequence[Value]) -> Value:
+    def make(env: Env) -> Column:
+        one, other = args[0].make(env), args[1].make(env)
+        return F.when(one < other, F.lit(-1)).when(one > other, F.lit(1)).when(one == other, F.lit(0))
+
+    return Value(INT4, make)
+
+
 BUILDERS: dict[str, Builder] = {
     "date_pli": _date_plus(1),
     "date_mii": _date_plus(-1),
     "integer_pl_date/23,1082": _date_plus(1),
     "date_mi": _date_minus_date,
-    "extract_date": _extract,
-    "extract_timestamp": _extract,
-    "timestamp_part": _date_part,
-    "date_part/25,1082": _date_part,
+    "date_cmp": _order,
+    "timestamp_cmp": _order,
     "timestamp_trunc": _truncate,
-    "make_date": _make_date,
-    "timestamp_pl_interval": _plus_interval(1, TIMESTAMP),
-    "timestamp_mi_interval": _plus_interval(-1, TIMESTAMP),
-    "date_pl_interval": _plus_interval(1, DATE),
-    "date_mi_interval": _plus_interval(-1, DATE),
+    "timestamp_bin": scalar(moments.binned, TIMESTAMP),
+    "timestamptz_bin": scalar(moments.binned, TIMESTAMPTZ),
+    "make_date": scalar(moments.made_date, DATE),
+    "make_timestamp": scalar(moments.made_timestamp, TIMESTAMP),
+    "timestamp_pl_interval": _plus_interval(1),
+    "timestamp_mi_interval": _plus_interval(-1),
+    "date_pl_interval": _plus_interval(1),
+    "date_mi_interval": _plus_interval(-1),
+    "interval_pl_timestamp/1186,1114": _plus_interval(1, flipped=True),
+    "interval_pl_date/1186,1082": _plus_interval(1, flipped=True),
+    "timestamp_mi": scalar(moments.minus_moment, TEXT),
+    "timestamp_age": scalar(moments.age, TEXT),
+    "age/1114": _age_today,
+    "overlaps_timestamp": _overlaps(registry.TIMESTAMP),
+    "overlaps_time": _overlaps(registry.TIME),
+    "overlaps_timetz": _overlaps(registry.TIMETZ),
+    **overlaps_spans(_plus_interval(1), 1114),
+    **overlaps_spans(compile_clock.BUILDERS["time_pl_interval"], 1083),
     "date_finite": _is_finite,
     "timestamp_finite": _is_finite,
 }

@@ -35,18 +35,20 @@ def write(value: Decimal) -> str:
     if value and value.adjusted() >= _MAX_WHOLE:
         raise PostgresError("22003", "value overflows numeric format")
     if not value:
-        value = abs(value)
-    if _scale(value) > _MAX_SCALE:
+        value = value.copy_abs()
+    if scale_of(value) > _MAX_SCALE:
         value = value.quantize(Decimal(1).scaleb(-_MAX_SCALE), context=_EXACT)
     return format(value, "f")
 
 
-def _scale(value: Decimal) -> int:
+def scale_of(value: Decimal) -> int:
+    """The display scale."""
     exponent = value.as_tuple().exponent
     return max(0, -exponent) if isinstance(exponent, int) else 0
 
 
-def _at_scale(value: Decimal, scale: int, rounding: str = ROUND_HALF_UP) -> Decimal:
+def at_scale(value: Decimal, scale: int, rounding: str = ROUND_HALF_UP) -> Decimal:
+    """The value at a display scale."""
     return value.quantize(Decimal(1).scaleb(-scale), rounding=rounding, context=_EXACT)
 
 
@@ -99,7 +101,7 @@ def _divide(a: Decimal, b: Decimal) -> Decimal:
 
 def _quotient(a: Decimal, b: Decimal, scale: int) -> Decimal:
     """a / b rounded half away from zero to `scale` digits."""
-    common = max(_scale(a), _scale(b))
+    common = max(scale_of(a), scale_of(b))
     top, bottom = abs(int(a.scaleb(common, _EXACT))) * 10**scale, abs(int(b.scaleb(common, _EXACT)))
     whole, rest = divmod(top, bottom)
     if rest * 2 >= bottom:
@@ -108,34 +110,34 @@ def _quotient(a: Decimal, b: Decimal, scale: int) -> Decimal:
     return Decimal(sign * whole).scaleb(-scale, _EXACT)
 
 
-def _leading(value: Decimal) -> tuple[int, int]:
+def first_digits(value: Decimal) -> tuple[int, int]:
     """(weight, first digit) in base 10000."""
     if not value:
         return 0, 0
     weight = value.adjusted() // 4
-    return weight, int(abs(value).scaleb(-4 * weight, _EXACT))
+    return weight, int(value.copy_abs().scaleb(-4 * weight, _EXACT))
 
 
 def _quotient_scale(a: Decimal, b: Decimal) -> int:
     """select_div_scale: at least 16 significant digits, and no less than either display scale."""
-    (weight, first), (other_weight, other_first) = _leading(a), _leading(b)
+    (weight, first), (other_weight, other_first) = first_digits(a), first_digits(b)
     quotient_weight = weight - other_weight - (1 if first <= other_first else 0)
-    return min(max(16 - quotient_weight * 4, _scale(a), _scale(b), 0), 1000)
+    return min(max(16 - quotient_weight * 4, scale_of(a), scale_of(b), 0), 1000)
 
 
 def _modulo(a: Decimal, b: Decimal) -> Decimal:
     if not b:
         raise _ZERO
-    return _at_scale(_EXACT.remainder(a, b), max(_scale(a), _scale(b)))
+    return at_scale(_EXACT.remainder(a, b), max(scale_of(a), scale_of(b)))
 
 
 def _product(a: Decimal, b: Decimal) -> Decimal:
-    scale = min(_scale(a) + _scale(b), _MAX_SCALE)
-    return _at_scale(_EXACT.multiply(a, b), scale)
+    scale = min(scale_of(a) + scale_of(b), _MAX_SCALE)
+    return at_scale(_EXACT.multiply(a, b), scale)
 
 
-add = _binary(_plus, lambda a, b: _at_scale(_EXACT.add(a, b), max(_scale(a), _scale(b))))
-subtract = _binary(lambda a, b: _plus(a, -b), lambda a, b: _at_scale(_EXACT.subtract(a, b), max(_scale(a), _scale(b))))
+add = _binary(_plus, lambda a, b: at_scale(_EXACT.add(a, b), max(scale_of(a), scale_of(b))))
+subtract = _binary(lambda a, b: _plus(a, -b), lambda a, b: at_scale(_EXACT.subtract(a, b), max(scale_of(a), scale_of(b))))
 multiply = _binary(_times, _product)
 divide = _binary(_over, _divide)
 modulo = _binary(_rest, _modulo)
@@ -150,7 +152,7 @@ def truncated_quotient(left: str, right: str) -> str:
         return write(_over(a, b))
     if not b:
         raise _ZERO
-    common = max(_scale(a), _scale(b))
+    common = max(scale_of(a), scale_of(b))
     whole = abs(int(a.scaleb(common, _EXACT))) // abs(int(b.scaleb(common, _EXACT)))
     return str(-whole if (a < 0) != (b < 0) else whole)
 
@@ -183,7 +185,7 @@ def floor(text: str) -> str:
 
 def _whole(text: str, rounding: str) -> str:
     value = read(text)
-    return write(_at_scale(value, 0, rounding)) if value.is_finite() else text
+    return write(at_scale(value, 0, rounding)) if value.is_finite() else text
 
 
 def round_to(text: str, scale: int) -> str:
@@ -201,8 +203,8 @@ def _cut(text: str, scale: int, rounding: str) -> str:
     if not value.is_finite():
         return text
     scale = max(min(scale, 2000), -2000)
-    cut = _at_scale(value, scale, rounding)
-    return write(_at_scale(cut, 0) if scale < 0 else cut)
+    cut = at_scale(value, scale, rounding)
+    return write(at_scale(cut, 0) if scale < 0 else cut)
 
 
 def to_modifier(text: str, precision: int, scale: int) -> str:
@@ -216,10 +218,10 @@ def to_modifier(text: str, precision: int, scale: int) -> str:
             "numeric field overflow",
             detail=f"A field with precision {precision}, scale {scale} cannot hold an infinite value.",
         )
-    cut = _at_scale(value, scale)
+    cut = at_scale(value, scale)
     if cut and cut.adjusted() >= precision - scale:
         raise field_overflow(precision, scale)
-    return write(_at_scale(cut, 0) if scale < 0 else cut)
+    return write(at_scale(cut, 0) if scale < 0 else cut)
 
 
 def to_integer(text: str, bits: int) -> str:
@@ -230,7 +232,7 @@ def to_integer(text: str, bits: int) -> str:
         raise PostgresError("0A000", f"cannot convert NaN to {name}")
     if value.is_infinite():
         raise PostgresError("0A000", f"cannot convert infinity to {name}")
-    whole = int(_at_scale(value, 0))
+    whole = int(at_scale(value, 0))
     if not -(2 ** (bits - 1)) <= whole < 2 ** (bits - 1):
         raise PostgresError("22003", f"{name} out of range")
     return str(whole)
@@ -239,7 +241,7 @@ def to_integer(text: str, bits: int) -> str:
 def to_double(text: str) -> str:
     """numeric_float8: the text of the double."""
     value = float(text)
-    if value in (float("inf"), float("-inf")) and "Inf" not in text:
+    if (value in (float("inf"), float("-inf")) and "Inf" not in text) or (value == 0 and read(text)):
         raise PostgresError("22003", f'"{text}" is out of range for type double precision')
     return repr(value)
 
@@ -258,7 +260,7 @@ def from_double(value: float, digits: int) -> str:
     exact = Decimal(f"%.{digits}g" % value)
     exponent = exact.as_tuple().exponent
     assert isinstance(exponent, int)
-    return write(_at_scale(exact, max(0, -exponent)))
+    return write(at_scale(exact, max(0, -exponent)))
 
 
 def square_root(text: str) -> str:
@@ -270,9 +272,9 @@ def square_root(text: str) -> str:
         raise PostgresError("2201F", "cannot take square root of a negative number")
     if value.is_infinite():
         return text
-    weight = _leading(value)[0]
+    weight = first_digits(value)[0]
     half = (weight + 1) * 4 // 2 - 1 if weight >= 0 else -((-(weight + 1) * 4) // 2) - 1
-    scale = min(max(16 - half, _scale(value), 0), 1000)
+    scale = min(max(16 - half, scale_of(value), 0), 1000)
     return write(_root(value, scale))
 
 
@@ -328,4 +330,4 @@ def total(sums: list[str | None], scale: int) -> str | None:
     for each in given[1:]:
         result = add(result, each)
     value = read(result)
-    return write(_at_scale(value, max(scale, _scale(value)))) if value.is_finite() else result
+    return write(at_scale(value, max(scale, scale_of(value)))) if value.is_finite() else result

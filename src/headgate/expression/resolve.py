@@ -113,7 +113,7 @@ def _candidate(function: Function, count: int, variadic: bool) -> Candidate | No
     if function.kind == "p":
         return None
     if function.variadic and not variadic:
-        if count >= len(declared) - 1 + (0 if function.variadic == registry.ANY else 1):
+        if count >= len(declared):
             extra = count - len(declared) + 1
             return Candidate((*declared[:-1], *([function.variadic] * extra)), function=function, spread=extra)
         return None

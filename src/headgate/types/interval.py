@@ -110,9 +110,30 @@ def interval_of(text: str, modifier: int = -1) -> Interval:
             if flawed.flaw is Flaw.RANGE:
                 raise PostgresError("22015", f'interval field value out of range: "{text}"') from None
             raise flawed.error("interval", text) from None
-    if max(abs(found.months), abs(found.days)) > 0x7FFFFFFF or abs(found.micros) > (1 << 63) - 1:
+    if not (_fits(found.months, 31) and _fits(found.days, 31) and _fits(found.micros, 63)):
         raise PostgresError("22015", f'interval field value out of range: "{text}"')
-    return _adjusted(found, modifier)
+    return adjusted(found, modifier)
+
+
+_NORMAL = re.compile(
+    r"(?:([+-]?\d+) years? ?)?(?:([+-]?\d+) mons? ?)?(?:([+-]?\d+) days? ?)?(?:([+-]?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?"
+)
+
+
+def normal(text: str) -> Interval:
+    """The interval of its normal text, as it is stored: quicker than `interval_of`."""
+    found = _NORMAL.fullmatch(text)
+    if found is None:
+        return interval_of(text)
+    years, months, days, sign, hours, minutes, seconds, fraction = found.groups()
+    micros = 0
+    if hours is not None:
+        micros = (int(hours) * 3600 + int(minutes) * 60 + int(seconds)) * _SECOND + (int(fraction.ljust(6, "0")) if fraction else 0)
+    return Interval(int(years or 0) * 12 + int(months or 0), int(days or 0), -micros if sign == "-" else micros)
+
+
+def _fits(value: int, bits: int) -> bool:
+    return -(1 << bits) <= value < 1 << bits
 
 
 def _decode(text: str, rightmost: str) -> Interval:
@@ -197,8 +218,8 @@ def _toward_zero(value: int, unit: int) -> int:
     return value // unit * unit if value >= 0 else -(-value // unit * unit)
 
 
-def _adjusted(found: Interval, modifier: int) -> Interval:
-    """AdjustIntervalForTypmod: drops the fields below the declared ones, rounds the seconds."""
+def adjusted(found: Interval, modifier: int) -> Interval:
+    """AdjustIntervalForTypmod: drops the fields below the declared ones, rounds the seconds; changes `found`."""
     match typmod.interval_fields(modifier):
         case "year":
             return Interval(_toward_zero(found.months, 12))

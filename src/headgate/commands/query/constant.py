@@ -19,6 +19,7 @@ from headgate.expression import binder
 from headgate.expression import compile as compiler
 from headgate.expression.element import as_item
 from headgate.expression.scope import EMPTY
+from headgate.expression.session_time import planning
 from headgate.sql.parser import unwrap, walk
 from headgate.types.resultset import ResultSet
 from headgate.types.text import read_text
@@ -46,7 +47,8 @@ def _answer(node: Any, session: Session) -> ResultSet | None:
         written = unwrap(item)
         [found] = target.resolve_unknown(_targets(written, evaluation), evaluation.context)
         kind = found.expression.type
-        value = compiler.plan(evaluation.prepare(found.expression))
+        with planning(evaluation.time):
+            value = compiler.plan(evaluation.prepare(found.expression))
         if (value.constant is None and not value.is_null) or value.fields:
             return None
         shown = as_item(value, kind).constant

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -35,6 +35,7 @@ from headgate.expression.node import (
     TypeRef,
     walk,
 )
+from headgate.expression.session_time import SessionTime
 from headgate.expression.value import Env
 from headgate.sql.parser import parse, unwrap
 from headgate.types import registry
@@ -51,6 +52,8 @@ class Evaluation:
         self._describing = describing
         self.context = BindContext(timezone=session.context.time_zone)
         self.now = datetime.now(UTC)
+        since_1970 = self.now - datetime(1970, 1, 1, tzinfo=UTC)
+        self.time = SessionTime(self.context.timezone, since_1970 // timedelta(microseconds=1))
         self.rows: dict[str, tuple[PlanColumn, ...]] = {}
         """The columns of the tables in FROM, by the key of their whole rows."""
         self._subqueries: dict[str, Column] = {}
@@ -58,25 +61,25 @@ class Evaluation:
     def column(self, expression: Expression) -> Column:
         """The Column of an expression over a frame whose columns are named by keys."""
         prepared = self.prepare(expression)
-        return compiler.compile(prepared, self.places(prepared))
+        return compiler.compile(prepared, self.places(prepared), self.time)
 
     def condition(self, expression: Expression) -> Column:
         """The Column of a condition, in which NULL counts as false."""
         prepared = self.prepare(expression)
-        return compiler.condition(prepared, self.places(prepared))
+        return compiler.condition(prepared, self.places(prepared), self.time)
 
     def sort_key(self, expression: Expression) -> Column:
         """A Column that orders and compares as PostgreSQL does with the expression's values."""
         prepared = self.prepare(expression)
         if isinstance(prepared, ColumnRef) and prepared.type.oid == registry.RECORD:
             return self._place(prepared)  # the key itself, which the planner put there
-        return compiler.sort_key(prepared, self.places(prepared))
+        return compiler.sort_key(prepared, self.places(prepared), self.time)
 
     def set_of(self, expression: FuncExpr) -> compile_set.Set:
         """The rows of a set-returning call over a frame."""
         prepared = self.prepare(expression)
         assert isinstance(prepared, FuncExpr)
-        planned, places = compiler.set_of(prepared), self.places(prepared)
+        planned, places = compiler.set_of(prepared, self.time), self.places(prepared)
         return compile_set.Set(planned.columns, lambda _: planned.rows(Env(places)))
 
     def sets_together(self, planned: Sequence[compile_set.Set]) -> Column:

@@ -143,4 +143,4 @@ def _with_value(evaluation: Evaluation, test: OpExpr, value: Column) -> Column:
     compared = tree.rewrite(
         prepared, lambda node: ColumnRef(type=node.type, name=key, attnum=1, key=key) if isinstance(node, CaseTest) else None
     )
-    return compiler.compile(compared, {**evaluation.places(prepared), key: value})
+    return compiler.compile(compared, {**evaluation.places(prepared), key: value}, evaluation.time)

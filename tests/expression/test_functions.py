@@ -1,0 +1,264 @@
+"""Functions that run on single values give the real PostgreSQL's text, or its SQLSTATE, for generated arguments.
+
+No Spark is needed for them, so that many arguments are cheap: FUNCTIONS_ROUNDS=1000 tries a thousand of each.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from headgate.errors import PostgresError
+from headgate.expression import clocks, date_format, date_parse, decimals, fields, floats, moments, powers, spans
+from headgate.types import registry, text
+from headgate.types.interval import Interval
+
+ROUNDS = int(os.environ.get("FUNCTIONS_ROUNDS", "10"))
+ZONES = ("America/New_York", "Europe/Rome", "Asia/Kathmandu")
+NOT_STORED = "!0A000"
+EVALUATE = """CREATE OR REPLACE FUNCTION pg_temp.evaluate(expression text) RETURNS text AS $$
+DECLARE result text;
+BEGIN
+  EXECUTE 'SELECT (' || expression || ')::text' INTO result;
+  RETURN result;
+EXCEPTION WHEN OTHERS THEN
+  RETURN '!' || SQLSTATE;
+END $$ LANGUAGE plpgsql"""
+
+DOUBLES = ("0", "-0", "1", "-1", "0.5", "1.5", "-2.5", "NaN", "Infinity", "-Infinity", "1e308", "1e-308", "1e-320", "0.1", "710", "-746",
+           "45", "30", "60", "90", "180", "270", "360", "-30", "0.3333", "3", "10", "1e15")  # fmt: skip
+NUMERICS = ("0", "0.00", "1", "-1", "1.10", "2", "-2.5", "NaN", "Infinity", "-Infinity", "12345678901234567890.123456789", "1e-20", "1e20",
+            "0.9999999", "1.0000001", "7", "10", "0.333333333333333333333", "6000", "-6000.5", "1e-1000", "1.05", "1e100",
+            "12345678901234567890123456789012345678901234.5678")  # fmt: skip
+INTERVALS = ("00:00:00", "1 mon", "30 days", "-1 years -2 mons +3 days -04:05:06.7", "1 day", "24:00:00", "-00:00:00.000001",
+             "40 days 30:00:00", "2562047788:00:54.775807", "-178956970 years -8 mons", "2147483647 days", "-2147483648 days",
+             "-1 mons -30 days -25:00:00", "5 mons -3 days")  # fmt: skip
+MOMENTS = ("2024-02-29 23:59:59.999999", "1970-01-01 00:00:00", "1969-12-31 23:59:59.5", "0044-03-15 12:00:00 BC", "4713-01-01 00:00:00 BC",
+           "2024-03-31 02:30:00", "2024-11-03 01:30:00", "2024-03-10 02:30:00", "12345-06-07 08:09:10", "infinity", "-infinity",
+           "1900-02-28 01:00:00", "2000-12-31 10:00:00")  # fmt: skip
+TIMES = ("00:00:00", "24:00:00", "23:59:59.999999", "10:20:30.5", "00:00:00.000001")
+ZONED = ("00:00:00+00", "24:00:00-15:59", "10:20:30.5+02", "12:00:00-05:30:15", "23:59:59.999999+15:59:59")
+DATES = ("2024-02-29", "1970-01-01", "0044-03-15 BC", "9999-12-31", "infinity", "-infinity")
+FORMATS = (
+    "YYYY-MM-DD HH24:MI:SS", "Day, DD Month YYYY", "FMDay, FMDD FMMonth YYYY", "HH12:MI:SS.MS AM", "IYYY-IW-ID IDDD", "DDDth Q CC J WW W D",
+    "Y,YYY YYY YY Y", "MON Mon mon DY Dy dy", "RM rm FMRM", "US MS FF1 FF3 FF6 SSSS", "a.d. A.D. BC p.m. P.M. am", '"text" \\"q" YYYY',
+    "TZH TZM OF", "HHth SSTH FMDDth", "",
+)  # fmt: skip
+READ = (
+    "05-01-2024 13", "2024-01-05", "20240105", "2024-1-5 3:4:5", "Jan 5 2024", "5 jan 24", "2024-060", "2024-W01-3", "2024-02-30",
+    "12:34:56 PM", "0044-03-15 BC", "2,024-01-01", "24-01-05", "2024-01-05T10:20:30+02:30", "abc", "", "XII 2024", "-2024-01-05",
+)  # fmt: skip
+READ_BY = (
+    "DD-MM-YYYY HH24", "YYYY-MM-DD", "YYYYMMDD", "YYYY-MM-DD HH24:MI:SS", "Mon DD YYYY", "DD mon YY", "YYYY-DDD", 'IYYY-"W"IW-ID',
+    "HH12:MI:SS PM", "YYYY-MM-DD BC", "Y,YYY-MM-DD", "YY-MM-DD", 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM', "RM YYYY", "FXYYYY-MM-DD", "YYYY",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type of argument: its values, some made up, and how a function takes them."""
+
+    sql: str
+    values: tuple[str, ...]
+    plain: Callable[[str], Any] = str
+    more: Callable[[Random], str] | None = None
+
+    def pick(self, random: Random) -> str:
+        """A value's text."""
+        return self.more(random) if self.more is not None and random.random() < 0.5 else random.choice(self.values)
+
+
+def _moment(oid: int, target: pa.DataType) -> Callable[[str], Any]:
+    return lambda shown: text.read_scalar(shown, oid).cast(target).as_py()
+
+
+def _numeric(random: Random) -> str:
+    whole = random.choice(("", "-")) + str(random.randrange(10 ** random.randrange(1, 20)))
+    return f"{whole}.{random.randrange(10 ** random.randrange(1, 15))}" if random.random() < 0.7 else whole
+
+
+def _interval(random: Random) -> str:
+    return Interval(random.randrange(-100, 100), random.randrange(-100, 100), random.randrange(-(10**12), 10**12)).print()
+
+
+KINDS = {
+    "f": Kind("float8", DOUBLES, float, lambda random: repr(random.choice((random.uniform(-10, 10), 10 ** random.uniform(-300, 300))))),
+    "n": Kind("numeric", NUMERICS, lambda shown: text.normal_form(shown, registry.NUMERIC), _numeric),
+    "v": Kind("interval", INTERVALS, str, _interval),
+    "m": Kind("timestamp", MOMENTS, _moment(registry.TIMESTAMP, pa.int64())),
+    "z": Kind("timestamptz", tuple(f"{each}+00".replace(" BC+00", "+00 BC") for each in MOMENTS[:-4]), _moment(registry.TIMESTAMPTZ, pa.int64())),
+    "d": Kind("date", DATES, _moment(registry.DATE, pa.int32())),
+    "t": Kind("time", TIMES),
+    "w": Kind("timetz", ZONED),
+    "i": Kind("int4", ("0", "1", "-1", "2", "12", "18", "31", "59", "60", "2024", "-44", "2147483647", "-2147483648"), int,
+              lambda random: str(random.randrange(-100, 3000))),
+    "s": Kind("int4", tuple(map(str, range(-5, 40))), int),
+    "l": Kind("int8", ("0", "1", "-1", "20", "33000", "9223372036854775807", "-9223372036854775808"), int),
+    "F": Kind("text", FORMATS),
+    "R": Kind("text", READ),
+    "B": Kind("text", READ_BY),
+}  # fmt: skip
+
+
+def _shown(value: Any, result: str) -> str | None:
+    """A plain result as PostgreSQL prints it."""
+    if value is None:
+        return None
+    oid, stored = {
+        "f": (registry.FLOAT8, None), "m": (registry.TIMESTAMP, pa.timestamp("us")), "z": (registry.TIMESTAMPTZ, pa.timestamp("us", "UTC")),
+        "d": (registry.DATE, pa.date32()),
+    }.get(result, (0, None))  # fmt: skip
+    return text.write_scalar(pa.scalar(value, stored) if stored is not None else value, oid) if oid else str(value)
+
+
+Case = tuple[str, str, str, Callable[..., Any]]
+
+
+def _cases() -> Iterator[Case]:
+    """(the SQL, the arguments' kinds, the result's kind, the function)."""
+    for name, function in {
+        "exp": floats.exponential, "ln": floats.logarithm, "log": floats.logarithm_10, "cbrt": floats.cube_root, "degrees": floats.degrees,
+        "radians": floats.radians, "sin": floats.sine, "cos": floats.cosine, "tan": floats.tangent, "cot": floats.cotangent,
+        "asin": floats.arc_sine, "acos": floats.arc_cosine, "atan": floats.arc_tangent, "sinh": floats.hyperbolic_sine,
+        "cosh": floats.hyperbolic_cosine, "tanh": floats.hyperbolic_tangent, "asinh": floats.area_sine, "acosh": floats.area_cosine,
+        "atanh": floats.area_tangent, "sind": floats.sine_degrees, "cosd": floats.cosine_degrees, "tand": floats.tangent_degrees,
+        "cotd": floats.cotangent_degrees, "asind": floats.arc_sine_degrees, "acosd": floats.arc_cosine_degrees,
+        "atand": floats.arc_tangent_degrees,
+    }.items():  # fmt: skip
+        yield f"{name}({{}})", "f", "f", function
+    yield from FUNCTIONS
+    for digits in range(6):
+        yield f"{{}}::time({digits})", "t", "", lambda value, digits=digits: clocks.rounded(digits, value)
+        yield f"{{}}::timetz({digits})", "w", "", lambda value, digits=digits: clocks.zoned_rounded(digits, value)
+    for kind, units, exact, double in (
+        ("v", fields.INTERVAL_UNITS, fields.exact_interval, fields.double_interval),
+        ("w", fields.TIMETZ_UNITS, fields.exact_timetz, fields.double_timetz),
+        ("t", fields.TIME_UNITS, fields.exact_time, fields.double_time),
+    ):
+        for unit in sorted(units):
+            yield f"extract({unit} from {{}})", kind, "", lambda value, unit=unit, exact=exact: exact(unit, value)
+            yield f"date_part('{unit}', {{}})", kind, "f", lambda value, unit=unit, double=double: double(unit, value)
+    for unit in sorted(spans.TRUNCATED):
+        yield f"date_trunc('{unit}', {{}})", "v", "", lambda value, unit=unit: spans.truncated(unit, value)
+
+
+FUNCTIONS: tuple[Case, ...] = (
+    ("power({}, {})", "ff", "f", floats.power),
+    ("atan2({}, {})", "ff", "f", floats.arc_tangent_2),
+    ("atan2d({}, {})", "ff", "f", floats.arc_tangent_2_degrees),
+    ("width_bucket({}, {}, {}, {})", "fffs", "", floats.bucket),
+    ("exp({})", "n", "", powers.exponential),
+    ("ln({})", "n", "", powers.logarithm),
+    ("log({}, {})", "nn", "", powers.logarithm_to),
+    ("power({}, {})", "nn", "", powers.power),
+    ("power({}, {}::numeric)", "ns", "", lambda base, exponent: powers.power(base, str(exponent))),
+    ("sqrt({})", "n", "", decimals.square_root),
+    ("factorial({})", "l", "", powers.factorial),
+    ("gcd({}, {})", "nn", "", powers.greatest_divisor),
+    ("lcm({}, {})", "nn", "", powers.least_multiple),
+    ("scale({})", "n", "", powers.display_scale),
+    ("min_scale({})", "n", "", powers.least_scale),
+    ("trim_scale({})", "n", "", powers.trimmed),
+    ("width_bucket({}, {}, {}, {})", "nnns", "", powers.bucket),
+    ("{} / {}", "nn", "", decimals.divide),
+    ("{} * {}", "nn", "", decimals.multiply),
+    ("{} + {}", "nn", "", decimals.add),
+    ("{} - {}", "nn", "", decimals.subtract),
+    ("{} % {}", "nn", "", decimals.modulo),
+    ("- {}", "n", "", decimals.negate),
+    ("div({}, {})", "nn", "", decimals.truncated_quotient),
+    ("round({}, {})", "ns", "", decimals.round_to),
+    ("trunc({}, {})", "ns", "", decimals.truncate_to),
+    ("gcd({}, {})", "ii", "", floats.divisor_4),
+    ("lcm({}, {})", "ii", "", floats.multiple_4),
+    ("gcd({}, {})", "ll", "", floats.divisor_8),
+    ("lcm({}, {})", "ll", "", floats.multiple_8),
+    ("{} + {}", "vv", "", spans.plus),
+    ("{} - {}", "vv", "", spans.minus),
+    ("- {}", "v", "", spans.negated),
+    ("{} * {}", "vf", "", spans.times),
+    ("{} / {}", "vf", "", spans.over),
+    ("justify_hours({})", "v", "", spans.justify_hours),
+    ("justify_days({})", "v", "", spans.justify_days),
+    ("justify_interval({})", "v", "", spans.justify_interval),
+    ("make_interval({}, {}, {}, {}, {}, {}, {})", "isisssf", "", spans.made),
+    ("{} + {}", "mv", "m", moments.plus),
+    ("{} - {}", "mv", "m", moments.minus),
+    ("{} - {}", "mm", "", moments.minus_moment),
+    ("{} - {}", "dd", "", moments.minus_date),
+    ("{} + {}", "dv", "m", moments.date_plus),
+    ("age({}, {})", "mm", "", moments.age),
+    ("date_bin({}, {}, {})", "vmm", "m", moments.binned),
+    ("make_timestamp({}, {}, {}, {}, {}, {})", "isssif", "m", moments.made_timestamp),
+    ("make_date({}, {}, {})", "iss", "d", moments.made_date),
+    ("make_time({}, {}, {})", "ssf", "", moments.made_time),
+    ("to_timestamp({})", "f", "z", moments.of_epoch),
+    ("{} AT TIME ZONE {}", "mv", "z", lambda moment, span: moments.moved_by_offset(-1, span, moment)),
+    ("{} AT TIME ZONE {}", "wv", "", lambda clock, span: clocks.at_offset(span, clock)),
+    ("{} + {}", "tv", "", clocks.plus),
+    ("{} - {}", "tv", "", clocks.minus),
+    ("{} + {}", "wv", "", clocks.zoned_plus),
+    ("{} - {}", "tt", "", clocks.difference),
+    ("{}::time", "v", "", clocks.of_span),
+    ("{}::time", "m", "", clocks.of_timestamp),
+    ("{} + {}", "dt", "m", clocks.on_date),
+    ("{} + {}", "dw", "z", clocks.zoned_on_date),
+    ("to_char({}, {})", "mF", "", date_format.timestamp_text),
+    ("to_char({}, {})", "vF", "", date_format.interval_text),
+    ("to_date({}, {})", "RB", "d", date_parse.to_date),
+    ("to_timestamp({}, {})", "RB", "z", lambda shown, form: date_parse.to_timestamp("UTC", shown, form)),
+)
+
+
+def _in_zone(timezone: str) -> tuple[Case, ...]:
+    return (
+        ("({} + {}) AT TIME ZONE 'UTC'", "zv", "m", lambda moment, span: moments.plus_in_zone(timezone, moment, span)),
+        ("({} - {}) AT TIME ZONE 'UTC'", "zv", "m", lambda moment, span: moments.minus_in_zone(timezone, moment, span)),
+        ("age({}, {})", "zz", "", lambda one, other: moments.age_in_zone(timezone, one, other)),
+        ("make_timestamptz({}, {}, {}, {}, {}, {}) AT TIME ZONE 'UTC'", "isssif", "m", lambda *parts: moments.made_in_zone(timezone, *parts)),
+        ("to_timestamp({}, {}) AT TIME ZONE 'UTC'", "RB", "m", lambda shown, form: date_parse.to_timestamp(timezone, shown, form)),
+    )  # fmt: skip
+
+
+def _differences(oracle: psycopg.Connection, cases: tuple[Case, ...], random: Random) -> list[str]:
+    tried: list[tuple[str, str, Callable[[], Any]]] = []
+    for form, kinds, result, function in cases:
+        for _ in range(ROUNDS):
+            values = [KINDS[each].pick(random) for each in kinds]
+            sql = form.format(
+                *("'" + value.replace("'", "''") + f"'::{KINDS[each].sql}" for value, each in zip(values, kinds, strict=True))
+            )
+            plain = [KINDS[each].plain(value) for value, each in zip(values, kinds, strict=True)]
+            tried.append((sql, result, lambda function=function, plain=plain: function(*plain)))
+    query = "SELECT pg_temp.evaluate(e) FROM unnest(%s::text[]) WITH ORDINALITY u(e, place) ORDER BY place"
+    oracle.execute(EVALUATE)
+    expected = [row[0] for row in oracle.execute(query, ([sql for sql, _, _ in tried],)).fetchall()]
+    wrong = []
+    for (sql, result, run), wanted in zip(tried, expected, strict=True):
+        try:
+            got = _shown(run(), result)
+        except PostgresError as error:
+            got = f"!{error.sqlstate}"
+        if got not in (wanted, NOT_STORED):
+            wrong.append(f"{sql}: expected {wanted}, got {got}")
+    return wrong
+
+
+def test_functions_of_single_values_give_postgresqls_results(oracle: psycopg.Connection) -> None:
+    assert _differences(oracle, tuple(_cases()), Random(int(os.environ.get("SEED", "1")))) == []
+
+
+@pytest.mark.parametrize("timezone", ZONES)
+def test_functions_of_instants_follow_the_sessions_zone(oracle: psycopg.Connection, timezone: str) -> None:
+    oracle.execute(f"SET timezone = '{timezone}'")
+    try:
+        assert _differences(oracle, _in_zone(timezone), Random(timezone)) == []
+    finally:
+        oracle.execute("SET timezone = 'UTC'")
