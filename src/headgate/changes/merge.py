@@ -28,7 +28,7 @@ from pyspark.sql import functions as F
 
 from headgate.changes import columnar, equal_rows, lookup, net, unique
 from headgate.changes.lookup import Key
-from headgate.changes.replay import Replayed, Row, keys, replay
+from headgate.changes.replay import Replayed, Row, keys, listed, replay
 from headgate.lsn import Lsn
 from headgate.storage import bounds
 from headgate.storage.transaction import Transaction
@@ -140,7 +140,7 @@ def _merge_small(
     found = lookup.find(transaction, relation, key, batch.wanted())
     found = found.sort_by([("file", "ascending"), ("row", "ascending")])
     stored = _struct(found, "old")
-    done = replay(keys([a.to_pylist() for a in key.arrays(stored)], len(stored)), batch.steps(many=many), many=many)
+    done = replay(keys([listed(a) for a in key.arrays(stored)], len(stored)), batch.steps(many=many), many=many)
     if done.conflict is not None:
         at = done.conflict.change
         return Merged(0, conflict=KeyConflict(Lsn(changes["commit_lsn"][at].as_py()), _key_row(key, batch.new, at)))
@@ -297,8 +297,8 @@ class _Batch:
         """(op, old key, new key) of each change."""
         count = len(self.ops)
         had = self.old.is_valid().to_pylist()
-        old = keys([a.to_pylist() for a in self.old_keys], count)
-        new = keys([a.to_pylist() for a in self.new_keys], count)
+        old = keys([listed(a) for a in self.old_keys], count)
+        new = keys([listed(a) for a in self.new_keys], count)
         return ((op, o if h else None, n) for op, o, n, h in zip(self.ops, old, new, had, strict=True))
 
 
@@ -439,7 +439,7 @@ def _outside(transaction: Transaction, relation: Any, key: Key, summary: _Summar
     if not key.names or not key.exact[0] or not summary.least.is_valid:
         return False
     kind = arrow_row(relation).field(key.names[0]).type
-    return not any(bounds.can_hold(state, key.names[0], summary.least.as_py(), summary.most.as_py(), kind) for state in states)
+    return not any(bounds.can_hold(state, key.names[0], summary.least, summary.most, kind) for state in states)
 
 
 def _resolved(transaction: Transaction, relation: Any, key: Key, frame: DataFrame, *, moves: bool) -> DataFrame:

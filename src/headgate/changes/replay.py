@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 
 @dataclass
 class Row:
@@ -95,6 +97,16 @@ def keys(columns: list[list[object]], count: int) -> Iterator[Hashable]:
     if not columns:
         return iter([()] * count)
     return (tuple(_hashable(v) for v in row) for row in zip(*columns, strict=True))
+
+
+def listed(column: pa.Array) -> list[object]:
+    """A key column as Python values; dates and times as their numbers, since Python has no year 10000."""
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.int32())
+    elif pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    values: list[object] = column.to_pylist()
+    return values
 
 
 def _hashable(value: object) -> Hashable:

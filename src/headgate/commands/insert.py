@@ -129,9 +129,10 @@ def _values(select: Any, node: Any, planner: Planner, writer: NewRows, columns: 
         if column.generated is not None:
             continue
         if any(isinstance(cell, SetToDefault) for cell in cells):
-            defaults = writer.default(column, sum(isinstance(cell, SetToDefault) for cell in cells)).to_pylist()
-            known = value_list.column_of(planner, column, [None if isinstance(cell, SetToDefault) else cell for cell in cells]).to_pylist()
-            values = [defaults.pop(0) if isinstance(cell, SetToDefault) else value for cell, value in zip(cells, known, strict=True)]
+            defaults = writer.default(column, sum(isinstance(cell, SetToDefault) for cell in cells))
+            known = value_list.column_of(planner, column, [None if isinstance(cell, SetToDefault) else cell for cell in cells])
+            left = list(defaults)
+            values = [left.pop(0) if isinstance(cell, SetToDefault) else value for cell, value in zip(cells, known, strict=True)]
             from headgate.types.storage import arrow_type
 
             arrays[column.name] = pa.array(values, arrow_type(column.type_oid, column.typmod))

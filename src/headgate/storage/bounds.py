@@ -110,8 +110,8 @@ def _all_null(stats: str | None, column: str) -> bool:
 
 
 def can_hold(state: TableState, column: str, least: Any, most: Any, kind: pa.DataType) -> bool:
-    """Whether a file can hold a value of a range (both ends as Python values of the Arrow type)."""
-    ends = _values(pa.chunked_array([pa.array([least, most], kind)]))
+    """Whether a file can hold a value of a range; both ends as Arrow scalars, since Python has no year 10000."""
+    ends = _values(pa.chunked_array([pa.array([least.cast(kind), most.cast(kind)], kind)]))
     if ends is None or not len(ends):
         return bool(state.files)
     physical = state.physical.get(column, column)

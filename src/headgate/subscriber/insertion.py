@@ -40,7 +40,7 @@ def is_new(transaction: Transaction, relation: Relation, key: Sequence[int], row
             return False
         ends = pc.min_max(values)
         kind = arrow_row(relation).field(first).type
-        if any(bounds.can_hold(state, first, ends["min"].as_py(), ends["max"].as_py(), kind) for state in states):
+        if any(bounds.can_hold(state, first, ends["min"], ends["max"], kind) for state in states):
             return False
     if not all(named.exact):
         return False
