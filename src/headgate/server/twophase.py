@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, not_supported
 from headgate.server.block import State
+from headgate.subscriber.prepared import discard, is_held
 
 if TYPE_CHECKING:
     from headgate.server.session import Session
@@ -58,6 +59,8 @@ def _check(session: Session, gid: str) -> None:
 def commit(session: Session, node: Any) -> str:
     """COMMIT PREPARED 'gid'."""
     session.prevent_in_block("COMMIT PREPARED")
+    if is_held(session.node.catalog, node.gid):
+        raise not_supported(f'prepared transaction "{node.gid}" of a subscription ends as it ends on the publisher')
     prepared = session.node.engine.prepared
     session.block.committed_at = prepared.commit(_take(session, node.gid))
     session.block.finish()
@@ -67,6 +70,10 @@ def commit(session: Session, node: Any) -> str:
 def rollback(session: Session, node: Any) -> str:
     """ROLLBACK PREPARED 'gid'."""
     session.prevent_in_block("ROLLBACK PREPARED")
+    if is_held(session.node.catalog, node.gid) and session.context.superuser:
+        discard(session.node.catalog, session.node.data_dir, node.gid)
+        session.block.finish()
+        return "ROLLBACK PREPARED"
     prepared = session.node.engine.prepared
     session.block.committed_at = prepared.rollback(_take(session, node.gid))
     session.block.finish()

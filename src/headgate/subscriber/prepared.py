@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headgate.catalog import origin as origins
+from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import Cursor, one, rows, run
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
@@ -60,6 +61,21 @@ def all_prepared(cursor: Cursor) -> list[PreparedTransaction]:
     """What subscriptions hold prepared, oldest first."""
     found = rows(cursor, "SELECT xid, gid, prepared, owner, dbid FROM hg.applied_prepare ORDER BY prepared, gid")
     return [PreparedTransaction(*row) for row in found]
+
+
+def is_held(catalog: Catalog, gid: str) -> bool:
+    """Whether a subscription holds a transaction of this name prepared."""
+    cursor = catalog.cursor()
+    try:
+        return one(cursor, "SELECT 1 FROM hg.applied_prepare WHERE gid = ?", [gid]) is not None
+    finally:
+        cursor.close()
+
+
+def discard(catalog: Catalog, data_dir: Path, gid: str) -> None:
+    """ROLLBACK PREPARED by hand, as for a subscription that is gone: nothing of the transaction stays."""
+    catalog.change(lambda cursor: _forget(cursor, gid))
+    _remove(data_dir / FOLDER, gid)
 
 
 class Prepared:
@@ -169,7 +185,7 @@ class Prepared:
             cursor.close()
         segment = _load(self.folder, gid, mark)
         self.worker.applier.finish(segment, lambda cursor: _forget(cursor, gid))
-        self._remove(gid)
+        _remove(self.folder, gid)
 
     def _rollback(self, mark: m.RollbackPrepared) -> None:
         gid, worker = self._gid(mark.xid), self.worker
@@ -180,12 +196,13 @@ class Prepared:
             origins.advance(cursor, worker.origin, Lsn(mark.rollback_end_lsn), end)
 
         worker.catalog.change(forget)
-        self._remove(gid)
+        _remove(self.folder, gid)
 
-    def _remove(self, gid: str) -> None:
-        for suffix in (".segment", ".index"):
-            with contextlib.suppress(OSError):
-                (self.folder / f"{gid}{suffix}").unlink()
+
+def _remove(folder: Path, gid: str) -> None:
+    for suffix in (".segment", ".index"):
+        with contextlib.suppress(OSError):
+            (folder / f"{gid}{suffix}").unlink()
 
 
 def _forget(cursor: Cursor, gid: str) -> None:
