@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
+from headgate.expression.arrays import written
 from headgate.expression.regex import functions, java
 from headgate.expression.regex.parser import parse
 
@@ -24,7 +25,8 @@ ATOMS = (
 ORACLE = """
 CREATE FUNCTION pg_temp.judged(s text, p text) RETURNS text[] LANGUAGE plpgsql AS $$ BEGIN
   RETURN ARRAY[(s ~ p)::text, regexp_match(s, p)::text, regexp_replace(s, p, '<\\&,\\1>', 'g'), substring(s from p),
-               regexp_split_to_array(s, p)::text, regexp_count(s, p)::text, regexp_instr(s, p, 1, 1, 1, 'i', 1)::text];
+               regexp_split_to_array(s, p)::text, regexp_count(s, p)::text, regexp_instr(s, p, 1, 1, 1, 'i', 1)::text,
+               (SELECT array_agg(m::text)::text FROM regexp_matches(s, p, 'g') m)];
 EXCEPTION WHEN OTHERS THEN RETURN ARRAY[SQLSTATE, SQLERRM]; END $$
 """
 
@@ -75,6 +77,7 @@ def judged(text: str, regex: str) -> list[str | None]:
             functions.regexp_split_to_array(text, regex),
             str(functions.regexp_count(text, regex)),
             str(functions.regexp_instr(text, regex, 1, 1, 1, "i", 1)),
+            written([row[0] for row in functions.regexp_matches(text, regex, "g")]) if functions.matches(3, text, regex) else None,
         ]
     except PostgresError as error:
         return [error.sqlstate, error.message]

@@ -10,6 +10,7 @@ from decimal import Decimal
 
 from headgate.errors import PostgresError
 from headgate.expression import arrays, decimals, documents
+from headgate.expression.regex import functions
 from headgate.types import array
 
 Row = Sequence[str | None]
@@ -142,6 +143,8 @@ FUNCTIONS: dict[str, Callable[..., Rows]] = {
     "generate_series_step_numeric": numeric_series,
     "text_to_table": split,
     "text_to_table_null": split,
+    **dict.fromkeys(("regexp_matches", "regexp_matches_no_flags"), functions.regexp_matches),
+    **dict.fromkeys(("regexp_split_to_table", "regexp_split_to_table_no_flags"), functions.regexp_split_to_table),
     "jsonb_array_elements": elements,
     "jsonb_array_elements_text": elements_text,
     "jsonb_object_keys": keys,

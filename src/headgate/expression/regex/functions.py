@@ -95,10 +95,29 @@ def regexp_match(text: str, pattern: str, letters: str = "") -> str | None:
     return written([_piece(text, each) for each in spans[1:] or spans[:1]])
 
 
+def regexp_matches(text: str, pattern: str, letters: str = "") -> list[tuple[str]]:
+    """The rows of regexp_matches: what `regexp_match` gives for the first match, or for all if the letters say so."""
+    flags, everywhere = options(letters)
+    rows = []
+    for spans in _found(text, pattern, flags, 0):
+        rows.append((written([_piece(text, each) for each in spans[1:] or spans[:1]]),))
+        if not everywhere:
+            break
+    return rows
+
+
+def regexp_split_to_table(text: str, pattern: str, letters: str = "") -> list[tuple[str]]:
+    """The rows of regexp_split_to_table: the stretches between matches."""
+    return [(each,) for each in _pieces(text, pattern, options(letters, "regexp_split_to_table()")[0])]
+
+
 def regexp_split_to_array(text: str, pattern: str, letters: str = "") -> str:
     """The stretches between matches, as an array; matches of no length at the ends of other matches do not count."""
-    flags, _ = options(letters, "regexp_split_to_array()")
-    pieces: list[str | None] = []
+    return written(_pieces(text, pattern, options(letters, "regexp_split_to_array()")[0]))
+
+
+def _pieces(text: str, pattern: str, flags: Flag) -> list[str]:
+    pieces = []
     behind = previous = 0
     for spans in _found(text, pattern, flags, 0):
         begin, end = _span(spans, 0)
@@ -106,7 +125,7 @@ def regexp_split_to_array(text: str, pattern: str, letters: str = "") -> str:
             pieces.append(text[behind:begin])
             behind = end
         previous = end
-    return written([*pieces, text[behind:]])
+    return [*pieces, text[behind:]]
 
 
 def regexp_count(text: str, pattern: str, start: int = 1, letters: str = "") -> int:
