@@ -150,7 +150,8 @@ def concat_ws(node: Expression, args: Sequence[Value]) -> Value:
     def make(env: Env) -> Column:
         between = separator(env)
         joined = F.call_function("concat_ws", F.coalesce(between, F.lit("")), *(each(env) for each in shown))
-        return F.when(F.isnotnull(joined) & F.isnotnull(between), joined)
+        evaluated = F.length(joined) >= 0  # a test for NULL would be left out, since it is never NULL
+        return F.when(evaluated & F.isnotnull(between), joined)
 
     return Value(TEXT, make)
 
