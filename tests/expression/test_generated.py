@@ -19,6 +19,7 @@ ONCE_DIFFERENT = (
     Probe("- (p / n)", (("p", "numeric(10,2)"), ("n", "numeric")), (("99999999.99", "1e-20"),)),
     Probe("trunc(n::numeric(6,2), 1)", (("n", "numeric"),), (("NaN",), ("1.25",), (None,), ("Infinity",))),
     Probe("(regexp_match(t, v))[1]", (("t", "text"), ("v", "text")), (("a_b", "("), ("a_b", "(_)"), (None, "("))),
+    Probe("g / f", (("f", "float8"), ("g", "float4")), (("-0", None), ("0", "NaN"), ("0", "1"))),
     Probe("chr(i)", (("i", "int4"),), (("-1",), ("0",), ("8364",))),
 )
 

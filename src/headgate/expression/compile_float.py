@@ -65,7 +65,7 @@ def _quotient(rep: Rep) -> Builder:
         over = is_infinite(made) & ~is_infinite(a)
         under = (made == 0) & (a != 0) & ~is_infinite(b)
         return (
-            F.when((b == 0) & ~F.isnan(a), raising("22012", "division by zero"))
+            F.when((b == 0) & F.isnotnull(a) & ~F.isnan(a), raising("22012", "division by zero"))
             .when((b == 0) & F.isnan(a), F.lit(float("nan")).cast(SPARK[rep.name]))
             .when(over, _overflow())
             .when(under, _underflow())
