@@ -58,7 +58,7 @@ RULES: dict[str, tuple[str, ...]] = {
         "({numeric} + {numeric})", "({numeric} - {numeric})", "({numeric} * {numeric})", "({numeric} / {numeric})", "({numeric} % {numeric})",
         "abs({numeric})", "round({numeric})", "round({numeric}, 1)", "round({numeric}, -1)", "trunc({numeric}, 1)", "ceil({numeric})",
         "floor({numeric})", "({integer})::numeric", "({integer} * 1.5)", "coalesce({numeric}, {numeric})", "greatest({numeric}, {numeric})",
-        "CASE WHEN {boolean} THEN {numeric} ELSE {numeric} END", "({numeric})::numeric(6,2)::numeric", "({integer})::numeric(6,2)", "sign({numeric})", "extract(year from {day})",
+        "CASE WHEN {boolean} THEN {numeric} ELSE {numeric} END", "(({numeric})::numeric(6,2) * 1)", "({integer})::numeric(6,2)", "sign({numeric})", "extract(year from {day})",
         "extract(second from {moment})", "extract(epoch from {moment})", "extract(dow from {day})", "extract(week from {day})", "(- {numeric})",
         "({float})::numeric", "extract(decade from {day})", "extract(century from {moment})", "extract(isoyear from {day})", "mod({numeric}, {numeric})",
         "extract(millisecond from {moment})", "div({numeric}, {numeric})",

@@ -20,6 +20,7 @@ ONCE_DIFFERENT = (
     Probe("trunc(n::numeric(6,2), 1)", (("n", "numeric"),), (("NaN",), ("1.25",), (None,), ("Infinity",))),
     Probe("(regexp_match(t, v))[1]", (("t", "text"), ("v", "text")), (("a_b", "("), ("a_b", "(_)"), (None, "("))),
     Probe("g / f", (("f", "float8"), ("g", "float4")), (("-0", None), ("0", "NaN"), ("0", "1"))),
+    Probe("n::int4 / nullif(i, 1)", (("n", "numeric"), ("i", "int4")), (("12345678901234567890", "1"), ("7", "2"))),
     Probe("chr(i)", (("i", "int4"),), (("-1",), ("0",), ("8364",))),
 )
 

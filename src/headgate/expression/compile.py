@@ -87,6 +87,8 @@ _WHOLE = frozenset(compile_text.BUILDERS) - _SILENT | {
     "btrim", "btrim1", "ltrim", "ltrim1", "rtrim", "rtrim1", "replace_text", "text_left", "text_right",
 }  # fmt: skip
 """Functions built of parts that do not all hand a NULL on, so that it is looked for first."""
+_RIGHT_FIRST = frozenset(key for key in BUILDERS if "div" in key or "mod" in key)
+"""Functions of which Spark evaluates the right operand first."""
 C_COLLATIONS = frozenset({0, 100, 950, 951, 12628})
 _ORDER_FREE = frozenset({"texteq", "textne", "bpchareq", "bpcharne", "nameeq", "namene", "textcat", "textlen", "textlike", "textnlike"})
 
@@ -204,7 +206,8 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
         watched = [settle(each) for each in args]
     else:
         raisers = [place for place, operand in enumerate(operands) if _may_raise(operand)]
-        watched = [settle(args[place]) for place in raisers] if raisers and raisers[-1] > 0 else []
+        late = raisers and (raisers[-1] > 0 or found.key in _RIGHT_FIRST)
+        watched = [settle(args[place]) for place in raisers] if late else []
     if not watched or value.rep.name == "digits" or value.raw is not None:
         return value
 
