@@ -8,7 +8,7 @@ from headgate.catalog import query as catalog_query
 from headgate.catalog.relation import Relation
 from headgate.commands import assignment, binding, returning
 from headgate.commands.insert import target, target_columns
-from headgate.commands.query import render, select
+from headgate.commands.query import constant, render, select
 from headgate.commands.query.evaluation import lit_null
 from headgate.commands.query.plan import Source
 from headgate.commands.query.planner import Planner
@@ -38,6 +38,8 @@ def describe(node: Any, text: str, session: Session, parameter_types: tuple[int,
         number: (parameter_types[number - 1] if number <= len(parameter_types) else 0)
         for number in range(1, max(highest, len(parameter_types)) + 1)
     }
+    if node.DESCRIPTOR.name == "SelectStmt" and (answered := constant.answer(node, session)) is not None:
+        return Described(parameter_types, tuple(answered.columns))
     if node.DESCRIPTOR.name == "SelectStmt" and select.by_catalog(node, session):
         return _by_catalog(node, session, known)
     planner = Planner(session, session.begin_statement(), known)

@@ -18,26 +18,33 @@ from headgate.errors import PostgresError
 from headgate.expression import binder
 from headgate.expression import compile as compiler
 from headgate.expression.element import as_item
+from headgate.expression.node import walk as expressions
 from headgate.expression.scope import EMPTY
 from headgate.expression.session_time import planning
 from headgate.sql.parser import unwrap, walk
+from headgate.types import registry, sortkey
 from headgate.types.resultset import ResultSet
 from headgate.types.text import read_text
 
 _PLAIN = frozenset({"target_list", "limit_option", "op"})
-_VARIABLE = frozenset({"ParamRef", "SubLink", "ColumnRef", "SetToDefault"})
+_VARIABLE = frozenset({"ParamRef", "SubLink", "ColumnRef", "SetToDefault", "SQLValueFunction"})
 
 
 def answer(node: Any, session: Session) -> ResultSet | None:
     """The one row, or None."""
     if {field.name for field, _ in node.ListFields()} - _PLAIN or not node.target_list:
         return None
-    if any(each.DESCRIPTOR.name in _VARIABLE for each in walk(node)):
+    if any(each.DESCRIPTOR.name in _VARIABLE or _asks_the_session(each) for each in walk(node)):
         return None
     try:
         return _answer(node, session)
     except PostgresError:  # the way that can answer says what is wrong
         return None
+
+
+def _asks_the_session(node: Any) -> bool:
+    """Whether a call has no arguments: now(), random() and their like, whose value the transaction or nobody knows."""
+    return node.DESCRIPTOR.name == "FuncCall" and not node.args
 
 
 def _answer(node: Any, session: Session) -> ResultSet | None:
@@ -47,6 +54,8 @@ def _answer(node: Any, session: Session) -> ResultSet | None:
         written = unwrap(item)
         [found] = target.resolve_unknown(_targets(written, evaluation), evaluation.context)
         kind = found.expression.type
+        if not all(_read_exactly(each.type.oid) for each in expressions(found.expression)):
+            return None
         with planning(evaluation.time):
             value = compiler.plan(evaluation.prepare(found.expression))
         if (value.constant is None and not value.is_null) or value.fields:
@@ -57,6 +66,14 @@ def _answer(node: Any, session: Session) -> ResultSet | None:
     plan = Plan(None, tuple(columns))  # type: ignore[arg-type]  # its frame is not asked for
     batch = pa.RecordBatch.from_arrays(arrays, names=[each.key for each in columns])
     return ResultSet(render.result_columns(plan), [render.text_batch(batch, plan, session)], None)
+
+
+def _read_exactly(oid: int) -> bool:
+    """Whether the type's input function is known here: not those of regclass, ranges, points, money."""
+    kind = registry.known().find(oid)
+    if kind is not None and kind.is_array:
+        return _read_exactly(kind.element)
+    return oid in (registry.JSON, registry.UNKNOWN) or sortkey.comparable(oid, registry.known())
 
 
 def _targets(written: Any, evaluation: Evaluation) -> list[target.Target]:
