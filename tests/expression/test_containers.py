@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+from random import Random
 
 import psycopg
 from pyspark.sql import SparkSession
 from tests.expression.comparison import Comparison, Probe
 from tests.expression.containers import ARRAYS, BUILT, DOCUMENTS, SCALARS
+from tests.expression.generated_containers import make
+
+from headgate.errors import PostgresError
+from headgate.expression import addresses, binder
+from headgate.expression import compile as compiler
+from headgate.expression.context import BindContext
+from headgate.expression.element import as_item
+from headgate.expression.scope import EMPTY
+from headgate.sql.parser import parse_expression
+from headgate.types import registry
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 LITERAL = re.compile(
@@ -41,3 +52,32 @@ def test_they_mean_what_postgresql_means(spark: SparkSession, oracle: psycopg.Co
     failing = [each for each in written if raised[each.expression]]  # a query each
     verdicts = comparison.run(quiet + over + failing[:: 1 if LONG else 12])
     assert [str(each) for each in verdicts if each.outcome not in ("agree", "rejected")] == []
+
+
+UNPLANNED = object()
+
+
+def planned(expression: str) -> object:
+    """The text of an expression that is computed when it is planned; ``!SQLSTATE`` if it is refused; UNPLANNED if it is left to Spark."""
+    try:
+        bound = binder.bind(parse_expression(expression), EMPTY, context=BindContext())
+        value = compiler.plan(bound)
+    except PostgresError as error:
+        return f"!{error.sqlstate}"
+    if value.is_null or value.constant is None:
+        return None if value.is_null else UNPLANNED
+    shown = as_item(value, bound.type).constant or ""
+    if bound.type.oid in (registry.INET, registry.CIDR):
+        return addresses.shown(shown)
+    return {"t": "true", "f": "false"}[shown] if bound.type.oid == registry.BOOL else shown
+
+
+def test_generated_constants_are_computed_as_postgresql_computes_them(spark: SparkSession, oracle: psycopg.Connection) -> None:
+    comparison, random, different = Comparison(spark, oracle), Random(os.environ.get("SEED", "1")), []
+    for _ in range(20_000 if LONG else 800):
+        expression = make(random)
+        [expected] = comparison.expected(Probe(expression, (), ((),)))
+        seen = planned(expression)
+        if seen is not UNPLANNED and seen != expected:
+            different.append(f"{expression}: PostgreSQL {expected!r}, ours {seen!r}")
+    assert different == []
