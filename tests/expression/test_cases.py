@@ -1,6 +1,6 @@
 """The specification's 304 expressions: each agrees with a real PostgreSQL on every value and error, or is refused when it is bound.
 
-Those that PostgreSQL takes in a publication's WHERE (a value that is no condition wrapped in IS NOT NULL) are counted apart: 89 in
+Those that PostgreSQL takes in a publication's WHERE (a value that is no condition wrapped in IS NOT NULL) are counted apart: 95 in
 a hundred must agree. ``python -m tests.expression.test_cases 'host=… port=…'`` prints what is refused.
 """
 
@@ -61,7 +61,7 @@ def test_every_expression_agrees_or_is_refused(
     record_property("outcomes", str(Counter(each.outcome for each in verdicts)))
     record_property("published", str(published))
     assert [f"{each.probe.label}: {each}" for each in verdicts if each.outcome == "differ"] == []
-    assert published["agree"] >= 0.89 * sum(published.values()), [
+    assert published["agree"] >= 0.95 * sum(published.values()), [
         f"{each.probe.label}: {each.why}" for each in verdicts if each.outcome == "refused"
     ]
 
