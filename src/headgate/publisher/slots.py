@@ -95,6 +95,8 @@ class Slots:
         position: Lsn | None = None,
     ) -> Slot:
         """Makes a slot at `position`, by default the end of the log. 42602, 42710, 53400, 55000, 58P01 as PostgreSQL says them."""
+        if not self._limit():
+            raise PostgresError("55000", "replication slots can only be used if max_replication_slots > 0")
         if self._wal_level() != "logical":
             raise PostgresError("55000", "logical decoding requires wal_level >= logical")
         check_name(name)

@@ -154,7 +154,10 @@ class TransactionLog:
         create_tables(cursor)
         last = cursor.execute("SELECT end_lsn, xid FROM hg.log_entry ORDER BY end_lsn DESC LIMIT 1").fetchone()
         self._end = Lsn(last[0]) if last else FIRST_LSN
-        highest = cursor.execute("SELECT greatest((SELECT max(xid) FROM hg.log_entry), (SELECT max(xid) FROM hg.log_write))").fetchone()
+        highest = cursor.execute(
+            "SELECT greatest((SELECT max(xid) FROM hg.log_entry), (SELECT max(xid) FROM hg.log_write),"
+            " (SELECT max(value)::BIGINT FROM hg.counter WHERE name = 'xid'))"
+        ).fetchone()
         self._next_xid = highest[0] + 1 if highest and highest[0] else FIRST_XID
 
     @property
@@ -321,7 +324,7 @@ class TransactionLog:
     def trim(self, before: Lsn) -> int:
         """Forgets entries that end at or before `before` (what no slot and no reader needs any more); how many there were.
 
-        The last entry stays, each table's newest version, and what has been prepared until an end of it has been forgotten.
+        The last entry stays, the highest xid, each table's newest version, and what was prepared until its end has been forgotten.
         """
         keep = int(min(before, self._end - 1))
         gone = (
@@ -332,6 +335,8 @@ class TransactionLog:
         def delete(cursor: Any) -> int:
             found = [row[0] for row in cursor.execute(gone, [keep, keep]).fetchall()]
             if found:
+                cursor.execute("DELETE FROM hg.counter WHERE name = 'xid'")
+                cursor.execute("INSERT INTO hg.counter VALUES ('xid', ?)", [self._next_xid])
                 for table in ("log_write", "log_message", "log_entry"):
                     cursor.execute(f"DELETE FROM hg.{table} WHERE commit_lsn IN (SELECT unnest(?))", [found])
             cursor.execute(
