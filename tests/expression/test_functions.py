@@ -17,7 +17,7 @@ import pytest
 
 from headgate.errors import PostgresError
 from headgate.expression import clocks, date_format, date_parse, decimals, fields, floats, moments, powers, spans
-from headgate.types import registry, text
+from headgate.types import registry, text, typmod
 from headgate.types.interval import Interval
 
 ROUNDS = int(os.environ.get("FUNCTIONS_ROUNDS", "10"))
@@ -135,6 +135,8 @@ def _cases() -> Iterator[Case]:
         yield f"{name}({{}})", "f", "f", function
     yield from FUNCTIONS
     for digits in range(6):
+        modifier = typmod.interval(None, digits)
+        yield f"{{}}::interval({digits})", "v", "", lambda value, modifier=modifier: spans.modified(modifier, value)
         yield f"{{}}::time({digits})", "t", "", lambda value, digits=digits: clocks.rounded(digits, value)
         yield f"{{}}::timetz({digits})", "w", "", lambda value, digits=digits: clocks.zoned_rounded(digits, value)
     for kind, units, exact, double in (

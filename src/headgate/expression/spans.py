@@ -162,8 +162,7 @@ def _wrapped(value: int, half: int) -> int:
 
 def modified(modifier: int, text: str) -> str:
     """interval_scale."""
-    found = adjusted(normal(text), modifier)
-    return checked(found.months, found.days, found.micros).print()
+    return adjusted(normal(text), modifier).print()
 
 
 _MONTHS = {"millennium": 12000, "century": 1200, "decade": 120, "year": 12, "quarter": 3, "month": 1}

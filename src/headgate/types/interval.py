@@ -236,7 +236,8 @@ def adjusted(found: Interval, modifier: int) -> Interval:
     digits = typmod.fraction_digits(registry.INTERVAL, modifier)
     if digits is not None and digits < 6:
         unit = 10 ** (6 - digits)
-        found.micros = _toward_zero(found.micros + (unit // 2 if found.micros >= 0 else -(unit // 2)), unit)
+        half = unit // 2 if found.micros >= 0 else -(unit // 2)
+        found.micros = _toward_zero((found.micros + half + (1 << 63)) % (1 << 64) - (1 << 63), unit)  # 64 bits wrap, as in PostgreSQL
     return found
 
 
