@@ -8,6 +8,7 @@ PostgreSQL 15 would, because psql reads them.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ from headgate.catalog.physical import Cursor, insert, one, rows, run
 from headgate.catalog.pretty import pretty
 from headgate.catalog.relation import Column, Index, PartitionKey, Relation
 from headgate.errors import PostgresError
+from headgate.sql.names import split_identifiers
 from headgate.types import registry
 
 HEAP = 2
@@ -135,13 +137,19 @@ def drop(cursor: Cursor, database: int, oid: int) -> None:
         " (SELECT oid FROM hg.pg_rewrite WHERE dbid = ? AND ev_class = ?)",
         [database, database, oid],
     )
+    run(
+        cursor,
+        "DELETE FROM hg.pg_depend WHERE dbid = ? AND classid = 2604 AND objid IN"
+        " (SELECT oid FROM hg.pg_attrdef WHERE dbid = ? AND adrelid = ?)",
+        [database, database, oid],
+    )
     for gone in [*indexes, oid]:
         for table, column in (
             ("pg_attribute", "attrelid"), ("pg_attrdef", "adrelid"), ("pg_index", "indexrelid"), ("pg_constraint", "conrelid"),
             ("pg_inherits", "inhrelid"), ("pg_partitioned_table", "partrelid"), ("pg_sequence", "seqrelid"), ("pg_class", "oid"),
             ("pg_publication_rel", "prrelid"), ("pg_subscription_rel", "srrelid"), ("pg_description", "objoid"),
             ("pg_depend", "objid"), ("pg_depend", "refobjid"), ("partition_ancestor", "relid"), ("sequence_state", "seqrelid"),
-            ("pg_rewrite", "ev_class"),
+            ("pg_rewrite", "ev_class"), ("pg_policy", "polrelid"),
         ):  # fmt: skip
             run(cursor, f"DELETE FROM hg.{table} WHERE dbid = ? AND {column} = ?", [database, gone])
         run(cursor, "UPDATE hg.pg_partitioned_table SET partdefid = 0 WHERE dbid = ? AND partdefid = ?", [database, gone])
@@ -156,7 +164,7 @@ def drop(cursor: Cursor, database: int, oid: int) -> None:
 def rename(cursor: Cursor, relation: Relation, name: str) -> None:
     """ALTER TABLE … RENAME TO; the row type follows."""
     _require_free(cursor, relation.database, relation.namespace_oid, name)
-    _set_class(cursor, relation, "relname", name)
+    set_class(cursor, relation, "relname", name)
     scope = [relation.database, relation.oid]
     run(cursor, "UPDATE hg.pg_type SET typname = ? WHERE dbid = ? AND typrelid = ?", [name, *scope])
 
@@ -192,7 +200,7 @@ def rename_constraint(cursor: Cursor, relation: Relation, name: str, new_name: s
 def set_schema(cursor: Cursor, relation: Relation, namespace: int) -> None:
     """ALTER TABLE … SET SCHEMA: the table, its row type, its indexes and constraints."""
     _require_free(cursor, relation.database, namespace, relation.name)
-    _set_class(cursor, relation, "relnamespace", namespace)
+    set_class(cursor, relation, "relnamespace", namespace)
     scope = [relation.database, relation.oid]
     run(cursor, "UPDATE hg.pg_type SET typnamespace = ? WHERE dbid = ? AND typrelid = ?", [namespace, *scope])
     run(cursor, "UPDATE hg.pg_constraint SET connamespace = ? WHERE dbid = ? AND conrelid = ?", [namespace, *scope])
@@ -202,14 +210,14 @@ def set_schema(cursor: Cursor, relation: Relation, namespace: int) -> None:
 
 def set_owner(cursor: Cursor, relation: Relation, owner: int) -> None:
     """ALTER TABLE … OWNER TO."""
-    _set_class(cursor, relation, "relowner", owner)
+    set_class(cursor, relation, "relowner", owner)
     for index in relation.indexes:
         run(cursor, "UPDATE hg.pg_class SET relowner = ? WHERE dbid = ? AND oid = ?", [owner, relation.database, index.oid])
 
 
 def set_replica_identity(cursor: Cursor, relation: Relation, identity: str, index: int = 0) -> None:
     """ALTER TABLE … REPLICA IDENTITY; `index` with 'i'."""
-    _set_class(cursor, relation, "relreplident", identity)
+    set_class(cursor, relation, "relreplident", identity)
     run(
         cursor,
         "UPDATE hg.pg_index SET indisreplident = (indexrelid = ?) WHERE dbid = ? AND indrelid = ? AND indisreplident <> (indexrelid = ?)",
@@ -223,7 +231,7 @@ def add_column(cursor: Cursor, oids: Oids, relation: Relation, column: Column) -
         raise PostgresError("42701", f'column "{column.name}" of relation "{relation.name}" already exists')
     attnum = len(relation.all_columns) + 1
     _write_column(cursor, oids, relation.database, relation.oid, column, attnum)
-    _set_class(cursor, relation, "relnatts", attnum)
+    set_class(cursor, relation, "relnatts", attnum)
     return attnum
 
 
@@ -266,18 +274,12 @@ def set_identity(cursor: Cursor, relation: Relation, attnum: int, identity: str)
 
 def set_default(cursor: Cursor, oids: Oids, relation: Relation, attnum: int, default: str | None) -> None:
     """ALTER TABLE … ALTER COLUMN … SET DEFAULT (text as pg_get_expr prints it) or, with None, DROP DEFAULT."""
-    run(cursor, "DELETE FROM hg.pg_attrdef WHERE dbid = ? AND adrelid = ? AND adnum = ?", [relation.database, relation.oid, attnum])
+    scope = [relation.database, relation.oid, attnum]
+    chosen = "SELECT oid FROM hg.pg_attrdef WHERE dbid = ? AND adrelid = ? AND adnum = ?"
+    run(cursor, f"DELETE FROM hg.pg_depend WHERE dbid = ? AND classid = 2604 AND objid IN ({chosen})", [relation.database, *scope])
+    run(cursor, "DELETE FROM hg.pg_attrdef WHERE dbid = ? AND adrelid = ? AND adnum = ?", scope)
     if default is not None:
-        insert(
-            cursor,
-            "pg_attrdef",
-            dbid=relation.database,
-            oid=oids(),
-            adrelid=relation.oid,
-            adnum=attnum,
-            adbin=default,
-            adbinpretty=pretty(default),
-        )
+        _insert_default(cursor, oids, relation.database, relation.oid, attnum, default)
     _set_column(cursor, relation, attnum, "atthasdef", default is not None)
 
 
@@ -478,7 +480,8 @@ def _require_no_type(cursor: Cursor, database: int, definition: Definition) -> N
         )
 
 
-def _set_class(cursor: Cursor, relation: Relation, column: str, value: object) -> None:
+def set_class(cursor: Cursor, relation: Relation, column: str, value: object) -> None:
+    """Sets one column of the relation's row of pg_class."""
     run(cursor, f"UPDATE hg.pg_class SET {column} = ? WHERE dbid = ? AND oid = ?", [value, relation.database, relation.oid])
 
 
@@ -506,16 +509,41 @@ def _write_column(cursor: Cursor, oids: Oids, database: int, relation: int, colu
         attislocal=True, attcollation=column.collation,
     )  # fmt: skip
     if expression is not None:
+        _insert_default(cursor, oids, database, relation, attnum, expression)
+
+
+_NEXTVAL = re.compile(r"nextval\('((?:[^']|'')*)'::regclass\)")
+
+
+def _insert_default(cursor: Cursor, oids: Oids, database: int, relation: int, attnum: int, text: str) -> None:
+    """Writes the row of a default, and that it depends on its column and on the sequence whose nextval it is."""
+    oid = oids()
+    insert(cursor, "pg_attrdef", dbid=database, oid=oid, adrelid=relation, adnum=attnum, adbin=text, adbinpretty=pretty(text))
+    depends = [(relation, attnum, "a")]
+    for found in _NEXTVAL.findall(text):
+        sequence = _sequence_named(cursor, database, relation, found.replace("''", "'"))
+        if sequence is not None:
+            depends.append((sequence, 0, "n"))
+    for target, sub, kind in depends:
         insert(
-            cursor,
-            "pg_attrdef",
-            dbid=database,
-            oid=oids(),
-            adrelid=relation,
-            adnum=attnum,
-            adbin=expression,
-            adbinpretty=pretty(expression),
-        )
+            cursor, "pg_depend", dbid=database, classid=2604, objid=oid, refclassid=1259, refobjid=target, refobjsubid=sub, deptype=kind
+        )  # fmt: skip
+
+
+def _sequence_named(cursor: Cursor, database: int, relation: int, text: str) -> int | None:
+    """The sequence of a name in a default: with its schema, or in the table's schema, or in public."""
+    parts = split_identifiers(text.replace(".", ",")) or [text]
+    own = one(
+        cursor,
+        "SELECT n.nspname FROM hg.pg_class c JOIN hg.pg_namespace n ON n.oid = c.relnamespace AND n.dbid IN (0, ?)"
+        " WHERE c.dbid = ? AND c.oid = ?",
+        [database, database, relation],
+    )
+    for schema in [parts[-2]] if len(parts) > 1 else [own[0] if own else "public", "public"]:
+        found = relations.find_oid(cursor, database, schema, parts[-1])
+        if found is not None:
+            return found
+    return None
 
 
 def _create_row_type(cursor: Cursor, oids: Oids, database: int, definition: Definition, relation: int) -> int:

@@ -68,7 +68,7 @@ shobj_description(oid, name) -> text: hg.shared_description({0}, (SELECT _o.oid 
 quote_ident(text) -> text: hg.quote_ident({0})
 quote_literal(text) -> text: hg.quote_literal({0})
 quote_nullable(text) -> text: coalesce(hg.quote_literal({0}), 'NULL')
-acldefault(char, oid) -> _aclitem: CAST(NULL AS VARCHAR[])
+acldefault(char, oid) -> _aclitem: hg.acl_default({0}, hg.userbyid({1}))
 pg_wal_lsn_diff(pg_lsn, pg_lsn) -> numeric: CAST(CAST({0} AS HUGEINT) - CAST({1} AS HUGEINT) AS DECIMAL(38,0))
 pg_walfile_name(pg_lsn) -> text: printf('00000001%08X%08X', CAST({0} >> 32 AS BIGINT), CAST(({0} & 4294967295) >> 24 AS BIGINT))
 get_byte(bytea, int4) -> int4: CAST('0x' || substr(hex({0}), 2 * {1} + 1, 2) AS INTEGER)
@@ -113,8 +113,12 @@ array_length(anyarray, int4) -> int4: CASE WHEN {1} = 1 AND len({0}) > 0 THEN CA
 array_upper(anyarray, int4) -> int4: CASE WHEN {1} = 1 AND len({0}) > 0 THEN CAST(len({0}) AS INTEGER)<minus one 0> END
 array_lower(anyarray, int4) -> int4: CASE WHEN {1} = 1 AND len({0}) > 0 THEN 1<minus one 0> END
 array_ndims(anyarray) -> int4: CASE WHEN len({0}) > 0 THEN 1 END
+array_remove(_text, text) -> _text: list_filter({0}, lambda x: x IS DISTINCT FROM {1})
+array_append(_text, text) -> _text: list_append(coalesce({0}, CAST([] AS VARCHAR[])), {1})
+array_prepend(text, _text) -> _text: list_prepend({0}, coalesce({1}, CAST([] AS VARCHAR[])))
+array_cat(_text, _text) -> _text: CASE WHEN {0} IS NULL THEN {1} WHEN {1} IS NULL THEN {0} ELSE list_concat({0}, {1}) END
 cardinality(anyarray) -> int4: CAST(len({0}) AS INTEGER)
-string_to_array(text, text) -> _text: string_split({0}, {1})
+string_to_array(text, text) -> _text: CASE WHEN {1} = '' THEN CASE WHEN {0} = '' THEN [] ELSE [{0}] END WHEN {0} = '' THEN [] ELSE string_split({0}, {1}) END
 upper(text) -> text: upper({0})
 lower(text) -> text: lower({0})
 length(text) -> int4: CAST(length({0}) AS INTEGER)

@@ -71,6 +71,11 @@ format_type(o, m, db, p) AS CASE WHEN o = 0 THEN '-' ELSE coalesce((SELECT CASE 
     WHEN m < 0 OR NOT _x.has_typmod THEN _x.unmodified ELSE _x.head || hg.typmod_text(_x.base, m) || _x.tail END
     FROM hg.type_text _x WHERE _x.oid = o), hg.user_type(o, db, p), '???') END
 userbyid(o) AS coalesce((SELECT _r.rolname FROM hg.pg_authid _r WHERE _r.oid = o), 'unknown (OID=' || CAST(o AS VARCHAR) || ')')
+acl_default(k, o) AS CASE WHEN k = 'c' THEN CAST([] AS VARCHAR[]) WHEN k = 'd' THEN ['=Tc/' || o, o || '=CTc/' || o]
+    WHEN k = 'f' THEN ['=X/' || o, o || '=X/' || o] WHEN k IN ('l', 'T') THEN ['=U/' || o, o || '=U/' || o]
+    WHEN k = 's' THEN [o || '=rwU/' || o] WHEN k = 'n' THEN [o || '=UC/' || o] WHEN k = 't' THEN [o || '=C/' || o]
+    WHEN k = 'L' THEN [o || '=rw/' || o] WHEN k = 'p' THEN [o || '=sA/' || o] WHEN k IN ('F', 'S') THEN [o || '=U/' || o]
+    ELSE [o || '=arwdDxt/' || o] END
 encoding_name(n) AS CASE n WHEN 0 THEN 'SQL_ASCII' WHEN 6 THEN 'UTF8' WHEN 8 THEN 'LATIN1' ELSE '' END
 column_names(o, keys, db) AS (SELECT string_agg(hg.quote_ident(_a.attname), ', ' ORDER BY _u.i) FROM
     (SELECT unnest(keys) AS k, generate_subscripts(keys, 1) AS i) _u JOIN hg.pg_attribute _a ON _a.attnum = _u.k
@@ -171,12 +176,30 @@ def install(cursor: Cursor) -> None:
     run(cursor, _FUNCTION_TYPE)
     for macro in split_macros():
         run(cursor, f"CREATE OR REPLACE MACRO hg.{macro}")
+    _write_initial_privileges(cursor)
     for (database,) in rows(cursor, "SELECT DISTINCT dbid FROM hg.pg_index"):
         key_text.write(cursor, database)
     for view in _VIEWS.split(";"):
         run(cursor, view)
     run(cursor, "DELETE FROM hg.counter WHERE name = 'macros'")
     run(cursor, "INSERT INTO hg.counter VALUES ('macros', ?)", [version])
+
+
+def _write_initial_privileges(cursor: Cursor) -> None:
+    """pg_init_privs: the ACLs of built-in objects as initdb gave them, so that a dump leaves out what was not changed."""
+    if one(cursor, "SELECT 1 FROM hg.pg_init_privs LIMIT 1"):
+        return
+    columns = "INSERT INTO hg.pg_init_privs (dbid, objoid, classoid, objsubid, privtype, initprivs)"
+    for catalog, number, acl, oid, sub in (
+        ("pg_class", 1259, "relacl", "oid", "0"),
+        ("pg_attribute", 1259, "attacl", "attrelid", "attnum"),
+        ("pg_proc", 1255, "proacl", "oid", "0"),
+        ("pg_namespace", 2615, "nspacl", "oid", "0"),
+        ("pg_language", 2612, "lanacl", "oid", "0"),
+    ):
+        run(cursor, f"{columns} SELECT 0, {oid}, {number}, {sub}, 'i', {acl} FROM hg.{catalog} WHERE dbid = 0 AND {acl} IS NOT NULL")
+    public = "['pg_database_owner=UC/pg_database_owner', '=U/pg_database_owner']"
+    run(cursor, f"{columns} VALUES (0, 2200, 2615, 0, 'i', {public})")
 
 
 _FUNCTION_TYPE = """

@@ -52,6 +52,11 @@ def create(cursor: Cursor, oid: int, database: int, name: str, owner: int) -> Na
         raise PostgresError("42939", f'unacceptable schema name "{name}"', detail='The prefix "pg_" is reserved for system schemas.')
     if lookup(cursor, database, name) is not None:
         raise PostgresError("42P06", f'schema "{name}" already exists')
+    return make(cursor, oid, database, name, owner)
+
+
+def make(cursor: Cursor, oid: int, database: int, name: str, owner: int) -> Namespace:
+    """Writes the row of a schema, whose name may be a reserved one."""
     insert(cursor, "pg_namespace", dbid=database, oid=oid, nspname=name, nspowner=owner)
     return Namespace(oid, name, owner)
 
@@ -90,7 +95,7 @@ def effective_oids(cursor: Cursor, database: int, user: str, search_path: Iterab
 
 def creation(cursor: Cursor, database: int, user: str, search_path: Iterable[str]) -> Namespace:
     """The schema in which an unqualified CREATE makes its object; 3F000 if none of the search_path exists."""
-    found = effective(cursor, database, user, search_path)
+    found = [name for name in effective(cursor, database, user, search_path) if not name.startswith("pg_temp_")]
     if not found:
         raise PostgresError("3F000", "no schema has been selected to create in")
     return get(cursor, database, found[0])

@@ -62,6 +62,7 @@ def uses_catalog_only(tree: Any, context: SessionContext, cursor: Cursor) -> boo
             continue
         if path is None:
             path = effective(cursor, context.database, context.user, context.search_path)
+        schema = (context.temp_schema or schema) if schema == "pg_temp" else schema
         oid = relation.find_oid(cursor, context.database, schema, name, path)
         if oid is not None and oid >= 16384:
             return False
@@ -164,6 +165,7 @@ def _columns(query: Query, types: Sequence[int]) -> tuple[ResultColumn, ...]:
 def _run(rewriter: Rewriter, sql: str) -> list[list[Any]]:
     """The columns of the result."""
     cursor = rewriter.cursor
+    rewriter.check_guarded(sql)
     for name, table in rewriter.tables.items():
         cursor.register(name, table)
     try:

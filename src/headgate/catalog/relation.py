@@ -145,6 +145,8 @@ class Relation:
     partition_key: PartitionKey | None = None
     foreign_keys: tuple[ForeignKey, ...] = ()
     referenced: tuple[ForeignKey, ...] = ()
+    row_security: bool = False
+    force_row_security: bool = False
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -271,7 +273,8 @@ def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relati
     classes = rows(
         cursor,
         f"SELECT c.oid, c.relnamespace, n.nspname, c.relname, c.relkind, c.relowner, c.relpersistence, c.relreplident, c.relpartbound,"
-        f" i.inhparent, p.partstrat, p.partattrs, p.partkeydef, p.partexprs, p.partclass, p.partcollation"
+        f" i.inhparent, c.relrowsecurity, c.relforcerowsecurity, p.partstrat, p.partattrs, p.partkeydef,"
+        f" p.partexprs, p.partclass, p.partcollation"
         f" FROM hg.pg_class c JOIN hg.pg_namespace n ON n.oid = c.relnamespace"
         f" AND n.{dbid} LEFT JOIN hg.pg_inherits i ON i.inhrelid = c.oid AND i.{dbid} LEFT JOIN hg.pg_partitioned_table p"
         f" ON p.partrelid = c.oid AND p.{dbid} WHERE c.oid {scope} AND c.{dbid}",
@@ -285,12 +288,12 @@ def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relati
         own.setdefault(each.relation, []).append(each)
         referenced.setdefault(each.target, []).append(each)
     found = {}
-    for oid, namespace, schema, name, kind, owner, persistence, identity, bound, parent, *key in classes:
+    for oid, namespace, schema, name, kind, owner, persistence, identity, bound, parent, secured, forced, *key in classes:
         found[oid] = Relation(
             oid, database, namespace, schema, name, kind, tuple(columns.get(oid, ())), owner, persistence, identity,
             tuple(indexes.get(oid, ())), tuple(checks.get(oid, ())), parent or 0, bound,
             _partition_key(*key) if key[0] else None,
-            tuple(own.get(oid, ())), tuple(sorted(referenced.get(oid, ()), key=lambda each: each.oid)),
+            tuple(own.get(oid, ())), tuple(sorted(referenced.get(oid, ()), key=lambda each: each.oid)), secured, forced,
         )  # fmt: skip
     return [found[oid] for oid in oids if oid in found]
 

@@ -6,6 +6,7 @@ that PostgreSQL's case-sensitive names cannot meet in DuckDB, which folds case.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import namespace, relation, views
+from headgate.catalog import namespace, relation, rights, views
 from headgate.catalog.cast import Names, coerce, common, output
 from headgate.catalog.dynamic import arrow_table
 from headgate.catalog.fromfunction import FromFunctions
@@ -59,6 +60,8 @@ class Rewriter(FromFunctions):
         self.tables: dict[str, pa.Table] = {}
         self.inferred: dict[int, int] = {}
         self.acting: list[tuple[Acting, list[Value]]] = []
+        self.guarded: list[tuple[str, str]] = []
+        """(a column's SQL, its relation) of the columns that the user may not read: the finished query must not have them."""
         self._aliases = 0
         self._view_depth = 0
         self.path_cache = {}
@@ -330,8 +333,27 @@ class Rewriter(FromFunctions):
             self.add_source(scope, node, node.relname, None, listed)
             return f"hg.{node.relname} {alias}"
         found = self._system_relation(node)
+        self._guard(found, alias)
         self.add_source(scope, node, found.name, found.schema, self._relation_columns(found, alias), table=found.oid)
         return f"({self._relation_sql(found)}) {alias}"
+
+    def _guard(self, found: views.SystemRelation, alias: str) -> None:
+        """42501 for a relation that the user may not read; its single columns are checked in the finished query."""
+        if self.context.superuser or self._view_depth or found.schema == "information_schema":
+            return
+        if rights.may_select(self.cursor, self.context, found.oid):
+            return
+        allowed = rights.selectable_columns(self.cursor, self.context, found.oid)
+        if not allowed:
+            word = "view" if found.kind == "v" else "table"
+            raise PostgresError("42501", f"permission denied for {word} {found.name}")
+        self.guarded += [(f'{alias}."{each.name}"', found.name) for each in found.columns if each.attnum not in allowed]
+
+    def check_guarded(self, sql: str) -> None:
+        """42501 if the query reads a column that the user may not."""
+        for column, name in self.guarded:
+            if re.search(rf"(?<!\w){re.escape(column)}", sql):
+                raise PostgresError("42501", f"permission denied for table {name}")
 
     def _relation_columns(self, found: views.SystemRelation, alias: str) -> list[tuple[str, Value]]:
         columns = []

@@ -29,6 +29,13 @@ class SessionContext:
     server_addr: str | None = None
     server_port: int | None = None
     in_transaction: bool = False
+    temp_schema: str | None = None
+    """The schema of the session's temporary tables, once it has one; then it is in `search_path` too."""
+    sequence_values: dict[int, int] = field(default_factory=dict)
+    """What nextval gave last, by sequence (oid); `last_sequence` is the sequence of its last call."""
+    last_sequence: int = 0
+    emptied_at_commit: set[int] = field(default_factory=set)
+    """Temporary tables (oids) that are ON COMMIT DELETE ROWS."""
 
     def __post_init__(self) -> None:
         self.session_user = self.session_user or self.user

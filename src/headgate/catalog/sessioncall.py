@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 
-from headgate.catalog import namespace, physical, relation
+from headgate.catalog import namespace, physical, relation, rights
 from headgate.catalog.cast import Names, coerce, implicit
 from headgate.catalog.physical import Cursor, duckdb_type, one, rows
 from headgate.catalog.scope import Scope
@@ -116,13 +116,14 @@ class SessionFunctions(ExpressionWriter):
         return self.path_cache[key]
 
     def _fn_current_schema(self, _arguments: list[Value], _node: Any) -> Value:
-        found = self._schemas()
+        found = [name for name in self._schemas() if name != self.context.temp_schema]
         return Value(quote(found[0]), t.NAME) if found else Value("CAST(NULL AS VARCHAR)", t.NAME)
 
     def _fn_current_schemas(self, arguments: list[Value], _node: Any) -> Value:
-        found = self._schemas()
-        if arguments and arguments[0].sql == "TRUE" and "pg_catalog" not in found:
-            found = ["pg_catalog", *found]
+        found = [name for name in self._schemas() if name != self.context.temp_schema]
+        if arguments and arguments[0].sql == "TRUE":
+            found = found if "pg_catalog" in found else ["pg_catalog", *found]
+            found = found if self.context.temp_schema is None else [self.context.temp_schema, *found]
         return Value(f"CAST([{', '.join(quote(each) for each in found)}] AS VARCHAR[])", t.NAME_ARRAY)
 
     def _fn_version(self, _arguments: list[Value], _node: Any) -> Value:
@@ -240,22 +241,7 @@ class SessionFunctions(ExpressionWriter):
     # ---- privileges, time ------------------------------------------------------------------------------------------------------
 
     def _privilege(self, name: str, node: Any, scope: Scope) -> Value:
-        """Superusers may all; others what they own and what is public in the system schemas."""
-        arguments = self.expressions(node.args, scope)
-        if name == "row_security_active":
-            return Value("FALSE", t.BOOL)
-        if name in ("has_table_privilege", "has_any_column_privilege") and len(arguments) >= 2:
-            target = coerce(arguments[-2], t.REGCLASS if arguments[-2].unknown else arguments[-2].type, self.names)
-            if self.context.superuser or target.type not in (t.OID, t.REGCLASS):
-                return Value(f"({target.sql} IS NOT NULL OR NULL)", t.BOOL)
-            owned = (
-                f"(SELECT _c.relowner = {self.context.user_oid} OR _c.oid < 16384 FROM hg.pg_class _c"
-                f" WHERE _c.oid = {target.sql} AND _c.dbid IN (0, {self.context.database}))"
-            )
-            return Value(owned, t.BOOL)
-        if name == "pg_has_role" and not self.context.superuser and arguments[-2].type == t.OID:
-            return Value(f"({arguments[-2].sql} = {self.context.user_oid})", t.BOOL)
-        return Value("TRUE", t.BOOL)
+        return rights.call(self, name, self.expressions(node.args, scope))
 
     def _moment(self, name: str) -> Value:
         now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)

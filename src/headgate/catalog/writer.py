@@ -298,6 +298,9 @@ class ExpressionWriter:
 
     def _subscript(self, value: Value, step: Any, scope: Scope) -> Value:
         element = element_of(value.type)
+        if value.type == t.NAME and not step.is_slice:  # name is an array of "char" that counts from 0
+            place = coerce(self.expression(step.uidx, scope), t.INT4, self.names).sql
+            return Value(f"substr({value.sql}, {place} + 1, 1)", t.CHAR)
         if element is None:
             raise PostgresError("42804", f"cannot subscript type {format_type(value.type)} because it does not support subscripting")
         shift = 1 if value.zero_based else 0

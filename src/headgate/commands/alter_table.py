@@ -14,10 +14,12 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import definition
 from headgate.catalog import foreign_key as foreign_keys
+from headgate.catalog import publication as publications
 from headgate.catalog import relation as relations
 from headgate.catalog.physical import rows
 from headgate.catalog.relation import Column, ForeignKey, Relation
 from headgate.commands import (
+    alter_sequence,
     binding,
     dependency,
     foreign_key,
@@ -25,6 +27,7 @@ from headgate.commands import (
     membership,
     partition_alter,
     partition_index,
+    policy,
     privilege,
     rewrite_table,
     sequence,
@@ -240,6 +243,7 @@ def _settle_column(alteration: Alteration, column: Column, *, cascade: bool) -> 
         if column.name in _used(each.generated, relation)
     ]
     found += dependency.of_column(cursor, context, relation, column.attnum)
+    found += policy.dependants(cursor, relation, table, on, column.name)
     found += [_member(alteration, table, on, member) for member in membership.depending(cursor, relation, column.attnum)]
     dependency.settle(found, [on], alteration.session.notices, cascade=cascade)
     alteration.refresh()
@@ -330,7 +334,8 @@ def add_constraint(alteration: Alteration, command: Any) -> None:
         foreign_key.add(table_definition.ForeignKeyNeed(node), relation, alteration.session, alteration.transaction, check=True)
         return
     if node.indexname:
-        raise not_supported("ADD CONSTRAINT ... USING INDEX is not supported")
+        alter_sequence.using_index(alteration, node)
+        return
     _add_key(alteration, table_definition.key(node, relation.columns, relation.name))
 
 
@@ -419,12 +424,63 @@ def change_owner(alteration: Alteration, command: Any) -> None:
     definition.set_owner(cursor, alteration.relation, oid)
 
 
+def row_security(alteration: Alteration, command: Any) -> None:
+    """ENABLE, DISABLE, FORCE, NO FORCE ROW LEVEL SECURITY."""
+    column, value = {
+        pb.AT_EnableRowSecurity: ("relrowsecurity", True),
+        pb.AT_DisableRowSecurity: ("relrowsecurity", False),
+        pb.AT_ForceRowSecurity: ("relforcerowsecurity", True),
+        pb.AT_NoForceRowSecurity: ("relforcerowsecurity", False),
+    }[command.subtype]
+    definition.set_class(alteration.cursor, alteration.relation, column, value)
+
+
+def set_logged(alteration: Alteration, command: Any) -> None:
+    """SET LOGGED and SET UNLOGGED: which rows a publication may have (ATPrepChangePersistence)."""
+    relation, cursor = alteration.relation, alteration.cursor
+    wanted = "p" if command.subtype == pb.AT_SetLogged else "u"
+    if relation.persistence == "t":
+        raise PostgresError("42P16", f'cannot change logged status of table "{relation.name}" because it is temporary')
+    if relation.persistence == wanted:
+        return
+    if wanted == "u" and publications.of_relation(cursor, relation.database, relation.oid):
+        raise PostgresError(
+            "55000",
+            f'cannot change table "{relation.name}" to unlogged because it is part of a publication',
+            detail="Unlogged relations cannot be replicated.",
+        )
+    for key in relation.foreign_keys if wanted == "p" else relation.referenced:
+        other = relations.get(cursor, relation.database, key.target if wanted == "p" else key.relation)
+        if other.oid != relation.oid and (other.persistence != "p") == (wanted == "p"):
+            word = "logged" if wanted == "p" else "unlogged"
+            state = "unlogged" if wanted == "p" else "logged"
+            raise PostgresError(
+                "42P16", f'could not change table "{relation.name}" to {word} because it references {state} table "{other.name}"'
+            )
+    for oid in (relation.oid, *[each.oid for each in relation.indexes]):
+        definition.set_class(cursor, replace(relation, oid=oid), "relpersistence", wanted)
+
+
+def triggers(alteration: Alteration, command: Any) -> None:
+    """ENABLE and DISABLE TRIGGER: there are none but those of foreign keys, which a node always has."""
+    if command.name:
+        raise PostgresError("42704", f'trigger "{command.name}" for table "{alteration.relation.name}" does not exist')
+    if command.subtype == pb.AT_DisableTrigAll and (alteration.relation.foreign_keys or alteration.relation.referenced):
+        raise not_supported(
+            "disabling the triggers of foreign keys is not supported", hint="SET session_replication_role = replica does it."
+        )
+
+
 def accept(alteration: Alteration, command: Any) -> None:
     """A subcommand about PostgreSQL's storage or planner, which has no counterpart here: only the column is checked."""
     if command.name and command.subtype in (pb.AT_SetStorage, pb.AT_SetCompression, pb.AT_SetStatistics):
         alteration.column(command.name)
 
 
+TRIGGERS = (
+    pb.AT_EnableTrig, pb.AT_EnableAlwaysTrig, pb.AT_EnableReplicaTrig, pb.AT_DisableTrig, pb.AT_EnableTrigAll, pb.AT_DisableTrigAll,
+    pb.AT_EnableTrigUser, pb.AT_DisableTrigUser,
+)  # fmt: skip
 ACTIONS: dict[int, Callable[[Alteration, Any], None]] = {
     pb.AT_ReplicaIdentity: replica_identity,
     pb.AT_AddColumn: add_column,
@@ -441,11 +497,24 @@ ACTIONS: dict[int, Callable[[Alteration, Any], None]] = {
     pb.AT_AttachPartition: partition_alter.attach,
     pb.AT_DetachPartition: partition_alter.detach,
     pb.AT_DetachPartitionFinalize: partition_alter.detach,
+    pb.AT_AddIdentity: alter_sequence.add_identity,
+    pb.AT_SetIdentity: alter_sequence.set_identity,
+    pb.AT_DropIdentity: alter_sequence.drop_identity,
+    pb.AT_DropExpression: alter_sequence.drop_expression,
+    pb.AT_EnableRowSecurity: row_security,
+    pb.AT_DisableRowSecurity: row_security,
+    pb.AT_ForceRowSecurity: row_security,
+    pb.AT_NoForceRowSecurity: row_security,
+    pb.AT_SetLogged: set_logged,
+    pb.AT_SetUnLogged: set_logged,
+    **dict.fromkeys(TRIGGERS, triggers),
     pb.AT_SetStorage: accept,
     pb.AT_SetCompression: accept,
     pb.AT_SetStatistics: accept,
     pb.AT_SetRelOptions: accept,
     pb.AT_ResetRelOptions: accept,
+    pb.AT_SetOptions: accept,
+    pb.AT_ResetOptions: accept,
     pb.AT_ClusterOn: accept,
     pb.AT_DropCluster: accept,
 }

@@ -134,6 +134,10 @@ def rewrite(planner: Planner, relation: Relation, changed: DataFrame, set_column
     transaction = planner.transaction
     reference.lock(transaction, relation)
     checked = checked_changes(planner, relation, changed, fence=_fence(transaction, relation, set_columns))
+    if relation.row_security:
+        from headgate.commands import policy
+
+        policy.check_new(planner, relation, checked.select("new.*"), policy.UPDATE)
     few = small(checked)
     if few is not None:
         refuse_clash_of_few(planner, relation, few, set_columns)

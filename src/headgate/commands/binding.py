@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from headgate.catalog import definition, key_text
-from headgate.catalog.physical import Cursor, run
+from headgate.catalog.physical import Cursor, rows, run
 from headgate.catalog.pretty import pretty
 from headgate.catalog.relation import Column, Relation
 from headgate.commands import tree
@@ -166,3 +166,8 @@ def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation
             [", ".join(texts) or None, texts or None, predicate, None if predicate is None else pretty(predicate), old.database, index.oid],
         )
     key_text.write(cursor, old.database, old.oid)
+    for oid, using, check in rows(
+        cursor, "SELECT oid, polqual, polwithcheck FROM hg.pg_policy WHERE dbid = ? AND polrelid = ?", [old.database, old.oid]
+    ):
+        both = [None if text is None else renamed(text) for text in (using, check)]
+        run(cursor, "UPDATE hg.pg_policy SET polqual = ?, polwithcheck = ? WHERE dbid = ? AND oid = ?", [*both, old.database, oid])

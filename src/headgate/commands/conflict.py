@@ -12,7 +12,7 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation import Index
-from headgate.commands import assignment, identity, reference, uniqueness
+from headgate.commands import assignment, identity, privilege, reference, uniqueness
 from headgate.commands.new_rows import NewRows
 from headgate.commands.query import from_clause
 from headgate.commands.query.plan import Source, col, quoted
@@ -30,6 +30,8 @@ def insert(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.T
     update = clause.action == pb.ONCONFLICT_UPDATE
     arbiters = _arbiters(clause, writer)
     if update:
+        chosen = [column.attnum for column in relation.columns if column.name in _set_columns(clause.target_list)]
+        privilege.check_columns(planner.transaction.cursor, planner.role, relation, "UPDATE", chosen)
         identity.check(planner.transaction.cursor, relation, "update")
     rows = writer.checked(rows)
     reference.lock(planner.transaction, relation)

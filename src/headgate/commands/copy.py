@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.catalog.relation import Column, Relation
-from headgate.commands import copy_option, lookup, privilege
+from headgate.commands import copy_option, lookup, policy, privilege
 from headgate.commands.copy_option import CopyOptions
 from headgate.commands.copy_reader import Reader
 from headgate.commands.insert import target
@@ -84,7 +84,7 @@ def _copy_out(node: Any, session: Session, options: CopyOptions) -> CopyOut:
 def _table_plan(node: Any, session: Session, planner: Planner) -> Plan:
     cursor, context = planner.transaction.cursor, session.context
     relation = lookup.target(cursor, context, node.relation)
-    privilege.check_table(cursor, context.user, context.database, relation.oid, relation.name, "SELECT")
+    privilege.readable(cursor, context.user, relation)
     hint = "Try the COPY (SELECT ...) TO variant."
     if relation.kind in "vmfp":
         kind = {"v": "view", "m": "materialized view", "f": "foreign table", "p": "partitioned table"}[relation.kind]
@@ -92,7 +92,8 @@ def _table_plan(node: Any, session: Session, planner: Planner) -> Plan:
     if relation.kind != "r":
         raise PostgresError("42809", f'cannot copy from non-table relation "{relation.name}"')
     wanted = columns_of(node, relation)
-    source = from_clause.table_source(planner, planner.frame_of(relation), relation, relation.name, None)
+    privilege.check_columns(cursor, context.user, relation, "SELECT", [each.attnum for each in wanted])
+    source = planner.visible(relation, from_clause.table_source(planner, planner.frame_of(relation), relation, relation.name, None))
     by_name = {each.name: each for each in source.star}
     return Plan(source.frame, tuple(by_name[each.name] for each in wanted))
 
@@ -194,7 +195,10 @@ def _copy_in(node: Any, session: Session, options: CopyOptions) -> CopyIn:
         raise not_supported("COPY FROM ... WHERE is not supported")
     relation = target(node.relation, session, "copy to", "INSERT")
     columns = columns_of(node, relation)
+    privilege.check_columns(transaction.cursor, session.context.user, relation, "INSERT", [each.attnum for each in columns])
     planner = Planner(session, transaction)
+    if relation.row_security and policy.applies(transaction.cursor, session.context.user, relation):
+        raise not_supported("COPY FROM not supported with row-level security", hint="Use INSERT statements instead.")
 
     def consume(pieces: Iterator[bytes]) -> int:
         writer = NewRows(planner, relation)

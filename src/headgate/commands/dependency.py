@@ -50,6 +50,29 @@ def of_relation(cursor: Cursor, context: SessionContext, relation: Relation) -> 
     return found + views_of(cursor, context, relation, on)
 
 
+def of_sequence(cursor: Cursor, context: SessionContext, found: Relation) -> list[Dependant]:
+    """The defaults that take a sequence's values."""
+    made = []
+    for oid, table, attnum in rows(
+        cursor,
+        "SELECT a.oid, a.adrelid, a.adnum FROM hg.pg_depend d JOIN hg.pg_attrdef a ON a.oid = d.objid AND a.dbid = d.dbid WHERE d.dbid = ?"
+        " AND d.classid = 2604 AND d.refclassid = 1259 AND d.refobjid = ? AND d.deptype = 'n' ORDER BY a.oid",
+        [context.database, found.oid],
+    ):
+        relation = relations.get(cursor, context.database, table)
+        column = relation.numbered(attnum)
+        if column is not None:
+            text = f"default value for column {column.name} of {shown(cursor, context, relation)}"
+            made.append(
+                Dependant((2604, oid), text, f"sequence {shown_name(cursor, context, found)}", _without_default(cursor, relation, attnum))
+            )
+    return made
+
+
+def _without_default(cursor: Cursor, relation: Relation, attnum: int) -> Callable[[], None]:
+    return lambda: definition.set_default(cursor, lambda: 0, relation, attnum, None)
+
+
 def of_column(cursor: Cursor, context: SessionContext, relation: Relation, attnum: int) -> list[Dependant]:
     """What depends on a column, but for the table's own expressions and publications: foreign keys of other tables, and views."""
     column = relation.numbered(attnum)

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import Column, Relation
-from headgate.commands import binding, conflict, lookup, privilege, routed_rows, value_list, view
+from headgate.commands import binding, conflict, lookup, privilege, routed_rows, sequence, temporary, value_list, view
 from headgate.commands.new_rows import NewRows
 from headgate.commands.query import render
 from headgate.commands.query.plan import Plan, reference
@@ -37,6 +38,7 @@ def insert(node: Any, session: Session, planner: Planner | None = None) -> Resul
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
         columns = target_columns(node, relation)
+        privilege.check_columns(transaction.cursor, session.context.user, relation, "INSERT", [each.attnum for each in columns])
         writer = NewRows(planner, relation)
         rows = _source(node, planner, writer, columns)
         if node.HasField("on_conflict_clause"):
@@ -69,10 +71,20 @@ def target(node: Any, session: Session, doing: str, right: str) -> Relation:
         )
     if relation.kind == "S":
         raise PostgresError("42809", f'cannot change sequence "{relation.name}"')
-    privilege.check_table(cursor, context.user, context.database, relation.oid, relation.name, right)
+    _check_right(cursor, context.user, relation, right)
     if relation.oid < 16384:
         raise not_supported(f'changing the system catalog "{relation.name}" is not supported')
+    if relation.persistence == "t":
+        temporary.touched(context, session.begin_statement(), relation)
     return relation
+
+
+def _check_right(cursor: Cursor, user: str, relation: Relation, right: str) -> None:
+    """42501 unless the role has the right on the table, or (INSERT, UPDATE) on some column: which ones is checked with the columns."""
+    if privilege.may_on_table(cursor, user, relation.database, relation.oid, right):
+        return
+    if right not in ("INSERT", "UPDATE") or not privilege.columns_with(cursor, user, relation, right):
+        raise privilege.denied(cursor, relation.database, relation.oid, relation.name)
 
 
 def target_columns(node: Any, relation: Relation) -> list[Column]:
@@ -122,7 +134,7 @@ def _values(select: Any, node: Any, planner: Planner, writer: NewRows, columns: 
     context = planner.context.within(construct="VALUES", default=True)
     arrays: dict[str, pa.Array] = {}
     for place, column in enumerate(columns[:width]):
-        cells = [_cell(row[place], column, context, len(lists)) for row in lists]
+        cells = [_cell(row[place], column, context, planner) for row in lists]
         refuse_generated(node, column, all(isinstance(cell, SetToDefault) for cell in cells))
         if all(isinstance(cell, SetToDefault) for cell in cells):
             continue
@@ -147,11 +159,12 @@ def _location(nodes: Sequence[Any]) -> int:
     return int(inner.location) if inner is not None and "location" in inner.DESCRIPTOR.fields_by_name else -1
 
 
-def _cell(item: Any, column: Column, context: Any, rows: int) -> Expression:
+def _cell(item: Any, column: Column, context: Any, planner: Planner) -> Expression:
     bound = binder.bind_raw(item, EMPTY, context)
     wanted = binding.type_of(column)
     if isinstance(bound, SetToDefault):
         return bound
+    bound = sequence.with_next_values(bound, planner)
     constant = value_list.folded(bound, wanted)
     return constant if constant is not None else binder.assign(bound, wanted, column.name, context)
 

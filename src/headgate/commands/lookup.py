@@ -12,6 +12,7 @@ from headgate.catalog import relation as relations
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import Relation
 from headgate.catalog.session import SessionContext
+from headgate.commands import privilege
 from headgate.errors import PostgresError
 from headgate.sql.parser import position
 
@@ -44,13 +45,14 @@ def namespace_name(cursor: Cursor, database: int, oid: int) -> str:
 
 
 def search_path(cursor: Cursor, context: SessionContext) -> list[str]:
-    """The schemas of the search path that exist, "$user" resolved, without pg_catalog."""
-    names = []
+    """The schemas of the search path that exist and that the user may use, "$user" resolved, without pg_catalog."""
+    names: list[str] = []
     for name in context.search_path:
         real = context.user if name == "$user" else name
-        if real not in names and one(
-            cursor, "SELECT 1 FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [real, context.database]
-        ):
+        if real in names:
+            continue
+        found = one(cursor, "SELECT oid FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [real, context.database])
+        if found is not None and privilege.may_in_schema(cursor, context.user, context.database, found[0], "USAGE"):
             names.append(real)
     return names
 
@@ -59,7 +61,7 @@ def creation_schema(cursor: Cursor, context: SessionContext, schema: str) -> tup
     """(oid, name) of the schema in which a new object is made; 3F000 when there is none."""
     if schema:
         return namespace(cursor, context.database, schema), schema
-    path = [name for name in search_path(cursor, context) if name != "pg_catalog"]
+    path = [name for name in search_path(cursor, context) if name not in ("pg_catalog", context.temp_schema)]
     if not path:
         raise PostgresError("3F000", "no schema has been selected to create in")
     return namespace(cursor, context.database, path[0]), path[0]
@@ -71,9 +73,15 @@ def _check_database(node: Any, context: SessionContext) -> None:
         raise PostgresError("0A000", f'cross-database references are not implemented: "{full}"')
 
 
-def find(cursor: Cursor, context: SessionContext, node: Any) -> Relation | None:
-    """The relation that a RangeVar names, or None."""
+def find(cursor: Cursor, context: SessionContext, node: Any, *, check: bool = True) -> Relation | None:
+    """The relation that a RangeVar names, or None; 42501 where the user may not use the schema that is written."""
     _check_database(node, context)
+    if node.schemaname == "pg_temp":
+        return relations.lookup(cursor, context.database, context.temp_schema or "pg_temp", node.relname)
+    if node.schemaname and check:
+        schema = one(cursor, "SELECT oid FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [node.schemaname, context.database])
+        if schema is not None:
+            privilege.check_use_of_schema(cursor, context.user, context.database, int(schema[0]))
     return relations.lookup(cursor, context.database, node.schemaname or None, node.relname, search_path(cursor, context))
 
 
@@ -87,9 +95,13 @@ def target(cursor: Cursor, context: SessionContext, node: Any) -> Relation:
     return found
 
 
-def source(cursor: Cursor, context: SessionContext, node: Any) -> Relation:
-    """The relation that a query names; 42P01 with the position."""
-    found = find(cursor, context, node)
+def source(cursor: Cursor, context: SessionContext, node: Any, *, check: bool = True) -> Relation:
+    """The relation that a query names; 42P01 with the position. `check`: whether the user must have USAGE on the schema."""
+    try:
+        found = find(cursor, context, node, check=check)
+    except PostgresError as error:
+        error.position = position(node.location)
+        raise
     if found is None:
         raise PostgresError("42P01", f'relation "{shown(node)}" does not exist', position=position(node.location))
     return found

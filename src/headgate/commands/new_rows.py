@@ -242,12 +242,19 @@ class NewRows:
             return routed_rows.append(self, rows)
         rows = self.checked(rows)
         if rows.num_rows:
+            self._check_policies(rows)
             reference.lock(self.transaction, self.relation)
             self.transaction.lock(self.relation)
             self.refuse_clash(rows)
             self.transaction.append(self.relation, rows)
             self._remember(rows)
         return rows
+
+    def _check_policies(self, rows: pa.Table | DataFrame) -> None:
+        if self.relation.row_security:
+            from headgate.commands import policy
+
+            policy.check_new(self.planner, self.relation, rows, policy.INSERT)
 
     def _remember(self, rows: pa.Table) -> None:
         """Keeps the new rows' foreign keys for `check_references`."""
@@ -266,6 +273,7 @@ class NewRows:
         if self.relation.kind == "p":
             return routed_rows.append_frame(self, rows)
         checked = self.checked_frame(rows)
+        self._check_policies(checked)
         if not uniqueness.keys_of(self.relation) and not self.relation.foreign_keys:
             return self.transaction.append(self.relation, checked)
         reference.lock(self.transaction, self.relation)

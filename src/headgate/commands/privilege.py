@@ -1,31 +1,21 @@
-"""Who may do what: superusers, ownership through membership, CREATE on a database or schema, privileges on tables.
+"""Who may do what: superusers, ownership through membership, rights on databases, schemas, tables, columns and sequences.
 
-Called by every command before it changes something; the errors are PostgreSQL's. Works on the catalog rows pg_authid,
-pg_auth_members and the ACL columns. An ACL that is NULL is PostgreSQL's default: the owner may do all, and PUBLIC may
-connect, create temporary tables, and use the schema public.
+Called by every command before it changes something; the errors are PostgreSQL's. What an ACL means is `headgate.catalog.acl`'s.
+The predefined roles pg_read_all_data, pg_write_all_data and pg_database_owner count as they do there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from headgate.catalog.physical import Cursor, one, run
+from headgate.catalog import acl
+from headgate.catalog.physical import Cursor, one, rows
 from headgate.catalog.relation import Relation
 from headgate.errors import PostgresError
 
-_LETTERS = {
-    "INSERT": "a", "SELECT": "r", "UPDATE": "w", "DELETE": "d", "TRUNCATE": "D", "REFERENCES": "x", "TRIGGER": "t", "EXECUTE": "X",
-    "USAGE": "U", "CREATE": "C", "CONNECT": "c", "TEMPORARY": "T", "TEMP": "T",
-}  # fmt: skip
-"""The letters of aclitem (manual, table 5.1)."""
-
-
-def letter(privilege: str) -> str:
-    """The letter of a privilege's name; 42601 for a name that is none."""
-    found = _LETTERS.get(privilege.upper())
-    if found is None:
-        raise PostgresError("42601", f'unrecognized privilege type "{privilege.lower()}"')
-    return found
+DATABASE_OWNER = 6171
+READ_ALL, WRITE_ALL = 6181, 6182
+"""The oids of pg_database_owner, pg_read_all_data and pg_write_all_data."""
 
 
 def role_oid(cursor: Cursor, name: str) -> int:
@@ -38,8 +28,7 @@ def role_oid(cursor: Cursor, name: str) -> int:
 
 def role_name(cursor: Cursor, oid: int) -> str:
     """The role's name, as pg_get_userbyid gives it."""
-    found = one(cursor, "SELECT rolname FROM hg.pg_authid WHERE oid = ?", [oid])
-    return f"unknown (OID={oid})" if found is None else str(found[0])
+    return acl.role_name(cursor, oid)
 
 
 def is_superuser(cursor: Cursor, role: str) -> bool:
@@ -49,13 +38,13 @@ def is_superuser(cursor: Cursor, role: str) -> bool:
 
 
 def roles_of(cursor: Cursor, role: str) -> set[int]:
-    """The role's own oid and those of all roles that it is a member of."""
+    """The role's own oid and those of all roles that it is a member of, inherited or not."""
     own = role_oid(cursor, role)
-    rows = run(cursor, "SELECT member, roleid FROM hg.pg_auth_members").fetchall()
+    edges = rows(cursor, "SELECT member, roleid FROM hg.pg_auth_members")
     reached, waiting = {own}, [own]
     while waiting:
         current = waiting.pop()
-        for member, granted in rows:
+        for member, granted in edges:
             if member == current and granted not in reached:
                 reached.add(granted)
                 waiting.append(granted)
@@ -67,9 +56,14 @@ def is_member(cursor: Cursor, role: str, of: str) -> bool:
     return is_superuser(cursor, role) or role_oid(cursor, of) in roles_of(cursor, role)
 
 
+def has_role(cursor: Cursor, role: str, oid: int) -> bool:
+    """Whether the role has the rights of a predefined role."""
+    return acl.role(cursor, role).owns(oid)
+
+
 def owns(cursor: Cursor, role: str, owner: int) -> bool:
-    """Whether the role has the owner's rights: is it, is a member of it, or is a superuser."""
-    return is_superuser(cursor, role) or owner in roles_of(cursor, role)
+    """Whether the role has the owner's rights: is it, inherits from it, or is a superuser."""
+    return acl.role(cursor, role).owns(owner)
 
 
 def check_owner(cursor: Cursor, role: str, owner: int, kind: str, name: str) -> None:
@@ -78,58 +72,135 @@ def check_owner(cursor: Cursor, role: str, owner: int, kind: str, name: str) -> 
         raise PostgresError("42501", f"must be owner of {kind} {name}")
 
 
-def allowed(cursor: Cursor, role: str, privilege: str, owner: int, acl: list[str] | None, public: str = "") -> bool:
-    """Whether the role has a privilege (by name) under an ACL; `public` has the letters that PUBLIC has by default."""
-    if is_superuser(cursor, role):
+# ---- databases and schemas -----------------------------------------------------------------------------------
+
+
+def may_on_database(cursor: Cursor, role: str, database: int, privilege: str) -> bool:
+    """Whether the role has a right on a database."""
+    found = one(cursor, "SELECT datdba, datacl FROM hg.pg_database WHERE oid = ?", [database])
+    if found is None:
         return True
-    roles = roles_of(cursor, role)
-    if owner in roles and acl is None:
-        return True
-    wanted = letter(privilege)
-    if acl is None:
-        return wanted in public
-    names = {role_name(cursor, each) for each in roles} | {""}
-    for item in acl:
-        grantee, _, rest = item.partition("=")
-        if grantee.strip('"') in names and wanted in rest.split("/")[0].replace("*", ""):
-            return True
-    return False
+    return acl.role(cursor, role).may(acl.letter(privilege), found[0], acl.read(found[1], "d", role_name(cursor, found[0])))
 
 
 def check_create_on_database(cursor: Cursor, role: str, database: int) -> None:
     """42501 `permission denied for database d`."""
-    found = one(cursor, "SELECT datname, datdba, datacl FROM hg.pg_database WHERE oid = ?", [database])
-    if found is not None and not allowed(cursor, role, "CREATE", int(found[1]), found[2], "cT"):
+    found = one(cursor, "SELECT datname FROM hg.pg_database WHERE oid = ?", [database])
+    if found is not None and not may_on_database(cursor, role, database, "CREATE"):
         raise PostgresError("42501", f"permission denied for database {found[0]}")
+
+
+def may_in_schema(cursor: Cursor, role: str, database: int, namespace: int, privilege: str) -> bool:
+    """Whether the role has a right (CREATE, USAGE) on a schema."""
+    if is_superuser(cursor, role):
+        return True
+    found = one(
+        cursor,
+        "SELECT n.nspowner, n.nspacl, d.datdba FROM hg.pg_namespace n LEFT JOIN hg.pg_database d ON d.oid = ?"
+        " WHERE n.oid = ? AND n.dbid IN (0, ?)",
+        [database, namespace, database],
+    )
+    if found is None:
+        return True
+    owner, given, database_owner = found
+    who = _with_database_owner(cursor, acl.role(cursor, role), database_owner)
+    if privilege == "USAGE" and (READ_ALL in who.roles or WRITE_ALL in who.roles):
+        return True
+    return who.may(acl.letter(privilege), owner, acl.read(given, "n", role_name(cursor, owner)))
+
+
+def _with_database_owner(cursor: Cursor, who: acl.Role, database_owner: int) -> acl.Role:
+    """The owner of the current database is the member of pg_database_owner."""
+    if database_owner not in who.roles:
+        return who
+    names = who.names | {role_name(cursor, DATABASE_OWNER)}
+    return acl.Role(who.name, who.oid, who.superuser, who.roles | {DATABASE_OWNER}, names)
+
+
+def owns_schema(cursor: Cursor, role: str, database: int, owner: int) -> bool:
+    """Whether the role owns a schema, the owner of the database those of pg_database_owner."""
+    found = one(cursor, "SELECT datdba FROM hg.pg_database WHERE oid = ?", [database])
+    who = acl.role(cursor, role)
+    return (who if found is None else _with_database_owner(cursor, who, found[0])).owns(owner)
 
 
 def check_create_in_schema(cursor: Cursor, role: str, database: int, namespace: int) -> None:
     """42501 `permission denied for schema s`."""
-    found = one(
-        cursor,
-        "SELECT n.nspname, CASE WHEN n.nspowner = 6171 THEN d.datdba ELSE n.nspowner END, n.nspacl FROM hg.pg_namespace n"
-        " LEFT JOIN hg.pg_database d ON d.oid = ? WHERE n.oid = ? AND n.dbid IN (0, ?)",
-        [database, namespace, database],
-    )
+    _check_schema(cursor, role, database, namespace, "CREATE")
+
+
+def check_use_of_schema(cursor: Cursor, role: str, database: int, namespace: int) -> None:
+    """42501 `permission denied for schema s`, where a name is written with its schema."""
+    _check_schema(cursor, role, database, namespace, "USAGE")
+
+
+def _check_schema(cursor: Cursor, role: str, database: int, namespace: int, privilege: str) -> None:
+    if may_in_schema(cursor, role, database, namespace, privilege):
+        return
+    found = one(cursor, "SELECT nspname FROM hg.pg_namespace WHERE oid = ? AND dbid IN (0, ?)", [namespace, database])
+    assert found is not None
+    raise PostgresError("42501", f"permission denied for schema {found[0]}")
+
+
+# ---- tables, columns, sequences ------------------------------------------------------------------------------
+
+_OF_ALL = {READ_ALL: ("SELECT",), WRITE_ALL: ("INSERT", "UPDATE", "DELETE")}
+
+
+def may_on_table(cursor: Cursor, role: str, database: int, relation: int, privilege: str) -> bool:
+    """Whether the role has a right on a whole table, view or sequence."""
+    if is_superuser(cursor, role):
+        return True
+    found = one(cursor, "SELECT relowner, relacl, relkind FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [database, relation])
     if found is None:
-        return
-    owner = int(found[1])
-    if owns(cursor, role, owner):
-        return
-    if not allowed(cursor, role, "CREATE", owner, found[2]):
-        raise PostgresError("42501", f"permission denied for schema {found[0]}")
+        return True
+    who = acl.role(cursor, role)
+    if any(oid in who.roles and privilege in rights for oid, rights in _OF_ALL.items()) and relation >= 16384:
+        return True
+    owner, given, kind = found
+    items = acl.read(given, "s" if kind == "S" else "r", role_name(cursor, owner))
+    return who.may(acl.letter(privilege), owner, items)
 
 
 def check_table(cursor: Cursor, role: str, database: int, relation: int, name: str, *privileges: str) -> None:
     """42501 `permission denied for table t` unless the role has all the privileges on it."""
-    found = one(cursor, "SELECT relowner, relacl FROM hg.pg_class WHERE dbid = ? AND oid = ?", [database, relation])
-    if found is None:
-        return
     for privilege in privileges:
-        if not allowed(cursor, role, privilege, int(found[0]), found[1]):
-            raise PostgresError("42501", f"permission denied for table {name}")
+        if not may_on_table(cursor, role, database, relation, privilege):
+            raise denied(cursor, database, relation, name)
 
 
-def check_columns(cursor: Cursor, role: str, relation: Relation, privilege: str, attnums: Sequence[int]) -> None:
-    """42501 unless the role has a privilege on the table, or on each of these columns."""
-    check_table(cursor, role, relation.database, relation.oid, relation.name, privilege)
+def denied(cursor: Cursor, database: int, relation: int, name: str) -> PostgresError:
+    """`permission denied for table t`, or view, or sequence."""
+    found = one(cursor, "SELECT relkind FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [database, relation])
+    word = {"v": "view", "S": "sequence", "m": "materialized view", "f": "foreign table"}.get(found[0] if found else "r", "table")
+    return PostgresError("42501", f"permission denied for {word} {name}")
+
+
+def columns_with(cursor: Cursor, role: str, relation: Relation, privilege: str) -> set[int]:
+    """The columns (attnums) on which the role has a right by a grant on the column itself."""
+    given = rows(
+        cursor, "SELECT attnum, attacl FROM hg.pg_attribute WHERE dbid = ? AND attrelid = ? AND attacl IS NOT NULL",
+        [relation.database, relation.oid],
+    )  # fmt: skip
+    if not given:
+        return set()
+    who, right, owner = acl.role(cursor, role), acl.letter(privilege), role_name(cursor, relation.owner)
+    return {attnum for attnum, items in given if who.may(right, relation.owner, acl.read(items, "c", owner))}
+
+
+def check_columns(cursor: Cursor, role: str, relation: Relation, privilege: str, attnums: Iterable[int]) -> None:
+    """42501 unless the role has a right on the table, or on each of these columns."""
+    if may_on_table(cursor, role, relation.database, relation.oid, privilege):
+        return
+    if set(attnums) - columns_with(cursor, role, relation, privilege):
+        raise denied(cursor, relation.database, relation.oid, relation.name)
+
+
+def readable(cursor: Cursor, role: str, relation: Relation) -> Sequence[int] | None:
+    """The columns that the role may SELECT, None: all; 42501 if there is none."""
+    if may_on_table(cursor, role, relation.database, relation.oid, "SELECT"):
+        return None
+    found = columns_with(cursor, role, relation, "SELECT")
+    if not found:
+        raise denied(cursor, relation.database, relation.oid, relation.name)
+    return sorted(found)

@@ -13,14 +13,13 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import relation as relations
 from headgate.catalog import role as roles
-from headgate.catalog.physical import Cursor, one, run
+from headgate.catalog.physical import Cursor
 from headgate.catalog.role import Role
-from headgate.commands import lookup, privilege
+from headgate.commands import grant, ownership, privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError
 from headgate.sql import names
 from headgate.sql.options import Option, unique
 from headgate.sql.parser import unwrap
@@ -149,27 +148,9 @@ def drop(node: Any, session: Session) -> CommandResult:
             raise PostgresError("55006", "current user cannot be dropped")
         if name == context.session_user:
             raise PostgresError("55006", "session user cannot be dropped")
-        owned = roles.owned(cursor, role.oid)
-        owned += _privileges_of(cursor, name)
-        if owned:
-            raise PostgresError("2BP01", f'role "{name}" cannot be dropped because some objects depend on it', detail="\n".join(owned))
+        ownership.refuse_tied(session, name, role.oid)
         roles.drop(cursor, role.oid)
     return CommandResult("DROP ROLE")
-
-
-def _privileges_of(cursor: Cursor, name: str) -> list[str]:
-    found = []
-    for kind, sql in (
-        ("database", "SELECT datname, datacl FROM hg.pg_database WHERE datacl IS NOT NULL"),
-        ("schema", "SELECT nspname, nspacl FROM hg.pg_namespace WHERE nspacl IS NOT NULL"),
-        ("table", "SELECT relname, relacl FROM hg.pg_class WHERE relacl IS NOT NULL AND relkind IN ('r', 'p')"),
-    ):
-        found += [
-            f"privileges for {kind} {object_name}"
-            for object_name, acl in run(cursor, sql).fetchall()
-            if any(item.split("=")[0] == name for item in acl)
-        ]
-    return found
 
 
 def rename(node: Any, session: Session) -> CommandResult:
@@ -183,6 +164,7 @@ def rename(node: Any, session: Session) -> CommandResult:
     if roles.lookup(cursor, node.newname) is not None:
         raise PostgresError("42710", f'role "{node.newname}" already exists')
     roles.change(cursor, replace(role, name=node.newname))
+    grant.rename_role(cursor, role.name, node.newname)
     return CommandResult("ALTER ROLE")
 
 
@@ -207,95 +189,3 @@ def grant_role(node: Any, session: Session) -> CommandResult:
             elif not roles.revoke(cursor, oid, member_oid):
                 session.notices.warning(f'role "{member}" is not a member of role "{granted}"')
     return CommandResult("GRANT ROLE" if node.is_grant else "REVOKE ROLE")
-
-
-_OBJECTS = {
-    pb.OBJECT_TABLE: ("pg_class", "relacl", "relowner", "arwdDxt", "table"),
-    pb.OBJECT_SEQUENCE: ("pg_class", "relacl", "relowner", "rwU", "sequence"),
-    pb.OBJECT_SCHEMA: ("pg_namespace", "nspacl", "nspowner", "UC", "schema"),
-    pb.OBJECT_DATABASE: ("pg_database", "datacl", "datdba", "CTc", "database"),
-}
-_PUBLIC = {pb.OBJECT_DATABASE: "Tc"}
-
-
-def grant(node: Any, session: Session) -> CommandResult:
-    """GRANT and REVOKE of privileges on tables, sequences, schemas and databases."""
-    tag = "GRANT" if node.is_grant else "REVOKE"
-    if node.targtype == pb.ACL_TARGET_DEFAULTS or node.objtype not in _OBJECTS:
-        raise not_supported(f"{tag} on objects of this kind is not supported")
-    transaction = session.begin_statement()
-    cursor, context = transaction.cursor, session.context
-    catalog, acl_column, owner_column, every, kind = _OBJECTS[node.objtype]
-    letters = _letters(node, every)
-    for oid in _objects(node, session, cursor):
-        scope = "" if catalog == "pg_database" else f" AND dbid IN (0, {context.database})"
-        found = one(cursor, f"SELECT {acl_column}, {owner_column} FROM hg.{catalog} WHERE oid = ?{scope}", [oid])
-        if found is None:
-            continue
-        owner = privilege.role_name(cursor, found[1])
-        if not privilege.owns(cursor, context.user, found[1]):
-            raise PostgresError("42501", f"permission denied for {kind} {_object_name(cursor, catalog, oid)}")
-        held = _unpacked(found[0], owner, every, _PUBLIC.get(node.objtype, ""))
-        for item in node.grantees:
-            spec = unwrap(item)
-            grantee = "" if spec.roletype == pb.ROLESPEC_PUBLIC else names.role_name(spec, context.user, context.session_user)
-            if grantee:
-                privilege.role_oid(cursor, grantee)
-            now = held.get(grantee, "")
-            held[grantee] = "".join(
-                letter for letter in every if (letter in now or letter in letters) and (node.is_grant or letter not in letters)
-            )
-        acl = [f"{_quoted(name)}={kept}/{_quoted(owner)}" for name, kept in held.items() if kept]
-        run(cursor, f"UPDATE hg.{catalog} SET {acl_column} = ? WHERE oid = ?{scope}", [acl, oid])
-    return CommandResult(tag)
-
-
-def _quoted(name: str) -> str:
-    return name if re.match(r"\w*\Z", name) else '"' + name.replace('"', '""') + '"'
-
-
-def _object_name(cursor: Cursor, catalog: str, oid: int) -> str:
-    column = {"pg_class": "relname", "pg_namespace": "nspname", "pg_database": "datname"}[catalog]
-    found = one(cursor, f"SELECT {column} FROM hg.{catalog} WHERE oid = ?", [oid])
-    return "" if found is None else str(found[0])
-
-
-def _letters(node: Any, every: str) -> str:
-    if not node.privileges:
-        return every
-    found = ""
-    for item in node.privileges:
-        each = unwrap(item)
-        if each.cols:
-            raise not_supported("column privileges are not supported")
-        letter = privilege.letter(each.priv_name)
-        if letter not in every:
-            kind = {"arwdDxt": "relation", "rwU": "sequence", "UC": "schema", "CTc": "database"}[every]
-            raise PostgresError("0LP01", f"invalid privilege type {each.priv_name.upper()} for {kind}")
-        found += letter
-    return found
-
-
-def _unpacked(acl: list[str] | None, owner: str, every: str, public: str) -> dict[str, str]:
-    if acl is None:
-        return ({"": public} if public else {}) | {owner: every}
-    return {item.partition("=")[0].strip('"'): item.partition("=")[2].split("/")[0].replace("*", "") for item in acl}
-
-
-def _objects(node: Any, session: Session, cursor: Cursor) -> list[int]:
-    context = session.context
-    if node.targtype == pb.ACL_TARGET_ALL_IN_SCHEMA:
-        kinds = "S" if node.objtype == pb.OBJECT_SEQUENCE else "rpv"
-        schemas = [lookup.namespace(cursor, context.database, unwrap(item).sval) for item in node.objects]
-        return [each.oid for schema in schemas for each in relations.in_schema(cursor, context.database, schema, kinds)]
-    if node.objtype in (pb.OBJECT_TABLE, pb.OBJECT_SEQUENCE):
-        return [lookup.target(cursor, context, unwrap(item)).oid for item in node.objects]
-    if node.objtype == pb.OBJECT_SCHEMA:
-        return [lookup.namespace(cursor, context.database, unwrap(item).sval) for item in node.objects]
-    found = []
-    for item in node.objects:
-        row = one(cursor, "SELECT oid FROM hg.pg_database WHERE datname = ?", [unwrap(item).sval])
-        if row is None:
-            raise PostgresError("3D000", f'database "{unwrap(item).sval}" does not exist')
-        found.append(int(row[0]))
-    return found

@@ -10,15 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from postgast import pg_query_pb2 as pb
+
 from headgate.catalog import definition
 from headgate.catalog import relation as relations
 from headgate.catalog.definition import choose_name
 from headgate.catalog.physical import Cursor, insert, one, run
 from headgate.catalog.session import SessionContext
-from headgate.commands import lookup, privilege
+from headgate.commands import dependency, grant, lookup, privilege, tree
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
+from headgate.expression.node import Const, Expression, FuncExpr, TypeRef
 from headgate.sql import names
 from headgate.sql.options import unique
 from headgate.sql.parser import parse_expression, unwrap
@@ -171,7 +174,14 @@ def create_sequence(node: Any, session: Session) -> CommandResult:
     if type_oid not in _MAXIMA:
         raise PostgresError("22023", "sequence type must be smallint, integer, or bigint")
     owner = privilege.role_oid(cursor, context.user)
-    create(cursor, transaction.engine.catalog.next_oid, context.database, namespace, name, owner, type_oid, options)
+    oid = create(cursor, transaction.engine.catalog.next_oid, context.database, namespace, name, owner, type_oid, options)
+    made = relations.get(cursor, context.database, oid)
+    grant.apply_default(cursor, made, context.user)
+    for each in node.options:
+        if each.def_elem.defname == "owned_by":
+            from headgate.commands import alter_sequence
+
+            alter_sequence.own(cursor, session, made, names.strings(each.def_elem.arg.list.items))
     return CommandResult("CREATE SEQUENCE")
 
 
@@ -190,6 +200,9 @@ def drop_sequence(node: Any, session: Session) -> CommandResult:
         if found.kind != "S":
             raise PostgresError("42809", f'"{name}" is not a sequence')
         privilege.check_owner(cursor, context.user, found.owner, "sequence", name)
+        cascade = node.behavior == pb.DROP_CASCADE
+        subject = f"sequence {dependency.shown_name(cursor, context, found)}"
+        dependency.settle(dependency.of_sequence(cursor, context, found), [subject], session.notices, cascade=cascade)
         definition.drop(cursor, context.database, found.oid)
     return CommandResult("DROP SEQUENCE")
 
@@ -205,3 +218,25 @@ def named(cursor: Cursor, context: SessionContext, default: str) -> int:
     if found is None or found.kind != "S":
         raise PostgresError("42P01", f'relation "{text}" does not exist')
     return found.oid
+
+
+NEXTVAL = 1574
+"""The oid of nextval(regclass)."""
+
+
+def with_next_values(expression: Expression, planner: Any) -> Expression:
+    """An expression of VALUES, with a new value in the place of each nextval('s'): each such expression is evaluated once."""
+
+    def taken(node: Expression) -> Expression | None:
+        if not isinstance(node, FuncExpr) or node.function != NEXTVAL or not isinstance(node.args[0], Const) or node.args[0].value is None:
+            return None
+        session, transaction = planner.session, planner.transaction
+        quoted = names.quote_literal(node.args[0].value)
+        found = named(transaction.cursor, session.context, f"nextval({quoted}::regclass)")
+        privilege.check_table(transaction.cursor, session.context.user, session.context.database, found, node.args[0].value, "USAGE")
+        value, _ = take(transaction.engine.catalog, transaction.cursor, session.context.database, found, 1)
+        session.context.sequence_values[found] = value
+        session.context.last_sequence = found
+        return Const(type=TypeRef(registry.INT8), value=str(value))
+
+    return expression if isinstance(expression, Const) else tree.rewrite(expression, taken)

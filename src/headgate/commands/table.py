@@ -20,6 +20,8 @@ from headgate.commands import (
     binding,
     dependency,
     foreign_key,
+    grant,
+    like,
     lookup,
     partition,
     partition_constraint,
@@ -29,14 +31,16 @@ from headgate.commands import (
     subscription_state,
     table_definition,
 )
+from headgate.commands import temporary as temporary_tables
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
-from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import parse, position, unwrap
 from headgate.storage.transaction import Transaction
 
 IDENTIFIER_BYTES = 63
+_ON_COMMIT = {pb.ONCOMMIT_DELETE_ROWS: temporary_tables.DELETE_ROWS, pb.ONCOMMIT_DROP: temporary_tables.DROP}
 
 
 def oids(transaction: Transaction) -> Callable[[], int]:
@@ -51,17 +55,11 @@ def create(node: Any, session: Session) -> CommandResult:
     cursor, context = transaction.cursor, session.context
     _refuse_unsupported(node)
     target = node.relation
-    namespace, schema = lookup.creation_schema(cursor, context, target.schemaname)
-    privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
-    if schema == "pg_catalog":
-        raise PostgresError(
-            "42501",
-            f'permission denied to create "pg_catalog.{target.relname}"',
-            detail="System catalog modifications are currently disallowed.",
-        )
+    namespace, schema, temporary = _place(node, session, transaction)
     if relations.find_oid(cursor, context.database, schema, target.relname) is not None and node.if_not_exists:
         session.notices.notice(f'relation "{target.relname}" already exists, skipping', sqlstate="42P07")
         return CommandResult("CREATE TABLE")
+    node, later = like.expand(node, session)
     parent = partition.parent_of(node, session, transaction) if node.HasField("partbound") else None
     elements = table_definition.read(node.table_elts, target.relname, cursor, context.database, parent.columns if parent else ())
     if relations.find_oid(cursor, context.database, schema, target.relname) is not None:
@@ -85,7 +83,8 @@ def create(node: Any, session: Session) -> CommandResult:
         next_oid,
         context.database,
         Definition(
-            namespace, target.relname, columns, owner, kind="p" if key else "r", persistence=target.relpersistence or "p",
+            namespace, target.relname, columns, owner, kind="p" if key else "r",
+            persistence="t" if temporary else target.relpersistence or "p",
             checks=list({each.name or place: each for place, each in enumerate(checks)}.values()), partition_key=key,
         ),
     )  # fmt: skip
@@ -101,10 +100,38 @@ def create(node: Any, session: Session) -> CommandResult:
         partition.join(transaction, parent, relation, bound[0])
     for each in elements.keys:
         partition_index.add(transaction, relations.get(cursor, context.database, relation.oid), each)
+    grant.apply_default(cursor, relation, context.user)
+    if temporary:
+        temporary_tables.at_commit(session, transaction, relation, _ON_COMMIT.get(node.oncommit, temporary_tables.PRESERVE))
     for declared in elements.foreign_keys:
         foreign_key.add(declared, relations.get(cursor, context.database, relation.oid), session, transaction, check=False)
+    _run_later(later, session)
     transaction.catalog_changed()
     return CommandResult("CREATE TABLE")
+
+
+def _place(node: Any, session: Session, transaction: Transaction) -> tuple[int, str, bool]:
+    """(oid, name) of the schema in which CREATE TABLE makes its table, and whether that is temporary."""
+    cursor, context, target = transaction.cursor, session.context, node.relation
+    temporary = temporary_tables.wanted(target)
+    if temporary:
+        namespace, schema = temporary_tables.schema(session, transaction)
+    else:
+        if node.oncommit > pb.ONCOMMIT_NOOP:
+            raise PostgresError("42P16", "ON COMMIT can only be used on temporary tables")
+        namespace, schema = lookup.creation_schema(cursor, context, target.schemaname)
+        try:
+            privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
+        except PostgresError as error:
+            error.position = position(target.location)
+            raise
+    if schema == "pg_catalog":
+        raise PostgresError(
+            "42501",
+            f'permission denied to create "pg_catalog.{target.relname}"',
+            detail="System catalog modifications are currently disallowed.",
+        )
+    return namespace, schema, temporary
 
 
 def inherited_checks(parent: Relation, columns: Sequence[Column]) -> list[NewCheck]:
@@ -114,6 +141,16 @@ def inherited_checks(parent: Relation, columns: Sequence[Column]) -> list[NewChe
         NewCheck(each.expression, each.name, tuple(sorted(numbers[name] for name in binding.columns_of(each.expression, parent))))
         for each in parent.checks
     ]
+
+
+def _run_later(later: list[str], session: Session) -> None:
+    """The indexes and comments that LIKE … INCLUDING brings."""
+    from headgate.commands import comment, index
+
+    for text in later:
+        [statement] = parse(text)
+        action = index.create if statement.kind == "IndexStmt" else comment.comment
+        action(statement.node, session)
 
 
 def nextval(schema: str, name: str, search_path: list[str]) -> str:
@@ -129,8 +166,6 @@ def _refuse_unsupported(node: Any) -> None:
         raise not_supported("table inheritance is not supported", position=position(unwrap(node.inh_relations[0]).location))
     if node.HasField("of_typename"):
         raise not_supported("typed tables are not supported")
-    if node.relation.relpersistence == "t":
-        raise not_supported("temporary tables are not supported")
     if node.access_method not in ("", "heap"):
         raise PostgresError("42704", f'access method "{node.access_method}" does not exist')
     if node.tablespacename not in ("", "pg_default"):

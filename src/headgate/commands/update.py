@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from headgate.commands import assignment, identity, returning
+from headgate.commands import assignment, identity, privilege, returning
 from headgate.commands.insert import target
 from headgate.commands.query import from_clause, render
 from headgate.commands.query.plan import Source, col
@@ -16,7 +16,7 @@ from headgate.commands.result import CommandResult
 from headgate.commands.returning import returned
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import kind, unwrap, walk
 from headgate.storage.local import local_frame
 from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
@@ -35,6 +35,8 @@ def update(node: Any, session: Session, planner: Planner | None = None) -> Resul
         scope = source.scope(None)
         source = planner.where(node, source, scope)
         set_columns = {unwrap(each).name for each in node.target_list}
+        chosen = [column.attnum for column in relation.columns if column.name in set_columns]
+        privilege.check_columns(transaction.cursor, session.context.user, relation, "UPDATE", chosen)
         new = assignment.new_row(node.target_list, planner, relation, table.star, scope)
         identity.check(transaction.cursor, relation, "update")
         keep = node.HasField("returning_clause")
@@ -80,6 +82,11 @@ def changed_source(planner: Planner, relation: Any, node: Any, items: Any) -> tu
     table = from_clause.table_source(
         planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=("_file", "_row")
     )
+    from_clause.restrict(planner, relation, table.star)
+    updating = node.DESCRIPTOR.name == "UpdateStmt"
+    reading = node.HasField("where_clause") or node.HasField("returning_clause") or bool(items)
+    reading = reading or (updating and any(kind(each) == "ColumnRef" for item in node.target_list for each in walk(item)))
+    table = planner.visible(relation, table, "w" if updating else "d", reading=reading)
     if not items:
         return table, table
     others = from_clause.plan_from(planner, items, None)

@@ -17,7 +17,7 @@ from headgate.catalog import relation as relations
 from headgate.catalog import view as views
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import Column, Relation
-from headgate.commands import dependency, lookup, privilege, view_query, view_text
+from headgate.commands import dependency, grant, lookup, privilege, view_query, view_text
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -53,7 +53,8 @@ def create(node: Any, session: Session) -> CommandResult:
     next_oid = transaction.engine.catalog.next_oid
     if existing is None:
         owner = privilege.role_oid(cursor, context.user)
-        views.create(cursor, next_oid, context.database, namespace, target.relname, owner, columns, texts, uses, options)
+        made = views.create(cursor, next_oid, context.database, namespace, target.relname, owner, columns, texts, uses, options)
+        grant.apply_default(cursor, made, context.user)
     else:
         if not node.replace:
             raise PostgresError("42P07", f'relation "{target.relname}" already exists')

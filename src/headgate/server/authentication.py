@@ -89,7 +89,7 @@ def _md5(connection: Connection, user: str, stored: str | None, secret: bytes, d
 def _scram(connection: Connection, user: str, stored: str | None, secret: bytes, deadline: float) -> bool:
     exchange = scram.ScramServer(stored, user, secret)
     connection.write(protocol.authentication_sasl([scram.MECHANISM]))
-    reader = protocol.FrontendReader(_message(connection, deadline))
+    reader = protocol.FrontendReader(_message(connection, deadline, "SASL"))
     mechanism = reader.string()
     if mechanism != scram.MECHANISM:
         raise fatal("08P01", "client selected an invalid SASL authentication mechanism")
@@ -97,7 +97,7 @@ def _scram(connection: Connection, user: str, stored: str | None, secret: bytes,
     first = reader.take(length) if length >= 0 else b""
     reader.end()
     connection.write(protocol.authentication_sasl_continue(exchange.first(first)))
-    final = exchange.final(_message(connection, deadline))
+    final = exchange.final(_message(connection, deadline, "SASL"))
     if final is None:
         return False
     connection.write(protocol.authentication_sasl_final(final))
@@ -113,7 +113,7 @@ def _answer(connection: Connection, deadline: float) -> str:
     return password
 
 
-def _message(connection: Connection, deadline: float) -> bytes:
+def _message(connection: Connection, deadline: float, what: str = "password") -> bytes:
     connection.flush()
     found = connection.poll(max(0.0, deadline - time.monotonic()))
     if found is None:
@@ -121,7 +121,7 @@ def _message(connection: Connection, deadline: float) -> bytes:
     if found.kind == "X":
         raise ConnectionBroken("the client has left during authentication")
     if found.kind != "p":
-        raise fatal("08P01", f"expected password response, got message type {ord(found.kind)}")
+        raise fatal("08P01", f"expected {what} response, got message type {ord(found.kind)}")
     return found.body
 
 

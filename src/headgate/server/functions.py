@@ -16,6 +16,7 @@ from headgate.lsn import Lsn
 from headgate.publisher.framing import Counts
 from headgate.publisher.slots import PLUGIN, check_name
 from headgate.publisher.stream import Asked, Stream
+from headgate.server.sequence_function import SequenceFunctions
 from headgate.server.session_origin import SessionOrigin
 from headgate.walsender import options as pgoutput_options
 
@@ -33,7 +34,7 @@ def functions(node: Node, session: Session) -> Mapping[str, Callable[..., Any]]:
     return {name.removeprefix("fn_"): getattr(own, name) for name in dir(own) if name.startswith("fn_")}
 
 
-class _Functions:
+class _Functions(SequenceFunctions):
     """One session's functions."""
 
     def __init__(self, node: Node, session: Session) -> None:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import one, run
+from headgate.commands import temporary
 from headgate.errors import PostgresError, Severity
 from headgate.publisher.slots import Slots
 from headgate.publisher.watch import LogWatch
@@ -117,6 +118,7 @@ class Node:
             reinitialize.watch(self, session)
         for line in self.engine.recover():
             _log.info("%s", line)
+        temporary.clean(self.engine)
         self.slots = Slots(
             self.catalog,
             self.engine.log,

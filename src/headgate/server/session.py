@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from headgate.catalog.usertype import KnownTypes
+from headgate.commands import temporary
 from headgate.errors import Notice, Notices, PostgresError, Severity
 from headgate.lsn import Lsn
 from headgate.server import protocol
@@ -185,6 +186,8 @@ class Session:
                 portal.close()
         with contextlib.suppress(Exception):
             self.block.rollback()
+        with contextlib.suppress(Exception):
+            temporary.drop_all(self.node.engine, self.context)
         with contextlib.suppress(Exception):
             self.node.slots.release_session(self.backend.pid)
         self.node.origin_users.leave(self.backend.pid)
@@ -360,7 +363,9 @@ class Session:
         """A setting was SET: what the context keeps of it follows."""
         lowered = name.lower()
         if lowered == "search_path":
-            self.context.search_path = self.settings.words("search_path")
+            words, temp = self.settings.words("search_path"), self.context.temp_schema
+            named = [temp or each if each == "pg_temp" else each for each in words]
+            self.context.search_path = named if temp is None or temp in named else [temp, *named]
         elif lowered == "application_name":
             self.context.application_name = self.backend.application_name = self.settings.text("application_name")
 

@@ -18,6 +18,7 @@ from headgate.catalog import database as databases
 from headgate.catalog import role as roles
 from headgate.catalog.role import Role
 from headgate.catalog.session import SessionContext
+from headgate.commands import privilege
 from headgate.errors import PostgresError, Severity
 from headgate.server import log, protocol
 from headgate.server.activity import Backend
@@ -198,12 +199,23 @@ def _database(node: Node, backend: Backend, role: Role, name: str) -> Database:
     if not database.allow_connections:
         raise fatal("55000", f'database "{name}" is not currently accepting connections')
     if not role.superuser:
+        _check_connect(node, role, database)
         others = [one for one in node.activity.all() if one.pid != backend.pid]
         if role.connection_limit >= 0 and sum(one.role == role.oid for one in others) >= role.connection_limit:
             raise fatal("53300", f'too many connections for role "{role.name}"')
         if database.connection_limit >= 0 and sum(one.database == database.oid for one in others) >= database.connection_limit:
             raise fatal("53300", f'too many connections for database "{name}"')
     return database
+
+
+def _check_connect(node: Node, role: Role, database: Database) -> None:
+    cursor = node.catalog.cursor()
+    try:
+        if not privilege.may_on_database(cursor, role.name, database.oid, "CONNECT"):
+            detail = "User does not have CONNECT privilege."
+            raise PostgresError("42501", f'permission denied for database "{database.name}"', detail=detail, severity=Severity.FATAL)
+    finally:
+        cursor.close()
 
 
 def _session(node: Node, connection: Connection, backend: Backend, parameters: dict[str, str], role: Role, database: Database) -> Session:

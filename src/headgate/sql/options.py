@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.errors import PostgresError
-from headgate.sql.names import shown_type, strings
+from headgate.sql.names import shown_type
 from headgate.sql.parser import position, unwrap
 
 
@@ -88,7 +88,7 @@ def _text(node: Any) -> str:
         case "TypeName":
             return shown_type(node)
         case "List":
-            return ".".join(strings(node.items))
+            return ".".join(_text(unwrap(each)) for each in node.items)
         case "A_Star":
             return "*"
         case "RoleSpec":

@@ -223,6 +223,10 @@ class Transaction(Uncommitted):
         """Runs `check` when the transaction commits, or when `check_now` is called with its key; it raises to refuse the commit."""
         self._before_commit.setdefault(key, []).append(check)
 
+    def waits(self, key: object) -> bool:
+        """Whether something with this key waits for the commit."""
+        return key in self._before_commit
+
     def check_now(self, wanted: Callable[[object], bool] = lambda _: True) -> None:
         """Runs the checks that wait for the commit (SET CONSTRAINTS … IMMEDIATE)."""
         for key in [each for each in self._before_commit if wanted(each)]:

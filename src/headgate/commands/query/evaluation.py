@@ -57,6 +57,8 @@ class Evaluation:
         self.rows: dict[str, tuple[PlanColumn, ...]] = {}
         """The columns of the tables in FROM, by the key of their whole rows."""
         self._subqueries: dict[str, Column] = {}
+        self.restricted: dict[str, PostgresError] = {}
+        """Columns (by key) that the role may not read, with what to say."""
 
     def column(self, expression: Expression) -> Column:
         """The Column of an expression over a frame whose columns are named by keys."""
@@ -91,6 +93,8 @@ class Evaluation:
         places: dict[str, Column] = {}
         for each in walk(prepared):
             if isinstance(each, ColumnRef) and each.key not in places:
+                if each.key in self.restricted:
+                    raise self.restricted[each.key]
                 found = self._subqueries.get(each.key)
                 places[each.key] = self._place(each) if found is None else found
         return places

@@ -90,20 +90,28 @@ def _range_var(planner: Planner, node: Any) -> Source:
         plan = planner.copy_of(found)
         return as_table(planner, plan, node.alias.aliasname or node.relname, names.strings(node.alias.colnames))
     session, cursor = planner.session, planner.transaction.cursor
-    relation = lookup.source(cursor, session.context, node)
-    privilege.check_table(cursor, planner.role, session.context.database, relation.oid, relation.name, "SELECT")
+    relation = lookup.source(cursor, session.context, node, check=not planner.in_view)
+    privilege.readable(cursor, planner.role, relation)
     alias = node.alias.aliasname or relation.name
     schema = None if node.alias.aliasname else relation.schema
     if relation.kind == "v" and relation.oid >= FIRST_USER_OID:
-        return as_table(planner, planner.view(relation), alias, names.strings(node.alias.colnames), schema)
+        source = as_table(planner, planner.view(relation), alias, names.strings(node.alias.colnames), schema)
+        restrict(planner, relation, source.star)
+        return source
     if relation.oid < FIRST_USER_OID:
         return as_table(planner, system_relation.read(planner, node, relation), alias, names.strings(node.alias.colnames), schema)
     if relation.kind in "iI":
         raise PostgresError("42809", f'cannot open relation "{relation.name}"', detail="This operation is not supported for indexes.")
+    if relation.kind == "S":
+        source = as_table(planner, system_relation.sequence(planner, relation), alias, names.strings(node.alias.colnames), schema)
+        restrict(planner, relation, source.star)
+        return source
     if relation.kind not in "rp":
         raise not_supported(f"reading {lookup.PLURALS[relation.kind]} is not supported", position=position(node.location))
     frame = planner.frame_of(relation, only=not node.inh)
-    return table_source(planner, frame, relation, alias, schema, names.strings(node.alias.colnames))
+    source = table_source(planner, frame, relation, alias, schema, names.strings(node.alias.colnames))
+    restrict(planner, relation, source.star)
+    return planner.visible(relation, source)
 
 
 def table_oid(planner: Planner, frame: DataFrame, relation: Relation, alias: str) -> list[Column]:
@@ -122,6 +130,16 @@ def _shown(planner: Planner, relation: Relation) -> str:
     cursor, context = planner.transaction.cursor, planner.session.context
     found = relations.find_oid(cursor, context.database, None, relation.name, lookup.search_path(cursor, context))
     return names.quote_ident(relation.name) if found == relation.oid else names.qualified(relation.schema, relation.name)
+
+
+def restrict(planner: Planner, relation: Relation, columns: Sequence[PlanColumn]) -> None:
+    """Forbids the expressions of a statement to read the columns on which the role has no right; those of a table that it may read."""
+    cursor = planner.transaction.cursor
+    if privilege.may_on_table(cursor, planner.role, relation.database, relation.oid, "SELECT"):
+        return
+    allowed = privilege.columns_with(cursor, planner.role, relation, "SELECT")
+    error = privilege.denied(cursor, relation.database, relation.oid, relation.name)
+    planner.evaluation.restricted |= {each.key: error for each in columns if each.attnum not in allowed}
 
 
 def table_source(

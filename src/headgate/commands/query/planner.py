@@ -72,6 +72,7 @@ class Planner:
         """The queries of WITH; None: a data-modifying one without RETURNING."""
         self.role = session.context.user
         """Whose privileges count: the session's user, inside a view the view's owner."""
+        self.in_view = False
         self.frozen: dict[int, DataFrame] = {}
         """Tables as they were before the data-modifying statements of a WITH clause."""
         self._keys = 0
@@ -80,7 +81,7 @@ class Planner:
     def nested(self) -> Planner:
         """The planner of a statement inside WITH: it sees the queries before it."""
         made = Planner(self.session, self.transaction)
-        made.ctes, made.frozen = dict(self.ctes), self.frozen
+        made.ctes, made.frozen, made.role, made.in_view = dict(self.ctes), self.frozen, self.role, self.in_view
         return made
 
     def key(self, name: str = "") -> str:
@@ -132,20 +133,28 @@ class Planner:
         cursor = self.transaction.cursor
         text = views.query(cursor, relation.database, relation.oid)
         [statement] = parse(text)
-        saved = self.ctes, self.role
-        self.ctes, self.role = {}, privilege.role_name(cursor, relation.owner)
+        saved = self.ctes, self.role, self.in_view
+        self.ctes, self.role, self.in_view = {}, privilege.role_name(cursor, relation.owner), True
         try:
             if catalog_query.uses_catalog_only(statement.node, self.session.context, cursor):
                 plan = system_relation.answer(self, text)
             else:
                 plan = self.select(statement.node, None)
         finally:
-            self.ctes, self.role = saved
+            self.ctes, self.role, self.in_view = saved
         columns = [
             replace(plan_column, name=column.name, relation=relation.oid, attnum=column.attnum)
             for plan_column, column in zip(plan.columns, relation.columns, strict=True)
         ]
         return Plan(plan.frame, tuple(columns))
+
+    def visible(self, relation: Relation, source: Source, command: str = "r", *, reading: bool = True) -> Source:
+        """The rows of a table that row security lets the role see."""
+        if not relation.row_security:
+            return source
+        from headgate.commands import policy
+
+        return policy.visible(self, relation, source, command, reading=reading)
 
     def copy_of(self, plan: Plan) -> Plan:
         """The same rows under new keys: a WITH query that is read more than once."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headgate.catalog.physical import one
 from headgate.catalog.relation import Relation
 from headgate.commands.query.plan import Plan, PlanColumn
 from headgate.expression.node import TypeRef
@@ -36,6 +37,22 @@ def answer(planner: Planner, sql: str) -> Plan:
     [statement] = parse(sql)
     result = query.answer(statement.node, sql, session.context, planner.transaction.cursor, session.dynamic)
     return frame_of(planner, result)
+
+
+def sequence(planner: Planner, relation: Relation) -> Plan:
+    """The one row of a sequence: last_value, log_cnt, is_called."""
+    found = one(
+        planner.transaction.cursor,
+        "SELECT last_value, is_called FROM hg.sequence_state WHERE dbid = ? AND seqrelid = ?",
+        [relation.database, relation.oid],
+    )
+    last, called = found if found is not None else (1, False)
+    columns = tuple(
+        PlanColumn(name, TypeRef(kind), planner.key(name), relation.oid, place)
+        for place, (name, kind) in enumerate((("last_value", registry.INT8), ("log_cnt", registry.INT8), ("is_called", registry.BOOL)), 1)
+    )
+    values = [pa.array([last], pa.int64()), pa.array([0], pa.int64()), pa.array([called], pa.bool_())]
+    return Plan(planner.session_spark.createDataFrame(pa.table(values, names=[each.key for each in columns])), columns)
 
 
 def frame_of(planner: Planner, result: ResultSet) -> Plan:

@@ -1,0 +1,188 @@
+"""has_table_privilege and its like, pg_has_role and row_security_active, inside a query on system catalogs.
+
+Called by `sessioncall`. The objects on which the role has the right are looked up first; in the query the function is a test whether
+an object is one of them, so that it costs the same for one row and for all rows of pg_class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from headgate.catalog import acl
+from headgate.catalog.cast import Names, coerce
+from headgate.catalog.physical import Cursor, one, rows
+from headgate.catalog.session import SessionContext
+from headgate.catalog.value import Value
+from headgate.errors import PostgresError
+from headgate.types import registry as t
+
+_KINDS = {
+    "table": ("pg_class", "oid", "relowner", "relacl", "r", t.REGCLASS),
+    "any_column": ("pg_class", "oid", "relowner", "relacl", "r", t.REGCLASS),
+    "sequence": ("pg_class", "oid", "relowner", "relacl", "s", t.REGCLASS),
+    "column": ("pg_class", "oid", "relowner", "relacl", "r", t.REGCLASS),
+    "schema": ("pg_namespace", "oid", "nspowner", "nspacl", "n", t.REGNAMESPACE),
+    "database": ("pg_database", "oid", "datdba", "datacl", "d", t.OID),
+}
+
+
+class Session(Protocol):
+    """What is asked of the query's writer."""
+
+    context: SessionContext
+    cursor: Cursor
+    names: Names
+
+
+def call(session: Session, name: str, arguments: Sequence[Value]) -> Value:
+    """The value of one of these functions."""
+    if name == "row_security_active":
+        return _row_security_active(session, arguments)
+    if name == "pg_has_role":
+        return _has_role(session, arguments)
+    kind = name.removeprefix("has_").removesuffix("_privilege")
+    width = 3 if kind == "column" else 2
+    role = acl.role(session.cursor, session.context.user)
+    if len(arguments) > width:
+        named = _role(session, arguments[0])
+        if named is None:
+            return Value("TRUE", t.BOOL)
+        role = named
+    *_, wanted = arguments
+    target = arguments[-width]
+    if kind not in _KINDS or wanted.literal is None:
+        return Value("TRUE", t.BOOL)
+    regtype = _KINDS[kind][5]
+    rights = [_right(each.strip()) for each in wanted.literal.split(",")]
+    value = _target(session, kind, target, regtype)
+    if role.superuser:
+        return Value(f"({value} IS NOT NULL OR NULL)", t.BOOL)
+    allowed = _allowed(session, kind, role, rights)
+    found = _among(value, allowed)
+    if kind in ("column", "any_column"):
+        columns = _columns(session, role, rights)
+        found += " OR " + (
+            _among(value, {oid for oid, _, _ in columns}) if kind == "any_column" else _column(value, arguments[-2], columns)
+        )
+    return Value(f"CASE WHEN {value} IS NOT NULL THEN {found} END", t.BOOL)
+
+
+def may_select(cursor: Cursor, context: SessionContext, oid: int) -> bool:
+    """Whether the session's user may read a whole system relation."""
+    found = one(cursor, "SELECT relowner, relacl FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [context.database, oid])
+    if found is None:
+        return True
+    return acl.role(cursor, context.user).may("r", found[0], acl.read(found[1], "r", acl.role_name(cursor, found[0])))
+
+
+def selectable_columns(cursor: Cursor, context: SessionContext, oid: int) -> set[int]:
+    """The columns (attnums) of it that the user may read."""
+    role = acl.role(cursor, context.user)
+    given = rows(
+        cursor, "SELECT attnum, attacl FROM hg.pg_attribute WHERE dbid IN (0, ?) AND attrelid = ? AND attacl IS NOT NULL",
+        [context.database, oid],
+    )  # fmt: skip
+    return {attnum for attnum, items in given if role.may("r", 0, acl.read(items, "c", ""))}
+
+
+def _right(text: str) -> tuple[str, bool]:
+    word = text.upper()
+    option = word.endswith(" WITH GRANT OPTION")
+    found = acl.LETTERS.get(word.removesuffix(" WITH GRANT OPTION"))
+    if found is None:
+        raise PostgresError("22023", f'unrecognized privilege type: "{text}"')
+    return found, option
+
+
+def _role(session: Session, value: Value) -> acl.Role | None:
+    if value.literal is not None and not value.literal.isdigit():
+        return acl.role(session.cursor, value.literal)
+    if value.sql.isdigit() or (value.literal or "").isdigit():
+        return acl.role(session.cursor, acl.role_name(session.cursor, int(value.literal or value.sql)))
+    if value.type == t.NAME and value.sql.startswith("'"):
+        return acl.role(session.cursor, value.sql[1:-1].replace("''", "'"))
+    return None
+
+
+def _target(session: Session, kind: str, target: Value, regtype: int) -> str:
+    """The object as an oid."""
+    if kind == "database" and (target.unknown or target.type in (t.TEXT, t.NAME)):
+        return f"(SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {target.sql})"
+    return coerce(target, regtype if target.unknown or target.type in (t.TEXT, t.NAME) else target.type, session.names).sql
+
+
+def _allowed(session: Session, kind: str, role: acl.Role, rights: Iterable[tuple[str, bool]]) -> set[int]:
+    catalog, oid, owner, column, default, _ = _KINDS[kind]
+    where = "" if catalog == "pg_database" else f" WHERE dbid IN (0, {session.context.database})"
+    owners = dict(rows(session.cursor, "SELECT oid, rolname FROM hg.pg_authid"))
+    kinds = ", relkind" if catalog == "pg_class" else ", ''"
+    wanted = list(rights)
+    found = set()
+    for each, owned_by, given, relkind in rows(session.cursor, f"SELECT {oid}, {owner}, {column}{kinds} FROM hg.{catalog}{where}"):
+        items = acl.read(given, "s" if relkind == "S" else default, owners.get(owned_by, ""))
+        if any(role.may(right, owned_by, items, option=option) for right, option in wanted):
+            found.add(each)
+    return found
+
+
+def _columns(session: Session, role: acl.Role, rights: Sequence[tuple[str, bool]]) -> list[tuple[int, int, str]]:
+    """(relation, attnum, name) of the columns on which the role has one of the rights by a grant on the column."""
+    found = []
+    for relation, attnum, name, given in rows(
+        session.cursor,
+        "SELECT attrelid, attnum, attname, attacl FROM hg.pg_attribute WHERE dbid IN (0, ?) AND attacl IS NOT NULL",
+        [session.context.database],
+    ):
+        if any(role.may(right, 0, acl.read(given, "c", ""), option=option) for right, option in rights):
+            found.append((relation, attnum, name))
+    return found
+
+
+def _among(value: str, oids: Iterable[int]) -> str:
+    listed = ", ".join(str(each) for each in sorted(oids))
+    return f"{value} IN ({listed})" if listed else "FALSE"
+
+
+def _column(value: str, column: Value, columns: Sequence[tuple[int, int, str]]) -> str:
+    by_name = column.unknown or column.type in (t.TEXT, t.NAME)
+    tests = []
+    for relation, attnum, name in columns:
+        quoted = name.replace("'", "''")
+        shown = f"'{quoted}'" if by_name else str(attnum)
+        tests.append(f"({value} = {relation} AND {column.sql} = {shown})")
+    return " OR ".join(tests) or "FALSE"
+
+
+def _has_role(session: Session, arguments: Sequence[Value]) -> Value:
+    role = acl.role(session.cursor, session.context.user)
+    if len(arguments) > 2:
+        named = _role(session, arguments[0])
+        if named is None:
+            return Value("TRUE", t.BOOL)
+        role = named
+    target = arguments[-2]
+    if role.superuser:
+        return Value(f"({target.sql} IS NOT NULL OR NULL)", t.BOOL)
+    reached = set(role.roles)
+    owner = one(session.cursor, "SELECT datdba FROM hg.pg_database WHERE oid = ?", [session.context.database])
+    if owner is not None and owner[0] in reached:
+        reached.add(6171)  # pg_database_owner
+    if target.unknown or target.type in (t.TEXT, t.NAME):
+        listed = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(role.names))
+        return Value(f"{target.sql} IN ({listed})", t.BOOL)
+    return Value(f"CASE WHEN {target.sql} IS NOT NULL THEN {_among(target.sql, reached)} END", t.BOOL)
+
+
+def _row_security_active(session: Session, arguments: Sequence[Value]) -> Value:
+    role = acl.role(session.cursor, session.context.user)
+    bypass = one(session.cursor, "SELECT rolsuper OR rolbypassrls FROM hg.pg_authid WHERE oid = ?", [role.oid])
+    value = _target(session, "table", arguments[0], t.REGCLASS)
+    if bypass and bypass[0]:
+        return Value("FALSE", t.BOOL)
+    secured = rows(
+        session.cursor,
+        "SELECT oid, relowner, relforcerowsecurity FROM hg.pg_class WHERE dbid = ? AND relrowsecurity",
+        [session.context.database],
+    )
+    return Value(_among(value, {oid for oid, owner, forced in secured if forced or owner not in role.roles}), t.BOOL)
