@@ -25,7 +25,13 @@ from headgate.types.resultset import ResultSet
 class LocalSettings:
     """The settings that commands ask for."""
 
-    values: ClassVar = {"wal_level": "logical", "extra_float_digits": 1, "bytea_output": "hex"}
+    values: ClassVar = {
+        "wal_level": "logical",
+        "extra_float_digits": 1,
+        "bytea_output": "hex",
+        "session_replication_role": "origin",
+        "row_security": "on",
+    }
 
     def value(self, name: str) -> Any:
         return self.values[name]

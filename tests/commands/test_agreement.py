@@ -88,6 +88,60 @@ ALTER TABLE s REPLICA IDENTITY FULL
 DROP INDEX i
 """
 
+REFERENCES = """
+CREATE TABLE parent (a int PRIMARY KEY, t text UNIQUE)
+CREATE TABLE child (x int PRIMARY KEY, y bigint REFERENCES parent)
+INSERT INTO child VALUES (1, 1)
+INSERT INTO parent VALUES (1, 'a'), (2, 'b'), (3, 'c')
+INSERT INTO child VALUES (1, 1), (2, NULL), (3, 2)
+UPDATE child SET y = 9 WHERE x = 1
+DELETE FROM parent WHERE a = 1
+UPDATE parent SET a = 10 WHERE a = 1
+UPDATE parent SET t = 'z' WHERE a = 1
+TRUNCATE parent
+DROP TABLE parent
+ALTER TABLE parent DROP CONSTRAINT parent_pkey
+ALTER TABLE parent DROP COLUMN a
+ALTER TABLE child DROP CONSTRAINT child_y_fkey
+ALTER TABLE child ADD FOREIGN KEY (y) REFERENCES parent ON DELETE CASCADE ON UPDATE CASCADE
+DELETE FROM parent WHERE a = 1
+UPDATE parent SET a = 20 WHERE a = 2
+SELECT x, y FROM child ORDER BY x
+CREATE TABLE wrong (a text REFERENCES parent (a))
+CREATE TABLE wrong (a int REFERENCES child (y))
+CREATE TABLE self (id int PRIMARY KEY, up int REFERENCES self DEFERRABLE INITIALLY DEFERRED)
+INSERT INTO self VALUES (1, 2), (2, 1)
+INSERT INTO self VALUES (3, 4)
+DROP TABLE parent CASCADE
+"""
+
+VIEWS = """
+CREATE TABLE t (a int PRIMARY KEY, b text, c int NOT NULL, d int)
+CREATE UNIQUE INDEX part ON t (c) WHERE d > 5
+CREATE UNIQUE INDEX expr ON t (lower(b))
+CREATE INDEX ON t (c DESC, (c + d) NULLS FIRST) INCLUDE (a)
+CREATE INDEX ON t (random())
+INSERT INTO t VALUES (1, 'A', 1, 1), (2, 'B', 1, 2), (3, 'x', 5, 7)
+INSERT INTO t VALUES (4, 'y', 5, 8)
+INSERT INTO t VALUES (4, 'a', 6, 9)
+ALTER TABLE t REPLICA IDENTITY USING INDEX part
+ALTER TABLE t REPLICA IDENTITY USING INDEX expr
+CREATE VIEW v AS SELECT a, lower(b) AS low FROM t WHERE a > 1
+CREATE OR REPLACE VIEW v AS SELECT a FROM t
+CREATE VIEW w (n) AS SELECT count(*) FROM v
+SELECT a, low FROM v ORDER BY a
+SELECT n FROM w
+INSERT INTO w VALUES (1)
+CREATE PUBLICATION p FOR TABLE v
+ALTER TABLE t DROP COLUMN b
+ALTER TABLE t ALTER COLUMN a TYPE bigint
+ALTER TABLE t RENAME COLUMN a TO key
+SELECT a FROM v ORDER BY a
+DROP VIEW v
+DROP TABLE t
+DROP TABLE t CASCADE
+"""
+
 QUERIES = """
 CREATE TABLE q (a int PRIMARY KEY, b text, c numeric(10,2), d date, e timestamptz, f bool, g float8)
 INSERT INTO q VALUES (1, 'one', 1.239, '2024-01-01', '2024-01-01 12:00+02', true, 1.5), (2, 'two', -5, NULL, NULL, false, 'NaN'), (3, NULL, NULL, NULL, NULL, NULL, NULL)
@@ -261,9 +315,10 @@ def ours(spark: Any, tmp_path: Path) -> Iterator[LocalSession]:
         yield LocalSession(engine)
 
 
-@pytest.mark.parametrize(
-    "script", [TABLES, CONSTRAINTS, QUERIES, PUBLICATIONS, TYPES], ids=["tables", "constraints", "queries", "publications", "types"]
-)
+NAMES = ["tables", "constraints", "references", "views", "queries", "publications", "types"]
+
+
+@pytest.mark.parametrize("script", [TABLES, CONSTRAINTS, REFERENCES, VIEWS, QUERIES, PUBLICATIONS, TYPES], ids=NAMES)
 def test_statements_are_answered_as_postgresql_answers_them(ours: LocalSession, postgres: Any, script: str) -> None:
     native = Native(postgres.conninfo(postgres.new_database()))
     different = []
