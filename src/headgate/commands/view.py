@@ -12,6 +12,7 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import function as catalog_function
 from headgate.catalog import query as catalog_query
 from headgate.catalog import relation as relations
 from headgate.catalog import view as views
@@ -25,7 +26,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression.node import TypeRef
 from headgate.sql import names
 from headgate.sql.options import unique
-from headgate.sql.parser import parse, unwrap
+from headgate.sql.parser import kind, parse, unwrap, walk
 from headgate.storage.transaction import Transaction
 from headgate.types import registry
 
@@ -221,6 +222,12 @@ def _why_not_updatable(select: Any) -> str | None:
     ):
         if found:
             return f"Views {what} are not automatically updatable."
+    calls = [each for each in walk(select) if kind(each) == "FuncCall"]
+    if any(each.HasField("over") for each in calls):
+        return "Views that return window functions are not automatically updatable."
+    aggregates = catalog_function.signatures()[1]
+    if any(each.agg_star or names.strings(each.funcname)[-1] in aggregates for each in calls):
+        return "Views that return aggregate functions are not automatically updatable."
     if len(select.from_clause) != 1 or unwrap(select.from_clause[0]).DESCRIPTOR.name != "RangeVar":
         return "Views that do not select from a single table or view are not automatically updatable."
     return None
