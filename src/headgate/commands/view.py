@@ -26,7 +26,8 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression.node import TypeRef
 from headgate.sql import names
 from headgate.sql.options import unique
-from headgate.sql.parser import kind, parse, unwrap, walk
+from headgate.sql.parser import kind as kind_of
+from headgate.sql.parser import parse, unwrap, walk
 from headgate.storage.transaction import Transaction
 from headgate.types import registry
 
@@ -222,7 +223,7 @@ def _why_not_updatable(select: Any) -> str | None:
     ):
         if found:
             return f"Views {what} are not automatically updatable."
-    calls = [each for each in walk(select) if kind(each) == "FuncCall"]
+    calls = [each for each in walk(select) if kind_of(each) == "FuncCall"]
     if any(each.HasField("over") for each in calls):
         return "Views that return window functions are not automatically updatable."
     aggregates = catalog_function.signatures()[1]
