@@ -49,7 +49,9 @@ def _spread(writer: NewRows, rows: pa.Table, write: Callable[[NewRows, pa.Table]
         places = places[: homeless.row]
     stored, order = [], []
     for leaf, at in table.parts(places):
-        part = write(NewRows(writer.planner, leaf, routed_from=root), of_leaf(leaf, rows.take(at)))
+        into = NewRows(writer.planner, leaf, routed_from=root)
+        part = write(into, of_leaf(leaf, rows.take(at)))
+        into.check_references()
         stored.append(of_root(root, part))
         order.append(np.asarray(at)[: part.num_rows])
     if homeless is not None:
