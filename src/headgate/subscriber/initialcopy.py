@@ -78,8 +78,8 @@ BEGIN = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
 class InitialCopy:
     """One copy, run by a table sync."""
 
-    def __init__(self, worker: SyncWorker, relation: Relation, slot: str, origin: str, *, afresh: bool = False) -> None:
-        self.worker, self.relation, self.slot, self.origin, self.afresh = worker, relation, slot, origin, afresh
+    def __init__(self, worker: SyncWorker, relation: Relation, slot: str, origin: str) -> None:
+        self.worker, self.relation, self.slot, self.origin = worker, relation, slot, origin
         self.rows = 0
         self.bytes = 0
         self.running = False
@@ -136,8 +136,6 @@ class InitialCopy:
         if (rights := self.worker.rights) is not None:
             rights(transaction.cursor, local, {"I"})
         sources = map_columns(local, tuple(column.name for column in remote.columns))
-        if self.afresh:
-            transaction.truncate([local])
         keys = {index.attnums for index in local.indexes if index.unique and index.plain}
         named = {column.name for column in remote.columns if column.key}
         trusted = all({c.name for c in local.columns if c.attnum in key} >= named and named for key in keys)

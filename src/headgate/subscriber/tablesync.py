@@ -17,7 +17,8 @@ ahead: copy at 0/90, apply at 0/80: CATCHUP to 0/90, nothing to stream, SYNCDONE
 changes up to 0/90, then READY.
 
 The origin ``pg_<sub>_<rel>`` is removed when the slot on the publisher has been dropped; where it is still there with state s or
-r, the drop is done again. A slot that is missing for a table in state f starts the table afresh.
+r, the drop is done again. A slot that is missing for a table in state f is the
+publisher's error when the stream starts, as in PostgreSQL: what the table holds is never thrown away unasked.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from headgate.lsn import INVALID, Lsn
 from headgate.subscriber import evolution
 from headgate.subscriber.apply import Applier, Stream
 from headgate.subscriber.initialcopy import InitialCopy
-from headgate.subscriber.relation import MissingColumnsError, shown
+from headgate.subscriber.relation import MissingColumnsError
 from headgate.subscriber.worker import Worker
 from headgate.walreceiver.connection import Connection
 
@@ -129,29 +130,25 @@ class SyncWorker(Worker):
         return None if state is None or relation is None or state.state in ("s", "r") else (relation, state)
 
     def _copied(self, connection: Connection, relation: Relation, state: SubscriptionRel) -> Lsn:
-        """The position of the finished copy: an earlier one in state f, else a new one."""
+        """The position of the finished copy: an earlier one in state f, else a new one. Raises 42704 if state f lost its origin."""
         if state.state == "f":
             cursor = self.catalog.cursor()
             try:
                 known = origins.progress(cursor, self.origin)
             finally:
                 cursor.close()
-            if known is not None and self._slot_exists(connection):
-                return known.remote_lsn
-            _log.warning('replication slot "%s" of an unfinished table is missing: table "%s" is copied afresh', self.slot, shown(relation))
+            if known is None:
+                raise PostgresError("42704", f'replication origin "{self.origin}" does not exist')
+            return known.remote_lsn
         if state.state != "i":
             connection.drop_slot(self.slot, missing_ok=True)
         self.catalog.change(lambda cursor: self._begin_copy(cursor, relation.oid))
-        self.copy = InitialCopy(self, relation, self.slot, self.origin, afresh=state.state == "f")
+        self.copy = InitialCopy(self, relation, self.slot, self.origin)
         position = self.copy.run(connection)
         copied = self.launcher.ledger.of(self.subscription.oid).copied
         copied.changes += self.copy.rows
         copied.bytes += self.copy.bytes
         return position
-
-    def _slot_exists(self, connection: Connection) -> bool:
-        rows = connection.query(f"SELECT 1 FROM pg_catalog.pg_replication_slots WHERE slot_name = '{self.slot}'")
-        return bool(rows)
 
     def _begin_copy(self, cursor: Cursor, relation: int) -> None:
         origins.drop(cursor, self.origin, missing_ok=True)
