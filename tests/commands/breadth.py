@@ -1,0 +1,167 @@
+"""SELECT, WITH and the statements that change data in the breadth that people type: the data of test_breadth."""
+
+TABLES = r"""
+CREATE TABLE t (id int PRIMARY KEY, a int, b text, n numeric, m numeric(10,2), d date, ts timestamp, f float8, ok boolean, arr int[], j jsonb, ip inet, tags text[])
+INSERT INTO t VALUES (1,10,'x',1.0,1.50,'2024-01-01','2024-01-01 10:00',1.5,true,'{1,2,3}','{"k":1,"l":[1,2]}','10.0.0.1','{a,b}')
+INSERT INTO t VALUES (2,20,'y',1.00,2.50,'2024-01-02','2024-01-01 11:00','NaN',false,'{}','{"k":"v"}','10.0.0.10','{}')
+INSERT INTO t VALUES (3,NULL,'x',2.5,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL)
+INSERT INTO t VALUES (4,10,'it''s, "q"',-1,0.00,'2023-12-31','2023-12-31 23:59:59.5',-0,true,'{{1,2},{3,4}}','[1,2]','10.0.0.0/8','{"a b",NULL}')
+INSERT INTO t VALUES (5,30,NULL,1e10,10.00,'2024-02-29','2024-02-29 00:00',1e300,false,'{3,NULL}','null','::1','{b}')
+CREATE TABLE u (id int PRIMARY KEY, tid int, v text, n numeric)
+INSERT INTO u VALUES (1,1,'one',1.0),(2,1,'uno',2),(3,2,'two',1.000),(4,NULL,'none',NULL),(5,9,'nine',9)
+CREATE TABLE w (id int, b text)
+INSERT INTO w VALUES (1,'x'),(1,'x'),(2,'y'),(7,NULL),(7,NULL)
+"""
+
+QUERIES = r"""
+SELECT count(*), md5(string_agg(t::text, ',' ORDER BY id)) FROM t t
+SELECT t::text FROM t ORDER BY id
+SELECT (t.*)::text FROM t ORDER BY id
+SELECT md5(string_agg(id || ':' || coalesce(b,'-'), ',' ORDER BY id)) FROM t
+SELECT string_agg(b, ',' ORDER BY id DESC) FROM t
+SELECT string_agg(DISTINCT b, ',') FROM t
+SELECT array_agg(id ORDER BY id) FROM t
+SELECT array_agg(b ORDER BY id) FROM t
+SELECT array_agg(DISTINCT a ORDER BY a DESC) FROM t
+SELECT array_agg(arr) FROM t WHERE id IN (1)
+SELECT json_agg(id ORDER BY id) FROM t
+SELECT jsonb_agg(b ORDER BY id) FROM t
+SELECT json_agg(u ORDER BY id) FROM u
+SELECT row_to_json(u) FROM u ORDER BY id
+SELECT to_jsonb(u) FROM u ORDER BY id
+SELECT json_object_agg(id, v ORDER BY id) FROM u
+SELECT jsonb_object_agg(id, v) FROM u
+SELECT bool_and(ok), bool_or(ok), every(ok) FROM t
+SELECT b, count(*), sum(a), avg(a), min(m), max(m), sum(n) FROM t GROUP BY b ORDER BY b
+SELECT count(DISTINCT b), count(DISTINCT n), count(a) FROM t
+SELECT count(*) FILTER (WHERE a > 10), sum(a) FILTER (WHERE ok) FROM t
+SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY a) FROM t
+SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY a) FROM t
+SELECT mode() WITHIN GROUP (ORDER BY b) FROM t
+SELECT stddev(a), variance(a), stddev_pop(a), var_pop(a) FROM t
+SELECT bit_and(a), bit_or(a) FROM t
+SELECT id, n FROM t EXCEPT SELECT id, n FROM u ORDER BY 1
+SELECT id, v, n FROM u EXCEPT SELECT id, v, n FROM u
+SELECT * FROM w EXCEPT ALL SELECT 1, 'x' ORDER BY 1
+SELECT * FROM w INTERSECT ALL SELECT * FROM w ORDER BY 1,2
+SELECT n FROM t UNION SELECT n FROM u ORDER BY 1
+(SELECT id FROM t EXCEPT SELECT id FROM u) UNION ALL (SELECT id FROM u EXCEPT SELECT id FROM t)
+SELECT id, row_number() OVER (ORDER BY id) FROM t ORDER BY id
+SELECT id, a, rank() OVER (ORDER BY a), dense_rank() OVER (ORDER BY a DESC NULLS LAST) FROM t ORDER BY id
+SELECT id, sum(a) OVER (PARTITION BY b ORDER BY id) FROM t ORDER BY id
+SELECT id, lag(a) OVER (ORDER BY id), lead(a, 2, -1) OVER (ORDER BY id) FROM t ORDER BY id
+SELECT id, first_value(b) OVER w, last_value(b) OVER w, count(*) OVER w FROM t WINDOW w AS (ORDER BY id ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) ORDER BY id
+SELECT id, ntile(2) OVER (ORDER BY id), percent_rank() OVER (ORDER BY id), cume_dist() OVER (ORDER BY id) FROM t ORDER BY id
+SELECT id, nth_value(b, 2) OVER (ORDER BY id) FROM t ORDER BY id
+SELECT id, avg(m) OVER (), max(n) OVER (ORDER BY id) FROM t ORDER BY id
+SELECT * FROM (SELECT id, b, row_number() OVER (PARTITION BY b ORDER BY id DESC) rn FROM t) s WHERE rn = 1 ORDER BY id
+SELECT b, sum(count(*)) OVER () FROM t GROUP BY b ORDER BY b
+SELECT DISTINCT ON (b) b, id FROM t ORDER BY b, id DESC
+SELECT b, a, count(*) FROM t GROUP BY ROLLUP (b, a) ORDER BY 1,2,3
+SELECT b, a, count(*), grouping(b,a) FROM t GROUP BY CUBE (b, a) ORDER BY 1,2,3,4
+SELECT b, a, count(*) FROM t GROUP BY GROUPING SETS ((b),(a),()) ORDER BY 1,2,3
+SELECT t.id, x.v FROM t, LATERAL (SELECT v FROM u WHERE u.tid = t.id) x ORDER BY 1,2
+SELECT t.id, x.v FROM t LEFT JOIN LATERAL (SELECT v FROM u WHERE u.tid = t.id ORDER BY v LIMIT 1) x ON true ORDER BY 1
+SELECT t.id, e FROM t, unnest(t.tags) e ORDER BY 1,2
+SELECT t.id, e, o FROM t, unnest(t.arr) WITH ORDINALITY AS q(e,o) ORDER BY 1,3
+SELECT t.id, k FROM t CROSS JOIN LATERAL jsonb_object_keys(CASE WHEN jsonb_typeof(j)='object' THEN j ELSE '{}' END) k ORDER BY 1,2
+SELECT t.id, e.value FROM t, jsonb_each(CASE WHEN jsonb_typeof(j)='object' THEN j ELSE '{}' END) e ORDER BY 1, e.key
+SELECT x FROM t, jsonb_array_elements(j->'l') x WHERE id = 1 ORDER BY x
+SELECT unnest(arr) FROM t WHERE id = 1
+SELECT id, unnest(tags) FROM t ORDER BY 1,2
+SELECT * FROM unnest(ARRAY[1,2],ARRAY['a','b','c']) AS q(x,y)
+SELECT * FROM generate_series(1,3) WITH ORDINALITY
+SELECT g FROM generate_series(1.0,2.0,0.5) g
+SELECT count(*) FROM t, generate_series(1,t.a) g
+SELECT id FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.tid = t.id) ORDER BY id
+SELECT id FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.tid = t.id) ORDER BY id
+SELECT id FROM t WHERE id IN (SELECT tid FROM u) ORDER BY id
+SELECT id FROM t WHERE id NOT IN (SELECT tid FROM u) ORDER BY id
+SELECT id FROM t WHERE id NOT IN (SELECT tid FROM u WHERE tid IS NOT NULL) ORDER BY id
+SELECT id FROM t WHERE (id, b) IN (SELECT id, b FROM w) ORDER BY id
+SELECT id, (SELECT count(*) FROM u WHERE u.tid = t.id) FROM t ORDER BY id
+SELECT id, (SELECT max(v) FROM u WHERE u.tid = t.id) FROM t ORDER BY id
+SELECT id, ARRAY(SELECT v FROM u WHERE u.tid = t.id ORDER BY v) FROM t ORDER BY id
+SELECT ARRAY(SELECT id FROM t ORDER BY id)
+SELECT * FROM t JOIN u ON t.id = u.tid ORDER BY u.id
+SELECT t.id, u.id FROM t FULL JOIN u ON t.id = u.tid ORDER BY 1,2
+SELECT * FROM u NATURAL JOIN w ORDER BY 1,2,3
+SELECT id, v, b FROM u JOIN w USING (id) ORDER BY 1,2,3
+WITH q AS (SELECT id FROM t WHERE a > 10) SELECT * FROM q ORDER BY id
+WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM r WHERE n < 5) SELECT n FROM r ORDER BY n
+WITH RECURSIVE r AS (SELECT id FROM t WHERE id = 1 UNION SELECT t.id FROM t JOIN r ON t.id = r.id + 1) SELECT * FROM r ORDER BY 1
+SELECT id FROM t ORDER BY a DESC NULLS LAST, id LIMIT 2 OFFSET 1
+SELECT a FROM t ORDER BY a FETCH FIRST 2 ROWS WITH TIES
+SELECT id FROM t WHERE id = 1 FOR UPDATE
+SELECT id FROM t WHERE (id, a) = (1, 10)
+SELECT id FROM t WHERE (a, id) > (10, 1) ORDER BY id
+SELECT ROW(1,'a'), ROW(t.id, t.b) FROM t WHERE id = 1
+SELECT id FROM t WHERE t IS NOT NULL ORDER BY id
+SELECT count(t) FROM t
+SELECT id FROM t WHERE arr @> ARRAY[1] ORDER BY id
+SELECT id FROM t WHERE 3 = ANY(arr) ORDER BY id
+SELECT id, arr[1], arr[1:2], tags[1] FROM t ORDER BY id
+SELECT id FROM t WHERE j @> '{"k":1}'
+SELECT id, j->'k', j->>'k', j#>>'{l,0}' FROM t ORDER BY id
+SELECT id FROM t WHERE ip << '10.0.0.0/8' ORDER BY ip
+SELECT id FROM t ORDER BY j, id
+SELECT id FROM t ORDER BY arr NULLS FIRST, id
+SELECT arr, count(*) FROM t GROUP BY arr ORDER BY 1
+SELECT j, count(*) FROM t GROUP BY j ORDER BY 1
+SELECT '{1,2}'::int[] && '{2}'::int[], '{"a":1}'::jsonb @> '{}', '10.0.0.1'::inet << '10/8'::cidr
+SELECT sum(hashtext(t::text)) FROM t
+SELECT t1.* FROM t t1 WHERE t1.id = (SELECT max(id) FROM t t2 WHERE t2.b = t1.b) ORDER BY id
+SELECT x.* FROM (SELECT id, b FROM t) x ORDER BY x
+SELECT string_agg(b, ',') FILTER (WHERE b IS NOT NULL) FROM t WHERE id = 1
+SELECT b, array_agg(id ORDER BY id) FROM t GROUP BY b ORDER BY b
+SELECT * FROM t ORDER BY id
+SELECT sum(x) FROM (SELECT unnest(arr) x FROM t) s
+SELECT count(*) = (SELECT count(*) FROM u) FROM t
+SELECT (j->>'k') AS kk, count(*) FROM t GROUP BY kk ORDER BY kk
+SELECT (SELECT json_agg(x) FROM (SELECT id, b FROM t ORDER BY id) x)
+SELECT jsonb_agg(to_jsonb(u) ORDER BY id) FROM u
+SELECT u.* , count(*) OVER () FROM u ORDER BY id LIMIT 2
+"""
+
+CHANGES = r"""
+CREATE TABLE dm (id int PRIMARY KEY, a int, b text)
+INSERT INTO dm VALUES (1,10,'x'),(2,20,'y'),(3,30,'z')
+INSERT INTO dm VALUES (1,11,'xx') ON CONFLICT DO NOTHING
+INSERT INTO dm VALUES (1,11,'xx'),(4,40,'w') ON CONFLICT (id) DO UPDATE SET a = excluded.a, b = dm.b || excluded.b RETURNING *
+INSERT INTO dm VALUES (2,21,'yy') ON CONFLICT (id) DO UPDATE SET a = excluded.a WHERE dm.a > 100
+SELECT * FROM dm ORDER BY id
+UPDATE dm SET a = u.id * 100 FROM u WHERE u.tid = dm.id AND u.id <> 2 RETURNING dm.id, dm.a, u.v
+SELECT * FROM dm ORDER BY id
+UPDATE dm SET (a, b) = (1, 'row') WHERE id = 3
+UPDATE dm SET a = (SELECT max(id) FROM u WHERE u.tid = dm.id) WHERE id < 3
+UPDATE dm SET (a, b) = (SELECT max(id), 'sub' FROM u WHERE u.tid = dm.id) WHERE id = 1
+SELECT * FROM dm ORDER BY id
+DELETE FROM dm USING u WHERE u.tid = dm.id AND u.v = 'two' RETURNING dm.*
+DELETE FROM dm WHERE id IN (SELECT id FROM dm WHERE b = 'row') RETURNING id
+SELECT * FROM dm ORDER BY id
+INSERT INTO dm SELECT g, g*10, 'g'||g FROM generate_series(10,12) g RETURNING id
+WITH ins AS (INSERT INTO dm VALUES (20,1,'cte') RETURNING id) SELECT * FROM ins
+WITH del AS (DELETE FROM dm WHERE id = 20 RETURNING *) SELECT count(*), max(b) FROM del
+WITH up AS (UPDATE dm SET a = a + 1 WHERE id >= 10 RETURNING id, a) SELECT * FROM up ORDER BY id
+WITH moved AS (DELETE FROM dm WHERE id = 12 RETURNING *) INSERT INTO dm SELECT id + 100, a, b FROM moved RETURNING *
+SELECT * FROM dm ORDER BY id
+MERGE INTO dm USING (VALUES (1, 5), (50, 6)) s(id, a) ON dm.id = s.id WHEN MATCHED THEN UPDATE SET a = s.a WHEN NOT MATCHED THEN INSERT (id, a) VALUES (s.id, s.a)
+MERGE INTO dm USING u ON dm.id = u.id WHEN MATCHED AND u.v = 'none' THEN DELETE WHEN MATCHED THEN DO NOTHING WHEN NOT MATCHED AND u.id < 4 THEN INSERT VALUES (u.id, 0, u.v)
+SELECT * FROM dm ORDER BY id
+CREATE TABLE cta AS SELECT id, b, n FROM t WHERE id < 4
+SELECT * FROM cta ORDER BY id
+CREATE TABLE ctb (x, y) AS SELECT id, a FROM t WITH NO DATA
+SELECT count(*) FROM ctb
+SELECT id, v INTO sit FROM u WHERE id < 3
+SELECT * FROM sit ORDER BY id
+CREATE TABLE IF NOT EXISTS cta AS SELECT 1
+CREATE TABLE ctc AS VALUES (1,'a'),(2,'b')
+SELECT * FROM ctc ORDER BY 1
+CREATE TABLE ctd AS TABLE w
+INSERT INTO dm (id, a) VALUES (70, DEFAULT) RETURNING id, a, b
+INSERT INTO dm DEFAULT VALUES
+UPDATE dm SET a = 0 WHERE dm.* IS NOT NULL AND id = 71
+DROP TABLE dm
+DROP TABLE cta
+DROP TABLE IF EXISTS ctb, sit, ctc, ctd
+"""
