@@ -79,7 +79,7 @@ def fill(connection: psycopg.Connection, rows: int) -> None:
     """The rows as a table of PostgreSQL."""
     made = ", ".join(f"{formula} AS {name}" for name, _, formula in COLUMNS)
     connection.execute("DROP TABLE IF EXISTS filtered")
-    connection.execute(f"CREATE TABLE filtered AS SELECT {made} FROM generate_series(0, {rows - 1}) g(id)".encode())
+    connection.execute(f"CREATE TABLE filtered AS SELECT {made} FROM generate_series(0::bigint, {rows - 1}) g(id)".encode())
     connection.execute("VACUUM (FREEZE, ANALYZE) filtered")
 
 
