@@ -11,7 +11,7 @@ key 2 is not there: skipped.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -34,13 +34,18 @@ class Keys:
 class Outcome:
     """The rows that changed: place of the stored row (-1: new) and of the change that has the last state (-1: deleted).
 
-    `conflict` is the first INSERT of a key that is there; then nothing else is valid.
+    `skipped`: the changes whose row is not there. `conflict` is the first INSERT of a key that is there; then nothing else is valid.
     """
 
     stored: Numbers
     latest: Numbers
-    missing: int = 0
+    skipped: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
     conflict: int | None = None
+
+    @property
+    def missing(self) -> int:
+        """How many changes were skipped."""
+        return len(self.skipped)
 
 
 def is_comparable(kind: pa.DataType) -> bool:
@@ -82,7 +87,7 @@ def replay(ops: npt.NDArray[np.uint8], codes: Numbers, stored_at: Numbers) -> Ou
     kept = np.flatnonzero(alive | (held >= 0))
     kept = kept[np.argsort(order[ends[kept]], kind="stable")]  # as the batch had them
     latest = np.where(alive, order[version], -1)
-    return Outcome(held[kept], latest[kept], int(((op != INSERT) & ~there).sum()))
+    return Outcome(held[kept], latest[kept], np.sort(order[(op != INSERT) & ~there]))
 
 
 def last_sent(ops: npt.NDArray[np.uint8], codes: Numbers, unsent: npt.NDArray[np.bool_], latest: Numbers) -> Numbers:

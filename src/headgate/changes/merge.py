@@ -65,13 +65,17 @@ class KeyConflict:
 
 @dataclass(frozen=True)
 class Merged:
-    """What a merge did: `changes` rows changed, `missing` changes skipped because their row is not there (small batches only)."""
+    """What a merge did: `changes` rows changed, `missing` changes skipped because their row is not there (batches of the driver only).
+
+    `skipped`: these changes, as they were in the frame.
+    """
 
     changes: int
     missing: int = 0
     conflict: KeyConflict | None = None
     strategy: Strategy | None = None
     checked: bool = False
+    skipped: pa.Table | None = None
 
 
 def merge(
@@ -147,7 +151,11 @@ def _merge_small(
     changed = _changed(found, stored, batch, done, many=many)
     _check_others(transaction, relation, others, changed)
     count, used = _write(transaction, relation, key, changed, strategy)
-    return Merged(count, done.missing, strategy=used, checked=True)
+    return Merged(count, done.missing, strategy=used, checked=True, skipped=_taken(changes, done.skipped))
+
+
+def _taken(changes: pa.Table, places: Sequence[int]) -> pa.Table | None:
+    return changes.take(pa.array(places, pa.int64())) if len(places) else None
 
 
 def _merge_slices(transaction: Transaction, relation: Any, key: Key, changes: pa.Table, others: Sequence[Any], *, many: bool) -> Merged:
@@ -158,7 +166,11 @@ def _merge_slices(transaction: Transaction, relation: Any, key: Key, changes: pa
         done = _merge_small(transaction, relation, key, part, None, others, many=many)
         if done.conflict is not None:
             return done
-        total = Merged(total.changes + done.changes, total.missing + done.missing, strategy=done.strategy or total.strategy, checked=True)
+        skipped = [each for each in (total.skipped, done.skipped) if each is not None]
+        total = Merged(
+            total.changes + done.changes, total.missing + done.missing, strategy=done.strategy or total.strategy, checked=True,
+            skipped=pa.concat_tables(skipped) if skipped else None,
+        )  # fmt: skip
     return total
 
 
@@ -207,7 +219,7 @@ def _merge_columns(transaction: Transaction, relation: Any, key: Key, changes: p
     changed = pa.table({"old": held["old"], "new": last, "file": held["file"], "row": held["row"]})
     _check_others(transaction, relation, others, changed)
     count, used = _write(transaction, relation, key, changed, None)
-    return Merged(count, done.missing, strategy=used, checked=True)
+    return Merged(count, done.missing, strategy=used, checked=True, skipped=_taken(changes, done.skipped.tolist()))
 
 
 def _unsent(lists: pa.ChunkedArray) -> dict[str, Any]:

@@ -43,12 +43,17 @@ class Conflict:
 
 @dataclass
 class Replayed:
-    """What came of it: rows that were there (by index, changed or deleted only) and new ones; `missing` counts skipped changes."""
+    """What came of it: rows that were there (by index, changed or deleted only) and new ones; `skipped`: changes whose row is not there."""
 
     stored: list[Row]
     inserted: list[Row]
-    missing: int = 0
+    skipped: list[int] = field(default_factory=list)
     conflict: Conflict | None = None
+
+    @property
+    def missing(self) -> int:
+        """How many changes were skipped."""
+        return len(self.skipped)
 
 
 def replay(stored: Iterable[Hashable], changes: Iterable[tuple[str, Hashable | None, Hashable | None]], *, many: bool = False) -> Replayed:
@@ -71,7 +76,7 @@ def replay(stored: Iterable[Hashable], changes: Iterable[tuple[str, Hashable | N
             continue
         held = table.get(new if old is None else old)
         if not held:
-            result.missing += 1
+            result.skipped.append(index)
         elif op == "D":
             held.pop(0).deleted = True
         else:

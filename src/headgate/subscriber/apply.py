@@ -221,6 +221,8 @@ class Applier:
             raise partitioned.duplicate_key(transaction, relation, done.conflict.key)
         self.counters.changes += done.changes
         self.counters.missing += done.missing
+        if done.skipped is not None and _log.isEnabledFor(logging.DEBUG):
+            partitioned.tell_skipped(transaction, relation, done.skipped)
 
     @staticmethod
     def _others(relation: Relation, key: tuple[int, ...] | None) -> list[Index]:

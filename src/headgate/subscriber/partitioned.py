@@ -8,6 +8,7 @@ leaf gets its own part of the batch, and an UPDATE that would move a row is refu
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import numpy as np
@@ -28,7 +29,8 @@ from headgate.subscriber import conflict
 from headgate.subscriber.identity import key_names, key_of
 from headgate.types.text import write_text
 
-Key = tuple[int, ...] | None
+_log = logging.getLogger("headgate.subscriber")
+
 LEAF = "_leaf"
 
 
@@ -44,6 +46,8 @@ def apply(transaction: Transaction, root: Relation, key: tuple[int, ...] | None,
         done = merge(transaction, leaf, key_of(leaf), part, small=small)
         if done.conflict is not None:
             return done
+        if done.skipped is not None and _log.isEnabledFor(logging.DEBUG):
+            _tell(done.skipped, [leaf.name] * done.skipped.num_rows, of_partition=True)
         changes, missing = changes + done.changes, missing + done.missing
     return Merged(changes, missing)
 
@@ -54,7 +58,7 @@ def _by_leaf(table: PartitionedTable, frame: pa.Table | DataFrame) -> Iterator[t
         yield from _by_leaf_on_spark(table, frame)
         return
     old, new = _padded(table.root, frame["old"]), ordered(table.root, _whole(frame["new"]))
-    ops = frame["op"].combine_chunks()
+    ops = _whole(frame["op"])
     by_old = pc.and_(old.is_valid(), pc.not_equal(ops, "I"))
     here = _placed(table, pc.if_else(by_old, old, new), ops)
     there = _placed(table, new, ops)
@@ -149,6 +153,26 @@ def duplicate_key(transaction: Transaction, relation: Relation, key: pa.Table) -
         if set(table.router.key_names()) <= set(key.column_names):
             relation = table.leaves[int(table.places(key)[0])]
     return conflict.duplicate_key(relation, tuple(c.attnum for c in relation.columns if c.name in key.column_names), key)
+
+
+def tell_skipped(transaction: Transaction, relation: Relation, skipped: pa.Table) -> None:
+    """Logs, at DEBUG1, the changes whose row is not there, with the leaf in which it was looked for."""
+    names = [relation.name] * skipped.num_rows
+    if relation.kind == "p":
+        table = transaction.partitioned(relation)
+        old, new = _padded(relation, skipped["old"]), ordered(relation, _whole(skipped["new"]))
+        places = _placed(table, pc.if_else(old.is_valid(), old, new), _whole(skipped["op"]))
+        names = [table.leaves[place].name for place in places.tolist()]
+    _tell(skipped, names, of_partition=relation.kind == "p")
+
+
+def _tell(skipped: pa.Table, names: list[str], *, of_partition: bool) -> None:
+    for op, name in zip(skipped["op"].to_pylist(), names, strict=True):
+        missing = "logical replication did not find row to be"
+        if op == "D":
+            _log.debug('%s deleted in replication target relation "%s"', missing, name)
+        else:
+            _log.debug('%s updated in replication target relation%s "%s"', missing, "'s partition" if of_partition else "", name)
 
 
 def refuse_outside(transaction: Transaction, leaf: Relation, frame: pa.Table | DataFrame) -> None:
