@@ -226,6 +226,42 @@ INSERT INTO hh VALUES (NULL, NULL, NULL)
 SELECT tableoid::regclass, * FROM hh ORDER BY 2
 """
 
+PRUNED = """
+CREATE TABLE t (a int, b text, n int) PARTITION BY LIST (a)
+CREATE TABLE t1 PARTITION OF t FOR VALUES IN (1, 2, NULL) PARTITION BY RANGE (b, n)
+CREATE TABLE t11 PARTITION OF t1 FOR VALUES FROM ('a', 0) TO ('m', 5)
+CREATE TABLE t12 PARTITION OF t1 FOR VALUES FROM ('m', 5) TO (MAXVALUE, MAXVALUE)
+CREATE TABLE t1d PARTITION OF t1 DEFAULT
+CREATE TABLE t2 PARTITION OF t FOR VALUES IN (3, 4) PARTITION BY HASH (b)
+CREATE TABLE t20 PARTITION OF t2 FOR VALUES WITH (MODULUS 2, REMAINDER 0)
+CREATE TABLE t21 PARTITION OF t2 FOR VALUES WITH (MODULUS 2, REMAINDER 1)
+CREATE TABLE td PARTITION OF t DEFAULT
+INSERT INTO t SELECT CASE WHEN a > 6 THEN NULL ELSE a END, chr(96 + b), n FROM generate_series(1, 7) a, generate_series(1, 20) b, generate_series(4, 5) n
+INSERT INTO t VALUES (1, NULL, 1), (NULL, NULL, NULL)
+UPDATE t SET n = n WHERE a = 1 AND b = 'm' AND n = 5 RETURNING *
+UPDATE t SET n = n WHERE a = 1 AND b < 'b' RETURNING *
+UPDATE t SET n = n WHERE 1 = a AND b >= 't' RETURNING *
+UPDATE t SET n = n WHERE a IS NULL AND b = 'm' RETURNING *
+UPDATE t SET n = n WHERE a < 2 AND b > 's' RETURNING *
+UPDATE t SET n = n WHERE a IN (2, 3) AND b IN ('a', 'b') RETURNING *
+UPDATE t SET n = n WHERE a >= 5 AND b = 'c' RETURNING *
+UPDATE t SET n = n WHERE b IS NULL RETURNING *
+UPDATE t SET n = n WHERE (a = 1 OR a = 6) AND b = 'a' RETURNING *
+UPDATE t SET n = n WHERE false RETURNING *
+UPDATE t SET n = n WHERE a = 3.0 AND b = 'a' RETURNING *
+UPDATE t SET n = n WHERE a = 3000000000 RETURNING *
+UPDATE t SET n = n WHERE NOT a = 1 AND b = 'a' AND n = 4 RETURNING *
+DELETE FROM t WHERE a = 4 AND b <> 'a' AND n = 5 RETURNING *
+DELETE FROM t WHERE a BETWEEN 2 AND 3 AND b LIKE 'a%' RETURNING *
+CREATE PUBLICATION p FOR TABLE t
+ALTER TABLE t11 REPLICA IDENTITY FULL
+UPDATE t SET n = 4 WHERE a = 1 AND b = 'c' AND n = 4
+UPDATE t SET n = 4 WHERE a = 1
+UPDATE t SET n = 4 WHERE false
+DELETE FROM t WHERE a = 6
+DELETE FROM t11
+"""
+
 
 @pytest.fixture
 def ours(spark: Any, tmp_path: Path) -> Iterator[LocalSession]:
@@ -233,7 +269,7 @@ def ours(spark: Any, tmp_path: Path) -> Iterator[LocalSession]:
         yield LocalSession(engine)
 
 
-@pytest.mark.parametrize("script", [BOUNDS, TREES, CHANGES, ROWS], ids=["bounds", "trees", "changes", "rows"])
+@pytest.mark.parametrize("script", [BOUNDS, TREES, CHANGES, ROWS, PRUNED], ids=["bounds", "trees", "changes", "rows", "pruned"])
 def test_statements_on_partitioned_tables_are_answered_as_postgresql_answers_them(ours: LocalSession, postgres: Any, script: str) -> None:
     native = Native(postgres.conninfo(postgres.new_database()))
     different = []

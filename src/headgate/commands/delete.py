@@ -14,7 +14,7 @@ from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
 from headgate.commands.returning import returned
 from headgate.commands.session import Session
-from headgate.commands.update import changed_source
+from headgate.commands.update import changed_source, touched
 from headgate.storage.local import local_frame
 from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
@@ -30,7 +30,8 @@ def delete(node: Any, session: Session, planner: Planner | None = None) -> Resul
             planner.with_queries(node.with_clause, node)
         table, source = changed_source(planner, relation, node, node.using_clause)
         source = planner.where(node, source, source.scope(None))
-        identity.check(transaction.cursor, relation, "delete")
+        for each in touched(planner, relation, node, node.using_clause):
+            identity.check(transaction.cursor, each, "delete")
         row = spark_columns(relation)
         keep = node.HasField("returning_clause")
         others = returning.joined(table, source) if keep else None

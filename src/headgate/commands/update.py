@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import functions as F
 
-from headgate.commands import assignment, identity, privilege, returning
+from headgate.commands import assignment, identity, partition_prune, privilege, returning
 from headgate.commands.insert import target
 from headgate.commands.query import from_clause, render
 from headgate.commands.query.plan import Source, col
@@ -38,7 +39,8 @@ def update(node: Any, session: Session, planner: Planner | None = None) -> Resul
         chosen = [column.attnum for column in relation.columns if column.name in set_columns]
         privilege.check_columns(transaction.cursor, session.context.user, relation, "UPDATE", chosen)
         new = assignment.new_row(node.target_list, planner, relation, table.star, scope)
-        identity.check(transaction.cursor, relation, "update")
+        for each in touched(planner, relation, node, node.from_clause):
+            identity.check(transaction.cursor, each, "update")
         keep = node.HasField("returning_clause")
         others = returning.joined(table, source) if keep else None
         changed = source.frame.select(
@@ -68,16 +70,21 @@ def _name(relation: Any, attnum: int) -> str:
     return "" if column is None else str(column.name)
 
 
+def touched(planner: Planner, relation: Any, node: Any, items: Any) -> Sequence[Any]:
+    """The tables that an UPDATE or DELETE can change: the table, or leaves of it."""
+    return partition_prune.leaves(planner, relation, node, items) if relation.kind == "p" else [relation]
+
+
 def changed_source(planner: Planner, relation: Any, node: Any, items: Any) -> tuple[Source, Source]:
     """(the table with its rows' positions, the same joined with FROM or USING)."""
     alias = node.relation.alias.aliasname
     if planner.describing:
         frame = planner.transaction.frame(relation).select("*", F.lit("").alias("_file"), F.lit(0).alias("_row"))
+    elif relation.kind == "p":
+        frame = planner.transaction.partitioned(relation).positions(partition_prune.leaves(planner, relation, node, items))
     else:
         frame = planner.transaction.positions(relation)
     if relation.kind == "p":
-        if not node.relation.inh:
-            frame = frame.where(F.lit(False))
         frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column("_file"))
     table = from_clause.table_source(
         planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=("_file", "_row")

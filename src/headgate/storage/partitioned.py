@@ -59,9 +59,9 @@ class PartitionedTable:
         """The rows of all leaves."""
         return self._union([self.transaction.frame(leaf) for leaf in self.leaves], [])
 
-    def positions(self) -> DataFrame:
-        """The same with their positions; takes the leaves' write locks."""
-        return self._union([self.transaction.positions(leaf) for leaf in self.leaves], [FILE, ROW])
+    def positions(self, leaves: Sequence[Relation] | None = None) -> DataFrame:
+        """The same with their positions, of some leaves if these are given; takes the leaves' write locks."""
+        return self._union([self.transaction.positions(leaf) for leaf in (self.leaves if leaves is None else leaves)], [FILE, ROW])
 
     def _union(self, frames: list[DataFrame], more: list[str]) -> DataFrame:
         names = [F.col(quoted(each.name)) for each in self.root.columns]
