@@ -142,6 +142,10 @@ def _syntax_error(error: postgast.PgQueryError) -> PostgresError:
         return PostgresError("42601", message, detail=_PUBLICATION_OBJECTS, position=where)
     if message.startswith("unrecognized partitioning strategy"):
         return PostgresError("22023", message, position=None)
+    if message.endswith("for hash partition must be specified"):
+        return PostgresError("42601", message, position=None)
+    if message.endswith("for hash partition provided more than once"):
+        return PostgresError("42710", message, position=where)
     if "not supported" in message or "not implemented" in message or "not yet implemented" in message:
         return PostgresError("0A000", message, position=where)
     if message.startswith("unsafe use of"):
