@@ -354,8 +354,8 @@ def _latest(batch: _Batch, stored: pa.StructArray, rows: Sequence[Row | None]) -
         sent = [_sent(batch.unchanged, row, column.name) for row in rows]
         from_batch = batch.new.field(column.name).take(pa.array(sent, pa.int64()))
         kept = stored.field(column.name).take(origin).cast(column.type)
-        fields.append(pc.if_else(pa.array([s is not None for s in sent]), from_batch, kept))
-    return pa.StructArray.from_arrays(fields, fields=list(whole.type), mask=pa.array([row is None for row in rows]))
+        fields.append(pc.if_else(pa.array([s is not None for s in sent], pa.bool_()), from_batch, kept))
+    return pa.StructArray.from_arrays(fields, fields=list(whole.type), mask=pa.array([row is None for row in rows], pa.bool_()))
 
 
 def _sent(unchanged: list[list[str] | None], row: Row | None, column: str) -> int | None:
