@@ -13,7 +13,7 @@ from headgate.catalog.relation import Column, PartitionKey, Relation
 from headgate.storage.routing import Router
 from headgate.types import registry as r
 
-COLUMNS = (Column(1, "a", r.INT4), Column(2, "b", r.TEXT), Column(3, "n", r.NUMERIC))
+COLUMNS = (Column(1, "a", r.INT4), Column(2, "b", r.TEXT, collation=100), Column(3, "n", r.NUMERIC))
 
 
 def table(oid: int, parent: int = 0, bound: str | None = None, key: tuple[str, str] | None = None) -> Relation:

@@ -23,6 +23,8 @@ from headgate.expression.node import (
     ColumnRef,
     Const,
     Expression,
+    Form,
+    FuncExpr,
     NullTest,
     OpExpr,
     Relabel,
@@ -93,14 +95,24 @@ def _comparison(left: Expression, operator: str, right: Sequence[Expression], re
         return None
     values = []
     for each in right:
-        if not isinstance(each, Const) or each.value is None or not _same_values(each.type.oid, column.type_oid):
+        constant = _constant(each)
+        if constant is None or constant.value is None or not _same_values(constant.type.oid, column.type_oid):
             return None
-        values.append(each.value)
+        values.append(constant.value)
     try:
         texts_of(values, column)
     except PostgresError:
         return None  # a value that the column cannot have
     return Limit(column.name, operator, tuple(values))
+
+
+def _constant(expression: Expression) -> Const | None:
+    """A constant, or a whole number that is cast to numeric."""
+    if isinstance(expression, FuncExpr) and expression.form is Form.IMPLICIT and expression.type.oid == registry.NUMERIC:
+        [inner] = expression.args[:1] or [expression]
+        if isinstance(inner, Const) and inner.type.oid in _WHOLE:
+            return Const(type=expression.type, value=inner.value)
+    return expression if isinstance(expression, Const) else None
 
 
 def _column(expression: Expression, relation: Relation) -> Column | None:
@@ -127,9 +139,11 @@ def _left(branch: Branch, limits: Sequence[Limit]) -> Iterator[Relation]:
 
 def _exact(branch: Branch, limits: Sequence[Limit]) -> set[int] | None:
     """The children that take the rows, where WHERE names all values of the key."""
-    values = []
+    values: list[Sequence[str | None]] = []
     for column in branch.key:
-        found = [limit.values for limit in limits if limit.name == column.name and limit.operator == "="]
+        mine = [limit for limit in limits if limit.name == column.name]
+        found: list[Sequence[str | None]] = [limit.values for limit in mine if limit.operator == "="]
+        found += [(None,) for limit in mine if limit.operator == "null"]
         if not found or (len(branch.key) > 1 and len(found[0]) > 1):
             return None
         values.append(found[0])

@@ -131,7 +131,7 @@ def _by_list(column: Column, values: pa.Array, bounds: Sequence[tuple[int, Bound
     return found
 
 
-def texts_of(texts: Sequence[str], column: Column) -> pa.Array:
+def texts_of(texts: Sequence[str | None], column: Column) -> pa.Array:
     """Values of bounds in the stored form of a column."""
     return read_text(pa.array(texts, pa.string()), column.type_oid, column.typmod)
 

@@ -1,0 +1,73 @@
+"""An UPDATE or DELETE reads the leaves that PostgreSQL's plan reads, and never fewer."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import psycopg
+from tests.storage.test_routing import COLUMNS, create, table
+
+from headgate.catalog.partition import build
+from headgate.commands import binding
+from headgate.commands import partition_prune as prune
+from headgate.expression import binder
+from headgate.expression.context import BindContext
+from headgate.sql.parser import parse_expression
+
+TREE = [
+    table(1, key=("l", "a")),
+    table(2, 1, "FOR VALUES IN (1, 2, NULL)", ("r", "bn")),
+    table(3, 2, "FOR VALUES FROM ('a', 0) TO ('m', 5)"),
+    table(4, 2, "FOR VALUES FROM ('m', 5) TO (MAXVALUE, MAXVALUE)"),
+    table(5, 2, "DEFAULT"),
+    table(6, 1, "FOR VALUES IN (3, 4)", ("h", "b")),
+    table(7, 6, "FOR VALUES WITH (modulus 2, remainder 0)"),
+    table(8, 6, "FOR VALUES WITH (modulus 2, remainder 1)"),
+    table(9, 1, "FOR VALUES IN (8, 9)", ("r", "n")),
+    table(10, 9, "FOR VALUES FROM (MINVALUE) TO (0)"),
+    table(11, 9, "FOR VALUES FROM (0) TO (10)"),
+    table(12, 9, "FOR VALUES FROM (10) TO (20)"),
+    table(13, 1, "DEFAULT"),
+]
+CONDITIONS = """
+a = 1 AND b = 'm' AND n = 5
+a = 1 AND b < 'b'
+1 = a AND b >= 't'
+a IS NULL AND b = 'm'
+a < 2 AND b > 's'
+a IN (2, 3) AND b IN ('a', 'b')
+a >= 5 AND b = 'c'
+b IS NULL
+a = 8 AND n < 0
+a = 8 AND n <= 0
+a = 8 AND n > 9
+a = 8 AND n >= 10
+a = 8 AND n = 10
+a = 8 AND n BETWEEN 3 AND 10
+a = 8 AND n IS NULL
+a = 9 AND n IS NOT NULL
+a = 9 AND n IN (-1, 15)
+a = 100
+a > 100
+a IS NOT NULL
+a = 1 AND b IS NULL
+b = 'x'
+"""
+
+
+def test_where_leaves_the_partitions_that_postgresql_scans(postgres: Any) -> None:
+    root, scope = build(TREE[0], TREE[1:]), binding.scope_of(COLUMNS, "t1")
+    different = []
+    with psycopg.connect(postgres.conninfo(postgres.new_database()), autocommit=True) as native:
+        for each in TREE:
+            native.execute(create(each))
+        for condition in CONDITIONS.strip().split("\n"):
+            bound = binder.bind_condition(parse_expression(condition), scope, "WHERE", context=BindContext())
+            limits = [limit for part in prune._conjuncts(bound) if (limit := prune._limit(part, TREE[0])) is not None]
+            ours = {leaf.name for leaf in prune._left(root, limits)}
+            plan = "\n".join(row for (row,) in native.execute(f"EXPLAIN SELECT * FROM t1 WHERE {condition}").fetchall())
+            theirs = set(re.findall(r"Scan on (\w+)", plan))
+            if ours != theirs:
+                different.append((condition, ours, theirs))
+    assert not different
