@@ -1,0 +1,60 @@
+"""Subscriptions into partitioned tables: rows find their leaf, move between leaves, and are looked for by the leaf's key."""
+
+from __future__ import annotations
+
+from tests.subscriber.test_errors import context, log  # noqa: F401
+from tests.subscriber.test_stream import READY
+
+ROOT = """
+CREATE TABLE t(x text DEFAULT 'root', b text, a int PRIMARY KEY) PARTITION BY RANGE (a);
+CREATE TABLE low(a int NOT NULL, x text DEFAULT 'leaf', b text);
+ALTER TABLE t ATTACH PARTITION low FOR VALUES FROM (0) TO (10);
+CREATE TABLE high PARTITION OF t FOR VALUES FROM (10) TO (100) PARTITION BY HASH (a);
+CREATE TABLE high0 PARTITION OF high FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+CREATE TABLE high1 PARTITION OF high FOR VALUES WITH (MODULUS 2, REMAINDER 1)
+"""
+
+
+def start(publisher, subscriber, remote: str, local: str) -> None:
+    publisher.sql(remote)
+    for statement in local.strip().split(";"):
+        assert "ERROR" not in subscriber.sql(statement)
+    assert "ERROR" not in subscriber.sql(publisher.subscription())
+    subscriber.wait(READY, "t")
+
+
+def test_copied_and_streamed_rows_go_to_their_leaves_and_move_between_them(publisher, subscriber) -> None:
+    remote = "CREATE TABLE t(a int PRIMARY KEY, b text); CREATE PUBLICATION p FOR TABLE t; INSERT INTO t SELECT g, 'c' FROM generate_series(1, 12) g"
+    start(publisher, subscriber, remote, ROOT)
+    publisher.sql(
+        "INSERT INTO t VALUES (20, 's'); UPDATE t SET a = 13 WHERE a = 1; UPDATE t SET b = 'u' WHERE a IN (2, 11); DELETE FROM t WHERE a = 12"
+    )
+    publisher.sql("BEGIN; UPDATE t SET a = 99 WHERE a = 3; UPDATE t SET a = 3 WHERE a = 11; UPDATE t SET a = 11 WHERE a = 99; COMMIT")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT a, b FROM low ORDER BY a") == "2|u\n3|u\n4|c\n5|c\n6|c\n7|c\n8|c\n9|c"
+    assert subscriber.sql("SELECT a, b, x FROM high ORDER BY a") == "10|c|root\n11|c|root\n13|c|root\n20|s|root"
+    publisher.sql("TRUNCATE t; INSERT INTO t VALUES (5, 'after')")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT tableoid::regclass, * FROM t") == "low|root|after|5"
+
+
+def test_rows_without_a_key_are_found_by_all_their_columns(publisher, subscriber) -> None:
+    remote = "CREATE TABLE t(a int, b text); ALTER TABLE t REPLICA IDENTITY FULL; CREATE PUBLICATION p FOR TABLE t; INSERT INTO t VALUES (1, 'x'), (1, 'x'), (5, NULL)"
+    local = "CREATE TABLE t(b text, a int) PARTITION BY LIST (a); CREATE TABLE one PARTITION OF t FOR VALUES IN (1); CREATE TABLE rest PARTITION OF t DEFAULT"
+    start(publisher, subscriber, remote, local)
+    publisher.sql("UPDATE t SET a = 7 WHERE ctid = (SELECT min(ctid) FROM t); DELETE FROM t WHERE b IS NULL")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT tableoid::regclass, a, b FROM t ORDER BY a") == "one|1|x\nrest|7|x"
+
+
+def test_a_partition_as_target_takes_only_its_own_rows(publisher, subscriber, log) -> None:  # noqa: F811
+    remote = "CREATE TABLE t(a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t; INSERT INTO t VALUES (1)"
+    start(
+        publisher,
+        subscriber,
+        remote,
+        "CREATE TABLE r(a int PRIMARY KEY) PARTITION BY RANGE (a); CREATE TABLE t PARTITION OF r FOR VALUES FROM (0) TO (10)",
+    )
+    publisher.sql("INSERT INTO t VALUES (3); INSERT INTO t VALUES (30)")
+    assert "INSERT" in context(log, 'new row for relation "t" violates partition constraint')
+    assert subscriber.sql("SELECT a FROM r ORDER BY a") == "1\n3"
