@@ -22,6 +22,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.types import LongType, StringType
 
 from headgate.catalog import partition
 from headgate.catalog.physical import Cursor
@@ -72,7 +73,7 @@ class PartitionedTable:
         if whole is not None:
             return whole
         row = columns(self.root)
-        for name, kind in ((FILE, "string"), (ROW, "bigint")):
+        for name, kind in ((FILE, StringType()), (ROW, LongType())):
             if name in more:
                 row = row.add(name, kind)
         return self.transaction.engine.spark.createDataFrame([], row)
