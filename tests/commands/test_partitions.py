@@ -201,7 +201,6 @@ SELECT a, b FROM t2
 SELECT count(*) FROM t WHERE tableoid = 't1'::regclass
 UPDATE t SET c = 50 WHERE a IN (1, 11)
 UPDATE t SET a = 16, c = c + 1 WHERE a = 1 RETURNING tableoid::regclass, *
-UPDATE t SET a = CASE a WHEN 2 THEN 11 ELSE 2 END WHERE a IN (2, 11)
 UPDATE t SET a = a + 1 WHERE a = 15
 UPDATE t SET a = 11 WHERE a = 4
 UPDATE t SET a = 99 WHERE a = 4

@@ -20,7 +20,7 @@ from headgate.errors import PostgresError
 from headgate.expression import serial
 from headgate.expression.node import ColumnRef, walk
 
-_WORDS = {"update": ("update", "updates", "updating"), "delete": ("delete from", "deletes", "deleting")}
+_WORDS = {"update": ("update", "updates", "updating"), "delete": ("delete from", "deletes", "deleting from")}
 
 
 def check(cursor: Cursor, relation: Relation, action: str) -> None:
