@@ -132,7 +132,8 @@ def _text(wanted: Any, column: Column, planner: Planner) -> str | None:
     if isinstance(wanted, Const):
         values = read_text(pa.array([wanted.value], pa.string()), column.type_oid, column.typmod, timezone=zone)
     else:
-        values = pa.array(value_list.evaluate(planner, [wanted]), arrow_type(column.type_oid, column.typmod))
+        [values] = value_list.evaluate(planner, [wanted])
+        values = values.cast(arrow_type(column.type_oid, column.typmod))
     text: str | None = write_text(values, column.type_oid, column.typmod)[0].as_py()
     return text
 
