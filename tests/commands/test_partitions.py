@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -205,7 +206,7 @@ UPDATE t SET a = a + 1 WHERE a = 15
 UPDATE t SET a = 11 WHERE a = 4
 UPDATE t SET a = 99 WHERE a = 4
 UPDATE t SET b = NULL WHERE a = 11
-UPDATE t1 SET a = 12
+UPDATE t1 SET a = 12 WHERE b = 'none'
 UPDATE t3 SET a = 1
 UPDATE t SET b = 'nowhere' WHERE a = 21
 UPDATE ONLY t SET c = 1
@@ -272,11 +273,11 @@ def ours(spark: Any, tmp_path: Path) -> Iterator[LocalSession]:
 def test_statements_on_partitioned_tables_are_answered_as_postgresql_answers_them(ours: LocalSession, postgres: Any, script: str) -> None:
     native = Native(postgres.conninfo(postgres.new_database()))
     different = []
-    for statement in script.strip().split("\n"):
-        expected, seen = (_without_oids(session.type(statement)) for session in (native, ours))
-        if comparable(statement, seen) != comparable(statement, expected):
-            different.append(f"{statement}\n  PostgreSQL: {expected}\n  ours:       {seen}")
-    native.connection.close()
+    with closing(native.connection):
+        for statement in script.strip().split("\n"):
+            expected, seen = (_without_oids(session.type(statement)) for session in (native, ours))
+            if comparable(statement, seen) != comparable(statement, expected):
+                different.append(f"{statement}\n  PostgreSQL: {expected}\n  ours:       {seen}")
     assert not different, "\n" + "\n".join(different)
 
 
