@@ -218,6 +218,8 @@ class DeltaTable:
     def state(self, version: int | None = None) -> TableState:
         """The table at a version (the newest by default), read from the Delta log: one Spark job."""
         d = self.delta
+        # a thread that has run no statement yet has no session, which Delta needs where a version has a checkpoint
+        d.jvm.SparkSession.setActiveSession(d.session)
         if version is None:
             snapshot = self._log.update(False, d.none, d.none)
         else:
