@@ -47,7 +47,7 @@ def test_a_lock_pins_every_package_with_hashes_and_names_no_host(file: str) -> N
     assert packages
     assert all("==" in line for line in packages)
     assert text.count("--hash=sha256:") >= len(packages)
-    assert not re.search(r"https?:|file:|--index|--find-links|/home/|/work/", text)
+    assert not re.search(r"/|file:|--index|--find-links", text), "a lock names packages, never a host or a path"
 
 
 def test_the_locks_have_the_versions_that_the_project_asks_for() -> None:
