@@ -13,7 +13,9 @@ from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import Relation
 from headgate.catalog.session import SessionContext
 from headgate.commands import privilege
+from headgate.commands.session import Session
 from headgate.errors import PostgresError
+from headgate.sql import names
 from headgate.sql.parser import position
 
 KINDS = {"r": "table", "p": "table", "i": "index", "I": "index", "S": "sequence", "v": "view", "m": "materialized view",
@@ -113,3 +115,36 @@ def table(cursor: Cursor, context: SessionContext, node: Any) -> Relation:
     if found.kind not in "rp":
         raise PostgresError("42809", f'"{found.name}" is not a table')
     return found
+
+
+_DROPS = {
+    "r": "Use DROP TABLE to remove a table.",
+    "p": "Use DROP TABLE to remove a table.",
+    "v": "Use DROP VIEW to remove a view.",
+    "S": "Use DROP SEQUENCE to remove a sequence.",
+    "i": "Use DROP INDEX to remove an index.",
+}
+"""HINT of a DROP that names a relation of another kind (DropErrorMsgWrongType)."""
+
+
+def dropped(cursor: Cursor, session: Session, parts: Any, kind: str, *, missing_ok: bool) -> Relation | None:
+    """What DROP TABLE or DROP VIEW names; None, with a notice, for what IF EXISTS does not find.
+
+    Raises 3F000 for a schema and 42P01 for a relation that is not there, 42809 for one that is no `kind` (a word of KINDS).
+    """
+    context = session.context
+    schema, name = names.split_name(parts, context.database_name)
+    relation = relations.lookup(cursor, context.database, schema, name, search_path(cursor, context))
+    if relation is None:
+        missing = PostgresError("42P01", f'{kind} "{name}" does not exist')
+        if schema is not None and not one(
+            cursor, "SELECT 1 FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [schema, context.database]
+        ):
+            missing = PostgresError("3F000", f'schema "{schema}" does not exist')
+        if not missing_ok:
+            raise missing
+        session.notices.notice(f"{missing.message}, skipping")
+        return None
+    if KINDS.get(relation.kind) != kind:
+        raise PostgresError("42809", f'"{name}" is not a {kind}', hint=_DROPS.get(relation.kind))
+    return relation

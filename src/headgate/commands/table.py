@@ -14,7 +14,6 @@ from headgate.catalog import partition as catalog_partition
 from headgate.catalog import relation as relations
 from headgate.catalog import sequence as sequences
 from headgate.catalog.definition import Definition, NewCheck
-from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import Column, Relation
 from headgate.commands import (
     binding,
@@ -178,8 +177,7 @@ def drop(node: Any, session: Session) -> CommandResult:
     cursor, context = transaction.cursor, session.context
     found: list[Relation] = []
     for item in node.objects:
-        schema, name = names.split_name(unwrap(item).items, context.database_name)
-        relation = _dropped(schema, name, node.missing_ok, cursor, session)
+        relation = lookup.dropped(cursor, session, unwrap(item).items, "table", missing_ok=node.missing_ok)
         if relation is not None and all(relation.oid != other.oid for other in found):
             found.append(relation)
     for relation in found:
@@ -218,33 +216,6 @@ def _drop_one(transaction: Transaction, relation: Relation) -> None:
     definition.drop(transaction.cursor, relation.database, relation.oid)
     if relation.kind == "r":
         transaction.drop_table(relation)
-
-
-def _dropped(schema: str | None, name: str, missing_ok: bool, cursor: Cursor, session: Session) -> Relation | None:
-    context = session.context
-    relation = relations.lookup(cursor, context.database, schema, name, lookup.search_path(cursor, context))
-    if relation is None:
-        if schema is not None and not one(
-            cursor, "SELECT 1 FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [schema, context.database]
-        ):
-            if not missing_ok:
-                raise PostgresError("3F000", f'schema "{schema}" does not exist')
-            session.notices.notice(f'schema "{schema}" does not exist, skipping')
-            return None
-        if not missing_ok:
-            raise PostgresError("42P01", f'table "{name}" does not exist')
-        session.notices.notice(f'table "{name}" does not exist, skipping')
-        return None
-    if relation.kind not in "rp":
-        raise PostgresError("42809", f'"{name}" is not a table', hint=_HINTS.get(relation.kind))
-    return relation
-
-
-_HINTS = {
-    "v": "Use DROP VIEW to remove a view.",
-    "S": "Use DROP SEQUENCE to remove a sequence.",
-    "i": "Use DROP INDEX to remove an index.",
-}
 
 
 def truncate(node: Any, session: Session) -> CommandResult:

@@ -16,7 +16,7 @@ from headgate.catalog import function as catalog_function
 from headgate.catalog import query as catalog_query
 from headgate.catalog import relation as relations
 from headgate.catalog import view as views
-from headgate.catalog.physical import Cursor, one
+from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import Column, Relation
 from headgate.commands import dependency, grant, lookup, privilege, view_query, view_text
 from headgate.commands.query.planner import Planner
@@ -149,32 +149,11 @@ def drop(node: Any, session: Session) -> CommandResult:
     cursor, context = transaction.cursor, session.context
     found: list[Relation] = []
     for item in node.objects:
-        schema, name = names.split_name(unwrap(item).items, context.database_name)
-        relation = relations.lookup(cursor, context.database, schema, name, lookup.search_path(cursor, context))
+        relation = lookup.dropped(cursor, session, unwrap(item).items, "view", missing_ok=node.missing_ok)
         if relation is None:
-            if schema is not None and not one(
-                cursor, "SELECT 1 FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [schema, context.database]
-            ):
-                if not node.missing_ok:
-                    raise PostgresError("3F000", f'schema "{schema}" does not exist')
-                session.notices.notice(f'schema "{schema}" does not exist, skipping')
-                continue
-            if not node.missing_ok:
-                raise PostgresError("42P01", f'view "{name}" does not exist')
-            session.notices.notice(f'view "{name}" does not exist, skipping')
             continue
-        if relation.kind != "v":
-            hint = {
-                "r": "TABLE to remove a table",
-                "p": "TABLE to remove a table",
-                "S": "SEQUENCE to remove a sequence",
-                "i": "INDEX to remove an index",
-            }
-            raise PostgresError(
-                "42809", f'"{name}" is not a view', hint=f"Use DROP {hint[relation.kind]}." if relation.kind in hint else None
-            )
         if relation.oid < 16384:
-            raise PostgresError("2BP01", f"cannot drop view {name} because it is required by the database system")
+            raise PostgresError("2BP01", f"cannot drop view {relation.name} because it is required by the database system")
         privilege.check_owner(cursor, context.user, relation.owner, "view", relation.name)
         if all(relation.oid != other.oid for other in found):
             found.append(relation)
