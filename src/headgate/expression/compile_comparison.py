@@ -14,7 +14,6 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType
 
-from headgate.expression import decimals
 from headgate.expression.compile_infinite import compared
 from headgate.expression.node import Expression, TypeRef
 from headgate.expression.value import (
@@ -89,14 +88,14 @@ def labels(kind: registry.PgType) -> Column:
 
 def _key_bytes(texts: pa.Array) -> pa.Array:
     return pa.array(
-        [None if each is None else (b"" if each.startswith(FAILED) else decimals.sort_key(each)) for each in texts.to_pylist()], pa.binary()
+        [None if each is None else (b"" if each.startswith(FAILED) else order.of_numeric(each)) for each in texts.to_pylist()], pa.binary()
     )
 
 
 def numeric_key(value: Value) -> Callable[[Env], Column]:
     """The bytes that order as the numeric does; a failure raises."""
     if value.constant is not None:
-        key = decimals.sort_key(value.constant)
+        key = order.of_numeric(value.constant)
         return lambda env: F.lit(bytearray(key))
     text = as_text(value)
 

@@ -7,7 +7,6 @@ infinities are Decimal's own. Rules from numeric.c: select_div_scale, rounding h
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
 
@@ -282,20 +281,6 @@ def _root(value: Decimal, scale: int) -> Decimal:
     """The square root rounded half up to `scale` digits, from the integer root of the scaled square."""
     shifted = int(value.scaleb(2 * scale + 2, _EXACT).to_integral_value(ROUND_DOWN))
     return Decimal((math.isqrt(shifted) + 5) // 10).scaleb(-scale, _EXACT)
-
-
-def sort_key(text: str) -> bytes:
-    """Bytes that compare as numeric does: -Infinity, negative, zero, positive, Infinity, NaN; equal for 1.0 and 1.00."""
-    value = read(text)
-    if value.is_nan():
-        return b"\x09"
-    if value.is_infinite():
-        return b"\x08" if value > 0 else b"\x01"
-    if not value:
-        return b"\x05"
-    digits = "".join(map(str, value.as_tuple().digits)).rstrip("0").encode()
-    body = struct.pack(">I", value.adjusted() + 0x40000000) + digits
-    return b"\x07" + body if value > 0 else b"\x03" + bytes(255 - each for each in body) + b"\xff"
 
 
 def square(text: str) -> str:
