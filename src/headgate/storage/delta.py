@@ -352,15 +352,21 @@ class DeltaTable:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def advance(state: TableState, version: int, snapshot: Any, actions: Iterable[Action]) -> TableState:
-    """The state after a commit of `actions`."""
-    files = dict(state.files)
+def files_after(files: Mapping[str, Action], actions: Iterable[Action]) -> dict[str, Action]:
+    """The `add` actions that hold, by path, after a commit of `actions`."""
+    after = dict(files)
     for action in actions:
         if "remove" in action:
-            files.pop(action["remove"]["path"], None)
+            after.pop(action["remove"]["path"], None)
     for action in actions:
         if "add" in action:
-            files[action["add"]["path"]] = action["add"]
+            after[action["add"]["path"]] = action["add"]
+    return after
+
+
+def advance(state: TableState, version: int, snapshot: Any, actions: Iterable[Action]) -> TableState:
+    """The state after a commit of `actions`."""
+    files = files_after(state.files, actions)
     if not any("metaData" in action for action in actions):
         return replace(state, version=version, snapshot=snapshot, files=files)
     row = StructType.fromJson(json.loads(snapshot.schema().json()))

@@ -218,15 +218,9 @@ class ForeignWriters:
         """The base with what others have done to it."""
         if not others:
             return base
-        files = dict(base.files)
+        files = base.files
         for version in others:
-            actions = delta.read_version(self._engine.path(key), version)
-            for action in actions:
-                if "remove" in action:
-                    files.pop(action["remove"]["path"], None)
-            for action in actions:
-                if "add" in action:
-                    files[action["add"]["path"]] = action["add"]
+            files = delta.files_after(files, delta.read_version(self._engine.path(key), version))
         return TableState(base.version, base.snapshot, files, base.schema, base.physical, base.altered)
 
     def adopt_recovered(self, key: Key, found: Recovered) -> None:
