@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,17 +118,19 @@ class Applier:
 
     def check(self, segment: Segment) -> None:
         """Applies the one transaction of a segment and undoes it: raises what applying it would."""
-        try:
+        with self._as_context(segment):
             self._apply_retrying(segment, dry=True)
-        except PostgresError as error:
-            if error.severity is Severity.FATAL:
-                raise
-            raise self._in_context(error, segment) from error
 
     def finish(self, segment: Segment, also: Callable[[Any], None]) -> None:
         """Applies the one transaction of a segment, empty or not, with its progress and what `also` writes into the catalog."""
-        try:
+        with self._as_context(segment):
             self._apply_retrying(segment, also=also)
+
+    @contextmanager
+    def _as_context(self, segment: Segment) -> Iterator[None]:
+        """Errors inside carry the context of the segment's one transaction."""
+        try:
+            yield
         except PostgresError as error:
             if error.severity is Severity.FATAL:
                 raise
