@@ -6,6 +6,7 @@ zero, casts) mean one PostgreSQL error each. `from_spark` is for whoever runs a 
 
 from __future__ import annotations
 
+import errno
 import re
 
 from headgate.errors import PostgresError
@@ -13,6 +14,11 @@ from headgate.errors import PostgresError
 MARK = "headgate:"
 _MARKED = re.compile(r"headgate:([0-9A-Z]{5}):([^\n]*)")
 _CONDITION = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\] ([^\n]*)")
+_FROM_JAVA = "An error occurred while calling"
+"""How Py4J begins the text of a Java exception; that follows in the next line."""
+_FULL = "No space left on device"
+_FREE_SPACE = "Check free disk space."
+_BY_ERRNO = {errno.ENOSPC: "53100", errno.EDQUOT: "53100", errno.ENOENT: "58P01", errno.ENOMEM: "53200"}
 _INTEGERS = {"SMALLINT": "smallint", "INT": "integer", "BIGINT": "bigint"}
 _DECIMAL = re.compile(r"Decimal\((\d+), ?(\d+)\)", re.IGNORECASE)
 
@@ -23,7 +29,7 @@ def marked(sqlstate: str, message: str) -> str:
 
 
 def from_spark(exception: BaseException) -> PostgresError:
-    """The PostgreSQL error that a Spark exception stands for; XX000 with Spark's first line if it stands for none."""
+    """The PostgreSQL error that an exception of Spark, Java or the operating system stands for; XX000 with its cause if it stands for none."""
     seen: BaseException | None = exception
     while seen is not None:
         if isinstance(seen, PostgresError):
@@ -38,7 +44,25 @@ def from_spark(exception: BaseException) -> PostgresError:
         error = _of_condition(condition, message)
         if error is not None:
             return error
-    return PostgresError("XX000", text.strip().split("\n")[0])
+    return _of_system(exception, text.strip())
+
+
+def _of_system(exception: BaseException, text: str) -> PostgresError:
+    """What the operating system or the Java virtual machine refused; XX000 naming the cause otherwise."""
+    if isinstance(exception, OSError) and exception.errno is not None:
+        sqlstate = _BY_ERRNO.get(exception.errno, "58030")
+        named = f' file "{exception.filename}"' if exception.filename is not None else " a file"
+        hint = _FREE_SPACE if sqlstate == "53100" else None
+        return PostgresError(sqlstate, f"could not access{named}: {exception.strerror}", hint=hint)
+    if _FULL in text:
+        return PostgresError("53100", f"could not write to a table: {_FULL}", hint=_FREE_SPACE)
+    if "java.lang.OutOfMemoryError" in text:
+        return PostgresError("53200", "out of memory", detail="The Java virtual machine has used up its heap.")
+    if text.startswith(_FROM_JAVA):
+        causes = [line.removeprefix("Caused by: ") for line in text.split("\n") if line.startswith("Caused by: ")]
+        thrown = next((line[2:] for line in text.split("\n") if line.startswith(": ")), text)
+        return PostgresError("XX000", causes[-1] if causes else thrown, detail=thrown if causes else None)
+    return PostgresError("XX000", text.split("\n")[0])
 
 
 def _split(message: str) -> tuple[str, str | None]:

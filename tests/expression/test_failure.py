@@ -1,0 +1,38 @@
+"""What Spark, Java and the operating system raise, as PostgreSQL's errors."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+from py4j.protocol import Py4JJavaError
+
+from headgate.expression.failure import from_spark
+
+
+def test_an_exception_of_java_is_named_by_its_cause_and_not_by_the_call(spark) -> None:
+    with pytest.raises(Py4JJavaError) as raised:
+        spark._jvm.java.util.ArrayList().get(3)
+    assert from_spark(raised.value).message == "java.lang.IndexOutOfBoundsException: Index 3 out of bounds for length 0"
+    nested = spark._jvm.java.lang.RuntimeException("outer", spark._jvm.java.io.IOException("inner"))
+    text = f"An error occurred while calling o1.x.\n: {nested.toString()}\n\tat a.b\nCaused by: {nested.getCause().toString()}\n\tat c.d\n"
+    found = from_spark(RuntimeError(text))
+    assert (found.message, found.detail) == ("java.io.IOException: inner", "java.lang.RuntimeException: outer")
+
+
+@pytest.mark.parametrize(
+    ("error", "sqlstate", "message"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/d/f"), "53100", 'could not access file "/d/f": No space left on device'),
+        (
+            RuntimeError("… : java.io.IOException: No space left on device\n\tat x"),
+            "53100",
+            "could not write to a table: No space left on device",
+        ),
+        (RuntimeError("java.lang.OutOfMemoryError: Java heap space"), "53200", "out of memory"),
+    ],
+)
+def test_a_full_disk_and_full_memory_have_postgresqls_sqlstates(error, sqlstate, message) -> None:
+    found = from_spark(error)
+    assert (found.sqlstate, found.message) == (sqlstate, message)
