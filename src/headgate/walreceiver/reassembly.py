@@ -49,6 +49,9 @@ class _InProgress:
     foreign: bool = False
     """Whether it came to the publisher from elsewhere."""
     size: int = 0
+    """Bytes that are kept in memory."""
+    kept: int = 0
+    """All bytes that are kept."""
     _frames: list[tuple[int, bytes]] = field(default_factory=list)
     _file: IO[bytes] | None = None
 
@@ -56,6 +59,7 @@ class _InProgress:
         """Keeps a frame."""
         self._frames.append((subxid, frame))
         self.size += len(frame)
+        self.kept += len(frame)
         if self.size > IN_MEMORY:
             self._write_out()
 
@@ -114,6 +118,11 @@ class Reassembly:
     def inside(self) -> bool:
         """Whether the last frame lies inside a transaction or a chunk of one."""
         return self._chunk is not None or self._begun is not None or self._dropping or self._prepared is not None
+
+    @property
+    def kept(self) -> int:
+        """Bytes of the transactions in progress."""
+        return sum(stream.kept for stream in self._streams.values())
 
     def take(self, frames: Sequence[memoryview]) -> int | None:
         """Takes XLogData contents; the end of the last transaction that was completed (ended, prepared), None if none was."""

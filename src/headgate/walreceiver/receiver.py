@@ -3,8 +3,8 @@
 One per stream (apply worker, table sync). It never waits for the applier: keepalives are answered while a merge runs. States:
 
     streaming   frames go to the spool; status after each step of the applier, after `status_interval`, or when asked for
-    full        the spool holds more than `disk_limit` and the applier has whole transactions to work on: the socket is not read
-                (so TCP and then the publisher stop), status goes on being sent
+    full        the spool and the streamed transactions in progress hold more than `disk_limit` and the applier has whole transactions to
+                work on: the socket is not read (so TCP and then the publisher stop), status goes on being sent
     ended       `error` says why: the publisher ended the stream, the connection broke, nothing came for `timeout`, or it was stopped
 """
 
@@ -91,7 +91,8 @@ class Receiver:
 
     def _step(self) -> None:
         limits = self._limits()
-        full = self._spool.outstanding > limits.disk_limit and (self._progress.outstanding or self._spool.has_whole_transactions)
+        held = self._spool.outstanding + (0 if self._reassembly is None else self._reassembly.kept)
+        full = held > limits.disk_limit and (self._progress.outstanding or self._spool.has_whole_transactions)
         frames = [] if full else self._connection.receive()
         if frames is None:
             raise StreamEndError("08006", "data stream from publisher has ended")
