@@ -47,6 +47,40 @@ def test_rows_without_a_key_are_found_by_all_their_columns(publisher, subscriber
     assert subscriber.sql("SELECT tableoid::regclass, a, b FROM t ORDER BY a") == "one|1|x\nrest|7|x"
 
 
+def test_constraints_of_leaves_alone_are_checked(publisher, subscriber, log) -> None:  # noqa: F811
+    remote = "CREATE TABLE t(a int PRIMARY KEY, b int, c text); CREATE PUBLICATION p FOR TABLE t; INSERT INTO t VALUES (1, 1, 'x'), (11, 1, NULL)"
+    local = """
+CREATE TABLE t(c text, a int PRIMARY KEY, b int) PARTITION BY RANGE (a);
+CREATE TABLE low(a int NOT NULL, b int CHECK (b > 0), c text NOT NULL, UNIQUE (b));
+ALTER TABLE t ATTACH PARTITION low FOR VALUES FROM (0) TO (10);
+CREATE TABLE high PARTITION OF t FOR VALUES FROM (10) TO (20)"""
+    start(publisher, subscriber, remote, local)
+    publisher.sql("INSERT INTO t VALUES (12, 1, NULL), (13, -1, NULL), (2, 2, 'y')")
+    publisher.wait_confirmed()
+    for wrong, repair, message in (
+        (
+            "INSERT INTO t VALUES (3, -1, 'z')",
+            "ALTER TABLE low DROP CONSTRAINT low_b_check",
+            'new row for relation "low" violates check constraint "low_b_check"',
+        ),
+        (
+            "UPDATE t SET c = NULL WHERE a = 2",
+            "ALTER TABLE low ALTER c DROP NOT NULL",
+            'null value in column "c" of relation "low" violates not-null constraint',
+        ),
+        (
+            "UPDATE t SET b = 1 WHERE a = 2",
+            "ALTER TABLE low DROP CONSTRAINT low_b_key",
+            'duplicate key value violates unique constraint "low_b_key"',
+        ),
+    ):
+        publisher.sql(wrong)
+        assert 'replication target relation "public.t"' in context(log, message)
+        subscriber.sql(repair)
+        publisher.wait_confirmed()
+    assert subscriber.sql("SELECT * FROM low ORDER BY a") == "1|1|x\n2|1|\n3|-1|z"
+
+
 def test_a_partition_as_target_takes_only_its_own_rows(publisher, subscriber, log) -> None:  # noqa: F811
     remote = "CREATE TABLE t(a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t; INSERT INTO t VALUES (1)"
     start(

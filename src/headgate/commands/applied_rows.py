@@ -44,10 +44,10 @@ class WorkerSession:
         """The worker has put the types in force before the batch."""
 
 
-def applied_rows(node: Any, transaction: Transaction, relation: Relation) -> NewRows:
+def applied_rows(node: Any, transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> NewRows:
     """What completes and checks the rows of one table within a worker's transaction."""
     database = databases.find(transaction.cursor, relation.database)
     name = database.name if database is not None else ""
     settings = {"TimeZone": node.settings.text("TimeZone")}
     context = SessionContext(relation.database, name, "postgres", search_path=[], settings=settings)
-    return NewRows(Planner(WorkerSession(node, context, transaction), transaction), relation)  # type: ignore[arg-type]
+    return NewRows(Planner(WorkerSession(node, context, transaction), transaction), relation, routed_from=routed_from)  # type: ignore[arg-type]

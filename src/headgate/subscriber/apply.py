@@ -35,7 +35,7 @@ from headgate.pgoutput import message as m
 from headgate.storage.engine import Engine
 from headgate.storage.log import OriginProgress
 from headgate.storage.transaction import Transaction
-from headgate.subscriber import completion, conflict, convert, evolution, insertion, partitioned
+from headgate.subscriber import completion, conflict, convert, evolution, insertion, leafconstraints, partitioned
 from headgate.subscriber.conflict import Place
 from headgate.subscriber.convert import Session
 from headgate.subscriber.relation import Mapping, MissingColumnsError, map_relation, mapping
@@ -196,7 +196,8 @@ class Applier:
         for relation, key, frame in frames:
             self.stopping()
             any_written = True
-            self._merge(transaction, relation, key, frame)
+            with leafconstraints.unique(transaction, relation, self.unique):
+                self._merge(transaction, relation, key, frame)
         return any_written
 
     def _merge(self, transaction: Transaction, relation: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame) -> None:
@@ -314,16 +315,23 @@ class _Batch:
     def completed(self, frame: pa.Table, found: Mapping) -> pa.Table:
         """The frame with defaults, generated columns and checks, where the table has any."""
         factory = self.applier.rows
-        if factory is None or not completion.needed(found.local, found.sources):
+        if factory is None:
             return frame
-        return completion.complete(frame, found.local, found.sources, self.transaction, factory, self.applier.place)
+        if completion.needed(found.local, found.sources):
+            frame = completion.complete(frame, found.local, found.sources, self.transaction, factory, self.applier.place)
+        if leafconstraints.needed(self.transaction, found.local):
+            leafconstraints.check_frame(frame, found.local, self.transaction, factory, self.applier.place)
+        return frame
 
     def fits_spark(self) -> bool:
         """Whether Spark tasks can do all that is needed: rows that must be completed cannot."""
         if self.applier.rows is None:
             return True
         versions = [remote for oid, found in self._versions().items() if oid in self.segment.touched for remote in found]
-        return not any(completion.needed(found.local, found.sources) for found in map(self.mapping, versions))
+        found = [self.mapping(remote) for remote in versions]
+        return not any(
+            completion.needed(each.local, each.sources) or leafconstraints.needed(self.transaction, each.local) for each in found
+        )
 
     def truncations(self, found: Iterable[decode.Truncation]) -> Iterator[tuple[Mapping, pa.Table]]:
         """The frames of the TRUNCATEs that are to be applied; restarts sequences where they say so."""

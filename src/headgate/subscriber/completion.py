@@ -7,7 +7,6 @@ and a mixture is refused with 0A000. Expressions belong to the commands' floor, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -40,7 +39,10 @@ class Rows(Protocol):
         ...
 
 
-Factory = Callable[[Transaction, Relation], Rows]
+class Factory(Protocol):
+    """Gives the `Rows` of a table; `routed_from`: the partitioned table whose leaf it is, in whose columns messages show rows."""
+
+    def __call__(self, transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> Rows: ...
 
 
 def needed(local: Relation, sources: tuple[int | None, ...]) -> bool:
@@ -105,7 +107,7 @@ def _without(local: Relation, unsent: frozenset[str]) -> tuple[Relation, list[st
                 column = replace(column, generated=None)  # noqa: PLW2901
             elif used & unsent:
                 raise _mixture(local, f'generated column "{column.name}"')
-        columns.append(replace(column, not_null=False) if unsent else column)
+        columns.append(replace(column, not_null=False) if column.name in unsent or column.name in kept else column)
     checks = []
     for check in local.checks:
         used = _used(check.expression, local)

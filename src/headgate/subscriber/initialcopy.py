@@ -37,7 +37,7 @@ from headgate.storage.delta import Action
 from headgate.storage.log import OriginProgress
 from headgate.storage.partitioned import Fence
 from headgate.storage.transaction import Transaction
-from headgate.subscriber import completion, conflict, convert, partitioned
+from headgate.subscriber import completion, conflict, convert, leafconstraints, partitioned
 from headgate.subscriber.conflict import Place
 from headgate.subscriber.convert import Session
 from headgate.subscriber.relation import check_kind, map_columns, shown
@@ -93,7 +93,8 @@ class InitialCopy:
             transaction = self.worker.engine.begin(self.relation.database)
             transaction.cancelled = self.worker.check_stop
             try:
-                position = self._parallel(connection, transaction) if parallel else self._single(connection, transaction)
+                with leafconstraints.unique(transaction, self.relation, self.worker.unique):
+                    position = self._parallel(connection, transaction) if parallel else self._single(connection, transaction)
                 self._commit(transaction, position)
             except BaseException as error:
                 transaction.rollback()
@@ -176,6 +177,8 @@ class InitialCopy:
             return
         if (factory := self.worker.rows) is not None and target.completed:
             rows = completion.complete_inserts(rows, target.local, target.sources, factory(transaction, target.local))
+        if factory is not None and leafconstraints.needed(transaction, target.local):
+            leafconstraints.check_rows(rows, target.local, transaction, factory)
         if self.relation.parent:
             partitioned.refuse_rows_outside(Fence(transaction.cursor, self.relation), rows)
         if not target.checked:
