@@ -21,7 +21,7 @@ from headgate.subscriber import skip
 from headgate.subscriber.apply import Applier, Stream
 from headgate.subscriber.prepared import Prepared
 from headgate.subscriber.tablesync import Phase, SyncWorker
-from headgate.subscriber.worker import Worker
+from headgate.subscriber.worker import Started, Worker
 from headgate.walreceiver.connection import Connection
 from headgate.walreceiver.segment import Segment
 
@@ -29,6 +29,10 @@ _log = logging.getLogger("headgate.subscriber")
 
 WAIT = 1.0
 """Seconds between two looks at nothing."""
+BEHIND = 10.0
+"""Seconds for which a transaction has been waiting when a subscription is called behind."""
+BEHIND_AGAIN = 60.0
+"""Seconds between two lines of the log that say so."""
 _PARAMETERS = ("name", "conninfo", "publications", "slot_name", "binary", "stream", "owner", "origin", "schema_evolution")
 
 
@@ -45,6 +49,8 @@ class ApplyWorker(Worker):
         """Whether some table is not ready."""
         self._sync_started: dict[int, float] = {}
         self._prepared = Prepared(self)
+        self._told_lag: float | None = None
+        """When the log was told that the subscription is behind; None: it is not, as far as the log knows."""
         self._restart = False
         """Whether the worker must start again, with two_phase."""
 
@@ -96,6 +102,7 @@ class ApplyWorker(Worker):
         if self._unsettled:
             self._settle_tables()
         segment = self.take(self._pause())
+        self._tell_lag()
         if segment is None:
             return
         if segment.mark is not None:
@@ -126,6 +133,19 @@ class ApplyWorker(Worker):
             self.subscription = dataclasses.replace(self.subscription, skip_lsn=INVALID)
         self.applied(segment.end)
         self.spool.release(segment)
+
+    def _tell_lag(self) -> None:
+        """Says in the log that the subscription is behind, now and then, and that it has caught up."""
+        assert self.progress is not None
+        size, seconds = self.progress.lag()
+        name, moment = self.subscription.name, time.monotonic()
+        if seconds > BEHIND:
+            if self._told_lag is None or moment - self._told_lag >= BEHIND_AGAIN:
+                _log.warning('subscription "%s" is behind its publisher: %d s, %d bytes of its log', name, seconds, size)
+                self._told_lag = moment
+        elif self._told_lag is not None and seconds < BEHIND / 2:
+            _log.info('subscription "%s" has caught up with its publisher', name)
+            self._told_lag = None
 
     def _pause(self) -> float:
         return 0.1 if self._unsettled else WAIT
@@ -201,5 +221,5 @@ class ApplyWorker(Worker):
         last = self._sync_started.get(rel.relation)
         if last is not None and time.monotonic() - last < self.settings.seconds("wal_retrieve_retry_interval"):
             return
-        if self.launcher.start_sync(self, rel.relation):
+        if self.launcher.start_sync(self, rel.relation) is not Started.LATER:
             self._sync_started[rel.relation] = time.monotonic()

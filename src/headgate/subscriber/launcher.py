@@ -21,7 +21,7 @@ from headgate.errors import PostgresError
 from headgate.subscriber.applyworker import ApplyWorker
 from headgate.subscriber.report import Ledger
 from headgate.subscriber.tablesync import SyncWorker, drop_leftover
-from headgate.subscriber.worker import Worker
+from headgate.subscriber.worker import Started, Worker
 
 _log = logging.getLogger("headgate.subscriber")
 
@@ -154,20 +154,20 @@ class Launcher:
         with self._lock:
             return self._syncs.get((subscription, relation))
 
-    def start_sync(self, leader: ApplyWorker, relation: int) -> bool:
+    def start_sync(self, leader: ApplyWorker, relation: int) -> Started:
         """Starts the sync worker of a table, if the limits allow one more."""
         settings = self.node.settings
         oid = leader.subscription.oid
         with self._lock:
             mine = sum(subscription == oid for subscription, _ in self._syncs)
             if self.stopping or oid in self._held or mine >= settings.integer("max_sync_workers_per_subscription"):
-                return False
+                return Started.LATER
             if not self._room():
-                return False
+                return Started.NO_ROOM
             sync = SyncWorker(leader, relation)
             self._syncs[oid, relation] = sync
         sync.start()
-        return True
+        return Started.YES
 
     def ended(self, worker: Worker) -> None:
         """A worker's thread is about to end."""

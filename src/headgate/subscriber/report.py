@@ -17,6 +17,7 @@ from headgate.catalog.subscription import Subscription
 from headgate.errors import PostgresError
 from headgate.subscriber.advice import advice
 from headgate.subscriber.apply import Counters
+from headgate.subscriber.applyworker import BEHIND
 from headgate.subscriber.tablesync import SyncWorker
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _entry(launcher: Launcher, cursor: Any, subscription: Subscription) -> dict[
         "name": subscription.name,
         "database": _name_of(cursor, subscription.database),
         "publications": list(subscription.publications),
-        "state": _state(subscription, apply, waiting, failing=failing, behind=bool(lag_seconds and lag_seconds > 10)),
+        "state": _state(subscription, apply, waiting, failing=failing, behind=bool(lag_seconds and lag_seconds > BEHIND)),
         "tables": len(tables),
         "tables_synced": len(tables) - len(waiting),
         "tables_waiting": [_table_name(cursor, subscription, rel.relation) for rel in waiting],

@@ -9,6 +9,7 @@ A worker that fails logs the error with its context, counts it (pg_stat_subscrip
 from __future__ import annotations
 
 import contextlib
+import enum
 import logging
 import threading
 import time
@@ -38,6 +39,14 @@ if TYPE_CHECKING:
     from headgate.subscriber.launcher import Launcher
 
 _log = logging.getLogger("headgate.subscriber")
+
+
+class Started(enum.Enum):
+    """What became of a wish for a table sync: `LATER` as soon as another of the subscription ends, `NO_ROOM` not before the retry interval."""
+
+    YES = "yes"
+    LATER = "later"
+    NO_ROOM = "no room"
 
 
 class Worker:
