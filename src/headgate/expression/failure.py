@@ -29,7 +29,7 @@ def marked(sqlstate: str, message: str) -> str:
 
 
 def from_spark(exception: BaseException) -> PostgresError:
-    """The PostgreSQL error that an exception of Spark, Java or the operating system stands for; XX000 with its cause if it stands for none."""
+    """The PostgreSQL error that an exception of Spark, Java or the operating system stands for; XX000 with its cause if for none."""
     seen: BaseException | None = exception
     while seen is not None:
         if isinstance(seen, PostgresError):
@@ -62,7 +62,7 @@ def _of_system(exception: BaseException, text: str) -> PostgresError:
         causes = [line.removeprefix("Caused by: ") for line in text.split("\n") if line.startswith("Caused by: ")]
         thrown = next((line[2:] for line in text.split("\n") if line.startswith(": ")), text)
         return PostgresError("XX000", causes[-1] if causes else thrown, detail=thrown if causes else None)
-    return PostgresError("XX000", text.split("\n")[0])
+    return PostgresError("XX000", text.split("\n", maxsplit=1)[0])
 
 
 def _split(message: str) -> tuple[str, str | None]:

@@ -42,7 +42,9 @@ class Rows(Protocol):
 class Factory(Protocol):
     """Gives the `Rows` of a table; `routed_from`: the partitioned table whose leaf it is, in whose columns messages show rows."""
 
-    def __call__(self, transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> Rows: ...
+    def __call__(self, transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> Rows:
+        """See the class."""
+        ...
 
 
 def needed(local: Relation, sources: tuple[int | None, ...]) -> bool:
