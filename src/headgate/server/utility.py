@@ -1,8 +1,8 @@
 """Statements that concern the session itself, and that no table or catalog is needed for.
 
-BEGIN … ROLLBACK TO, PREPARE TRANSACTION, SET, SHOW, RESET, DISCARD, PREPARE, EXECUTE, DEALLOCATE, DECLARE, FETCH, MOVE, CLOSE, LISTEN,
-NOTIFY, UNLISTEN, LOCK, CHECKPOINT. Called by the outcome's `Sender` for each statement that `handles` claims; a handler returns a tag or
-a ResultSet.
+BEGIN … ROLLBACK TO, PREPARE TRANSACTION, SET, SHOW, RESET, ALTER SYSTEM, DISCARD, PREPARE, EXECUTE, DEALLOCATE, DECLARE, FETCH, MOVE,
+CLOSE, LISTEN, NOTIFY, UNLISTEN, LOCK, CHECKPOINT. Called by the outcome's `Sender` for each statement that `handles` claims; a handler
+returns a tag or a ResultSet.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.errors import PostgresError
 from headgate.server import cursor, prepare, twophase, variable
+from headgate.server.altersystem import alter_system
 from headgate.server.block import State
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet
@@ -167,6 +168,7 @@ def _constraints(session: Session, node: Any, text: str) -> str:
 
 
 _HANDLERS: dict[str, Handler] = {
+    "AlterSystemStmt": alter_system,
     "TransactionStmt": _transaction,
     "VariableSetStmt": variable.set_statement,
     "VariableShowStmt": variable.show_statement,

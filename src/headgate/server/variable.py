@@ -30,13 +30,13 @@ def set_statement(session: Session, node: Any, text: str) -> str:
         _set_multi(session, node)
     elif kind == "VAR_SET_VALUE":
         if node.name in _MODES:
-            _mode(session, node.name, _values(node.args)[0])
+            _mode(session, node.name, values(node.args)[0])
         elif node.name == "role":
-            session.set_role(_values(node.args)[0], local=local)
+            session.set_role(values(node.args)[0], local=local)
         elif node.name == "session_authorization":
-            session.set_session_authorization(_values(node.args)[0], local=local)
+            session.set_session_authorization(values(node.args)[0], local=local)
         else:
-            set_value(session, node.name, _values(node.args), local=local)
+            set_value(session, node.name, values(node.args), local=local)
     elif kind == "VAR_RESET_ALL":
         session.settings.reset_all()
         return "RESET"
@@ -57,7 +57,7 @@ def set_value(session: Session, name: str, values: list[str], *, local: bool) ->
     session.setting_changed(name)
 
 
-def _values(args: Iterable[Any]) -> list[str]:
+def values(args: Iterable[Any]) -> list[str]:
     """The values of SET x TO a, b as text."""
     return [constant(parser.unwrap(arg)) for arg in args]
 
@@ -89,7 +89,7 @@ def _set_multi(session: Session, node: Any) -> None:
             element = parser.unwrap(option)
             set_value(session, "default_" + element.defname, [_mode_text(element)], local=False)
     elif node.name == "TRANSACTION SNAPSHOT":
-        _import_snapshot(session, _values(node.args)[0])
+        _import_snapshot(session, values(node.args)[0])
 
 
 def _mode_text(element: Any) -> str:
