@@ -11,7 +11,7 @@ import datetime
 import logging
 import re
 import zoneinfo
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -108,11 +108,14 @@ def answer(
 
 
 def describe(
-    select: Any, context: SessionContext, cursor: Cursor, parameter_types: Sequence[int] = ()
+    select: Any, context: SessionContext, cursor: Cursor, parameter_types: Sequence[int] = (), functions: Collection[str] = ()
 ) -> tuple[tuple[int, ...], tuple[ResultColumn, ...]]:
-    """The types of the parameters (0 in `parameter_types`: inferred, text if nothing decides) and the columns of a query, not run."""
+    """The types of the parameters (0 in `parameter_types`: inferred, text if nothing decides) and the columns of a query, not run.
+
+    `functions`: the names of those that act, as for `answer`.
+    """
     given = [Parameter(kind, None) for kind in parameter_types]
-    rewriter = Rewriter(context, cursor, _NOTHING, _AnyFunction(), given, describing=True)
+    rewriter = Rewriter(context, cursor, _NOTHING, _Uncalled(functions), given, describing=True)
     query = rewriter.select(select, None)
     types = query.types()
     if not rewriter.acting:
@@ -125,26 +128,11 @@ def describe(
     return tuple(found), _columns(query, types)
 
 
-class _AnyFunction(dict[str, Callable[..., Any]]):
+class _Uncalled(dict[str, Callable[..., Any]]):
     """Stands for the caller's functions while a query is only described: none is called."""
 
-    def __contains__(self, name: object) -> bool:
-        return name in _DESCRIBED
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return (lambda *_, **__: None) if name in _DESCRIBED else default
-
-
-_DESCRIBED = frozenset(
-    "pg_terminate_backend pg_cancel_backend pg_reload_conf set_config pg_sleep pg_drop_replication_slot pg_replication_slot_advance"
-    " pg_create_logical_replication_slot pg_current_wal_lsn pg_current_wal_flush_lsn pg_current_wal_insert_lsn"
-    " pg_replication_origin_advance"
-    " pg_replication_origin_create pg_replication_origin_drop pg_replication_origin_oid pg_replication_origin_progress"
-    " pg_logical_slot_get_changes pg_logical_slot_peek_changes pg_logical_slot_get_binary_changes pg_logical_slot_peek_binary_changes"
-    " pg_logical_emit_message pg_stat_reset_subscription_stats pg_stat_reset_replication_slot pg_advisory_lock pg_advisory_unlock"
-    " pg_advisory_unlock_all pg_try_advisory_lock pg_advisory_xact_lock pg_postmaster_start_time pg_conf_load_time txid_current"
-    " pg_current_xact_id pg_export_snapshot pg_notify pg_stat_get_subscription pg_show_all_settings nextval currval setval lastval".split()
-)
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__(dict.fromkeys(names, lambda *_, **__: None))
 
 
 def _shown(value: Value, rewriter: Rewriter, context: SessionContext) -> str:

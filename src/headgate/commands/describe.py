@@ -50,7 +50,7 @@ def describe(node: Any, text: str, session: Session, parameter_types: tuple[int,
 
 def _by_catalog(node: Any, session: Session, known: dict[int, int]) -> Described:
     given = tuple(known[number] for number in sorted(known))
-    types, columns = catalog_query.describe(node, session.context, session.begin_statement().cursor, given)
+    types, columns = catalog_query.describe(node, session.context, session.begin_statement().cursor, given, session.functions)
     return Described(types, columns)
 
 

@@ -114,7 +114,7 @@ def output(select: Any, session: Session, transaction: Transaction) -> list[tupl
     """The names and types of a query's columns; the query is planned, not run."""
     cursor, context = transaction.cursor, session.context
     if catalog_query.uses_catalog_only(select, context, cursor):
-        _, columns = catalog_query.describe(select, context, cursor)
+        _, columns = catalog_query.describe(select, context, cursor, (), session.functions)
         found = []
         for each in columns:
             known = registry.known().find(each.type_oid)

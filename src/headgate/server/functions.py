@@ -18,6 +18,7 @@ from headgate.publisher.slots import PLUGIN, check_name
 from headgate.publisher.stream import Asked, Stream
 from headgate.server.sequence_function import SequenceFunctions
 from headgate.server.session_origin import SessionOrigin
+from headgate.server.subscription_function import SubscriptionFunctions
 from headgate.walsender import options as pgoutput_options
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def functions(node: Node, session: Session) -> Mapping[str, Callable[..., Any]]:
     return {name.removeprefix("fn_"): getattr(own, name) for name in dir(own) if name.startswith("fn_")}
 
 
-class _Functions(SequenceFunctions):
+class _Functions(SequenceFunctions, SubscriptionFunctions):
     """One session's functions."""
 
     def __init__(self, node: Node, session: Session) -> None:
@@ -371,13 +372,6 @@ class _Functions(SequenceFunctions):
     def fn_pg_stat_reset_replication_slot(self, slot_name: str | None) -> None:
         """Sets the counters of a slot (NULL: of all) to zero."""
         self.node.slots.reset_statistics(slot_name)
-
-    def fn_pg_stat_reset_subscription_stats(self, subid: int | None) -> None:
-        """Sets the counters of a subscription (NULL: of all) to zero."""
-        launcher = self.node.launcher
-        reset = getattr(launcher, "reset_statistics", None)
-        if reset is not None:
-            reset(subid)
 
 
 _XID = {b"B": 17, b"S": 1, b"c": 1, b"A": 1, b"b": 25, b"P": 26, b"K": 26, b"p": 26, b"r": 34}

@@ -48,7 +48,8 @@ def by_catalog(node: Any, session: Session) -> bool:
     if constant.answer(node, session) is not None:
         return False
     try:
-        catalog_query.describe(node, session.context, cursor, tuple(each.type_oid for each in session.parameters))
+        given = tuple(each.type_oid for each in session.parameters)
+        catalog_query.describe(node, session.context, cursor, given, session.functions)
     except PostgresError as error:
         return error.sqlstate not in ("0A000", "42883")
     return True

@@ -1,0 +1,39 @@
+"""ALTER SYSTEM, and the functions that act on the node or the session."""
+
+from __future__ import annotations
+
+import pytest
+from tests.conftest import SqlError
+
+
+def test_alter_system_writes_a_setting_that_a_reload_brings_into_force(node) -> None:
+    node.psql("postgres", "ALTER SYSTEM SET wal_receiver_timeout = '7s'")
+    assert node.psql("postgres", "SHOW wal_receiver_timeout") == "1min"
+    assert node.psql("postgres", "SELECT pg_reload_conf(); SHOW wal_receiver_timeout") == "t\n7s"
+    node.psql("postgres", "ALTER SYSTEM SET max_logical_replication_workers = 7; SELECT pg_reload_conf()")
+    row = "SELECT setting <> '7', pending_restart FROM pg_settings WHERE name = 'max_logical_replication_workers'"
+    assert node.psql("postgres", row) == "t|t"
+    node.psql("postgres", "ALTER SYSTEM RESET max_logical_replication_workers; ALTER SYSTEM RESET ALL; SELECT pg_reload_conf()")
+    assert node.psql("postgres", f"SHOW wal_receiver_timeout; {row}") == "1min\nt|f"
+    for wrong, message in (
+        ("ALTER SYSTEM SET nosuch = 1", 'unrecognized configuration parameter "nosuch"'),
+        ("ALTER SYSTEM SET wal_receiver_timeout = -1", "-1 ms is outside the valid range"),
+        ("BEGIN; ALTER SYSTEM RESET ALL", "ALTER SYSTEM cannot run inside a transaction block"),
+        ("CREATE ROLE cannot LOGIN; SET ROLE cannot; ALTER SYSTEM SET work_mem = '1MB'", 'permission denied to set parameter "work_mem"'),
+    ):
+        with pytest.raises(SqlError, match=message):
+            node.psql("postgres", wrong)
+
+
+def test_functions_that_act_are_called_in_a_select_without_tables(node) -> None:
+    said = node.psql(
+        "postgres",
+        """SELECT pg_replication_origin_create('mine') > 0; SELECT pg_replication_origin_session_setup('mine');
+        SELECT pg_replication_origin_session_is_setup(); SELECT pg_replication_origin_session_progress(false) IS NULL;
+        SELECT pg_replication_origin_session_reset(); SELECT pg_replication_origin_session_is_setup();
+        SELECT * FROM pg_stat_get_subscription_stats(1); SELECT count(*) FROM pg_stat_get_subscription(NULL);
+        SELECT pg_replication_origin_drop('mine')""",
+    )
+    assert said.split("\n") == ["t", "", "t", "t", "", "f", "1|0|0|", "0", ""][: len(said.split("\n"))]
+    with pytest.raises(SqlError, match="invalid subscription OID 0"):
+        node.psql("postgres", "SELECT pg_stat_reset_subscription_stats(0)")
