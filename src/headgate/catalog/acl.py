@@ -145,6 +145,10 @@ class Role:
         )
 
 
+EVERYBODY = Role("public", 0, superuser=False, roles=frozenset(), names=frozenset())
+"""PUBLIC as a role: it has what has been granted to PUBLIC, and nothing else."""
+
+
 def role(cursor: Cursor, name: str) -> Role:
     """A role with all whose rights it inherits (has_privs_of_role); 42704 if there is none."""
     known = {oid: (own, superuser, inherit) for oid, own, superuser, inherit in rows(

@@ -113,10 +113,10 @@ partition_root(o, db) AS (SELECT arg_max(_a.ancestor, _a.depth) FROM hg.partitio
 viewdef(o, pretty, db, p) AS (SELECT CASE WHEN NOT list_contains(p, 2200) THEN coalesce(_w.ev_qualified, _w.ev_action)
     WHEN pretty THEN coalesce(_w.ev_pretty, _w.ev_action) ELSE _w.ev_action END || ';'
     FROM hg.pg_rewrite _w WHERE _w.ev_class = o AND _w.rulename = '_RETURN' AND _w.dbid IN (0, db))
-function_arguments(o, db, p) AS (SELECT list_aggregate(list_transform(generate_series(1, len(coalesce(_f.proallargtypes, _f.proargtypes))),
+function_arguments(o, db, p) AS (SELECT coalesce(list_aggregate(list_transform(generate_series(1, len(coalesce(_f.proallargtypes, _f.proargtypes))),
     lambda i: CASE coalesce(_f.proargmodes[i], 'i') WHEN 'o' THEN 'OUT ' WHEN 'b' THEN 'INOUT ' WHEN 'v' THEN 'VARIADIC ' ELSE '' END ||
     CASE WHEN coalesce(_f.proargnames[i], '') = '' THEN '' ELSE hg.quote_ident(_f.proargnames[i]) || ' ' END ||
-    coalesce(_f.argtypenames[i], '???')), 'string_agg', ', ') FROM hg.function_type _f WHERE _f.oid = o)
+    coalesce(_f.argtypenames[i], '???')), 'string_agg', ', '), '') FROM hg.function_type _f WHERE _f.oid = o)
 function_result(o, db, p) AS (SELECT _f.result FROM hg.function_type _f WHERE _f.oid = o)
 array_lower(l, zero) AS CASE WHEN len(l) > 0 THEN CASE WHEN zero THEN 0 ELSE 1 END END
 size_pretty(n) AS CASE WHEN abs(n) < 10240 THEN CAST(n AS VARCHAR) || ' bytes' WHEN abs(n) < 10485247 THEN CAST((n + 512) // 1024 AS VARCHAR) || ' kB'

@@ -35,9 +35,13 @@ def find(cursor: Cursor, name: str) -> int | None:
 
 
 def create(cursor: Cursor, name: str) -> int:
-    """Makes an origin with the lowest free id; 42710 if the name is in use."""
+    """Makes an origin with the lowest free id; 23505 if the name is in use."""
     if find(cursor, name) is not None:
-        raise PostgresError("42710", f'replication origin "{name}" already exists')
+        index = "pg_replication_origin_roname_index"
+        raise PostgresError(
+            "23505", f'duplicate key value violates unique constraint "{index}"', detail=f"Key (roname)=({name}) already exists.",
+            schema="pg_catalog", table="pg_replication_origin", constraint=index,
+        )  # fmt: skip
     ident = _free_ident({ident for (ident,) in rows(cursor, "SELECT roident FROM hg.pg_replication_origin")})
     insert(cursor, "pg_replication_origin", roident=ident, roname=name)
     return ident

@@ -96,6 +96,8 @@ def _right(text: str) -> tuple[str, bool]:
 
 
 def _role(session: Session, value: Value) -> acl.Role | None:
+    if value.literal == "public":
+        return acl.EVERYBODY
     if value.literal is not None and not value.literal.isdigit():
         return acl.role(session.cursor, value.literal)
     if value.sql.isdigit() or (value.literal or "").isdigit():

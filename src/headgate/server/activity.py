@@ -39,6 +39,8 @@ class Backend:
     transaction_start: float | None = None
     interrupts: Interrupts = field(default_factory=Interrupts)
     wake: Callable[[], None] | None = None
+    wait: tuple[str, str] | None = None
+    """What a worker waits for while it has nothing to do: wait_event_type and wait_event."""
 
     def start(self, query: str) -> None:
         """A statement begins."""

@@ -39,7 +39,7 @@ def providers(node: Node, session: Session) -> Mapping[str, Callable[[], Any]]:
         "pg_prepared_xacts": partial(_prepared_transactions, node),
     }
     if node.launcher is not None:
-        found["pg_stat_subscription"] = partial(_subscriptions, node)
+        found["pg_stat_subscription"] = partial(subscriptions, node)
         found["pg_stat_progress_copy"] = partial(_copies, node)
     return found
 
@@ -67,7 +67,7 @@ def _activity(node: Node, session: Session) -> Iterator[Row]:
         if not _sees(session, one.role):
             yield (*head, *[None] * 13, "<insufficient privilege>", None)
             continue
-        waits = ("Client", "ClientRead") if one.state and one.state != "active" else (None, None)
+        waits = one.wait or (("Client", "ClientRead") if one.state and one.state != "active" else (None, None))
         yield (
             *head,
             one.client_addr,
@@ -186,7 +186,8 @@ def _ssl(node: Node) -> Iterator[Row]:
             yield (one.pid, False, None, None, None, None, None, None)
 
 
-def _subscriptions(node: Node) -> Iterator[Row]:
+def subscriptions(node: Node) -> Iterator[Row]:
+    """The rows of pg_stat_subscription."""
     for row in node.launcher.subscription_rows():
         yield tuple(_since_2000(value) if name.endswith("_time") else value for name, value in row.items())
 

@@ -32,7 +32,6 @@ NODE_DEFAULTS: Mapping[str, str] = {
     "lc_numeric": "C",
     "lc_time": "C",
     "log_timezone": "UTC",
-    "max_logical_replication_workers": "8",
     "max_prepared_transactions": "64",
     "max_stack_depth": "2048",
     "server_encoding": "UTF8",

@@ -15,6 +15,7 @@ import time
 from typing import Any
 
 from headgate.catalog import origin as origins
+from headgate.catalog import role as roles
 from headgate.catalog import subscription as subscriptions
 from headgate.catalog.subscription import Subscription
 from headgate.errors import PostgresError
@@ -23,6 +24,8 @@ from headgate.subscriber.report import Ledger
 from headgate.subscriber.tablesync import SyncWorker, drop_leftover
 from headgate.subscriber.worker import Started, Worker
 
+_BOOTSTRAP = 10
+"""The superuser that initdb made: the launcher is shown as its process."""
 _log = logging.getLogger("headgate.subscriber")
 
 
@@ -203,7 +206,8 @@ class Launcher:
         backend = None
         if activity is not None:
             backend = activity.enter("logical replication launcher")
-            backend.state = None
+            backend.state, backend.wait = None, ("Activity", "LogicalLauncherMain")
+            backend.role, backend.role_name = _BOOTSTRAP, self._bootstrap_name()
         while not self.stopping:
             try:
                 pause = self._launch()
@@ -214,6 +218,14 @@ class Launcher:
             self._wanted.clear()
         if activity is not None:
             activity.leave(backend)
+
+    def _bootstrap_name(self) -> str | None:
+        cursor = self.node.catalog.cursor()
+        try:
+            role = roles.find(cursor, _BOOTSTRAP)
+        finally:
+            cursor.close()
+        return None if role is None else role.name
 
     def _launch(self) -> float:
         """Starts what should run; seconds until the next look."""

@@ -42,7 +42,7 @@ _log = logging.getLogger("headgate.subscriber")
 
 
 class Started(enum.Enum):
-    """What became of a wish for a table sync: `LATER` as soon as another of the subscription ends, `NO_ROOM` not before the retry interval."""
+    """What became of a wish for a table sync: `LATER` as soon as another of the subscription ends, `NO_ROOM` after the retry interval."""
 
     YES = "yes"
     LATER = "later"
@@ -243,7 +243,11 @@ class Worker:
         activity = getattr(self.node, "activity", None)
         if activity is not None:
             self.backend = activity.enter("logical replication worker")
-            self.backend.database, self.backend.state = self.subscription.database, None
+            self.backend.database = self.subscription.database
+            if self.relation is None:
+                self.backend.wait = ("Activity", "LogicalApplyMain")
+            else:
+                self.backend.state = None
             self.backend.role = self.subscription.owner
             cursor = self.catalog.cursor()
             try:
