@@ -204,15 +204,9 @@ def drop(node: Any, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     for item in node.objects:
-        schema, name = names.split_name(unwrap(item).items, context.database_name)
-        found = relations.lookup(cursor, context.database, schema, name, lookup.search_path(cursor, context))
+        found = lookup.dropped(cursor, session, unwrap(item).items, "index", missing_ok=node.missing_ok)
         if found is None:
-            if not node.missing_ok:
-                raise PostgresError("42704", f'index "{name}" does not exist')
-            session.notices.notice(f'index "{name}" does not exist, skipping')
             continue
-        if found.kind not in "iI":
-            raise PostgresError("42809", f'"{name}" is not an index')
         owner = one(cursor, "SELECT indrelid FROM hg.pg_index WHERE dbid = ? AND indexrelid = ?", [context.database, found.oid])
         assert owner is not None
         relation = relations.get(cursor, context.database, int(owner[0]))

@@ -123,20 +123,22 @@ _DROPS = {
     "v": "Use DROP VIEW to remove a view.",
     "S": "Use DROP SEQUENCE to remove a sequence.",
     "i": "Use DROP INDEX to remove an index.",
+    "I": "Use DROP INDEX to remove an index.",
 }
 """HINT of a DROP that names a relation of another kind (DropErrorMsgWrongType)."""
 
 
 def dropped(cursor: Cursor, session: Session, parts: Any, kind: str, *, missing_ok: bool) -> Relation | None:
-    """What DROP TABLE or DROP VIEW names; None, with a notice, for what IF EXISTS does not find.
+    """What DROP TABLE, VIEW, SEQUENCE or INDEX names; None, with a notice, for what IF EXISTS does not find.
 
-    Raises 3F000 for a schema and 42P01 for a relation that is not there, 42809 for one that is no `kind` (a word of KINDS).
+    Raises 3F000 for a schema and 42P01 (42704 for an index) for a relation that is not there, 42809 for one that is no `kind`
+    (a word of KINDS).
     """
     context = session.context
     schema, name = names.split_name(parts, context.database_name)
     relation = relations.lookup(cursor, context.database, schema, name, search_path(cursor, context))
     if relation is None:
-        missing = PostgresError("42P01", f'{kind} "{name}" does not exist')
+        missing = PostgresError("42704" if kind == "index" else "42P01", f'{kind} "{name}" does not exist')
         if schema is not None and not one(
             cursor, "SELECT 1 FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [schema, context.database]
         ):
@@ -146,5 +148,5 @@ def dropped(cursor: Cursor, session: Session, parts: Any, kind: str, *, missing_
         session.notices.notice(f"{missing.message}, skipping")
         return None
     if KINDS.get(relation.kind) != kind:
-        raise PostgresError("42809", f'"{name}" is not a {kind}', hint=_DROPS.get(relation.kind))
+        raise PostgresError("42809", f'"{name}" is not {"an" if kind == "index" else "a"} {kind}', hint=_DROPS.get(relation.kind))
     return relation

@@ -190,16 +190,10 @@ def drop_sequence(node: Any, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     for item in node.objects:
-        schema, name = names.split_name(unwrap(item).items, context.database_name)
-        found = relations.lookup(cursor, context.database, schema, name, lookup.search_path(cursor, context))
+        found = lookup.dropped(cursor, session, unwrap(item).items, "sequence", missing_ok=node.missing_ok)
         if found is None:
-            if not node.missing_ok:
-                raise PostgresError("42P01", f'sequence "{name}" does not exist')
-            session.notices.notice(f'sequence "{name}" does not exist, skipping')
             continue
-        if found.kind != "S":
-            raise PostgresError("42809", f'"{name}" is not a sequence')
-        privilege.check_owner(cursor, context.user, found.owner, "sequence", name)
+        privilege.check_owner(cursor, context.user, found.owner, "sequence", found.name)
         cascade = node.behavior == pb.DROP_CASCADE
         subject = f"sequence {dependency.shown_name(cursor, context, found)}"
         dependency.settle(dependency.of_sequence(cursor, context, found), [subject], session.notices, cascade=cascade)
