@@ -5,9 +5,10 @@ SET, SET LOCAL and RESET; `Definition` is one setting's type, bounds and context
 """
 
 from headgate.settings.definition import Context, Definition, Kind, Value
-from headgate.settings.node import AUTO_CONF, CONF, Reload, Setting, Settings
+from headgate.settings.node import AUTO_CONF, CONF, Reload, Settings
 from headgate.settings.session import SessionSettings, State
 from headgate.settings.table import VERSION, VERSION_NUMBER, definitions, find
+from headgate.settings.values import Setting
 
 __all__ = [
     "AUTO_CONF",

@@ -17,27 +17,12 @@ from pathlib import Path
 
 from headgate.errors import PostgresError, Severity
 from headgate.settings import check, file
-from headgate.settings.definition import Context, Definition, Kind, Value
+from headgate.settings.definition import Context, Definition, Kind
 from headgate.settings.table import definitions, find
+from headgate.settings.values import Setting, Values
 
 CONF = "headgate.conf"
 AUTO_CONF = "headgate.auto.conf"
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A setting's value and where it comes from (`pg_settings.source`, `sourcefile`, `sourceline`)."""
-
-    definition: Definition
-    value: Value
-    source: str = "default"
-    file: str | None = None
-    line: int | None = None
-
-    @property
-    def shown(self) -> str:
-        """The value as SHOW prints it."""
-        return self.definition.show(self.value)
 
 
 @dataclass(frozen=True)
@@ -53,7 +38,7 @@ def placeholder_definition(name: str) -> Definition:
     return Definition(name, Kind.STRING, "", Context.USER, "Customized Options", "", flags=frozenset({"CUSTOM_PLACEHOLDER"}))
 
 
-class Settings(Mapping[str, str]):
+class Settings(Values):
     """All settings of one node."""
 
     def __init__(self, data_dir: Path | None = None, command_line: Mapping[str, str] | None = None) -> None:
@@ -198,50 +183,6 @@ class Settings(Mapping[str, str]):
         if found is None:
             raise check.unrecognized(name)
         return found
-
-    def value(self, name: str) -> Value:
-        """The typed value, a number in the setting's own unit; raises 42704."""
-        return self.setting(name).value
-
-    def text(self, name: str) -> str:
-        """The value as SHOW prints it; raises 42704."""
-        return self.setting(name).shown
-
-    def integer(self, name: str) -> int:
-        """An integer setting's value in its own unit."""
-        value = self.value(name)
-        assert isinstance(value, int), name
-        return value
-
-    def real(self, name: str) -> float:
-        """A number."""
-        value = self.value(name)
-        assert isinstance(value, int | float), name
-        return float(value)
-
-    def flag(self, name: str) -> bool:
-        """A Boolean setting's value."""
-        value = self.value(name)
-        assert isinstance(value, bool), name
-        return value
-
-    def seconds(self, name: str) -> float:
-        """A time setting's value in seconds."""
-        per_second = {"us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86400}
-        return self.real(name) * per_second[self.setting(name).definition.unit]
-
-    def milliseconds(self, name: str) -> int:
-        """A time setting's value in milliseconds."""
-        return round(self.seconds(name) * 1000)
-
-    def bytes(self, name: str) -> int:
-        """A memory setting's value in bytes."""
-        sizes = {"B": 1, "kB": 1024, "8kB": 8192, "MB": 1024**2, "GB": 1024**3}
-        return self.integer(name) * sizes[self.setting(name).definition.unit]
-
-    def words(self, name: str) -> list[str]:
-        """The parts of a setting that is a list."""
-        return check.split_list(name, str(self.value(name)))
 
     def spark(self) -> dict[str, str]:
         """The settings that Spark is started with, by Spark's names; `spark_master` and `spark_driver_memory` among them."""

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 
 from headgate.errors import PostgresError
 from headgate.settings import check
-from headgate.settings.definition import Context, Definition, Value
-from headgate.settings.node import Setting, Settings, placeholder_definition
+from headgate.settings.definition import Context, Definition
+from headgate.settings.node import Settings, placeholder_definition
 from headgate.settings.table import find
+from headgate.settings.values import Setting, Values
 
 # The order of pg_settings.source, weakest first; RESET goes back to the strongest that was given.
 GIVEN_SOURCES = ("database", "user", "database user", "client", "override")
@@ -31,7 +32,7 @@ class State:
     local: Mapping[str, Setting] = field(default_factory=dict)
 
 
-class SessionSettings(Mapping[str, str]):
+class SessionSettings(Values):
     """The settings as one session sees them; a Mapping from name to shown text."""
 
     def __init__(self, node: Settings) -> None:
@@ -143,36 +144,6 @@ class SessionSettings(Mapping[str, str]):
         """The setting in force; raises 42704."""
         key = name.lower()
         return self._state.local.get(key) or self._state.session.get(key) or self._given.get(key) or self.node.setting(name)
-
-    def value(self, name: str) -> Value:
-        """The typed value, a number in the setting's own unit."""
-        return self.setting(name).value
-
-    def text(self, name: str) -> str:
-        """The value as SHOW prints it."""
-        return self.setting(name).shown
-
-    def integer(self, name: str) -> int:
-        """An integer setting's value in its own unit."""
-        value = self.value(name)
-        assert isinstance(value, int), name
-        return value
-
-    def flag(self, name: str) -> bool:
-        """A Boolean setting's value."""
-        value = self.value(name)
-        assert isinstance(value, bool), name
-        return value
-
-    def milliseconds(self, name: str) -> int:
-        """A time setting's value in milliseconds."""
-        setting = self.setting(name)
-        per_second = {"us": 0.001, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-        return round(float(setting.value) * per_second[setting.definition.unit])
-
-    def words(self, name: str) -> list[str]:
-        """The parts of a setting that is a list, such as `search_path`."""
-        return check.split_list(name, str(self.value(name)))
 
     def reported(self) -> list[tuple[str, str]]:
         """(name, text) of the settings to tell the client that have changed since the last call; all at the first call."""
