@@ -74,6 +74,14 @@ def slots() -> list[tuple[object, ...]]:
     ]
 
 
+def test_any_and_all_of_a_null_array_are_null(ask: Ask, database: int, published: int) -> None:
+    keyless = (
+        "SELECT a.attnum, a.attnum = ANY (i.indkey), a.attnum <> ALL (i.indkey) FROM pg_attribute a LEFT JOIN pg_index i ON false"
+        " WHERE a.attrelid = 'w1'::regclass AND a.attnum = 1"
+    )
+    assert ask(database, keyless) == [("1", None, None)]
+
+
 def test_a_dynamic_relation_has_the_rows_that_its_provider_gives(ask: Ask, database: int) -> None:
     sql = (
         "SELECT slot_name, confirmed_flush_lsn, active FROM pg_replication_slots WHERE confirmed_flush_lsn >= '0/FFFFFFFF' ORDER BY 1 DESC"

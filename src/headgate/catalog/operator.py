@@ -189,7 +189,8 @@ def any_all(name: str, left: Value, array: Value, names: Names, location: int, *
         left = coerce(left, element, names)
     if name in COMPARISONS:
         comparable(name, left, Value("x", element), names, location)
-        return Value(f"({left.sql} {COMPARISONS[name]} {'ALL' if every else 'ANY'} ({array.sql}))", t.BOOL)
+        compared = f"{left.sql} {COMPARISONS[name]} {'ALL' if every else 'ANY'} ({array.sql})"
+        return Value(f"CASE WHEN {array.sql} IS NOT NULL THEN {compared} END", t.BOOL)  # DuckDB takes a NULL list for an empty one
     each = binary(name, left, Value("x", element), names, location).sql
     listed = f"list_transform({array.sql}, lambda x: {each})"
     function = "list_bool_and" if every else "list_bool_or"
