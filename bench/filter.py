@@ -16,7 +16,9 @@ import psycopg
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from headgate.rowfilter.filter import bind_filter, match_frame
+from headgate.expression import compile as compiler
+from headgate.expression.node import ColumnRef, walk
+from headgate.rowfilter.filter import bind_filter
 from headgate.sql.parser import parse_expression
 from headgate.types import registry, typmod
 
@@ -106,7 +108,8 @@ def seconds(work: Callable[[], int]) -> tuple[float, int]:
 def three(spark: SparkSession, connection: psycopg.Connection, folder: Path, case: Case, runs: int) -> dict[str, list[float]]:
     """The seconds of each of 'PostgreSQL', 'Spark', 'node', in turn; one warm run is thrown away."""
     frame = spark.read.parquet(str(folder))
-    ours = match_frame(bind_filter(parse_expression(case.where), relation(), case.where))
+    bound = bind_filter(parse_expression(case.where), relation(), case.where).expression
+    ours = compiler.compile(bound, {each.key: F.col(each.name) for each in walk(bound) if isinstance(each, ColumnRef)})
 
     def native() -> int:
         row = connection.execute(f"SELECT count(*) FROM filtered WHERE {case.where}".encode()).fetchone()

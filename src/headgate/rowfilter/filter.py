@@ -142,19 +142,6 @@ def match(row_filter: RowFilter, row: Column) -> Column:
     return F.coalesce(compiler.compile(row_filter.expression, names), F.lit(False))
 
 
-def match_frame(row_filter: RowFilter) -> Column:
-    """As `match`, over the columns of a frame themselves: for the initial copy."""
-    from pyspark.sql import functions as F
-
-    names = {each.key: F.col(quoted(each.name)) for each in walk(row_filter.expression) if isinstance(each, ColumnRef)}
-    return F.coalesce(compiler.compile(row_filter.expression, names), F.lit(False))
-
-
-def quoted(name: str) -> str:
-    """A column name as Spark's `F.col` takes it literally."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def combined(filters: Iterable[RowFilter | None], row: Column) -> Column | None:
     """Several publications' filters ORed (manual, 31.3.4): None, that is every row, if one of them has no filter."""
     from pyspark.sql import functions as F
