@@ -48,7 +48,7 @@ def resolve(nodes: Iterable[Any], cursor: Cursor, context: SessionContext) -> tu
         if spec.pubobjtype == pb.PUBLICATIONOBJ_TABLES_IN_SCHEMA:
             oid = lookup.namespace(cursor, context.database, spec.name)
         else:
-            path = lookup.search_path(cursor, context)
+            path = [name for name in lookup.search_path(cursor, context) if name != context.temp_schema]
             if not path:
                 raise PostgresError("3F000", "no schema has been selected for CURRENT_SCHEMA")
             oid = lookup.namespace(cursor, context.database, path[0])
