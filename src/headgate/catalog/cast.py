@@ -21,12 +21,16 @@ FIRST_USER_OID = 16384
 
 @dataclass(frozen=True)
 class Names:
-    """`database` and `path` as SQL for macros; `resolve(text, type, position)` gives the oid that a name stands for."""
+    """`database` and `path` as SQL for macros; `resolve(text, type, position)` gives the oid that a name stands for.
+
+    `sizes`: the name of a table of what relations take on disk: c1 database, c2 relation, c3 bytes of data, c4 bytes in all.
+    """
 
     database: str
     path: str
     resolve: Callable[[str, int, int | None], int]
     parameter: Callable[[int, int], str | None]
+    sizes: Callable[[], str]
 
 
 def coerce(value: Value, target: int, names: Names, *, explicit: bool = False, location: int = -1) -> Value:

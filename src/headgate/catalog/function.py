@@ -1,7 +1,7 @@
 """PostgreSQL's functions in DuckDB SQL: scalar functions and aggregates by signature, chosen as PostgreSQL chooses (manual, 10.3).
 
 A signature is written ``name(type, type=default) -> type: template``. In a template, {0} {1} … are the arguments, {db} the database's
-oid, {p} the search path, and {*} all arguments with commas. What needs the session or the tree (current_user, has_…_privilege,
+oid, {p} the search path, {sizes} what relations take on disk, and {*} all arguments with commas. What needs the session or the tree (current_user, has_…_privilege,
 regclass lookups, set-returning functions) is the writer's.
 """
 
@@ -85,13 +85,13 @@ pg_trigger_depth() -> int4: 0
 pg_jit_available() -> bool: false
 pg_relation_is_updatable(regclass, bool) -> int4: 28
 pg_column_is_updatable(regclass, int2, bool) -> bool: true
-pg_relation_size(regclass, text='main') -> int8: CAST(0 AS BIGINT)
-pg_table_size(regclass) -> int8: CAST(0 AS BIGINT)
-pg_indexes_size(regclass) -> int8: CAST(0 AS BIGINT)
-pg_total_relation_size(regclass) -> int8: CAST(0 AS BIGINT)
-pg_database_size(name) -> int8: CAST(0 AS BIGINT)
-pg_database_size(oid) -> int8: CAST(0 AS BIGINT)
-pg_tablespace_size(oid) -> int8: CAST(0 AS BIGINT)
+pg_relation_size(regclass, text='main') -> int8: hg.bytes_of({0}, {db}, (SELECT sum(_s.c3) FROM {sizes} _s WHERE {1} = 'main' AND _s.c1 = {db} AND _s.c2 = {0}))
+pg_table_size(regclass) -> int8: hg.bytes_of({0}, {db}, (SELECT sum(_s.c4) FROM {sizes} _s WHERE _s.c1 = {db} AND _s.c2 = {0}))
+pg_indexes_size(regclass) -> int8: hg.bytes_of({0}, {db}, 0)
+pg_total_relation_size(regclass) -> int8: hg.bytes_of({0}, {db}, (SELECT sum(_s.c4) FROM {sizes} _s WHERE _s.c1 = {db} AND _s.c2 = {0}))
+pg_database_size(name) -> int8: (SELECT CAST(coalesce(sum(_s.c4), 0) AS BIGINT) FROM {sizes} _s WHERE _s.c1 = (SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {0}))
+pg_database_size(oid) -> int8: (SELECT CAST(coalesce(sum(_s.c4), 0) AS BIGINT) FROM {sizes} _s WHERE _s.c1 = {0})
+pg_tablespace_size(oid) -> int8: (SELECT CAST(coalesce(sum(_s.c4), 0) AS BIGINT) FROM {sizes} _s WHERE {0} = 1663)
 pg_tablespace_location(oid) -> text: CASE WHEN {0} IS NOT NULL THEN '' END
 pg_relation_filenode(regclass) -> oid: {0}
 pg_relation_filepath(regclass) -> text: (SELECT 'base/' || CAST({db} AS VARCHAR) || '/' || CAST(_c.oid AS VARCHAR) FROM hg.pg_class _c WHERE _c.oid = {0} AND _c.dbid IN (0, {db}) AND _c.relkind IN ('r', 'i', 'S', 't', 'm'))
@@ -317,6 +317,6 @@ def _fill(template: str, sqls: list[str], given: list[Value], names: Names) -> s
         word = matched[3]
         if word.isdigit():
             return sqls[int(word)]
-        return {"*": ", ".join(sqls), "db": names.database, "p": names.path}[word]
+        return names.sizes() if word == "sizes" else {"*": ", ".join(sqls), "db": names.database, "p": names.path}[word]
 
-    return re.sub(r"<(texts|minus one|type|regclass) (\d)>|\{(\d|\*|db|p)\}", filled, template)
+    return re.sub(r"<(texts|minus one|type|regclass) (\d)>|\{(\d|\*|db|p|sizes)\}", filled, template)

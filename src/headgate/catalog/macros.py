@@ -119,6 +119,7 @@ function_arguments(o, db, p) AS (SELECT coalesce(list_aggregate(list_transform(g
     coalesce(_f.argtypenames[i], '???')), 'string_agg', ', '), '') FROM hg.function_type _f WHERE _f.oid = o)
 function_result(o, db, p) AS (SELECT _f.result FROM hg.function_type _f WHERE _f.oid = o)
 array_lower(l, zero) AS CASE WHEN len(l) > 0 THEN CASE WHEN zero THEN 0 ELSE 1 END END
+bytes_of(o, db, n) AS (SELECT CAST(coalesce(n, 0) AS BIGINT) FROM hg.pg_class _c WHERE _c.oid = o AND _c.dbid IN (0, db))
 size_pretty(n) AS CASE WHEN abs(n) < 10240 THEN CAST(n AS VARCHAR) || ' bytes' WHEN abs(n) < 10485247 THEN CAST((n + 512) // 1024 AS VARCHAR) || ' kB'
     WHEN abs(n) < 10736893952 THEN CAST((n + 524288) // 1048576 AS VARCHAR) || ' MB' ELSE CAST((n + 536870912) // 1073741824 AS VARCHAR) || ' GB' END
 serial_sequence(o, c, db) AS (SELECT hg.qualified_class(_d.objid, db) FROM hg.pg_depend _d JOIN hg.pg_attribute _a ON _a.attrelid = _d.refobjid

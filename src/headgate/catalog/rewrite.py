@@ -68,7 +68,15 @@ class Rewriter(FromFunctions):
         found = self.schema_oids()
         oids = [str(oid) for oid in (found if "pg_catalog" in found else {"pg_catalog": namespace.PG_CATALOG, **found}).values()]
         path = f"[{', '.join(oids)}]"
-        self.names = Names(str(context.database), path, self.resolve, self._parameter_text)
+        self.names = Names(str(context.database), path, self.resolve, self._parameter_text, self._sizes)
+
+    def _sizes(self) -> str:
+        name = "hg_sizes"
+        if name not in self.tables:
+            provider = None if self.describing else self.dynamic.get("relation_sizes")
+            rows = [] if provider is None else list(provider())
+            self.tables[name] = pa.table({f"c{n + 1}": pa.array([row[n] for row in rows], pa.int64()) for n in range(4)})
+        return name
 
     def _path(self) -> list[str]:
         found = self._schemas()

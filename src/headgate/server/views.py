@@ -37,6 +37,7 @@ def providers(node: Node, session: Session) -> Mapping[str, Callable[[], Any]]:
         "pg_cursors": partial(_cursors, session),
         "pg_stat_ssl": partial(_ssl, node),
         "pg_prepared_xacts": partial(_prepared_transactions, node),
+        "relation_sizes": node.engine.sizes,
     }
     if node.launcher is not None:
         found["pg_stat_subscription"] = partial(subscriptions, node)

@@ -14,8 +14,10 @@ Versions that other Spark jobs commit are adopted as transactions of their own (
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,6 +93,15 @@ class Engine:
     def path(self, key: Key) -> Path:
         """The directory of a relation's Delta table."""
         return self.base / str(key[0]) / str(key[1])
+
+    def sizes(self) -> Iterator[tuple[int, int, int, int]]:
+        """What the relations take on disk: (database, relation, bytes of data files, bytes with Delta's log)."""
+        for directory in self.base.glob("*/*/"):
+            database, relation = directory.parent.name, directory.name
+            if database.isdigit() and relation.isdigit():
+                log = _bytes(directory / "_delta_log")
+                whole = _bytes(directory)
+                yield int(database), int(relation), whole - log, whole
 
     def table(self, key: Key) -> DeltaTable:
         """The Delta table of a relation."""
@@ -222,3 +233,13 @@ class Engine:
         self.log.wake()
         if self._owns_session:
             self.spark.stop()
+
+
+def _bytes(directory: Path) -> int:
+    """The size of the files below a directory; one that is removed meanwhile counts nothing."""
+    whole = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                whole += (Path(folder) / name).stat().st_size
+    return whole
