@@ -6,7 +6,7 @@ from typing import Any
 
 from headgate.catalog import query as catalog_query
 from headgate.catalog.relation import Relation
-from headgate.commands import assignment, binding, returning
+from headgate.commands import assignment, binding, explain, returning
 from headgate.commands.insert import target, target_columns
 from headgate.commands.query import constant, render, select
 from headgate.commands.query.evaluation import lit_null
@@ -31,6 +31,8 @@ _QUERIES = {"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt"}
 
 def describe(node: Any, text: str, session: Session, parameter_types: tuple[int, ...]) -> Described:
     """The parameters (0 in `parameter_types`: to be inferred) and columns of a statement; nothing is executed."""
+    if node.DESCRIPTOR.name == "ExplainStmt":
+        return Described(parameter_types, explain.COLUMNS)
     if node.DESCRIPTOR.name not in _QUERIES:
         return Described(parameter_types, None)
     highest = max((each.number for each in walk(node) if kind(each) == "ParamRef"), default=0)
