@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -93,7 +94,7 @@ class LocalSession:
         self.notices = Notices()
         self.settings = LocalSettings()
         self.parameters: tuple[Any, ...] = ()
-        self.dynamic: dict[str, Any] = {}
+        self.dynamic: dict[str, Any] = {"relation_sizes": engine.sizes}
         self.functions: dict[str, Any] = {}
         self.job_group = "test"
         self.snapshot = None
@@ -106,6 +107,7 @@ class LocalSession:
     def begin_statement(self) -> Any:
         if self.transaction is None:
             self.transaction = self.engine.begin(self.context.database)
+            self.context.transaction_start = self.context.statement_start
         return self.transaction
 
     def use_types(self) -> None:
@@ -150,10 +152,12 @@ class LocalSession:
         return "\n".join(shown)
 
     def _one(self, statement: Any, copy: str) -> list[str]:
+        self.context.statement_start = datetime.now(UTC)
         if statement.kind == "TransactionStmt":
             word = statement.source.split()[0].upper()
             if word in ("BEGIN", "START"):
                 self.in_block = True
+                self.begin_statement()
             else:
                 self._end(commit=word in ("COMMIT", "END"))
             return []

@@ -290,6 +290,27 @@ DROP TYPE int4
 SELECT * FROM d
 """
 
+SESSION = """
+CREATE TABLE r (id int PRIMARY KEY, a float8, b text, c uuid DEFAULT gen_random_uuid(), d timestamptz DEFAULT clock_timestamp())
+INSERT INTO r SELECT g, random(), md5(random()::text) FROM generate_series(1, 40) g
+INSERT INTO r VALUES (100, random(), current_schema), (101, random(), gen_random_uuid()::text)
+SELECT count(DISTINCT a), count(DISTINCT b), count(DISTINCT c), min(a) >= 0 AND max(a) < 1, count(*) FILTER (WHERE d < now()) FROM r
+UPDATE r SET a = random() * 10, b = 'x' || round(random() * 1000)
+SELECT count(*) FROM r WHERE b !~ '^x[0-9]+$'
+SELECT count(*) FROM (SELECT random() AS x, random() AS y FROM r) s WHERE x = y
+SELECT current_schema, CURRENT_SCHEMA(), current_setting('search_path') IS NULL, id FROM r WHERE id = 100
+SELECT now() = transaction_timestamp(), statement_timestamp() >= now(), clock_timestamp() > now()
+SELECT jsonb_agg(id ORDER BY id DESC), json_object_agg(id, b) FROM (VALUES (1, 'a'), (2, 'b')) v (id, b)
+SELECT pg_relation_size('r') > 0, pg_table_size('r') > pg_relation_size('r'), pg_relation_size(1), pg_database_size('postgres') > 0
+CREATE TEMP TABLE t (x int)
+CREATE PUBLICATION here FOR TABLES IN SCHEMA CURRENT_SCHEMA
+BEGIN
+CREATE TABLE n AS SELECT now() AS at
+SELECT at = now(), at = current_timestamp, at < clock_timestamp(), at::date = current_date FROM n
+COMMIT
+SELECT at < now() FROM n
+"""
+
 
 class Native:
     """A session on the real server, answering in the same form as `LocalSession.type`."""
@@ -329,10 +350,10 @@ def ours(spark: Any, tmp_path: Path) -> Iterator[LocalSession]:
         yield LocalSession(engine)
 
 
-NAMES = ["tables", "constraints", "references", "views", "queries", "publications", "types"]
+NAMES = ["tables", "constraints", "references", "views", "queries", "publications", "types", "session"]
 
 
-@pytest.mark.parametrize("script", [TABLES, CONSTRAINTS, REFERENCES, VIEWS, QUERIES, PUBLICATIONS, TYPES], ids=NAMES)
+@pytest.mark.parametrize("script", [TABLES, CONSTRAINTS, REFERENCES, VIEWS, QUERIES, PUBLICATIONS, TYPES, SESSION], ids=NAMES)
 def test_statements_are_answered_as_postgresql_answers_them(ours: LocalSession, postgres: Any, script: str) -> None:
     native = Native(postgres.conninfo(postgres.new_database()))
     different = []

@@ -41,6 +41,10 @@ _NOTHING: Mapping[str, Any] = {}
 _log = logging.getLogger(__name__)
 
 
+class BeyondCatalog(PostgresError):
+    """0A000: the query needs more SQL than the catalogs have; one without any relation can still be answered by Spark."""
+
+
 def uses_catalog_only(tree: Any, context: SessionContext, cursor: Cursor) -> bool:
     """Whether no relation of a query is a user's: then `answer` answers it.
 
@@ -194,7 +198,7 @@ def _translated(error: duckdb.Error) -> PostgresError:
         return PostgresError("57014", "canceling statement due to user request")
     if isinstance(error, duckdb.TransactionException):
         return PostgresError("40001", "could not serialize access due to concurrent update")
-    return PostgresError(
+    return BeyondCatalog(
         "0A000", "this query on system catalogs is not supported", detail="It goes beyond the SQL that a node runs on its catalogs."
     )
 

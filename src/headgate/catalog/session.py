@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 
 @dataclass
@@ -37,12 +38,22 @@ class SessionContext:
     emptied_at_commit: set[int] = field(default_factory=set)
     """Temporary tables (oids) that are ON COMMIT DELETE ROWS."""
 
+    transaction_start: datetime | None = None
+    """What now() gives; None where no server tells, then it is the moment that asks."""
+    statement_start: datetime | None = None
+    """What statement_timestamp() gives."""
+
     def __post_init__(self) -> None:
         self.session_user = self.session_user or self.user
 
     def setting(self, name: str) -> str | None:
         """The text of a setting, None if it is not known."""
         return self.settings.get(name)
+
+    def moment(self, function: str) -> datetime:
+        """What now(), transaction_timestamp(), statement_timestamp() or clock_timestamp() gives (manual, 9.9.5)."""
+        moments = {"clock_timestamp": None, "timeofday": None, "statement_timestamp": self.statement_start}
+        return moments.get(function, self.transaction_start) or datetime.now(UTC)
 
     @property
     def time_zone(self) -> str:

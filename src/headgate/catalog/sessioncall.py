@@ -244,7 +244,7 @@ class SessionFunctions(ExpressionWriter):
         return rights.call(self, name, self.expressions(node.args, scope))
 
     def _moment(self, name: str) -> Value:
-        now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
+        now = self.context.moment(name).replace(tzinfo=None)
         kind = _MOMENTS[name]
         if kind == t.TEXT:
             return Value(quote(now.strftime("%a %b %d %H:%M:%S.%f %Y UTC")), t.TEXT)

@@ -13,9 +13,8 @@ from headgate.catalog import definition, key_text
 from headgate.catalog.physical import Cursor, rows, run
 from headgate.catalog.pretty import pretty
 from headgate.catalog.relation import Column, Relation
-from headgate.commands import tree
 from headgate.errors import PostgresError
-from headgate.expression import binder, builtin
+from headgate.expression import binder, builtin, tree
 from headgate.expression.coerce import Reach, coerce
 from headgate.expression.context import BindContext
 from headgate.expression.deparse import deparse

@@ -119,7 +119,7 @@ def _update(clause: Any, node: Any, planner: Planner, writer: NewRows, rows: pa.
     scope = source.scope(None)
     if clause.HasField("where_clause"):
         condition = binder.bind_condition(clause.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))
-        source = replace(source, frame=source.frame.where(planner.evaluation.condition(condition)))
+        source = replace(source, frame=source.frame.where(planner.evaluation.filter(condition)))
     new = assignment.new_row(clause.target_list, planner, relation, ours.star, scope)
     fence = Fence(planner.transaction.cursor, relation) if writer.shown is not relation else None
     if fence is not None and fence.crossed(source.frame.select(new.alias("new")).select("new.*")):

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from headgate.catalog import publication as publications
 from headgate.catalog.physical import Cursor, run
 from headgate.catalog.relation import Relation
-from headgate.commands import tree
-from headgate.expression import serial
+from headgate.expression import serial, tree
 from headgate.expression.deparse import deparse
 from headgate.expression.node import ColumnRef, walk
 

@@ -17,10 +17,11 @@ from headgate.catalog import relation as relations
 from headgate.catalog.definition import choose_name
 from headgate.catalog.physical import Cursor, insert, one, run
 from headgate.catalog.session import SessionContext
-from headgate.commands import dependency, grant, lookup, privilege, tree
+from headgate.commands import dependency, grant, lookup, privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
+from headgate.expression import tree
 from headgate.expression.node import Const, Expression, FuncExpr, TypeRef
 from headgate.sql import names
 from headgate.sql.options import unique

@@ -25,12 +25,12 @@ from headgate.catalog.pretty import pretty
 from headgate.catalog.relation import Column as TableColumn
 from headgate.catalog.relation import Relation
 from headgate.catalog.usertype import TypeRow
-from headgate.commands import alter_table, binding, dependency, lookup, privilege, rewrite_table, tree
+from headgate.commands import alter_table, binding, dependency, lookup, privilege, rewrite_table
 from headgate.commands.query.plan import quoted
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import binder
+from headgate.expression import binder, tree
 from headgate.expression.deparse import deparse
 from headgate.expression.node import Const, Expression
 from headgate.expression.value import arrow_function

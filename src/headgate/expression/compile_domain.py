@@ -10,13 +10,12 @@ from collections.abc import Callable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headgate.expression import binder
+from headgate.expression import binder, tree
 from headgate.expression.compile_cast import stored
 from headgate.expression.context import BindContext
 from headgate.expression.failure import marked
 from headgate.expression.node import ColumnRef, DomainValue, Expression, TypeRef
 from headgate.expression.scope import ScopeColumn, relation_scope
-from headgate.expression.session import rewrite
 from headgate.expression.value import Env, Make, Value, rep_of, settle, spark_type
 from headgate.sql.parser import parse_expression
 from headgate.types import registry
@@ -29,7 +28,7 @@ def bind_check(node: object, base: TypeRef, context: BindContext) -> Expression:
     """A domain's CHECK, in which VALUE is a value of the base type. 42804 if it is not boolean."""
     scope = relation_scope("", None, [ScopeColumn("value", 1, base, _VALUE)])
     bound = binder.bind_condition(node, scope, "CHECK", context=context)
-    return rewrite(bound, lambda each: DomainValue(type=each.type) if isinstance(each, ColumnRef) and each.key == _VALUE else each)
+    return tree.rewrite(bound, lambda each: DomainValue(type=each.type) if isinstance(each, ColumnRef) and each.key == _VALUE else None)
 
 
 def value(node: DomainValue) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 
@@ -11,7 +12,7 @@ from headgate.errors import PostgresError
 from headgate.expression import addresses, hashing
 from headgate.expression.element import as_item
 from headgate.expression.node import Expression, FuncExpr, OpExpr, TypeRef
-from headgate.expression.value import DIGITS, INT4, INT8, TEXT, Make, Value, settle
+from headgate.expression.value import DIGITS, FLOAT8, INT4, INT8, TEXT, Make, Value, settle
 from headgate.expression.vectorised import call, scalar
 from headgate.lsn import Lsn
 from headgate.types import registry
@@ -100,7 +101,23 @@ def _joined(node: Expression, args: Sequence[Value]) -> Value:
     return Value(TEXT, lambda env: F.concat(*(each(env) for each in parts)))
 
 
+def _random(node: Expression, args: Sequence[Value]) -> Value:
+    """random(). Columns made of the same call have the same seed, so that they agree about a row."""
+    seed = secrets.randbits(63)
+    return Value(FLOAT8, lambda env: F.rand(seed))
+
+
+def _random_uuid(node: Expression, args: Sequence[Value]) -> Value:
+    """gen_random_uuid()."""
+    seed = secrets.randbits(63)
+    return Value(TEXT, lambda env: F.uuid(seed))
+
+
+VOLATILE = frozenset({"drandom", "gen_random_uuid"})
+"""Functions that give another value for each row: a query puts them into a column first (`headgate.commands.query.volatile`)."""
 BUILDERS: dict[str, Builder] = {
+    "drandom": _random,
+    "gen_random_uuid": _random_uuid,
     "pg_typeof": _type_name,
     "anytextcat/2776,25": _joined,
     "textanycat/25,2776": _joined,

@@ -56,8 +56,7 @@ class ExtendedQuery:
         types = tuple(reader.int32() & 0xFFFFFFFF for _ in range(_count(reader)))
         reader.end()
         session = self.session
-        session.statement_text = text
-        session.backend.start(text)
+        session.start(text)
         if name and name in session.prepared:
             raise PostgresError("42P05", f'prepared statement "{name}" already exists')
         session.prepared.pop("", None)
@@ -189,8 +188,7 @@ class ExtendedQuery:
         if statement is None:
             session.connection.write(protocol.EMPTY_QUERY)
             return
-        session.statement_text = portal.prepared.text
-        session.backend.start(portal.prepared.text)
+        session.start(portal.prepared.text)
         if not utility.allowed_when_failed(statement):
             session.block.check_not_failed()
         if not portal.started:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from headgate.catalog.usertype import KnownTypes
@@ -101,6 +102,13 @@ class Session:
     def functions(self) -> Mapping[str, Callable[..., Any]]:
         """The functions that act."""
         return self.node.functions(self)
+
+    def start(self, text: str) -> None:
+        """A statement of the client's begins."""
+        self.statement_text = text
+        self.backend.start(text)
+        self.context.statement_start = datetime.fromtimestamp(self.backend.query_start or 0, UTC)
+        self.context.transaction_start = datetime.fromtimestamp(self.backend.transaction_start or 0, UTC)
 
     def begin_statement(self) -> Transaction:
         """The transaction in which the statement reads and writes."""

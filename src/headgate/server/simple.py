@@ -31,8 +31,7 @@ class SimpleQuery:
         raw = reader.raw_string()
         reader.end()
         text = protocol.decode_text(raw)
-        session.statement_text = text
-        session.backend.start(text)
+        session.start(text)
         session.close_portal("")
         session.prepared.pop("", None)
         if session.walsender is not None and session.walsender.run(text):

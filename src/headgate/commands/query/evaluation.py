@@ -9,20 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headgate.commands import lookup, tree
-from headgate.commands.query import sublink
+from headgate.commands import lookup
+from headgate.commands.query import session_function, sublink
 from headgate.commands.query.plan import PlanColumn, col, reference
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import binder, builtin, compile_set, literal
+from headgate.expression import binder, builtin, compile_set, literal, tree
 from headgate.expression import compile as compiler
 from headgate.expression.coerce import Reach, coerce
 from headgate.expression.context import BindContext
 from headgate.expression.node import (
+    ArrayExpr,
     ColumnRef,
     Const,
     Expression,
@@ -40,7 +42,7 @@ from headgate.expression.value import Env
 from headgate.sql.parser import parse, unwrap
 from headgate.types import registry
 
-_NOW = {"now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"}
+_MOMENTS = frozenset({"now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"})
 
 
 class Evaluation:
@@ -51,8 +53,7 @@ class Evaluation:
         self.session = session
         self._describing = describing
         self.context = BindContext(timezone=session.context.time_zone)
-        self.now = datetime.now(UTC)
-        since_1970 = self.now - datetime(1970, 1, 1, tzinfo=UTC)
+        since_1970 = session.context.moment("now") - datetime(1970, 1, 1, tzinfo=UTC)
         self.time = SessionTime(self.context.timezone, since_1970 // timedelta(microseconds=1))
         self.rows: dict[str, tuple[PlanColumn, ...]] = {}
         """The columns of the tables in FROM, by the key of their whole rows."""
@@ -64,6 +65,10 @@ class Evaluation:
         """The Column of an expression over a frame whose columns are named by keys."""
         prepared = self.prepare(expression)
         return compiler.compile(prepared, self.places(prepared), self.time)
+
+    def filter(self, expression: Expression) -> Column:
+        """The Column for `DataFrame.where`: NULL stays NULL, which keeps no row, and Spark can push comparisons down to the files."""
+        return self.column(expression)
 
     def condition(self, expression: Expression) -> Column:
         """The Column of a condition, in which NULL counts as false."""
@@ -115,7 +120,7 @@ class Evaluation:
                 return self._parameter(node)
             case SqlValue():
                 return self._session_value(node)
-            case FuncExpr() if not node.args:
+            case FuncExpr():
                 return self._function(node)
             case SubLink():
                 key = f"subquery_{id(node)}"
@@ -144,14 +149,13 @@ class Evaluation:
             raise PostgresError("42P02", f"there is no parameter ${node.number}")
         return self._constant(given[node.number - 1].text, node.type)
 
-    def _instant(self, target: TypeRef) -> Expression:
-        text = self.now.strftime("%Y-%m-%d %H:%M:%S.%f+00")
+    def _instant(self, target: TypeRef, function: str = "now") -> Expression:
+        moment = self.session.context.moment(function)
+        text = moment.strftime("%Y-%m-%d %H:%M:%S.%f+00")
         instant = self._constant(text, TypeRef(registry.TIMESTAMPTZ))
         if target.oid == registry.TIMESTAMPTZ:
             return replace(instant, type=target) if target.typmod < 0 else self._constant(text, target)
-        from zoneinfo import ZoneInfo
-
-        local = self.now.astimezone(ZoneInfo(self.context.timezone))
+        local = moment.astimezone(ZoneInfo(self.context.timezone))
         patterns = {
             registry.DATE: "%Y-%m-%d",
             registry.TIMESTAMP: "%Y-%m-%d %H:%M:%S.%f",
@@ -172,17 +176,23 @@ class Evaluation:
             return self._instant(node.type)
         context = self.session.context
         words = {"CURRENT_ROLE": context.user, "CURRENT_USER": context.user, "USER": context.user, "SESSION_USER": context.session_user,
-                 "CURRENT_CATALOG": context.database_name, "CURRENT_SCHEMA": next(iter(context.search_path), None)}  # fmt: skip
+                 "CURRENT_CATALOG": context.database_name}  # fmt: skip
+        if node.name == "CURRENT_SCHEMA":
+            return session_function.value("current_schema()", node.type, self.session)
         return Const(type=node.type, value=words.get(node.name))
 
     def _function(self, node: FuncExpr) -> Expression | None:
-        name = builtin.function(node.function).name
-        if name in _NOW:
-            return self._instant(node.type)
-        context = self.session.context
-        values = {"current_database": context.database_name, "session_user": context.session_user, "current_user": context.user,
-                  "pg_backend_pid": str(context.pid)}  # fmt: skip
-        return Const(type=node.type, value=values[name]) if name in values else None
+        called = builtin.function(node.function)
+        if called.name in _MOMENTS:
+            return self._instant(node.type, called.name)
+        if called.key in compiler.BUILDERS or called.retset:
+            return None
+        arguments = tuple(self.prepare(each) for each in node.args)
+        if not all(isinstance(each, (Const, ArrayExpr)) for each in arguments):
+            return None
+        if self._describing:
+            return Const(type=node.type, value=None)
+        return session_function.call(replace(node, args=arguments), self.session)
 
     def _row(self, node: ColumnRef) -> Expression:
         """A reference to a whole row as the row of its columns."""

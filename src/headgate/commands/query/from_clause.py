@@ -243,7 +243,7 @@ def _join_function(planner: Planner, node: Any, left: Source, outer: Scope | Non
     if how == "inner" and node.HasField("quals"):
         context = planner.context.within(construct="JOIN/ON", aggregates=False)
         condition = binder.bind_condition(node.quals, found.scope(outer), "JOIN/ON", context=context)
-        found = replace(found, frame=found.frame.where(planner.evaluation.condition(condition)))
+        found = replace(found, frame=found.frame.where(planner.evaluation.filter(condition)))
     if node.HasField("alias"):
         return as_table(planner, Plan(found.frame, found.star), node.alias.aliasname, names.strings(node.alias.colnames))
     return found

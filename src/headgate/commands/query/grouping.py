@@ -15,13 +15,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog import relation as relations
-from headgate.commands import tree
 from headgate.commands.query import grouping_sets, ordering
 from headgate.commands.query.evaluation import lit_null
 from headgate.commands.query.plan import Sort, Source, col
 from headgate.commands.query.target import Target
 from headgate.errors import PostgresError
-from headgate.expression import binder, builtin, compile_collect
+from headgate.expression import binder, builtin, compile_collect, tree
 from headgate.expression.node import Aggregate, ColumnRef, Expression, Grouping, walk
 from headgate.expression.scope import Scope
 from headgate.sql.parser import unwrap
@@ -48,7 +47,7 @@ def group(planner: Planner, node: Any, source: Source, scope: Scope, targets: Se
     condition = None if having is None else grouping.over_groups(having)
     frame = grouping.frame()
     if condition is not None:
-        frame = frame.where(planner.evaluation.condition(condition))
+        frame = frame.where(planner.evaluation.filter(condition))
     return Source(frame, source.tables, ()), new_targets, new_sorts
 
 

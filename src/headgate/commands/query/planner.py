@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from headgate.catalog import query as catalog_query
 from headgate.catalog import view as views
 from headgate.catalog.relation import Relation
-from headgate.commands import privilege, tree
+from headgate.commands import privilege
 from headgate.commands.query import (
     from_clause,
     function_scan,
@@ -33,13 +33,14 @@ from headgate.commands.query import (
     set_operation,
     system_relation,
     target,
+    volatile,
 )
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, PlanColumn, Sort, Source, col, quoted, reference
 from headgate.commands.query.target import Target
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import binder, operators
+from headgate.expression import binder, operators, tree
 from headgate.expression.context import BindContext
 from headgate.expression.node import CaseTest, Expression, RowExpr, SubLink, TypeRef
 from headgate.expression.scope import Scope
@@ -232,7 +233,7 @@ class Planner:
         if not node.HasField("where_clause"):
             return source
         condition = binder.bind_condition(node.where_clause, scope, "WHERE", context=self.context.within(construct="WHERE"))
-        return replace(source, frame=source.frame.where(self.evaluation.condition(condition)))
+        return replace(source, frame=source.frame.where(self.evaluation.filter(condition)))
 
     def _project(
         self, frame: DataFrame, targets: Sequence[Target], sorts: Sequence[Sort], on: Sequence[Sort] = ()
@@ -243,6 +244,10 @@ class Planner:
             targets = [replace(each, expression=tree.rewrite(each.expression, places.get)) for each in targets]
             sorts = [replace(each, expression=tree.rewrite(each.expression, places.get)) for each in sorts]
             on = [replace(each, expression=tree.rewrite(each.expression, places.get)) for each in on]
+        frame, settled = volatile.settled(self, frame, [each.expression for each in targets])
+        same = {each.expression: made for each, made in zip(targets, settled, strict=True)}
+        targets = [replace(each, expression=made) for each, made in zip(targets, settled, strict=True)]
+        sorts = [replace(each, expression=same.get(each.expression, each.expression)) for each in sorts]
         columns = [PlanColumn(each.name, each.expression.type, self.key(each.name), each.relation, each.attnum) for each in targets]
         by_target = {each.expression: column for each, column in zip(targets, columns, strict=True)}
         extra: list[Column] = []

@@ -21,7 +21,11 @@ def run(node: Any, session: Session) -> ResultSet:
     if known is not None:
         return known
     if by_catalog(node, session):
-        return _by_catalog(node, session, transaction.cursor)
+        try:
+            return _by_catalog(node, session, transaction.cursor)
+        except catalog_query.BeyondCatalog:
+            if _reads_relations(node):
+                raise
     planner = Planner(session, transaction)
     with render.running(session, transaction):
         plan = planner.select(node, None)
@@ -43,7 +47,7 @@ def by_catalog(node: Any, session: Session) -> bool:
     cursor = session.begin_statement().cursor
     if not catalog_query.uses_catalog_only(node, session.context, cursor):
         return False
-    if any(each.DESCRIPTOR.name == "RangeVar" for each in walk(node)):
+    if _reads_relations(node):
         return True
     if constant.answer(node, session) is not None:
         return False
@@ -53,3 +57,7 @@ def by_catalog(node: Any, session: Session) -> bool:
     except PostgresError as error:
         return error.sqlstate not in ("0A000", "42883")
     return True
+
+
+def _reads_relations(node: Any) -> bool:
+    return any(each.DESCRIPTOR.name == "RangeVar" for each in walk(node))

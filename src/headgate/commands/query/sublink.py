@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headgate.commands import tree
 from headgate.commands.query.plan import Plan, col, reference
 from headgate.errors import not_supported
-from headgate.expression import builtin
+from headgate.expression import builtin, tree
 from headgate.expression import compile as compiler
 from headgate.expression.compile_comparison import in_stored_order
 from headgate.expression.node import (

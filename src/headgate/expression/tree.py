@@ -1,6 +1,7 @@
 """Rewriting typed expressions: a new tree with some nodes replaced.
 
-Called by the planner (aggregates become columns of the grouped frame) and by RENAME COLUMN (names in stored expressions).
+Called by the planner (aggregates become columns of the grouped frame), by RENAME COLUMN (names in stored expressions) and
+for the CHECK constraints of domains.
 """
 
 from __future__ import annotations
