@@ -1,0 +1,110 @@
+"""Conditions evaluated column by column in the driver: PostgreSQL's answer on every row, or left to Spark; never another answer.
+
+A few generated conditions run here; ``HEADGATE_CONDITIONS=20000`` runs as many.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from random import Random
+
+import psycopg
+import pyarrow as pa
+import pytest
+from tests.expression.agreement import _JUDGE
+from tests.expression.comparison import raised, scope_of, type_of
+from tests.expression.generated import GRAMMAR
+from tests.expression.grammar import hidden, plain
+
+from headgate.errors import PostgresError
+from headgate.expression import binder, columnwise
+from headgate.expression.context import BindContext
+from headgate.sql.parser import parse_expression
+from headgate.types import text
+
+CONDITIONS = int(os.environ.get("HEADGATE_CONDITIONS", "120"))
+SEED = int(os.environ.get("HEADGATE_SEED", "1"))
+ROUND, ROWS = 120, 12
+
+COLUMNWISE = (
+    "a > 3 AND b <> 4", "NOT (c = 'x' OR b IS NULL)", "c LIKE 'x%'", "c LIKE '%x%'", "c NOT LIKE '%x'", "lower(c) = 'x'", "a % 2 = 0",
+    "b IN (1, 2, 3)", "b NOT IN (1, 2)", "b BETWEEN 1 AND 3", "a = ANY ('{1,2,3}')", "n > 1.5", "n = 2", "d >= '2020-01-02'", "f > 0.5",
+    "t < '2020-01-01 10:00'", "g", "g IS NOT TRUE", "a IS DISTINCT FROM b", "coalesce(b, 9) > 3", "v = 'x'", "length(c) > 1", "c || 'y' = 'xy'",
+    "a + b > 5", "b / a > 0 OR a = 0", "true", "NULL", "n IN (1, 2.5)", "z > '2020-01-01 00:00+02'", "v LIKE 'x%'", "a > 2.5",
+)  # fmt: skip
+COLUMNS = (
+    ("a", "int4"), ("b", "int8"), ("c", "text"), ("n", "numeric(10,2)"), ("d", "date"), ("f", "float8"), ("t", "timestamp"), ("g", "bool"),
+    ("v", "varchar(5)"), ("z", "timestamptz"),
+)  # fmt: skip
+ROW = [
+    ("1", "2", "x", "1.50", "2020-01-02", "0.5", "2020-01-01 09:00", "t", "x", "2019-12-31 22:00+00"),
+    ("4", "4", "xy", "2.00", "2019-01-02", "1.5", "2020-01-01 11:00", "f", "xy", "2019-12-31 23:00+00"),
+    ("7", None, None, None, None, None, None, None, None, None),
+    ("3", "3", "ax", "2.50", "2021-01-02", "-1", "1999-01-01", None, "", "2021-12-31 22:00+00"),
+]
+
+
+def arrays(columns: tuple[tuple[str, str], ...], rows: list[tuple[str | None, ...]]) -> dict[str, pa.Array]:
+    """The rows by column, in storage types."""
+    made = {}
+    for number, (name, kind) in enumerate(columns):
+        made[name] = text.read_text(pa.array([row[number] for row in rows], pa.string()), *type_of(kind))
+    return made
+
+
+@pytest.fixture(scope="module")
+def judge(oracle: psycopg.Connection) -> psycopg.Connection:
+    """The connection, with a function that evaluates expressions row by row."""
+    oracle.execute(_JUDGE)
+    return oracle
+
+
+def expected(
+    judge: psycopg.Connection, columns: tuple[tuple[str, str], ...], rows: list[tuple[str | None, ...]], expressions: list[str]
+) -> list[list[str | None]]:
+    """PostgreSQL's answers."""
+    named = ", ".join(f'"{name}" {kind}' for name, kind in columns)
+    judge.execute(f"DROP TABLE IF EXISTS generated; CREATE TEMP TABLE generated (place int PRIMARY KEY, {named})".encode())
+    marks = ", ".join(["%s"] * (len(columns) + 1))
+    with judge.cursor() as cursor:
+        cursor.executemany(f"INSERT INTO generated VALUES ({marks})".encode(), [(place, *row) for place, row in enumerate(rows)])
+    query = "SELECT pg_temp.judged(e) FROM unnest(%s::text[]) WITH ORDINALITY u(e, o) ORDER BY o"
+    return [row[0] for row in judge.execute(query, (expressions,)).fetchall()]
+
+
+def found(expression: str, columns: tuple[tuple[str, str], ...], rows: list[tuple[str | None, ...]]) -> list[bool]:
+    """The answers of `columnwise`."""
+    bound = binder.bind_condition(parse_expression(expression), scope_of(columns), "WHERE", context=BindContext())
+    return list(columnwise.condition(bound, arrays(columns, rows), len(rows)).to_pylist())
+
+
+@pytest.mark.parametrize("condition", COLUMNWISE)
+def test_a_usual_filter_is_evaluated_without_spark(judge: psycopg.Connection, condition: str) -> None:
+    (answers,) = expected(judge, COLUMNS, ROW, [condition])
+    assert found(condition, COLUMNS, ROW) == [each == "true" for each in answers]
+
+
+@pytest.mark.parametrize("condition", ["10 / b > 1", "a + 2147483647 > 0", "f = 'NaN'", "b <> 0 AND 10 / b > 2"])
+def test_what_raises_or_may_raise_is_left_to_spark(condition: str) -> None:
+    rows = [*ROW, ("1", "0", "x", "1", "2020-01-01", "NaN", "2020-01-01", "t", "x", "2020-01-01")]
+    with pytest.raises(columnwise.NotColumnwise):
+        found(condition, COLUMNS, rows)
+
+
+def test_generated_conditions_have_postgresqls_answer_or_are_left_to_spark(judge: psycopg.Connection) -> None:
+    outcomes: Counter[str] = Counter()
+    for number in range(-(-CONDITIONS // ROUND)):
+        random = Random(f"{SEED}/{number}")
+        rows = [GRAMMAR.row(random) for _ in range(ROWS)]
+        made = [GRAMMAR.expression(random, 1 + place % 3, "boolean") for place in range(ROUND)]
+        for condition, answers in zip(made, expected(judge, GRAMMAR.columns, rows, [hidden(each) for each in made]), strict=True):
+            try:
+                given = found(plain(condition), GRAMMAR.columns, rows)
+            except (columnwise.NotColumnwise, PostgresError) as error:
+                outcomes[type(error).__name__] += 1
+                continue
+            outcomes["evaluated"] += 1
+            assert not any(map(raised, answers)), plain(condition)
+            assert given == [each == "true" for each in answers], plain(condition)
+    assert outcomes["evaluated"] > CONDITIONS / 20
