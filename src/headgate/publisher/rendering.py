@@ -1,17 +1,18 @@
-"""A relation's changes as CopyData frames of pgoutput: Spark judges, Arrow renders, NumPy encodes.
+"""A relation's changes as CopyData frames of pgoutput: read once, judged by the gate, rendered by Arrow, encoded by NumPy.
 
 `small` takes the writes that the driver can read at once, `large` one write of any size in bounded memory. Both give
 `Rendered` pieces whose frames are in log order. Called by `stream`. The stages are those of the one data path: feed →
-actions → filter → columns → text → encode. What goes through Spark is no more than the filter needs: its columns in,
-the operation as which a change is sent out.
+gate (actions, filter) → columns → text → encode.
+
+Where several streams of a database read the same changes, frames are made of all of them once, and each stream takes those that it
+sends; only what the filter turned from an UPDATE into something else is made for one stream (`decoded`). A stream alone renders
+no more than what it sends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
-from pathlib import Path
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,25 +20,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.changes import filter as change_filter
-from headgate.changes import project
 from headgate.pgoutput import encode
 from headgate.pgoutput.encode import Frames
-from headgate.publisher.published import FILTERED, Action, Published, identity_columns
-from headgate.storage import feed, spool
-from headgate.storage.local import local_frame
+from headgate.publisher import gate
+from headgate.publisher.decoded import Decoded, Shared, decoded
+from headgate.publisher.published import Published, identity_columns
+from headgate.storage import feed
 from headgate.storage.log import TableWrite
 from headgate.types import binary, buffers, text
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
-
     from headgate.catalog.relation import Column
     from headgate.storage.engine import Engine
 
 Numbers = npt.NDArray[np.int64]
-LSN_PER_CHANGE = 8
 
 
 @dataclass(frozen=True)
@@ -58,167 +54,120 @@ class Rendered:
     lsn: Numbers
 
 
-def small(engine: Engine, plan: Published, writes: Sequence[TableWrite], form: Form, send_time: int) -> Rendered | None:
-    """The published changes of these writes; None if the driver should not read them at once."""
-    table = feed.small(engine, plan.relation, writes)
-    if table is None:
-        return None
-    if table.num_rows and not plan.unfiltered:
-        frame = _frame(engine, _narrow(table, plan).append_column(_PLACE, pa.array(np.arange(table.num_rows))))
-        found = _judged(frame, plan).select(_PLACE, "op").toArrow()
-        kept = found[_PLACE].combine_chunks()
-        table = table.take(kept).set_column(table.schema.get_field_index("op"), "op", found["op"])
-    else:
-        table = _published_actions(table, plan)
-    return _rendered(table, plan, writes, form, send_time)
+@dataclass(frozen=True)
+class Renderer:
+    """What one stream renders with."""
+
+    engine: Engine
+    shared: Shared
+    database: int
+    form: Form
+
+    def small(self, plan: Published, writes: Sequence[TableWrite], send_time: int) -> Rendered | None:
+        """The published changes of these writes; None if the driver should not read them at once."""
+
+        def read() -> Decoded | None:
+            table = feed.small(self.engine, plan.relation, writes)
+            return None if table is None else decoded(table, writes)
+
+        changes = self.shared.get(self.database, (_described(plan), _named(writes)), read)
+        return None if changes is None else self._rendered(changes, plan, gate.verdicts(self.engine, changes, plan), send_time)
+
+    def large(self, plan: Published, write: TableWrite, send_time: int) -> Iterator[Rendered]:
+        """The published changes of one write, piece by piece.
+
+        Where the filter is one for Spark, that reads the filter's columns alone and gives one byte for each change; the rows themselves are
+        read once, in order, by the driver. Memory: that byte, and one piece.
+        """
+        verdicts = None
+        for number, piece in enumerate(self._pieces(plan, write)):
+            if not number and gate.needs_spark(piece, plan):
+                verdicts = gate.of_write(self.engine, plan, write)
+            found = gate.verdicts(self.engine, piece, plan) if verdicts is None else verdicts[piece.table["position"].to_numpy()]
+            if found.any():
+                yield self._rendered(piece, plan, found, send_time)
+
+    def _pieces(self, plan: Published, write: TableWrite) -> Iterator[Decoded]:
+        """The pieces of a write, each read by one of the streams that need it at about the same time."""
+        read = 0
+        pieces = feed.pieces(self.engine, plan.relation, write)
+
+        def up_to(wanted: int) -> Decoded | None:
+            nonlocal read
+            while read < wanted:
+                next(pieces, None)
+                read += 1
+            read += 1
+            table = next(pieces, None)
+            return None if table is None else decoded(table, [write])
+
+        number = 0
+        while True:
+            wanted = number
+            piece = self.shared.get(self.database, (_described(plan), _named([write]), wanted), lambda: up_to(wanted))  # noqa: B023
+            if piece is None:
+                return
+            yield piece
+            number += 1
+
+    def _rendered(self, changes: Decoded, plan: Published, verdicts: npt.NDArray[np.uint8], send_time: int) -> Rendered:
+        if self.shared.several(self.database):
+            return self._taken(changes, plan, verdicts, send_time)
+        kept = np.flatnonzero(verdicts)
+        chosen = changes.take(kept, verdicts[kept])
+        return Rendered(_frames(chosen, plan, self.form, send_time), chosen.lsn)
+
+    def _taken(self, changes: Decoded, plan: Published, verdicts: npt.NDArray[np.uint8], send_time: int) -> Rendered:
+        """Out of the frames of all changes; those that became another operation are made here."""
+        with changes.lock:
+            key = (_sent(plan), self.form)
+            if key not in changes.frames:
+                changes.frames[key] = _frames(changes, plan, self.form, send_time)
+            whole: Frames = changes.frames[key]
+        same = verdicts == changes.op
+        if same.all():
+            return Rendered(whole, changes.lsn)
+        places = np.flatnonzero(same)
+        parts, lsn = [_take(whole, places)], [changes.lsn[places]]
+        other = np.flatnonzero(~same & (verdicts != 0))
+        if len(other):
+            turned = changes.take(other, verdicts[other])
+            parts.append(_frames(turned, plan, self.form, send_time))
+            lsn.append(turned.lsn)
+        return Rendered(encode.interleave(parts, lsn), np.sort(np.concatenate(lsn)))
 
 
-def large(engine: Engine, plan: Published, write: TableWrite, form: Form, send_time: int) -> Iterator[Rendered]:
-    """The published changes of one write, piece by piece.
-
-    Spark reads the filter's columns alone and gives one byte for each change (`_verdicts`); the rows themselves are read once,
-    in order, by the driver. Memory: that byte, and one piece.
-    """
-    verdicts = None if plan.unfiltered else _verdicts(engine, plan, write)
-    for piece in feed.pieces(engine, plan.relation, write):
-        if verdicts is None:
-            table = _published_actions(piece, plan)
-        else:
-            found = verdicts[piece["position"].to_numpy()]
-            kept = np.flatnonzero(found)
-            ops = pa.Array.from_buffers(
-                pa.string(), len(kept), [None, pa.py_buffer(np.arange(len(kept) + 1, dtype=np.int32)), pa.py_buffer(found[kept])]
-            )
-            table = piece.take(pa.array(kept)).set_column(piece.schema.get_field_index("op"), "op", ops)
-        if table.num_rows:
-            yield _rendered(table, plan, [write], form, send_time)
+def _described(plan: Published) -> Hashable:
+    """What of the relation decides how its changes are read."""
+    relation = plan.relation
+    return relation.oid, tuple((column.attnum, column.name, column.type_oid, column.typmod) for column in relation.columns)
 
 
-_PLACE = "_place"
+def _sent(plan: Published) -> Hashable:
+    """What of the plan decides how a change is written."""
+    names = tuple((column.name, column.type_oid, column.typmod) for column in plan.sent_columns)
+    return plan.target.oid, plan.target.replica_identity, identity_columns(plan.relation), names
 
 
-def _frame(engine: Engine, table: pa.Table) -> DataFrame:
-    """The table as a frame; a larger one not as a local relation, which Spark's optimizer would evaluate row by row, uncompiled."""
-    if table.num_rows <= feed.SMALL_CHANGES:
-        return local_frame(engine.spark, table)
-    session = engine.spark.newSession()
-    session.conf.set("spark.sql.execution.arrow.localRelationThreshold", "0")
-    return local_frame(session, table)
+def _named(writes: Sequence[TableWrite]) -> Hashable:
+    """The writes, as part of a key."""
+    return tuple((write.version, int(write.lsn)) for write in writes)
 
 
-def _filter_columns(plan: Published) -> tuple[Column, ...]:
-    """The columns of the relation that its filters read; at least one, because a frame needs one."""
-    from headgate.rowfilter import filter as row_filter
-
-    numbers = {number for trees in plan.filters.values() for tree in trees for number in row_filter.load(tree).columns}
-    names = {column.name for column in plan.target.columns if column.attnum in numbers}
-    return tuple(column for column in plan.relation.columns if column.name in names) or plan.relation.columns[:1]
+def _take(frames: Frames, places: Numbers) -> Frames:
+    """Some of the frames, in ascending places."""
+    values = buffers.strings(frames.data, frames.offsets, None, pa.large_binary())
+    return Frames(*buffers.view(values.take(pa.array(places))))
 
 
-def _narrow(table: pa.Table, plan: Published) -> pa.Table:
-    """The changes with the filter's columns alone."""
-    names = [column.name for column in _filter_columns(plan)]
-    for side in ("old", "new"):
-        row = _struct(table[side])
-        mask = None if not row.null_count else row.is_null()
-        narrow = pa.StructArray.from_arrays([pc.struct_field(row, name) for name in names], names, mask=mask)
-        table = table.set_column(table.schema.get_field_index(side), side, narrow)
-    return table
-
-
-def _verdicts(engine: Engine, plan: Published, write: TableWrite) -> npt.NDArray[np.uint8]:
-    """By position the operation as which a change is sent, 0 for one that is not."""
-    narrow = replace(plan.relation, all_columns=_filter_columns(plan))
-    frame = _judged(feed.changes(engine, narrow, [write]), plan).select("position", "op")
-    verdicts = np.zeros(2 * max(write.changes, 1) + 1, np.uint8)
-    for batch in spool.batches(frame, Path(engine.data_dir) / "pgsql_tmp"):
-        verdicts[batch.column(0).to_numpy()] = _letters(batch.column(1))
-    return verdicts
-
-
-def _judged(frame: DataFrame, plan: Published) -> DataFrame:
-    """The changes that are published, by their action and by the filter."""
-    wanted = {action: action in plan.actions for action in FILTERED}
-    frame = project.actions(frame, insert=wanted[Action.INSERT], update=wanted[Action.UPDATE], delete=wanted[Action.DELETE])
-    return change_filter.apply(frame, predicate(plan))
-
-
-def _published_actions(table: pa.Table, plan: Published) -> pa.Table:
-    wanted = [action.value for action in FILTERED if action in plan.actions]
-    if len(wanted) == len(FILTERED) or not table.num_rows:
-        return table
-    return table.filter(pc.is_in(table["op"], pa.array(wanted, pa.string())))
-
-
-def predicate(plan: Published) -> Callable[[str], SparkColumn]:
-    """The filter on ``old`` or ``new``: that of the change's own operation."""
-    from pyspark.sql import functions as F
-
-    def match(action: Action, side: str) -> SparkColumn:
-        from headgate.rowfilter import filter as row_filter
-
-        trees = plan.filters.get(action)
-        if not trees:
-            return F.lit(True)
-        found = [row_filter.match(row_filter.load(tree), F.col(side)) for tree in trees]
-        return reduce(lambda one, other: one | other, found)
-
-    def decide(side: str) -> SparkColumn:
-        first = Action.DELETE if side == "old" else Action.INSERT
-        if plan.filters.get(first) == plan.filters.get(Action.UPDATE):
-            return match(first, side)
-        return F.when(F.col("op") == first.value, match(first, side)).otherwise(match(Action.UPDATE, side))
-
-    return decide
-
-
-def _rendered(table: pa.Table, plan: Published, writes: Sequence[TableWrite], form: Form, send_time: int) -> Rendered:
-    lsn = _lsns(table, writes)
-    if len(lsn) > 1 and not (np.diff(lsn) > 0).all():
-        order = np.argsort(lsn, kind="stable")
-        table, lsn = table.take(pa.array(order)), lsn[order]
-    op = _letters(table["op"])
-    old_row, new_row = _struct(table["old"]), _struct(table["new"])
+def _frames(changes: Decoded, plan: Published, form: Form, send_time: int) -> Frames:
+    """All of these changes as frames."""
+    op, old_row, new_row = changes.op, changes.old, changes.new
     columns = plan.sent_columns
     before = identity_columns(plan.relation)
     old, changed = _old_values(plan, columns, before, old_row, new_row, op, form)
-    keep = op != encode.DELETE if before is not None and not before else None
     new = [_values(new_row, plan, column, form) for column in columns]
-    if keep is not None and not keep.all():
-        kept = pa.array(np.flatnonzero(keep))
-        op, lsn, changed = op[keep], lsn[keep], changed[keep]
-        new, old = [values.take(kept) for values in new], [values.take(kept) for values in old]
-    frames = encode.encode(plan.target.oid, op, lsn, new, old=old, old_kind=changed, send_time=send_time)
-    return Rendered(frames, lsn)
-
-
-def _letters(ops: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.uint8]:
-    """The letters of the operations as bytes."""
-    joined = ops.combine_chunks() if isinstance(ops, pa.ChunkedArray) else ops
-    if isinstance(joined, pa.ChunkedArray):
-        joined = joined.chunk(0) if joined.num_chunks else pa.array([], pa.string())
-    return buffers.packed(joined)[0]
-
-
-def _struct(column: pa.ChunkedArray) -> pa.StructArray:
-    joined = column.combine_chunks()
-    if isinstance(joined, pa.ChunkedArray):
-        return joined.chunk(0) if joined.num_chunks else pa.array([], joined.type)
-    return joined
-
-
-def _lsns(table: pa.Table, writes: Sequence[TableWrite]) -> Numbers:
-    """The LSN of each change: that of its write, and 8 for each change before it."""
-    position = table["position"].to_numpy()
-    if len(writes) == 1:
-        return np.asarray(int(writes[0].lsn) + LSN_PER_CHANGE * position, np.int64)
-    commits = np.unique(np.array([int(write.commit_lsn) for write in writes], np.int64))
-    most = max(write.seq for write in writes) + 1
-    keys = np.searchsorted(commits, [int(write.commit_lsn) for write in writes]) * most + np.array([write.seq for write in writes])
-    order = np.argsort(keys)
-    begins = np.array([int(write.lsn) for write in writes], np.int64)[order]
-    wanted = np.searchsorted(commits, table["commit_lsn"].to_numpy()) * most + table["seq"].to_numpy()
-    return np.asarray(begins[np.searchsorted(keys[order], wanted)] + LSN_PER_CHANGE * position, np.int64)
+    return encode.encode(plan.target.oid, op, changes.lsn, new, old=old, old_kind=changed, send_time=send_time)
 
 
 def _old_values(

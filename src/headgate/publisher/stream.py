@@ -29,12 +29,13 @@ from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import encode
 from headgate.pgoutput import message as m
 from headgate.pgoutput.encode import Frames
-from headgate.publisher import framing, rendering
+from headgate.publisher import framing
 from headgate.publisher.announcement import Announcer, frame
+from headgate.publisher.decoded import Shared
 from headgate.publisher.framing import Counts, Piece, Wanted
 from headgate.publisher.judgement import Judgement
 from headgate.publisher.published import Published, named, published, truncated
-from headgate.publisher.rendering import Form, Rendered
+from headgate.publisher.rendering import Form, Rendered, Renderer
 from headgate.storage.log import EntryKind, LogEntry, TableWrite, now
 from headgate.storage.transaction import CASCADE, RESTART_IDENTITY
 
@@ -48,6 +49,9 @@ ENTRIES = 1000
 """Transactions read from the log at once."""
 CHANGES = 200_000
 """Changes in a batch; a transaction with more is a batch of its own."""
+
+FEW = 50
+"""With fewer changes than this for each frame that stands alone, all are put into order by copying."""
 
 SMALL = 10_000
 """A write with at most as many changes is read at once."""
@@ -101,26 +105,53 @@ class _Pieces:
     marks: list[Numbers] = field(default_factory=list)
     single: list[tuple[int, bytes]] = field(default_factory=list)
 
+    def singles(self) -> tuple[Frames, Numbers]:
+        """What stands alone, as frames with keys."""
+        offsets = np.cumsum([0, *(len(part) for _, part in self.single)])
+        data = np.frombuffer(b"".join(part for _, part in self.single), np.uint8)
+        return Frames(data, offsets.astype(np.int64)), np.array([key for key, _ in self.single], np.int64)
+
+    def in_order(self) -> list[memoryview | bytes]:
+        """All frames by their keys; `single` is sorted. One relation's changes in long transactions are cut, not copied."""
+        if len(self.frames) == 1 and len(self.single) * FEW < len(self.keys[0]):
+            whole, keys = self.frames[0], self.keys[0]
+            cuts = [0, *(int(each) for each in np.searchsorted(keys, [key for key, _ in self.single])), len(keys)]
+            parts: list[memoryview | bytes] = [whole.slice(0, cuts[1])]
+            for (_, part), first, last in zip(self.single, cuts[1:], cuts[2:], strict=False):
+                parts += [part, whole.slice(first, last)]
+            return parts
+        frames, keys_of_all = self.singles()
+        return [encode.interleave([*self.frames, frames], [*self.keys, keys_of_all]).bytes()]
+
 
 class Stream:
-    """The changes of one database that publications of these names publish, from a position on."""
+    """The changes of one database that publications of these names publish, from a position on.
 
-    def __init__(self, engine: Engine, catalog: Catalog, database: int, slot: str, position: Lsn, asked: Asked) -> None:
+    `shared` is the store of what streams have read, one for all streams of a node.
+    """
+
+    def __init__(
+        self, engine: Engine, catalog: Catalog, database: int, slot: str, position: Lsn, asked: Asked, shared: Shared | None = None
+    ) -> None:
         self.engine = engine
         self.database = database
         self.slot = slot
         self.position = position
         self.asked = asked
-        self.form = Form(asked.binary, asked.timezone, asked.extra_float_digits, asked.bytea_output)
+        self._shared = shared or Shared()
+        form = Form(asked.binary, asked.timezone, asked.extra_float_digits, asked.bytea_output)
+        self._renderer = Renderer(engine, self._shared, database, form)
         self.announcer = Announcer(catalog, database)
         self._types = KnownTypes(catalog, database)
         self.wanted = asked.wanted
         self._catalog = catalog
         self._judgement = Judgement(catalog, database, asked.created)
         self._careful = 0
+        self._shared.enter(database)
 
     def close(self) -> None:
         """Gives the cursor back."""
+        self._shared.leave(self.database)
         self._judgement.close()
 
     def next(self, until: Lsn | None = None) -> Batch | None:
@@ -172,7 +203,7 @@ class Stream:
                 return self._batch(entries[:place], entries[place - 1].end_lsn)
             return Batch(self._lazily(entries[0], counts), entries[0].end_lsn, counts)
         counts.total_txns = sum(bool(entry.writes) for entry in entries)
-        counts.total_bytes = len(frames[0]) if frames else 0
+        counts.total_bytes = sum(len(each) for each in frames)
         return Batch(frames, position, counts)
 
     def _alone(self, entry: LogEntry) -> bool:
@@ -243,10 +274,10 @@ class Stream:
 
     def _rendered(self, plan: Published, writes: Sequence[TableWrite]) -> Rendered | None:
         try:
-            found = rendering.small(self.engine, plan, writes, self.form, now())
+            found = self._renderer.small(plan, writes, now())
             if found is not None:
                 return found
-            parts = [part for write in writes for part in rendering.large(self.engine, plan, write, self.form, now())]
+            parts = [part for write in writes for part in self._renderer.large(plan, write, now())]
         except PostgresError as error:
             raise self._context(error, writes[0].lsn) from error
         except Exception as error:
@@ -281,7 +312,7 @@ class Stream:
         pieces.single.append((int(lsn) * 4 + 2, described + frame(message, int(lsn), now())))
         pieces.marks.append(np.array([int(lsn)], np.int64))
 
-    def _together(self, entries: Sequence[LogEntry], pieces: _Pieces) -> list[memoryview]:
+    def _together(self, entries: Sequence[LogEntry], pieces: _Pieces) -> list[memoryview | bytes]:
         """Puts begin and end around each transaction that publishes something, and all frames into their order."""
         if not pieces.marks:
             return []
@@ -294,20 +325,16 @@ class Stream:
             pieces.single.append((at * 4, framing.begin(entry, at, self.wanted)))
             pieces.single.append((int(entry.commit_lsn) * 4 + 3, framing.end(entry, self.wanted)))
         pieces.single.sort(key=lambda one: one[0])
-        data = b"".join(part for _, part in pieces.single)
-        offsets = np.cumsum([0, *(len(part) for _, part in pieces.single)])
-        pieces.frames.append(Frames(np.frombuffer(data, np.uint8), offsets.astype(np.int64)))
-        pieces.keys.append(np.array([key for key, _ in pieces.single], np.int64))
         if self.wanted.streaming:
             self._refuse_large(entries, pieces)
-        frames = encode.interleave(pieces.frames, pieces.keys)
-        return [frames.bytes()]
+        return pieces.in_order()
 
     def _refuse_large(self, entries: Sequence[LogEntry], pieces: _Pieces) -> None:
         """Raises _TooLarge for the first transaction that has to be streamed."""
         ends = np.array([int(entry.end_lsn) * 4 for entry in entries], np.int64)
         sizes = np.zeros(len(entries) + 1, np.int64)
-        for frames, keys in zip(pieces.frames, pieces.keys, strict=True):
+        single = pieces.singles()
+        for frames, keys in [*zip(pieces.frames, pieces.keys, strict=True), single]:
             np.add.at(sizes, np.searchsorted(ends, keys, side="right"), np.diff(frames.offsets) + framing.CHANGE_BYTES)
         large = np.flatnonzero(sizes > self.wanted.work_mem)
         if len(large):
@@ -367,10 +394,10 @@ class Stream:
 
     def _parts(self, plan: Published, write: TableWrite) -> Iterable[Rendered]:
         if write.changes <= SMALL:
-            found = rendering.small(self.engine, plan, [write], self.form, now())
+            found = self._renderer.small(plan, [write], now())
             if found is not None:
                 return [found]
-        return rendering.large(self.engine, plan, write, self.form, now())
+        return self._renderer.large(plan, write, now())
 
     def _truncate_piece(self, segment: _Segment, writes: Sequence[TableWrite], xid: int) -> Iterator[Piece]:
         plans = [plan for each in writes if (plan := self._plan(segment, each)) is not None and truncated(plan)]

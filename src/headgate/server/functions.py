@@ -159,7 +159,7 @@ class _Functions(SequenceFunctions, SubscriptionFunctions):
                 wanted=pgoutput_options.wanted(asked, settings, slot),
                 created=slot.created_lsn,
             )
-            stream = Stream(self.node.engine, self.node.catalog, slot.database, name, slot.confirmed_flush_lsn, wanted)
+            stream = Stream(self.node.engine, self.node.catalog, slot.database, name, slot.confirmed_flush_lsn, wanted, self.node.changes)
             try:
                 found, counts = _collect(stream, None if upto is None else Lsn(upto), limit)
                 for each in counts:

@@ -29,6 +29,7 @@ from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import one, run
 from headgate.commands import temporary
 from headgate.errors import PostgresError, Severity
+from headgate.publisher.decoded import Shared
 from headgate.publisher.slots import Slots
 from headgate.publisher.watch import LogWatch
 from headgate.server import log, reinitialize
@@ -126,6 +127,7 @@ class Node:
             lambda: self.settings.text("wal_level"),
         )
         self.engine.oldest_needed = self.slots.oldest
+        self.changes = Shared()
         self.log_watch = LogWatch(self.engine.log)
         self.log_watch.start()
         self.engine.foreign.start()

@@ -68,6 +68,7 @@ class Sender:
                 wanted=options.wanted(asked, settings, self.node.slots.get(self.name)),
                 created=self.node.slots.get(self.name).created_lsn,
             ),
+            self.node.changes,
         )
         self.statistics.sent = begin
         self._last_reply = time.monotonic()

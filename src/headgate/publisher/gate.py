@@ -1,0 +1,188 @@
+"""The gate: as what each change of a relation is sent, if at all: by its action, by the row filter, by what is in the log of it.
+
+`verdicts` gives one letter for each change, 0 for one that is not sent. A filter is asked column by column in the driver where that
+has PostgreSQL's exact answer (`expression.columnwise`), which is nearly free; everything else, and whatever might raise, is asked of Spark,
+which gets no more than the filter's columns. Called by `rendering`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.changes import filter as change_filter
+from headgate.changes import project
+from headgate.expression import columnwise
+from headgate.expression.columnwise import NotColumnwise
+from headgate.expression.node import ColumnRef, walk
+from headgate.pgoutput.encode import DELETE, INSERT, UPDATE
+from headgate.publisher.decoded import Decoded, letters
+from headgate.publisher.published import FILTERED, Action, Published, identity_columns
+from headgate.rowfilter import filter as row_filter
+from headgate.rowfilter.filter import RowFilter
+from headgate.storage import feed, spool
+from headgate.storage.local import local_frame
+from headgate.storage.log import TableWrite
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+    from headgate.catalog.relation import Column
+    from headgate.storage.engine import Engine
+
+Letters = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+_CODES = {Action.INSERT: INSERT, Action.UPDATE: UPDATE, Action.DELETE: DELETE}
+_PLACE = "_place"
+
+
+def verdicts(engine: Engine, decoded: Decoded, plan: Published) -> Letters:
+    """The letter under which each change is sent, 0 for none."""
+    wanted = np.isin(decoded.op, [_CODES[action] for action in FILTERED if action in plan.actions])
+    if plan.unfiltered or not wanted.any():
+        found = np.where(wanted, decoded.op, 0).astype(np.uint8)
+    else:
+        try:
+            found = _columnwise(decoded, plan, wanted)
+        except NotColumnwise:
+            found = _by_spark(engine, decoded, plan)
+    return _logged(found, plan)
+
+
+def of_write(engine: Engine, plan: Published, write: TableWrite) -> Letters:
+    """By position the verdicts of one write of any size, from its filter's columns alone, read by Spark."""
+    narrow = replace(plan.relation, all_columns=_filter_columns(plan))
+    frame = _judged(feed.changes(engine, narrow, [write]), plan).select("position", "op")
+    found = np.zeros(2 * max(write.changes, 1) + 1, np.uint8)
+    for batch in spool.batches(frame, Path(engine.data_dir) / "pgsql_tmp"):
+        found[batch.column(0).to_numpy()] = letters(batch.column(1))
+    return _logged(found, plan)
+
+
+def needs_spark(decoded: Decoded, plan: Published) -> bool:
+    """Whether the filter cannot be asked column by column of these changes."""
+    if plan.unfiltered:
+        return False
+    try:
+        _columnwise(decoded, plan, np.ones(len(decoded), np.bool_))
+    except NotColumnwise:
+        return True
+    return False
+
+
+def _logged(found: Letters, plan: Published) -> Letters:
+    """Without a DELETE of a row of which the log has nothing (REPLICA IDENTITY NOTHING)."""
+    before = identity_columns(plan.relation)
+    if before is not None and not before:
+        found[found == DELETE] = 0
+    return found
+
+
+# ---- column by column ---------------------------------------------------------------------------------------
+def _columnwise(decoded: Decoded, plan: Published, wanted: Mask) -> Letters:
+    op = decoded.op
+    before, after = wanted & (op != INSERT), wanted & (op != DELETE)
+    if before.any():
+        before &= _matches(decoded, plan, "old", Action.DELETE)
+    if after.any():
+        after &= _matches(decoded, plan, "new", Action.INSERT)
+    changed = np.where(before, np.where(after, UPDATE, DELETE), np.where(after, INSERT, 0))
+    return np.where(op == UPDATE, changed, np.where(before | after, op, 0)).astype(np.uint8)
+
+
+def _matches(decoded: Decoded, plan: Published, side: str, own: Action) -> Mask:
+    """The filter on the old or new rows: that of the change's own operation (`own`, or UPDATE)."""
+    answers: dict[tuple[str, ...] | None, Mask] = {}
+    for action in (own, Action.UPDATE):
+        trees = plan.filters.get(action)
+        if trees not in answers:
+            answers[trees] = np.ones(len(decoded), np.bool_) if trees is None else _any(decoded, side, trees)
+    mine, updated = answers[plan.filters.get(own)], answers[plan.filters.get(Action.UPDATE)]
+    return mine if mine is updated else np.where(decoded.op == _CODES[own], mine, updated)
+
+
+def _any(decoded: Decoded, side: str, trees: Sequence[str]) -> Mask:
+    passed = np.zeros(len(decoded), np.bool_)
+    for tree in trees:
+        expression = _loaded(tree).expression
+        columns = {each.key: decoded.column(side, each.name) for each in walk(expression) if isinstance(each, ColumnRef)}
+        passed |= np.asarray(columnwise.condition(expression, columns, len(decoded)))
+    return passed
+
+
+@functools.lru_cache(maxsize=256)
+def _loaded(tree: str) -> RowFilter:
+    return row_filter.load(tree)
+
+
+# ---- by Spark -----------------------------------------------------------------------------------------------
+def _by_spark(engine: Engine, decoded: Decoded, plan: Published) -> Letters:
+    table = _narrow(decoded, plan).append_column(_PLACE, pa.array(np.arange(len(decoded))))
+    judged = _judged(_frame(engine, table), plan).select(_PLACE, "op").toArrow()
+    found = np.zeros(len(decoded), np.uint8)
+    if judged.num_rows:
+        found[judged[_PLACE].to_numpy()] = letters(judged["op"])
+    return found
+
+
+def _frame(engine: Engine, table: pa.Table) -> DataFrame:
+    """The table as a frame; a larger one not as a local relation, which Spark's optimizer would evaluate row by row, uncompiled."""
+    if table.num_rows <= feed.SMALL_CHANGES:
+        return local_frame(engine.spark, table)
+    session = engine.spark.newSession()
+    session.conf.set("spark.sql.execution.arrow.localRelationThreshold", "0")
+    return local_frame(session, table)
+
+
+def _filter_columns(plan: Published) -> tuple[Column, ...]:
+    """The columns of the relation that its filters read; at least one, because a frame needs one."""
+    numbers = {number for trees in plan.filters.values() for tree in trees for number in _loaded(tree).columns}
+    names = {column.name for column in plan.target.columns if column.attnum in numbers}
+    return tuple(column for column in plan.relation.columns if column.name in names) or plan.relation.columns[:1]
+
+
+def _narrow(decoded: Decoded, plan: Published) -> pa.Table:
+    """The changes with the filter's columns alone."""
+    names = [column.name for column in _filter_columns(plan)]
+    table = decoded.table
+    for side, row in (("old", decoded.old), ("new", decoded.new)):
+        mask = None if not row.null_count else row.is_null()
+        narrow = pa.StructArray.from_arrays([pc.struct_field(row, name) for name in names], names, mask=mask)
+        table = table.set_column(table.schema.get_field_index(side), side, narrow)
+    return table
+
+
+def _judged(frame: DataFrame, plan: Published) -> DataFrame:
+    """The changes that are published, by their action and by the filter."""
+    wanted = {action: action in plan.actions for action in FILTERED}
+    frame = project.actions(frame, insert=wanted[Action.INSERT], update=wanted[Action.UPDATE], delete=wanted[Action.DELETE])
+    return change_filter.apply(frame, predicate(plan))
+
+
+def predicate(plan: Published) -> Callable[[str], SparkColumn]:
+    """The filter on ``old`` or ``new``: that of the change's own operation."""
+    from pyspark.sql import functions as F
+
+    def match(action: Action, side: str) -> SparkColumn:
+        trees = plan.filters.get(action)
+        if not trees:
+            return F.lit(True)
+        found = [row_filter.match(_loaded(tree), F.col(side)) for tree in trees]
+        return functools.reduce(lambda one, other: one | other, found)
+
+    def decide(side: str) -> SparkColumn:
+        first = Action.DELETE if side == "old" else Action.INSERT
+        if plan.filters.get(first) == plan.filters.get(Action.UPDATE):
+            return match(first, side)
+        return F.when(F.col("op") == first.value, match(first, side)).otherwise(match(Action.UPDATE, side))
+
+    return decide

@@ -1,0 +1,67 @@
+"""Streams of one database read the same changes once: whoever asks first reads, the others wait; a failure is nobody else's."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headgate.publisher.decoded import Decoded, Shared
+
+DATABASE = 5
+
+
+def changes(rows: int) -> Decoded:
+    """Some changes; what is in them does not matter."""
+    return Decoded(pa.table({"op": ["I"] * rows}), np.arange(rows, dtype=np.int64))
+
+
+def test_streams_that_ask_together_read_once() -> None:
+    shared, begun, go = Shared(), threading.Barrier(8), threading.Event()
+    for _ in range(8):
+        shared.enter(DATABASE)
+
+    def read() -> Decoded:
+        go.wait()
+        return changes(3)
+
+    def stream() -> Decoded | None:
+        begun.wait()
+        return shared.get(DATABASE, "a write", read)
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(stream) for _ in range(8)]
+        go.set()
+        assert len({id(each.result()) for each in answers}) == 1
+    assert shared.read == 1
+
+
+def test_a_stream_alone_keeps_nothing() -> None:
+    shared = Shared()
+    shared.enter(DATABASE)
+    assert shared.get(DATABASE, "a write", lambda: changes(3)) is not shared.get(DATABASE, "a write", lambda: changes(3))
+
+
+def test_what_was_asked_for_longest_ago_is_forgotten() -> None:
+    shared = Shared(kept_bytes=changes(100).table.nbytes * 2)
+    shared.enter(DATABASE)
+    shared.enter(DATABASE)
+    for key in (1, 2, 1, 3, 1, 2):
+        shared.get(DATABASE, key, lambda: changes(100))
+    assert shared.read == 4  # 1, 2, 3, and 2 again
+
+
+def test_who_fails_to_read_raises_and_the_next_one_reads() -> None:
+    shared = Shared()
+    shared.enter(DATABASE)
+    shared.enter(DATABASE)
+
+    def fail() -> Decoded:
+        raise FileNotFoundError
+
+    with pytest.raises(FileNotFoundError):
+        shared.get(DATABASE, "a write", fail)
+    assert shared.get(DATABASE, "a write", lambda: changes(1)) is not None
