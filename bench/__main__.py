@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import filter as filters
-from bench import replication
+from bench import gate, replication
 from bench.memory import Peak
 from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
 
@@ -113,11 +113,33 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
         report.rate(
             "stream of updates and deletes, node → PostgreSQL", few[1] + few[2], [t[1] for t in first], [t[1] for t in second], 1 / 6
         )
+    if "gate" in only:
+        measure_gate(report, native, node, int(1_000_000 * scale), runs)
     if "latency" in only:
         for rate, seconds in ((1, 30.0), (100, 15.0)):
             ms = replication.latency(source, node, rate, seconds)
             figures = ", ".join(f"p{int(share * 100)} {percentile(ms, share) / 1000:.2f} s" for share in (0.5, 0.95, 0.99))
             report.value(f"commit to visible at {rate}/s", figures, "p50 < 2.5 s")
+
+
+def measure_gate(report: Report, native: DemoServer, node: DemoServer, rows: int, runs: int) -> None:
+    """One log of each, read through every filter, by one and by eight."""
+    cases = {"no filter": ("none",), "a simple filter": ("simple",), "a filter of five terms": ("five",), "eight filters": gate.EIGHT}
+    with gate.log(native, rows) as one, gate.log(node, rows) as other:
+        for names in cases.values():
+            gate.seconds(other, names)  # the node is warm
+        medians: dict[str, list[float]] = {}
+        for case, names in cases.items():
+            times = alternate(runs, lambda names=names: gate.seconds(one, names), lambda names=names: gate.seconds(other, names))  # type: ignore[misc]
+            medians[case] = [statistics.median(each) for each in times]
+            report.rate(f"{rows:,} changed rows through {case}", rows, *times, wanted=0)
+    for case, base, wanted in (
+        ("a simple filter", "no filter", "1.1"),
+        ("a filter of five terms", "no filter", ""),
+        ("eight filters", "a simple filter", "3"),
+    ):
+        fast, ours = (of / beside for of, beside in zip(medians[case], medians[base], strict=True))
+        report.value(f"{case}, as times {base}", f"{ours:.2f} (PostgreSQL {fast:.2f})", wanted)
 
 
 def with_servers(report: Report, options: argparse.Namespace, root: Path) -> None:
@@ -164,7 +186,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--runs", type=int, default=3, help="runs of each measurement, of which the median counts")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full number of rows")
-    parser.add_argument("--only", default="copy,stream,publish,latency,filter", help="which measurements, comma-separated")
+    parser.add_argument("--only", default="copy,stream,publish,gate,latency,filter", help="which measurements, comma-separated")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     report = Report()
