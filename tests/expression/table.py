@@ -124,6 +124,13 @@ REJECTED: tuple[tuple[str, str, str, str | None], ...] = (
     ("a", "42804", "argument of PUBLICATION WHERE must be type boolean, not type integer", None),
     ("1234", "42804", "argument of PUBLICATION WHERE must be type boolean, not type integer", None),
     ("b", "42804", "argument of PUBLICATION WHERE must be type boolean, not type text", None),
+    (
+        "make_interval(days => a) IS NULL",
+        "0A000",
+        "invalid publication WHERE expression",
+        "Only columns, constants, built-in operators, built-in data types, built-in collations, and immutable built-in functions are allowed.",
+    ),
+    ('b COLLATE "C" = lower(b COLLATE "POSIX")', "42P21", 'collation mismatch between explicit collations "C" and "POSIX"', None),
     ("a + 1", "42804", "argument of PUBLICATION WHERE must be type boolean, not type integer", None),
     (
         "f[1] = 1",

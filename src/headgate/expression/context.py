@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate.errors import PostgresError
+from headgate.expression import builtin
 from headgate.expression.node import Collate, Const, Expression, Param, TypeRef
 from headgate.types import registry
 
@@ -73,11 +74,29 @@ class BindContext:
         return found.collation if found is not None else 0
 
     def inherited_collation(self, oid: int, operands: Iterable[Expression]) -> int:
-        """The collation of a result of type `oid` over these operands: an explicit one wins over a column's (manual, 24.2)."""
+        """The collation of a result of type `oid` over these operands: an explicit one wins over a column's (manual, 24.2).
+
+        42P21 where two of them have different explicit collations.
+        """
+        operands = tuple(operands)
+        self._refuse_mismatch(operands)
         own = self.collation_of_type(oid)
         if not own:
             return 0
         return collation_of(operands) or own
+
+    def _refuse_mismatch(self, operands: Iterable[Expression]) -> None:
+        found: Collate | None = None
+        for each in operands:
+            mine = _explicit(each)
+            if found is not None and mine is not None and mine.type.collation != found.type.collation:
+                one, other = (builtin.builtins().collation_names.get(each.type.collation, "") for each in (found, mine))
+                raise PostgresError(
+                    "42P21",
+                    f'collation mismatch between explicit collations "{one}" and "{other}"',
+                    position=self.position(mine.location),
+                )
+            found = found or mine
 
     def infer_parameter(self, parameter: Param, target: int) -> Param:
         """Fixes the type of a parameter that has none yet; 42P08 if it is already another."""
@@ -91,6 +110,15 @@ class BindContext:
             )
         self.parameters[parameter.number] = target
         return Param(type=TypeRef(target, -1, self.collation_of_type(target)), number=parameter.number, location=parameter.location)
+
+
+def _explicit(expression: Expression) -> Collate | None:
+    """The COLLATE that decides on an expression's collation, handed up by what has one itself."""
+    if isinstance(expression, Collate):
+        return expression
+    if not expression.type.collation:
+        return None
+    return next((found for each in expression.children() if (found := _explicit(each)) is not None), None)
 
 
 def collation_of(operands: Iterable[Expression]) -> int:

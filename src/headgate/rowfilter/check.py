@@ -6,10 +6,13 @@ publication WHERE expression`` with the DETAIL that says why and the position of
 
 from __future__ import annotations
 
+from typing import Any
+
 from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression import node as n
 from headgate.expression.context import BindContext
+from headgate.sql.parser import walk
 
 SYSTEM_COLUMN = "System columns are not allowed."
 OPERATOR = "User-defined operators are not allowed."
@@ -38,9 +41,16 @@ def check(expression: n.Expression, context: BindContext) -> None:
             )
 
 
+def refuse_named_arguments(where: Any) -> None:
+    """Refuses ``name => value`` in a call: a node of its own, which is not in the list."""
+    for each in walk(where):
+        if each.DESCRIPTOR.name == "NamedArgExpr":
+            raise PostgresError("0A000", "invalid publication WHERE expression", detail=NODE, position=each.location + 1)
+
+
 def refusal(node: n.Expression) -> str | None:
     """The DETAIL for one node, None if it may stand in a filter."""
-    if not isinstance(node, _SIMPLE):
+    if not isinstance(node, _SIMPLE) or isinstance(node, n.DomainCoerce):
         return NODE
     if isinstance(node, n.ColumnRef) and node.attnum < 0:
         return SYSTEM_COLUMN

@@ -18,7 +18,7 @@ from headgate.expression.context import BindContext
 from headgate.expression.deparse import deparse
 from headgate.expression.node import ColumnRef, Expression, TypeRef, walk
 from headgate.expression.scope import Scope, ScopeColumn, relation_scope
-from headgate.rowfilter.check import check
+from headgate.rowfilter.check import check, refuse_named_arguments
 from headgate.types import registry
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ def bind_filter(
     DETAIL for what PostgreSQL refuses, and 0A000 with the reason for what cannot be compiled exactly. `source_text` is the
     query string that the node's locations count in (kept for callers that print it).
     """
+    refuse_named_arguments(where)
     context = BindContext(construct="PUBLICATION WHERE", types=types or registry.known(), timezone=timezone, opaque_subquery=True)
     expression = bind_condition(where, scope_of(relation), "PUBLICATION WHERE", context=context)
     check(expression, context)
