@@ -1,0 +1,229 @@
+"""Whatever is published and done: a PostgreSQL that subscribes to a node and one that subscribes to a PostgreSQL hold the same.
+
+The same workload runs on a node and on a PostgreSQL; each has a subscriber of its own, both real PostgreSQL. Compared are every
+command's answer, whether the subscription still runs (`disable_on_error` makes an error visible, whichever side raises it), and the contents
+of all tables after the initial copy, after the first phase, and after a REFRESH and the second. Several workloads run side by side, each in a
+database of its own, so that the waiting is done once for all of them.
+
+A few run with the suite, ``HEADGATE_WORKLOADS=200`` runs as many (``HEADGATE_SEED=n`` others). A failing one is printed as the
+Python that makes it: paste it into `PINNED`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from tests.conftest import PG_BIN, PostgresServer, Server, _Farm
+from tests.publisher.workload import CONTENTS, TABLES, Workload, workloads
+
+WORKLOADS = int(os.environ.get("HEADGATE_WORKLOADS", "4"))
+SEED = int(os.environ.get("HEADGATE_SEED", "0"))
+ABREAST = min(WORKLOADS, 6)
+PATIENCE = 90.0
+
+PINNED: list[Workload] = []
+
+Rows = dict[str, list[tuple[object, ...]]]
+
+
+class Chain:
+    """A publisher, node or PostgreSQL, and the PostgreSQL that subscribes to it: a database of each."""
+
+    def __init__(self, publisher: Server, subscriber: Server) -> None:
+        self.publisher, self.subscriber = publisher, subscriber
+        self.database, self.mirror = publisher.new_database(), subscriber.new_database()
+        self.pub, self.sub = (
+            psycopg.connect(server.conninfo(database), autocommit=True)
+            for server, database in ((publisher, self.database), (subscriber, self.mirror))
+        )
+        self.name = f"sub_{self.mirror}"
+        self.marks = 0
+        for session in (self.pub, self.sub):
+            session.execute(("CREATE TABLE mark (n int);" + TABLES).encode())
+        self.pub.execute("CREATE PUBLICATION m FOR TABLE mark WITH (publish = 'insert')")
+
+    def crowd(self) -> subprocess.Popen[bytes]:
+        """Another walsender of the publisher's database: with two, a node reads and renders changes for both at once."""
+        slot = f"{self.name}_other"
+        self.pub.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+        options = ["-S", slot, "--start", "-f", "/dev/null", "-o", "proto_version=1", "-o", "publication_names=m"]
+        return subprocess.Popen([PG_BIN / "pg_recvlogical", "-d", self.publisher.conninfo(self.database), *options])
+
+    def run(self, sql: str) -> str:
+        """The command's tag on the publisher, or its error."""
+        try:
+            return str(self.pub.execute(sql.encode()).statusmessage)
+        except psycopg.Error as error:
+            return f"{error.sqlstate} {error.diag.message_primary} {error.diag.message_detail or ''}"
+
+    def end(self, workload: Workload) -> None:
+        """Drops subscription and publications, and takes back what the workload has done to the tables."""
+        self.run("ROLLBACK")
+        self.sub.execute(f"DROP SUBSCRIPTION IF EXISTS {self.name}".encode())
+        self.sub.execute(b"TRUNCATE mark, w.k, w.f, w.i, w.r, s.t")
+        for sql in ["DROP PUBLICATION p", "DROP PUBLICATION q", "DROP PUBLICATION u", *workload.undo()]:
+            self.run(sql)
+
+    def subscribe(self, options: str) -> str:
+        """CREATE SUBSCRIPTION to all publications, that of the mark too; to `m` and `p` alone where they cannot go together, with the error."""
+        for names in ("m, p, q, u", "m, p"):
+            source = f"CONNECTION '{self.publisher.conninfo(self.database)}' PUBLICATION {names}"
+            try:
+                self.sub.execute(f"CREATE SUBSCRIPTION {self.name} {source} WITH (disable_on_error = true, {options})".encode())
+                return names
+            except psycopg.errors.FeatureNotSupported:
+                continue  # different column lists
+        raise AssertionError(names)
+
+    def refresh(self, copy: str) -> str:
+        """ALTER SUBSCRIPTION … REFRESH, of one that runs, or its error."""
+        if not self.enabled():
+            return ""
+        try:
+            self.sub.execute(f"ALTER SUBSCRIPTION {self.name} REFRESH PUBLICATION WITH (copy_data = {copy})".encode())
+            return "refreshed"
+        except psycopg.errors.FeatureNotSupported as error:
+            return str(error.diag.message_primary)
+
+    def mark(self) -> None:
+        """A row behind everything that was done so far."""
+        self.run("ROLLBACK")
+        self.marks += 1
+        self.pub.execute(f"INSERT INTO mark VALUES ({self.marks})".encode())
+
+    def enabled(self) -> bool:
+        """Whether the subscription runs: no error has stopped it."""
+        row = self.sub.execute("SELECT subenabled FROM pg_subscription WHERE subname = %s", (self.name,)).fetchone()
+        return bool(row and row[0])
+
+    def arrived(self) -> bool:
+        """Whether the mark has come and every table is ready, or the subscription has stopped."""
+        ready = "SELECT count(*) FROM pg_subscription_rel, pg_subscription s WHERE s.oid = srsubid AND subname = %s AND srsubstate <> 'r'"
+        unready = self.sub.execute(ready.encode(), (self.name,)).fetchone()
+        seen = self.sub.execute("SELECT coalesce(max(n), 0) FROM mark").fetchone()
+        return (unready == (0,) and seen == (self.marks,)) or not self.enabled()
+
+    def errors(self) -> str:
+        """The last errors of the subscribing and of the publishing server."""
+        logs = [server.log().split("\n") for server in (self.subscriber, self.publisher)]
+        return "\n".join("\n".join([line for line in lines if "ERROR" in line or "CONTEXT" in line][-12:]) for lines in logs)
+
+    def state(self) -> str:
+        """What has not arrived, in words."""
+        unready = self.sub.execute(
+            b"SELECT srrelid::regclass::text, srsubstate::text FROM pg_subscription_rel WHERE srsubstate <> 'r'"
+        ).fetchall()
+        return f"mark {self.marks} of {self.name} has not arrived from {self.publisher.data}; tables {unready}"
+
+    def contents(self) -> Rows:
+        """The rows of each table of the subscriber."""
+        return {name: self.sub.execute(query.encode()).fetchall() for name, query in CONTENTS.items()}
+
+
+def arrive(chains: list[Chain], doing: list[Workload], at: str) -> None:
+    """Waits until all marks have come."""
+    for chain in chains:
+        chain.mark()
+    until = time.monotonic() + PATIENCE
+    waiting = list(zip(chains, [one for one in doing for _ in range(2)], strict=True))
+    while waiting := [(chain, workload) for chain, workload in waiting if not chain.arrived()]:
+        assert time.monotonic() < until, f"{at}: {waiting[0][0].state()}\n{waiting[0][1]}\n{waiting[0][0].errors()}"
+        waiting[0][0].sub.execute("SELECT pg_sleep(0.05)")
+
+
+def compare(pairs: list[tuple[Chain, Chain]], doing: list[Workload], at: str) -> None:
+    """Both subscribers of each workload hold the same."""
+    for (native, node), workload in zip(pairs, doing, strict=True):
+        expected, found = native.enabled(), node.enabled()
+        said = f"{at}: subscription {node.name} to the node enabled: {found}, {native.name} to PostgreSQL: {expected}\n{workload}"
+        assert found == expected, said + node.errors()
+        if at == "initial copy" and not found:
+            continue  # other tables may have been copied or not
+        rows, ours = native.contents(), node.contents()
+        for name, row in rows.items():
+            assert ours[name] == row, f"{at}: {name} holds {ours[name]}, from PostgreSQL {row}\n{workload}"
+
+
+def run(pairs: list[tuple[Chain, Chain]], doing: list[Workload]) -> list[bool]:
+    """Runs the workloads side by side; gives whether each subscription still runs at the end."""
+    pairs = pairs[: len(doing)]
+    chains = [chain for pair in pairs for chain in pair]
+
+    def each(statements: str) -> None:
+        for (native, node), workload in zip(pairs, doing, strict=True):
+            for sql in getattr(workload, statements):
+                expected, found = native.run(sql), node.run(sql)
+                assert found == expected, f"{sql}: the node says {found}, PostgreSQL {expected}\n{workload}"
+
+    each("rows")
+    each("publications")
+    for (native, node), workload in zip(pairs, doing, strict=True):
+        assert native.subscribe(workload.options) == node.subscribe(workload.options), workload
+    arrive(chains, doing, "initial copy")
+    compare(pairs, doing, "initial copy")
+    each("first")
+    arrive(chains, doing, "first phase")
+    compare(pairs, doing, "first phase")
+    for (native, node), workload in zip(pairs, doing, strict=True):
+        assert native.refresh(workload.refresh) == node.refresh(workload.refresh), workload
+    arrive(chains, doing, "refresh")
+    each("second")
+    arrive(chains, doing, "second phase")
+    compare(pairs, doing, "second phase")
+    running = [native.enabled() for native, _ in pairs]
+    for (native, node), workload in zip(pairs, doing, strict=True):
+        native.end(workload)
+        node.end(workload)
+    return running
+
+
+@pytest.fixture(scope="module")
+def pairs(postgres: Server, node: Server, _session_farm: _Farm) -> Iterator[list[tuple[Chain, Chain]]]:
+    """Databases for the workloads that run side by side, and a PostgreSQL for the subscribers."""
+    subscriber = _session_farm.make(
+        PostgresServer, max_worker_processes="120", max_logical_replication_workers="100", max_replication_slots="120",
+        max_sync_workers_per_subscription="2",
+    )  # fmt: skip
+    made = [(Chain(postgres, subscriber), Chain(node, subscriber)) for _ in range(ABREAST)]
+    crowd = [chain.crowd() for _, chain in made[::2]]
+    yield made
+    for each in crowd:
+        each.terminate()
+        each.wait()
+    for chain in (chain for pair in made for chain in pair):
+        chain.sub.execute(f"DROP SUBSCRIPTION IF EXISTS {chain.name}".encode())
+        chain.pub.close()
+        chain.sub.close()
+    subscriber.stop("immediate")
+
+
+def test_pinned_workloads_leave_the_same(pairs: list[tuple[Chain, Chain]]) -> None:
+    for start in range(0, len(PINNED), ABREAST):
+        run(pairs, PINNED[start : start + ABREAST])
+
+
+def drawn(count: int) -> list[Workload]:
+    """That many workloads, the same for the same seed."""
+    found: list[Workload] = []
+
+    @seed(SEED)
+    @settings(max_examples=count, phases=[Phase.generate], database=None, derandomize=False, suppress_health_check=[*HealthCheck])
+    @given(workloads())
+    def collect(one: Workload) -> None:
+        found.append(one)
+
+    collect()
+    return found
+
+
+def test_subscribers_of_a_node_and_of_postgresql_hold_the_same(pairs: list[tuple[Chain, Chain]]) -> None:
+    doing, running = drawn(WORKLOADS), 0
+    for start in range(0, len(doing), ABREAST):
+        running += sum(run(pairs, doing[start : start + ABREAST]))
+        print(f"{start + ABREAST} workloads, {running} subscriptions ran to the end", flush=True)
