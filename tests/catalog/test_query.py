@@ -125,6 +125,27 @@ def test_a_function_that_acts_gives_a_row_in_from(ask: Ask, database: int) -> No
     assert ask(database, sql, functions=functions) == [("(a,0/77)",)]
 
 
+def test_a_function_that_acts_may_stand_inside_an_expression_where_there_is_one_row(ask: Ask, database: int) -> None:
+    calls: list[str] = []
+
+    def create(name: str) -> int:
+        calls.append(name)
+        return len(calls)
+
+    functions = {"pg_replication_origin_create": create}
+    sql = "SELECT pg_replication_origin_create('a') > 0, pg_replication_origin_create('b'), pg_replication_origin_create('c') > 2"
+    assert ask(database, sql, functions=functions) == [("t", "3", "f")], "those inside expressions first"
+    assert calls == ["a", "c", "b"]
+    with pytest.raises(PostgresError, match="only supported as a column of its own"):
+        ask(database, "SELECT CASE WHEN false THEN pg_replication_origin_create('d') > 0 END", functions=functions)
+    assert len(calls) == 3
+
+
+def test_bytes_are_encoded_as_asked(ask: Ask, database: int) -> None:
+    sql = "SELECT encode({0}, 'hex'), encode({0}, 'base64'), encode({0}, 'escape') FROM pg_namespace WHERE nspname = 'pg_catalog'"
+    assert ask(database, sql.format("'\\x00ff5c41'::bytea")) == [("00ff5c41", "AP9cQQ==", "\\000\\377\\\\A")]
+
+
 def test_a_function_that_reads_may_stand_anywhere(ask: Ask, database: int) -> None:
     sql = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/10') WHERE pg_current_wal_lsn() > '0/FF'"
     assert ask(database, sql, functions={"pg_current_wal_lsn": lambda: Lsn(0x100)}) == [("240",)]

@@ -74,13 +74,10 @@ pg_walfile_name(pg_lsn) -> text: printf('00000001%08X%08X', CAST({0} >> 32 AS BI
 get_byte(bytea, int4) -> int4: CAST('0x' || substr(hex({0}), 2 * {1} + 1, 2) AS INTEGER)
 octet_length(bytea) -> int4: CAST(octet_length({0}) AS INTEGER)
 length(bytea) -> int4: CAST(octet_length({0}) AS INTEGER)
-encode(bytea, text) -> text: lower(hex({0}))
+encode(bytea, text) -> text: hg.encode({0}, {1})
 getdatabaseencoding() -> name: 'UTF8'
-pg_client_encoding() -> name: 'UTF8'
 pg_is_in_recovery() -> bool: false
-pg_is_wal_replay_paused() -> bool: false
 pg_is_other_temp_schema(oid) -> bool: false
-pg_my_temp_schema() -> oid: CAST(0 AS UINTEGER)
 pg_trigger_depth() -> int4: 0
 pg_jit_available() -> bool: false
 pg_relation_is_updatable(regclass, bool) -> int4: 28
@@ -118,6 +115,7 @@ array_append(_text, text) -> _text: list_append(coalesce({0}, CAST([] AS VARCHAR
 array_prepend(text, _text) -> _text: list_prepend({0}, coalesce({1}, CAST([] AS VARCHAR[])))
 array_cat(_text, _text) -> _text: CASE WHEN {0} IS NULL THEN {1} WHEN {1} IS NULL THEN {0} ELSE list_concat({0}, {1}) END
 cardinality(anyarray) -> int4: CAST(len({0}) AS INTEGER)
+array_position(anyarray, any) -> int4: CAST(list_position({0}, {1}) AS INTEGER)<minus one 0>
 string_to_array(text, text) -> _text: CASE WHEN {1} = '' THEN CASE WHEN {0} = '' THEN [] ELSE [{0}] END WHEN {0} = '' THEN [] ELSE string_split({0}, {1}) END
 upper(text) -> text: upper({0})
 lower(text) -> text: lower({0})

@@ -120,6 +120,12 @@ function_arguments(o, db, p) AS (SELECT coalesce(list_aggregate(list_transform(g
 function_result(o, db, p) AS (SELECT _f.result FROM hg.function_type _f WHERE _f.oid = o)
 array_lower(l, zero) AS CASE WHEN len(l) > 0 THEN CASE WHEN zero THEN 0 ELSE 1 END END
 bytes_of(o, db, n) AS (SELECT CAST(coalesce(n, 0) AS BIGINT) FROM hg.pg_class _c WHERE _c.oid = o AND _c.dbid IN (0, db))
+encode(b, form) AS CASE form WHEN 'hex' THEN lower(hex(b)) WHEN 'base64' THEN CASE WHEN octet_length(b) % 3 = 0
+    THEN regexp_replace(to_base64(b), '(.{{76}})', '\1' || chr(10), 'g')
+    ELSE rtrim(regexp_replace(to_base64(b), '(.{{76}})', '\1' || chr(10), 'g'), chr(10)) END
+    WHEN 'escape' THEN coalesce(list_aggregate(list_transform(range(octet_length(b)), lambda i: hg.escaped(CAST('0x' || substr(hex(b), 2 * i + 1, 2) AS INTEGER))),
+    'string_agg', ''), '') ELSE CAST(error('unrecognized encoding') AS VARCHAR) END
+escaped(n) AS CASE WHEN n = 92 THEN chr(92) || chr(92) WHEN n = 0 OR n > 127 THEN chr(92) || (n // 64) || (n // 8 % 8) || (n % 8) ELSE chr(CAST(n AS INTEGER)) END
 size_pretty(n) AS CASE WHEN abs(n) < 10240 THEN CAST(n AS VARCHAR) || ' bytes' WHEN abs(n) < 10485247 THEN CAST((n + 512) // 1024 AS VARCHAR) || ' kB'
     WHEN abs(n) < 10736893952 THEN CAST((n + 524288) // 1048576 AS VARCHAR) || ' MB' ELSE CAST((n + 536870912) // 1073741824 AS VARCHAR) || ' GB' END
 serial_sequence(o, c, db) AS (SELECT hg.qualified_class(_d.objid, db) FROM hg.pg_depend _d JOIN hg.pg_attribute _a ON _a.attrelid = _d.refobjid

@@ -17,15 +17,13 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from headgate.catalog import relation
+from headgate.catalog import acting, relation
 from headgate.catalog.cast import output
-from headgate.catalog.fromfunction import result_rows
 from headgate.catalog.namespace import effective
 from headgate.catalog.physical import Cursor
 from headgate.catalog.rewrite import Parameter, Rewriter
 from headgate.catalog.scope import Query
 from headgate.catalog.session import SessionContext
-from headgate.catalog.sessioncall import Acting, constant, python_value
 from headgate.catalog.value import Value
 from headgate.catalog.views import Provider
 from headgate.errors import PostgresError
@@ -101,7 +99,7 @@ def answer(
     rewriter = Rewriter(context, cursor, dynamic, functions, given)
     query = rewriter.select(select, None)
     if rewriter.acting:
-        return _answer_acting(rewriter, query)
+        return acting.answer(rewriter, query, select, _run)
     types = query.types()
     values = [(name, Value(f"q.c{place}", kind)) for place, ((name, _), kind) in enumerate(zip(query.columns, types, strict=True), 1)]
     shown = [f"{_shown(value, rewriter, context)} AS c{place}" for place, (_, value) in enumerate(values, 1)]
@@ -230,67 +228,5 @@ def _in_zone(value: datetime.datetime, zone: str) -> str:
     sign, minutes = ("-", -minutes) if minutes < 0 else ("+", minutes)
     return text + f"{sign}{minutes // 60:02d}" + (f":{minutes % 60:02d}" if minutes % 60 else "")
 
-
-def _answer_acting(rewriter: Rewriter, query: Query) -> ResultSet:
-    """A select list with functions that act: their arguments come from the query, then each is called once per row."""
-    places: dict[int, tuple[Acting, int]] = {}
-    hidden: list[tuple[str, Value]] = []
-    shown: list[tuple[str, Value]] = []
-    for place, (name, value) in enumerate(query.columns):
-        matched = re.fullmatch(r"<acting (\d+)>", value.sql)
-        if matched is None and "<acting " in value.sql:
-            raise PostgresError("0A000", "a function that acts is only supported as a column of its own")
-        if matched is not None:
-            acting, arguments = rewriter.acting[int(matched[1])]
-            places[place] = (acting, len(hidden))
-            hidden += [("", argument) for argument in arguments]
-            shown.append((name, Value("CAST(NULL AS VARCHAR)", t.VARCHAR)))
-        else:
-            shown.append((name, value))
-    if len(places) != len(rewriter.acting):
-        raise PostgresError("0A000", "a function that acts is only supported as a column of its own")
-    count = len(shown)
-    query.columns[:] = [*shown, *hidden]
-    types = [t.VARCHAR if place in places else kind for place, kind in enumerate(query.types())]
-    printed = [
-        output(Value(f"q.c{place + 1}", kind), rewriter.names) if place < count and place not in places else f"q.c{place + 1}"
-        for place, kind in enumerate(types)
-    ]
-    printed = [f"{sql} AS c{place}" for place, sql in enumerate(printed, 1)]
-    table = _run(rewriter, f"SELECT {', '.join(printed)} FROM ({query.build(types)}) q")
-    columns = table
-    results: dict[int, list[str | None]] = {place: [] for place in places}
-    for row in range(len(table[0])):
-        for place, (acting, first) in places.items():
-            values = [python_value(columns[count + first + each][row], acting.types[each]) for each in range(len(acting.types))]
-            results[place].append(_call(rewriter, acting, values))
-    given = tuple(ResultColumn(name, places[place][0].result if place in places else types[place]) for place, (name, _) in enumerate(shown))
-    arrays = [pa.array(results[place] if place in places else columns[place], pa.string()) for place in range(count)]
-    schema = pa.schema([pa.field(str(place), pa.string()) for place in range(count)])
-    return ResultSet(given, [pa.RecordBatch.from_arrays(arrays, schema=schema)])
-
-
-def _call(rewriter: Rewriter, acting: Acting, values: list[Any]) -> str | None:
-    """Calls one function for one row; its result in text form."""
-    procedure = acting.procedure
-    if procedure.required and any(value is None for value in values) and acting.name not in _NOT_STRICT:
-        return None
-    [row, *_] = result_rows(rewriter.functions[acting.name], values, acting.keywords, procedure) or [(None,)]
-    if procedure.outputs:
-        parts = [_text(rewriter, value, kind) for value, (_, kind) in zip(row, procedure.outputs, strict=True)]
-        return "(" + ",".join("" if part is None else part for part in parts) + ")"
-    return _text(rewriter, row[0], acting.result)
-
-
-def _text(rewriter: Rewriter, value: object, kind: int) -> str | None:
-    if kind == t.VOID:
-        return ""
-    if value is None:
-        return None
-    [found] = rewriter.cursor.execute(f"SELECT {output(constant(value, kind), rewriter.names)}").fetchall()
-    return None if found[0] is None else str(found[0])
-
-
-_NOT_STRICT = frozenset({"pg_stat_reset_subscription_stats", "set_config", "pg_stat_reset_replication_slot"})
 
 __all__ = ["Parameter", "answer", "describe", "uses_catalog_only"]

@@ -126,6 +126,17 @@ class SessionFunctions(ExpressionWriter):
             found = found if self.context.temp_schema is None else [self.context.temp_schema, *found]
         return Value(f"CAST([{', '.join(quote(each) for each in found)}] AS VARCHAR[])", t.NAME_ARRAY)
 
+    def _fn_pg_client_encoding(self, _arguments: list[Value], _node: Any) -> Value:
+        return Value(quote(self.context.setting("client_encoding") or "UTF8"), t.NAME)
+
+    def _fn_pg_my_temp_schema(self, _arguments: list[Value], _node: Any) -> Value:
+        made = self.schema_oids().get(self.context.temp_schema or "", 0)
+        return Value(f"CAST({made} AS UINTEGER)", t.OID)
+
+    def _fn_pg_is_wal_replay_paused(self, _arguments: list[Value], _node: Any) -> Value:
+        hint = "Recovery control functions can only be executed during recovery."
+        raise PostgresError("55000", "recovery is not in progress", hint=hint)
+
     def _fn_version(self, _arguments: list[Value], _node: Any) -> Value:
         return Value(quote(VERSION), t.TEXT)
 
