@@ -151,6 +151,22 @@ class LocalSession:
                 break
         return "\n".join(shown)
 
+    def copied(self, text: str, data: bytes) -> bytes | str:
+        """A COPY: what it sends, or its tag, or its error: SQLSTATE, message, DETAIL, CONTEXT."""
+        [statement] = parse(text)
+        try:
+            result = execute(statement.node, text, self)
+            if isinstance(result, CopyOut):
+                sent = b"".join(each if isinstance(each, bytes) else each.encode() for lines in result.lines for each in lines.to_pylist())
+            else:
+                assert isinstance(result, CopyIn)
+                sent = f"COPY {result.consume(iter([data]))}"
+        except PostgresError as error:
+            self._end(commit=False)
+            return f"{error.sqlstate} {error.message} {error.detail} {error.context}"
+        self._end(commit=True)
+        return sent
+
     def _one(self, statement: Any, copy: str) -> list[str]:
         self.context.statement_start = datetime.now(UTC)
         if statement.kind == "TransactionStmt":

@@ -7,14 +7,14 @@ the server are refused: a node's files are not its clients'.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from headgate.catalog.relation import Column, Relation
-from headgate.commands import copy_option, lookup, policy, privilege
+from headgate.commands import binding, copy_option, lookup, policy, privilege
 from headgate.commands.copy_option import CopyOptions
 from headgate.commands.copy_reader import Reader
 from headgate.commands.insert import target
@@ -25,9 +25,12 @@ from headgate.commands.query.planner import Planner
 from headgate.commands.result import CopyIn, CopyOut
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
+from headgate.expression import binder
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.storage import spool
+from headgate.storage.local import local_frame
+from headgate.storage.write import columns as spark_columns
 from headgate.types import copy as copy_format
 from headgate.types.binary import write_binary
 from headgate.types.copy_binary import HEADER, TRAILER, write_copy_binary
@@ -70,18 +73,20 @@ def _copy_out(node: Any, session: Session, options: CopyOptions) -> CopyOut:
         if node.HasField("query"):
             query = unwrap(node.query)
             if query.DESCRIPTOR.name != "SelectStmt":
-                raise not_supported("COPY of this query is not supported")
+                return _of_changes(query, session, options)
             if select.by_catalog(query, session):
                 return _of_result(select.run(query, session), session, options)
             plan = planner.select(query, None)
         else:
-            plan = _table_plan(node, session, planner)
+            plan = _table_plan(node, session, planner, options)
+    if node.HasField("query"):
+        copy_option.check_forced(options, [each.name for each in plan.columns])
     copied = CopyOut(len(plan.columns), options.binary, ())
     copied.lines = _lines(plan, session, planner, options, copied)
     return copied
 
 
-def _table_plan(node: Any, session: Session, planner: Planner) -> Plan:
+def _table_plan(node: Any, session: Session, planner: Planner, options: CopyOptions) -> Plan:
     cursor, context = planner.transaction.cursor, session.context
     relation = lookup.target(cursor, context, node.relation)
     privilege.readable(cursor, context.user, relation)
@@ -92,21 +97,35 @@ def _table_plan(node: Any, session: Session, planner: Planner) -> Plan:
     if relation.kind != "r":
         raise PostgresError("42809", f'cannot copy from non-table relation "{relation.name}"')
     wanted = columns_of(node, relation)
+    copy_option.check_forced(options, [each.name for each in wanted], relation)
     privilege.check_columns(cursor, context.user, relation, "SELECT", [each.attnum for each in wanted])
     source = planner.visible(relation, from_clause.table_source(planner, planner.frame_of(relation), relation, relation.name, None))
     by_name = {each.name: each for each in source.star}
     return Plan(source.frame, tuple(by_name[each.name] for each in wanted))
 
 
+def _of_changes(query: Any, session: Session, options: CopyOptions) -> CopyOut:
+    """COPY (INSERT, UPDATE, DELETE … RETURNING …)."""
+    from headgate.commands.execute import execute
+
+    if not query.HasField("returning_clause"):
+        raise PostgresError("0A000", "COPY query must have a RETURNING clause")
+    result = execute(query, "", session)
+    assert isinstance(result, ResultSet)
+    return _of_result(result, session, options)
+
+
 def _of_result(result: ResultSet, session: Session, options: CopyOptions) -> CopyOut:
     """COPY of a query that the catalog answered: its rows are text already."""
     copied = CopyOut(len(result.columns), options.binary, ())
+    titles = [each.name for each in result.columns]
+    copy_option.check_forced(options, titles)
 
     def lines() -> Iterator[pa.Array]:
         if options.binary:
             yield pa.array([HEADER], pa.large_binary())
         elif options.header:
-            yield _header([each.name for each in result.columns], options)
+            yield _header(titles, options)
         for batch in result.batches:
             copied.rows += batch.num_rows
             if options.binary:
@@ -116,7 +135,7 @@ def _of_result(result: ResultSet, session: Session, options: CopyOptions) -> Cop
                 ]
                 yield pa.array([write_copy_binary(arrays)], pa.large_binary())
             else:
-                yield _rows_of_text(batch.columns, batch.num_rows, options)
+                yield _rows_of_text(batch.columns, titles, batch.num_rows, options)
         if options.binary:
             yield pa.array([TRAILER], pa.large_binary())
 
@@ -163,27 +182,45 @@ def _cut(data: bytes, lengths: Any) -> pa.Array:
 
 def _text_rows(batch: pa.RecordBatch, plan: Plan, session: Session, options: CopyOptions) -> pa.Array:
     texts = render.text_batch(batch, plan, session)
-    return _rows_of_text(texts.columns if plan.columns else [], batch.num_rows, options)
+    titles = [each.name for each in plan.columns]
+    return _rows_of_text(texts.columns if plan.columns else [], titles, batch.num_rows, options)
 
 
-def _rows_of_text(columns: Sequence[pa.Array], rows: int, options: CopyOptions) -> pa.Array:
+def _rows_of_text(columns: Sequence[pa.Array], titles: Sequence[str], rows: int, options: CopyOptions) -> pa.Array:
     if not columns:
         return pa.array([b"\n"] * rows, pa.large_binary())
     if options.csv:
-        data = copy_format.write_copy_csv(columns, null=options.null, delimiter=options.delimiter, quote=options.quote)
-        return pa.array([data], pa.large_binary())
-    data = copy_format.write_copy_text(columns, null=options.null, delimiter=options.delimiter)
+        forced = [place for place, title in enumerate(titles) if options.force_quote is None or title in options.force_quote]
+        data = copy_format.write_copy_csv(
+            columns, null=options.null, delimiter=options.delimiter, quote=options.quote, escape=options.escape, forced=forced
+        )
+        return pa.array([_encoded(data, options)], pa.large_binary())
+    data = _encoded(copy_format.write_copy_text(columns, null=options.null, delimiter=options.delimiter), options)
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 0x0A) + 1
     return _cut(data, np.diff(ends, prepend=0))
+
+
+def _encoded(data: bytes, options: CopyOptions) -> bytes:
+    """The data in the encoding asked for; 22P05 for a character that it has not."""
+    if options.codec == "utf-8":
+        return data
+    try:
+        return data.decode().encode(options.codec)
+    except UnicodeEncodeError as error:
+        shown = " ".join(f"0x{byte:02x}" for byte in error.object[error.start].encode())
+        message = f'character with byte sequence {shown} in encoding "UTF8" has no equivalent in encoding "{options.encoding}"'
+        raise PostgresError("22P05", message) from error
 
 
 def _header(titles: Sequence[str], options: CopyOptions) -> pa.Array:
     columns = [pa.array([title], pa.string()) for title in titles]
     if options.csv:
-        data = copy_format.write_copy_csv(columns, null=options.null, delimiter=options.delimiter, quote=options.quote)
+        data = copy_format.write_copy_csv(
+            columns, null=options.null, delimiter=options.delimiter, quote=options.quote, escape=options.escape
+        )
     else:
         data = copy_format.write_copy_text(columns, null=options.null, delimiter=options.delimiter)
-    return pa.array([data], pa.large_binary())
+    return pa.array([_encoded(data, options)], pa.large_binary())
 
 
 # ---- COPY FROM --------------------------------------------------------------------------------------------------
@@ -191,14 +228,14 @@ def _header(titles: Sequence[str], options: CopyOptions) -> pa.Array:
 
 def _copy_in(node: Any, session: Session, options: CopyOptions) -> CopyIn:
     transaction = session.begin_statement()
-    if node.HasField("where_clause"):
-        raise not_supported("COPY FROM ... WHERE is not supported")
     relation = target(node.relation, session, "copy to", "INSERT")
     columns = columns_of(node, relation)
     privilege.check_columns(transaction.cursor, session.context.user, relation, "INSERT", [each.attnum for each in columns])
     planner = Planner(session, transaction)
     if relation.row_security and policy.applies(transaction.cursor, session.context.user, relation):
         raise not_supported("COPY FROM not supported with row-level security", hint="Use INSERT statements instead.")
+    copy_option.check_forced(options, [each.name for each in columns], relation)
+    passing = _where(node, planner, relation)
 
     def consume(pieces: Iterator[bytes]) -> int:
         writer = NewRows(planner, relation)
@@ -206,8 +243,25 @@ def _copy_in(node: Any, session: Session, options: CopyOptions) -> CopyIn:
         with render.running(session, transaction):
             for table in Reader(relation, columns, options, session.context.time_zone).tables(pieces):
                 session.check_cancel()
-                rows += writer.append(writer.completed(table)).num_rows
+                rows += writer.append(passing(writer.completed(table))).num_rows
             writer.check_references()
         return rows
 
     return CopyIn(len(columns), options.binary, consume)
+
+
+def _where(node: Any, planner: Planner, relation: Relation) -> Callable[[pa.Table], pa.Table]:
+    """What COPY FROM … WHERE keeps of rows that have all columns of the table."""
+    if not node.HasField("where_clause"):
+        return lambda rows: rows
+    scope = binding.scope_of(relation.columns, relation.name, relation.schema, relation.oid)
+    context = planner.context.within(
+        construct="COPY FROM WHERE conditions", refuse_subquery="cannot use subquery in COPY FROM WHERE condition", subquery=None
+    )
+    condition = planner.evaluation.filter(binder.bind_condition(node.where_clause, scope, "WHERE", context=context))
+
+    def passing(rows: pa.Table) -> pa.Table:
+        frame = local_frame(planner.session_spark, rows, spark_columns(relation))
+        return frame.where(condition).toArrow().cast(rows.schema)
+
+    return passing

@@ -6,13 +6,16 @@ context PostgreSQL gives: ``COPY t, line 3, column a: "x"``.
 
 from __future__ import annotations
 
+import codecs
+import csv
 from collections.abc import Generator, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.catalog.relation import Column, Relation
-from headgate.commands.copy_option import CopyOptions
+from headgate.commands.copy_option import CopyOptions, Header
 from headgate.errors import PostgresError
 from headgate.types import copy as copy_format
 from headgate.types import text
@@ -46,8 +49,8 @@ class Reader:
 
     def _text(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
         held = bytearray()
-        skip_header = self.options.header
-        for piece in pieces:
+        skip_header = bool(self.options.header)
+        for piece in self._decoded(pieces):
             held += piece
             if len(held) < PORTION:
                 continue
@@ -61,7 +64,8 @@ class Reader:
 
     def _text_rows(self, chunk: bytes, skip_header: bool) -> Iterator[pa.Table]:
         if skip_header:
-            _, _, chunk = chunk.partition(b"\n")
+            line, _, chunk = chunk.partition(b"\n")
+            self._check_header(line.removesuffix(b"\r"))
             self._line += 1
         if not self.columns:
             rows = 0 if chunk.startswith(b"\\.") else chunk.count(b"\n")
@@ -84,42 +88,91 @@ class Reader:
 
     def _csv(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
         held = bytearray()
-        header = self.options.header
-        for piece in pieces:
+        header = bool(self.options.header)
+        for piece in self._decoded(pieces):
             held += piece
             if len(held) < PORTION:
                 continue
-            end = self._csv_end(bytes(held))
-            if end:
+            ends = copy_format.record_ends(bytes(held), self.options.quote)
+            if len(ends):
+                end = int(ends[-1])
                 chunk, held = bytes(held[:end]), held[end:]
                 yield from self._csv_rows(chunk, header)
                 header = False
         if held:
             yield from self._csv_rows(bytes(held), header)
 
-    def _csv_end(self, data: bytes) -> int:
-        """The end of the last line that stands outside quotes."""
-        array = np.frombuffer(data, np.uint8)
-        inside = np.cumsum(array == ord(self.options.quote)) % 2
-        ends = np.flatnonzero((array == 0x0A) & (inside == 0))
-        return int(ends[-1]) + 1 if len(ends) else 0
-
     def _csv_rows(self, chunk: bytes, header: bool) -> Iterator[pa.Table]:
         if chunk.rstrip(b"\r\n").endswith(b"\n\\."):
             chunk = chunk[: chunk.rindex(b"\\.")]
-        options = self.options
-        arrays = copy_format.read_copy_csv(
-            chunk,
-            len(self.columns),
-            null=options.null,
-            delimiter=options.delimiter,
-            quote=options.quote,
-            escape=options.escape,
-            header=header,
-        )
         if header:
+            ends = copy_format.record_ends(chunk, self.options.quote)
+            end = int(ends[0]) if len(ends) else len(chunk)
+            self._check_header(chunk[:end].rstrip(b"\r\n"))
+            chunk = chunk[end:]
             self._line += 1
-        yield from self._typed(arrays)
+        yield from self._typed(self._forced(self._split(chunk, len(self.columns))))
+
+    def _split(self, chunk: bytes, columns: int) -> list[pa.StringArray]:
+        options = self.options
+        try:
+            return copy_format.read_copy_csv(
+                chunk, columns, null=options.null, delimiter=options.delimiter, quote=options.quote, escape=options.escape
+            )
+        except PostgresError as error:
+            if error.context is not None:
+                error.context = f"COPY {self.relation.name}, {error.context}"
+            raise
+
+    def _forced(self, arrays: Sequence[pa.StringArray]) -> list[pa.StringArray]:
+        """FORCE_NOT_NULL: no field is NULL; FORCE_NULL: a quoted one may be."""
+        found = []
+        for column, strings in zip(self.columns, arrays, strict=True):
+            given = strings
+            if column.name in self.options.force_null:
+                given = pc.if_else(pc.equal(strings, self.options.null), pa.scalar(None, pa.string()), strings)
+            if column.name in self.options.force_not_null:
+                given = pc.if_else(pc.is_valid(strings), given, self.options.null)
+            found.append(given)
+        return found
+
+    # ---- both --------------------------------------------------------------------------------------------------
+
+    def _decoded(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """The pieces in UTF-8; 22021 for what ENCODING does not have."""
+        if self.options.codec == "utf-8":
+            yield from pieces
+            return
+        decoder = codecs.getincrementaldecoder(self.options.codec)()
+        try:
+            for piece in pieces:
+                yield decoder.decode(piece).encode()
+            yield decoder.decode(b"", True).encode()
+        except UnicodeDecodeError as error:
+            shown = " ".join(f"0x{byte:02x}" for byte in error.object[error.start : error.end])
+            raise PostgresError("22021", f'invalid byte sequence for encoding "{self.options.encoding}": {shown}') from error
+
+    def _check_header(self, line: bytes) -> None:
+        """22P04 unless HEADER MATCH finds the names of the columns."""
+        if self.options.header is not Header.MATCH:
+            return
+        context = f'COPY {self.relation.name}, line 1: "{line.decode(errors="replace")}"'
+        given = self._titles(line)
+        if len(given) != len(self.columns):
+            message = f"wrong number of fields in header line: got {len(given)}, expected {len(self.columns)}"
+            raise PostgresError("22P04", message, context=context)
+        for place, (title, column) in enumerate(zip(given, self.columns, strict=True), 1):
+            if title != column.name:
+                got = f'null value ("{self.options.null}")' if title is None else f'"{title}"'
+                message = f'column name mismatch in header line field {place}: got {got}, expected "{column.name}"'
+                raise PostgresError("22P04", message, context=context)
+
+    def _titles(self, line: bytes) -> list[str | None]:
+        if self.options.csv:
+            [row] = csv.reader([line.decode()], delimiter=self.options.delimiter, quotechar=self.options.quote)
+            return [None if each == self.options.null else each for each in row]
+        fields = line.split(self.options.delimiter.encode())
+        return [None if each == self.options.null.encode() else copy_format.unescape(each).decode() for each in fields]
 
     def _typed(self, arrays: Sequence[pa.StringArray]) -> Iterator[pa.Table]:
         typed = []

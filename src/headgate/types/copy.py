@@ -7,7 +7,7 @@ Called by COPY in commands, the table sync and the publisher's COPY TO. Framing 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -176,12 +176,17 @@ def _escape(values: pa.LargeStringArray, delimiter: str) -> pa.LargeStringArray:
 def read_copy_csv(
     buffer: bytes, columns: int, *, null: str = "", delimiter: str = ",", quote: str = '"', escape: str | None = None, header: bool = False
 ) -> list[pa.StringArray]:
-    """Reads CSV format; an unquoted field equal to `null` is NULL, a quoted one never is. `escape` must be the quote (default)."""
+    """Reads CSV format; an unquoted field equal to `null` is NULL, a quoted one never is. `escape` must be the quote (default).
+
+    Errors: 22P04 ``unterminated CSV quoted field``, with the place as context, and others.
+    """
     if escape not in (None, quote):
         raise PostgresError("0A000", "COPY escape other than the quote character is not supported")
     names = [str(place) for place in range(columns)]
     if not buffer:
         return [pa.nulls(0, pa.string()) for _ in names]
+    if buffer.count(quote.encode()) % 2:
+        raise _unterminated(buffer, quote)
     try:
         table = csv.read_csv(
             pa.BufferReader(buffer),
@@ -200,18 +205,45 @@ def read_copy_csv(
     return [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in table.columns]
 
 
-def write_copy_csv(columns: Sequence[pa.Array], *, null: str = "", delimiter: str = ",", quote: str = '"') -> bytes:
-    """Rows of CSV format: quoted where a field has the delimiter, the quote, a line break, or reads as `null`."""
+def _unterminated(buffer: bytes, quote: str) -> PostgresError:
+    """The error for the last record. PostgreSQL counts the line breaks within fields too, but for the first record's."""
+    ends = record_ends(buffer, quote)
+    start = int(ends[-1]) if len(ends) else 0
+    breaks = buffer.count(b"\n", int(ends[0])) + 1 if len(ends) else 0
+    shown = buffer[start:].decode(errors="replace")
+    return PostgresError("22P04", "unterminated CSV quoted field", context=f'line {breaks + 1}: "{shown}"')
+
+
+def record_ends(buffer: bytes, quote: str) -> Positions:
+    """Where the records of CSV format end: behind each newline that stands outside quotes."""
+    data = np.frombuffer(buffer, np.uint8)
+    inside = np.cumsum(data == ord(quote)) % 2
+    return np.flatnonzero((data == _NEWLINE) & (inside == 0)) + 1
+
+
+def write_copy_csv(
+    columns: Sequence[pa.Array],
+    *,
+    null: str = "",
+    delimiter: str = ",",
+    quote: str = '"',
+    escape: str | None = None,
+    forced: Container[int] = (),
+) -> bytes:
+    """Rows of CSV format: quoted where a field has the delimiter, the quote, a line break, or reads as `null`; `forced` columns always."""
     if not columns:
         return b""
     pattern = "[" + re.escape(delimiter) + re.escape(quote) + r"\n\r]"
     shown = []
-    for column in columns:
+    for place, column in enumerate(columns):
         values = column.cast(pa.large_string())
         needed = pc.or_(pc.match_substring_regex(values, pattern), pc.equal(values, null))
+        if place in forced:
+            needed = pc.is_valid(values)
         if len(columns) == 1:
             needed = pc.or_(needed, pc.equal(values, "\\."))
-        doubled = pc.replace_substring(values, quote, quote + quote)
+        escaped = values if escape in (None, quote) else pc.replace_substring(values, escape, f"{escape}{escape}")
+        doubled = pc.replace_substring(escaped, quote, (escape or quote) + quote)
         shown.append(pc.if_else(needed, pc.binary_join_element_wise(_large(quote), doubled, _large(quote), _large("")), values))
     rows = pc.binary_join_element_wise(*shown, _large(delimiter), null_handling="replace", null_replacement=null)
     data, _ = buffers.view(pc.binary_join_element_wise(rows, _large("\n"), _large("")))
