@@ -70,8 +70,8 @@ class ApplyWorker(Worker):
                 self.catalog.change(lambda cursor: subscriptions.change(cursor, subscription.oid, two_phase="e"))
                 self.subscription = dataclasses.replace(self.subscription, two_phase="e")
             try:
-                while self._look():
-                    self._step()
+                while self._look() and self._step():
+                    pass
             finally:
                 receiver.stop()
         finally:
@@ -97,27 +97,31 @@ class ApplyWorker(Worker):
             cursor.close()
         return bool(tables) and all(rel.state == "r" for rel in tables)
 
-    def _step(self) -> None:
+    def _step(self) -> bool:
+        """Applies what has come, as the subscription is when it comes (it may have been altered meanwhile); whether to go on."""
         assert self.spool is not None
         if self._unsettled:
             self._settle_tables()
         segment = self.take(self._pause())
         self._tell_lag()
         if segment is None:
-            return
+            return True
+        if not self._look():
+            return False
         if segment.mark is not None:
             self._take_marked(segment)
-            return
+            return True
         rest = segment
         if self.subscription.skip_lsn != INVALID:
             left = skip.take_out(self.catalog, self.subscription, self.applier, segment, self.applied)
             self.subscription = dataclasses.replace(self.subscription, skip_lsn=INVALID)
             if left is None:
                 self.spool.release(segment)
-                return
+                return True
             rest = left
         self.applier.apply(rest, self.applied)
         self.spool.release(segment)
+        return True
 
     def _take_marked(self, segment: Segment) -> None:
         """A prepared transaction, or the end of one."""
