@@ -55,6 +55,16 @@ def test_extra_columns_get_their_default_and_are_left_alone_by_updates(publisher
     )
 
 
+def test_defaults_run_as_the_subscriptions_owner_from_the_first_change_after_it_changed(publisher, subscriber) -> None:
+    start(publisher, subscriber, "id int PRIMARY KEY", "id int PRIMARY KEY, who text DEFAULT CURRENT_USER")
+    publisher.sql("INSERT INTO t VALUES (1)")
+    publisher.wait_confirmed()
+    subscriber.sql("CREATE ROLE heir SUPERUSER")
+    assert "ERROR" not in subscriber.sql("ALTER SUBSCRIPTION s OWNER TO heir")
+    publisher.sql("INSERT INTO t VALUES (2)")
+    subscriber.wait("SELECT * FROM t ORDER BY id", "1|postgres\n2|heir")
+
+
 def test_restart_identity_of_the_publisher_numbers_anew_and_truncate_alone_does_not(publisher, subscriber) -> None:
     start(
         publisher,

@@ -12,12 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.catalog import database as databases
 from headgate.catalog.relation import Relation
-from headgate.catalog.session import SessionContext
 from headgate.catalog.subscription import Subscription
-from headgate.commands import privilege
-from headgate.commands.applied_rows import WorkerSession
+from headgate.commands.applied_rows import WorkerSession, owners_context
 from headgate.commands.execute import execute
 from headgate.sql.names import qualified, quote_ident
 from headgate.sql.parser import parse
@@ -50,15 +47,7 @@ def run(node: Any, subscription: Subscription, text: str) -> None:
     """Runs statements as the subscription's owner, in a transaction of their own."""
     transaction: Transaction = node.engine.begin(subscription.database)
     try:
-        database = databases.find(transaction.cursor, subscription.database)
-        owner = privilege.role_name(transaction.cursor, subscription.owner)
-        superuser = privilege.is_superuser(transaction.cursor, owner)
-        settings = {"TimeZone": node.settings.text("TimeZone")}
-        context = SessionContext(
-            subscription.database, database.name if database else "", owner, user_oid=subscription.owner, superuser=superuser,
-            search_path=[], settings=settings,
-        )  # fmt: skip
-        session = _OwnerSession(node, context, transaction, settings=node.settings)
+        session = _OwnerSession(node, owners_context(node, transaction.cursor, subscription), transaction, settings=node.settings)
         for statement in parse(text):
             execute(statement.node, text, session)  # type: ignore[arg-type]
         transaction.commit()

@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.catalog import database as databases
+from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import Relation
 from headgate.catalog.session import SessionContext
+from headgate.catalog.subscription import Subscription
+from headgate.commands import privilege
 from headgate.commands.new_rows import NewRows
 from headgate.commands.query.planner import Planner
 from headgate.errors import Notices
@@ -44,10 +47,19 @@ class WorkerSession:
         """The worker has put the types in force before the batch."""
 
 
-def applied_rows(node: Any, transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> NewRows:
+def owners_context(node: Any, cursor: Cursor, subscription: Subscription) -> SessionContext:
+    """The session context of a subscription's owner."""
+    database = databases.find(cursor, subscription.database)
+    owner = privilege.role_name(cursor, subscription.owner)
+    return SessionContext(
+        subscription.database, database.name if database is not None else "", owner, user_oid=subscription.owner,
+        superuser=privilege.is_superuser(cursor, owner), search_path=[], settings={"TimeZone": node.settings.text("TimeZone")},
+    )  # fmt: skip
+
+
+def applied_rows(
+    node: Any, transaction: Transaction, subscription: Subscription, relation: Relation, routed_from: Relation | None = None
+) -> NewRows:
     """What completes and checks the rows of one table within a worker's transaction."""
-    database = databases.find(transaction.cursor, relation.database)
-    name = database.name if database is not None else ""
-    settings = {"TimeZone": node.settings.text("TimeZone")}
-    context = SessionContext(relation.database, name, "postgres", search_path=[], settings=settings)
-    return NewRows(Planner(WorkerSession(node, context, transaction), transaction), relation, routed_from=routed_from)  # type: ignore[arg-type]
+    session = WorkerSession(node, owners_context(node, transaction.cursor, subscription), transaction)
+    return NewRows(Planner(session, transaction), relation, routed_from=routed_from)  # type: ignore[arg-type]

@@ -287,11 +287,11 @@ class Node:
 
         return providers(self, session)
 
-    def applied_rows(self, transaction: Any, relation: Any, routed_from: Any = None) -> Any:
+    def applied_rows(self, transaction: Any, subscription: Any, relation: Any, routed_from: Any = None) -> Any:
         """What completes and checks the rows that a replication worker applies."""
         from headgate.commands.applied_rows import applied_rows
 
-        return applied_rows(self, transaction, relation, routed_from)
+        return applied_rows(self, transaction, subscription, relation, routed_from)
 
     def applied_unique(self, transaction: Any, relation: Any, index: Any) -> None:
         """Raises 23505 if a table has a key of a unique index twice (`commands.uniqueness`)."""

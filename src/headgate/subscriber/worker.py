@@ -25,7 +25,8 @@ from headgate.catalog.usertype import KnownTypes
 from headgate.errors import PostgresError, Severity
 from headgate.expression import failure
 from headgate.lsn import Lsn
-from headgate.subscriber.completion import Factory
+from headgate.storage.transaction import Transaction
+from headgate.subscriber.completion import Factory, Rows
 from headgate.subscriber.convert import Session
 from headgate.walreceiver.connection import Connection, terminated
 from headgate.walreceiver.progress import Position, Progress
@@ -111,7 +112,13 @@ class Worker:
     def rows(self) -> Factory | None:
         """Completes and checks rows of tables that need it; None in tests without commands."""
         made = getattr(self.node, "applied_rows", None)
-        return None if made is None else cast("Factory", made)
+        if made is None:
+            return None
+
+        def rows(transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> Rows:
+            return cast("Rows", made(transaction, self.subscription, relation, routed_from))
+
+        return rows
 
     @property
     def rights(self) -> Callable[[Any, Relation, set[str]], None] | None:
