@@ -84,7 +84,6 @@ CASES = [
     ("TimeZone", "Nowhere/Town"),
     ("TimeZone", "3"),
     ("TimeZone", "-4.5"),
-    ("client_encoding", "latin1"),
     ("client_encoding", "utf-8"),
     ("client_encoding", "foo"),
     ("search_path", 'a, "B"'),
@@ -198,6 +197,15 @@ def test_a_session_may_not_set_what_belongs_to_the_server() -> None:
 
 
 # ---- transactions ---------------------------------------------------------------------------------------------
+
+
+def test_an_encoding_that_would_have_to_be_converted_is_refused() -> None:
+    session = SessionSettings(Settings.of({}))
+    session.set("client_encoding", "sql_ascii")
+    with pytest.raises(PostgresError) as refused:
+        session.set("client_encoding", "latin1")
+    assert (refused.value.sqlstate, refused.value.message) == ("0A000", 'invalid value for parameter "client_encoding": "latin1"')
+    assert refused.value.detail == "Conversion between LATIN1 and UTF8 is not supported."
 
 
 def test_set_is_undone_by_rollback_and_kept_by_commit() -> None:

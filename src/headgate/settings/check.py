@@ -5,6 +5,7 @@ Called by `node` and `session` after `Definition.read`. `canonical` returns the 
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import re
@@ -81,7 +82,7 @@ def canonical(setting: Definition, value: Value) -> Value:
         case "DateStyle":
             return _datestyle(value)
         case "client_encoding":
-            return encoding(value)
+            return _client_encoding(value)
         case "search_path" | "temp_tablespaces":
             split_list(setting.name, value)
         case "application_name" | "cluster_name":
@@ -89,6 +90,15 @@ def canonical(setting: Definition, value: Value) -> Value:
         case _:
             return value
     return value
+
+
+def _client_encoding(text: str) -> str:
+    """UTF8, or SQL_ASCII, which asks for no conversion; 0A000 for what PostgreSQL would convert: a node speaks UTF-8 on the wire."""
+    found = encoding(text)
+    if found not in ("UTF8", "SQL_ASCII"):
+        error = invalid("client_encoding", text, detail=f"Conversion between {found} and UTF8 is not supported.")
+        raise dataclasses.replace(error, sqlstate="0A000", hint='Set client_encoding to "UTF8".')
+    return found
 
 
 def encoding(text: str) -> str:
