@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from headgate.expression import arrays, compile_row, decimals, documents, json_building
+from headgate.expression import arrays, compile_row, decimals, documents, json_building, written_json
 from headgate.expression.element import key
 from headgate.expression.node import Expression, FuncExpr
 from headgate.expression.value import BOOL, DIGITS, FLOAT8, INT2, INT4, INT8, TEXT, Value, refuse
@@ -124,12 +124,13 @@ BUILDERS: dict[str, Builder] = {
     "json_build_object_noargs": _built(json_building.build_object),
     "jsonb_build_object": _built(json_building.build_object_binary),
     "jsonb_build_object_noargs": _built(json_building.build_object_binary),
-    "json_object_field": scalar(documents.written_field, TEXT, raises=False),
-    "json_object_field_text": scalar(documents.written_field_text, TEXT, raises=False),
-    "json_array_element": scalar(documents.written_element, TEXT, raises=False),
-    "json_array_element_text": scalar(documents.written_element_text, TEXT, raises=False),
-    "json_extract_path": scalar(documents.written_at_path, TEXT, raises=False),
-    "json_extract_path_text": scalar(documents.written_at_path_text, TEXT, raises=False),
-    "json_typeof": scalar(documents.written_typeof, TEXT, raises=False),
-    "json_array_length": scalar(documents.written_array_length, INT4),
+    "json_object_field": scalar(written_json.field, TEXT, raises=False),
+    "json_object_field_text": scalar(written_json.field_text, TEXT, raises=False),
+    "json_array_element": scalar(written_json.element, TEXT, raises=False),
+    "json_array_element_text": scalar(written_json.element_text, TEXT, raises=False),
+    "json_extract_path": scalar(written_json.at_path, TEXT, raises=False),
+    "json_extract_path_text": scalar(written_json.at_path_text, TEXT, raises=False),
+    "json_typeof": scalar(written_json.typeof, TEXT, raises=False),
+    "json_array_length": scalar(written_json.array_length, INT4),
+    "json_strip_nulls": scalar(written_json.strip_nulls, TEXT, raises=False),
 }

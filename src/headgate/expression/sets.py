@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 
 from headgate.errors import PostgresError
-from headgate.expression import arrays, decimals, documents
+from headgate.expression import arrays, decimals, documents, written_json
 from headgate.expression.regex import functions
 from headgate.types import array
 
@@ -89,7 +89,7 @@ def pairs_text(text: str) -> Rows:
 
 
 def _written_items(text: str, function: str) -> list[str]:
-    spans = documents.Spans(text)
+    spans = written_json.Spans(text)
     root = spans.root()
     if root == "[":
         return spans.items()
@@ -103,11 +103,11 @@ def written_elements(text: str) -> Rows:
 
 def written_elements_text(text: str) -> Rows:
     """json_array_elements_text."""
-    return [(documents.written_text(each),) for each in _written_items(text, "json_array_elements_text")]
+    return [(written_json.bare(each),) for each in _written_items(text, "json_array_elements_text")]
 
 
 def _written_fields(text: str, function: str) -> list[tuple[str, str]]:
-    spans = documents.Spans(text)
+    spans = written_json.Spans(text)
     root = spans.root()
     if root == "{":
         return spans.fields()
@@ -128,7 +128,7 @@ def written_pairs(text: str) -> Rows:
 
 def written_pairs_text(text: str) -> Rows:
     """json_each_text."""
-    return [(key, documents.written_text(value)) for key, value in _written_fields(text, "json_each_text")]
+    return [(key, written_json.bare(value)) for key, value in _written_fields(text, "json_each_text")]
 
 
 FUNCTIONS: dict[str, Callable[..., Rows]] = {
