@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from headgate.expression import octets
 from headgate.expression.node import Expression
-from headgate.expression.value import BYTES, INT4, INT8, TEXT, Value
+from headgate.expression.value import BOOL, BYTES, INT4, INT8, TEXT, Value
 from headgate.expression.vectorised import call, scalar
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
@@ -27,6 +27,9 @@ BUILDERS: dict[str, Builder] = {
     "byteatrim": scalar(octets.trim, BYTES, raises=False),
     "bytealtrim": scalar(octets.trim_left, BYTES, raises=False),
     "byteartrim": scalar(octets.trim_right, BYTES, raises=False),
+    "bytealike": scalar(octets.like, BOOL),
+    "byteanlike": scalar(octets.not_like, BOOL),
+    "like_escape_bytea": scalar(octets.like_escape, BYTES),
     "bytea_bit_count": scalar(octets.count_set, INT8, raises=False),
     "sha224_bytea": _digest("sha224"),
     "sha256_bytea": _digest("sha256"),

@@ -9,6 +9,7 @@ import re
 import string
 
 from headgate.errors import PostgresError
+from headgate.expression.regex import similar
 
 _INT_MAX = 2**31 - 1
 _BLANK = " \n\t\r"
@@ -171,3 +172,18 @@ def _from_escape(text: str) -> bytes:
         else:
             raise PostgresError("22P02", "invalid input syntax for type bytea")
     return bytes(out)
+
+
+def like(data: bytes, pattern: bytes) -> bool:
+    """bytealike: as LIKE, byte by byte."""
+    return similar.like(data.decode("latin-1"), pattern.decode("latin-1"))
+
+
+def not_like(data: bytes, pattern: bytes) -> bool:
+    """byteanlike."""
+    return not like(data, pattern)
+
+
+def like_escape(pattern: bytes, escape: bytes) -> bytes:
+    """like_escape of bytea: the pattern with backslash as its escape character."""
+    return similar.like_escape(pattern.decode("latin-1"), escape.decode("latin-1")).encode("latin-1")
