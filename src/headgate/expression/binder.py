@@ -367,6 +367,7 @@ def array(node: Any, scope: Scope, context: BindContext, target: int = 0) -> Exp
                 )
         done = [to_common(each, target if nested else element, "ARRAY", context) for each in bound]
     else:
+        nested = nested or any(context.types.by_oid(each.type.oid).is_array for each in bound)
         done = [_element(each, target if nested else element, context) for each in bound]
     return ArrayExpr(
         type=TypeRef(target, -1, context.inherited_collation(target, done)), elements=tuple(done), nested=nested, location=node.location

@@ -7,13 +7,15 @@ have one text each (integers, text, uuid, …) is compared for equality as text;
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
-from headgate.expression import arrays, builtin, decimals
+from headgate.expression import arrays, builtin, decimals, floats
 from headgate.expression import node as n
 from headgate.expression.element import as_item, item_rep, key, plain
 from headgate.expression.value import BOOL, INT4, TEXT, Value, refuse
@@ -286,6 +288,13 @@ def _narrowed(bits: int, name: str) -> Callable[[str], str]:
     return convert
 
 
+def _rounded(bits: int, item: str) -> str:
+    """dtoi4 and its like: to the nearest integer, halves to the even one."""
+    value = float(item)
+    whole = round(value) if math.isfinite(value) else 1 << bits
+    return _narrowed(bits, {16: "smallint", 32: "integer", 64: "bigint"}[bits])(str(whole))
+
+
 _ELEMENT_CASTS: dict[str, Callable[[str], str]] = {
     "text": _SAME,
     **dict.fromkeys(("int28", "int48", "i2toi4", "int24", "i2tod", "i4tod", "i8tod", "i2tof", "i4tof", "i8tof"), _SAME),
@@ -298,6 +307,12 @@ _ELEMENT_CASTS: dict[str, Callable[[str], str]] = {
     "numeric_int4": lambda item: decimals.to_integer(item, 32),
     "numeric_int8": lambda item: decimals.to_integer(item, 64),
     "numeric_float8": decimals.to_double,
+    "numeric_float4": decimals.to_single,
+    **{f"{source}toi{size}": functools.partial(_rounded, size * 8) for source in "df" for size in (2, 4, 8)},
+    "float8_numeric": lambda item: decimals.from_double(float(item), 15),
+    "float4_numeric": lambda item: decimals.from_double(float(item), 6),
+    "ftod": lambda item: repr(float(np.float32(item))),
+    "dtof": floats.to_single,
     "rtrim1": lambda item: item.rstrip(" "),
 }
 """What is done to an element's text before the target type's input function reads it, by the key of the cast's function."""

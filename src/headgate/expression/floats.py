@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from headgate.errors import PostgresError
 
 _RADIANS = 0.0174532925199432957692
@@ -25,6 +27,18 @@ def _underflow() -> PostgresError:
 
 def _outside() -> PostgresError:
     return PostgresError("22003", "input is out of range")
+
+
+def to_single(text: str) -> str:
+    """dtof: the text of the float4 nearest to a double."""
+    value = float(text)
+    with np.errstate(over="ignore"):
+        single = float(np.float32(value))
+    if math.isinf(single) and not math.isinf(value):
+        raise _overflow()
+    if single == 0 and value != 0:
+        raise _underflow()
+    return repr(single)
 
 
 def power(base: float, exponent: float) -> float:
