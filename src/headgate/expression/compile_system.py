@@ -9,7 +9,7 @@ from decimal import Decimal
 from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
-from headgate.expression import addresses, hashing
+from headgate.expression import addresses, decimals, hashing
 from headgate.expression.element import as_item
 from headgate.expression.node import Expression, FuncExpr, OpExpr, TypeRef
 from headgate.expression.value import DIGITS, FLOAT8, INT4, INT8, TEXT, Make, Value, settle
@@ -65,11 +65,13 @@ def _moved(text: str, count: str, sign: int) -> str:
     distance = Decimal(count)
     if distance.is_nan():
         raise PostgresError("0A000", f"cannot {'add NaN to' if sign > 0 else 'subtract NaN from'} pg_lsn")
-    made = Decimal(int(Lsn.parse(text))) + sign * distance if distance.is_finite() else distance
-    whole = made.to_integral_value("ROUND_HALF_UP") if made.is_finite() else made
+    if distance.is_infinite():
+        raise PostgresError("0A000", "cannot convert infinity to pg_lsn")
+    made = (decimals.add if sign > 0 else decimals.subtract)(str(int(Lsn.parse(text))), count)
+    whole = int(decimals.round_to(made, 0))
     if not 0 <= whole < 1 << 64:
         raise PostgresError("22023", "pg_lsn out of range")
-    return str(Lsn(int(whole)))
+    return str(Lsn(whole))
 
 
 def numeric_plus_lsn(count: str, text: str) -> str:
