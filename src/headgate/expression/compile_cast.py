@@ -169,6 +169,12 @@ def _same_bits(value: Value, target: Rep) -> Value:
     return Value(target, make)
 
 
+def _small_to_integer(node: Expression, args: Sequence[Value]) -> Value:
+    """int2 → int4; the same function casts to oid and its like, where a negative number is one above 2147483647."""
+    wide = Value(INT4, lambda env: args[0].make(env).cast("int"))
+    return _same_bits(wide, INT8) if node.type.oid in _UNSIGNED else wide
+
+
 def relabel(value: Value, node: Relabel) -> Value:
     """A cast that keeps the representation; refused where storage differs (an oid as an integer is the same bigint or not)."""
     source, target = value.rep, rep_of(node.type.oid, node.type.typmod)
@@ -497,7 +503,7 @@ def _type_name(oid: int) -> Value:
 
 
 BUILDERS: dict[str, Builder] = {
-    "i2toi4": _cast(INT4),
+    "i2toi4": _small_to_integer,
     "int24": _cast(INT4),
     "i4toi2": _narrow(INT2),
     "int28": _cast(INT8),
