@@ -245,8 +245,8 @@ def plus_reversed(count: int, text: str) -> str:
 
 
 def minus(text: str, count: int) -> str:
-    """inet - bigint."""
-    return plus(text, -count)
+    """inet - bigint; the negative of the least integer is itself there."""
+    return plus(text, count if count == -(1 << 63) else -count)
 
 
 def difference(left: str, right: str) -> int:
