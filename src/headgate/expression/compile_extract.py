@@ -216,7 +216,10 @@ def field_of(args: Sequence[Value], *, numeric: bool) -> Unit:
 def _of_day(*, numeric: bool) -> Builder:
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         unit = field_of(args, numeric=numeric)
-        return with_infinity(unit, args[1], extracted(unit, args[1], numeric=numeric))
+        made = extracted(unit, args[1], numeric=numeric)
+        if args[1].rep == DATE and unit.name not in _CALENDAR and unit.name not in _OF_DATE:
+            return made  # it raises, of infinity too
+        return with_infinity(unit, args[1], made)
 
     return builder
 
