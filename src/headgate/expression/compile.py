@@ -11,6 +11,7 @@ or OR leaves out cannot fail. The session is expected to run with ANSI mode on a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -363,18 +364,17 @@ def _collate(node: n.Collate) -> Value:
     return plan(node.arg)
 
 
-_case_values: list[Value] = []
+_case_value: ContextVar[Value] = ContextVar("case_value")
+"""What the CASE that is being planned tests; sessions plan at the same time."""
 
 
 def _case(node: n.Case) -> Value:
-    tested = plan(node.arg) if node.arg is not None else None
-    if tested is not None:
-        _case_values.append(tested)
+    token = _case_value.set(plan(node.arg)) if node.arg is not None else None
     try:
         conditions = [plan(each) for each in node.conditions]
     finally:
-        if tested is not None:
-            _case_values.pop()
+        if token is not None:
+            _case_value.reset(token)
     branches = compile_numeric.unify([*(plan(each) for each in node.results), plan(node.default)])
 
     def make(env: Env) -> Column:
@@ -391,7 +391,7 @@ def _case(node: n.Case) -> Value:
 
 
 def _case_test(node: n.CaseTest) -> Value:
-    return _case_values[-1]
+    return _case_value.get()
 
 
 def _coalesce(node: n.Coalesce) -> Value:
