@@ -18,8 +18,8 @@ from headgate.errors import PostgresError
 from headgate.expression import builtin, sets
 from headgate.expression.element import as_item, item_rep, plain
 from headgate.expression.node import FuncExpr, TypeRef
-from headgate.expression.value import TEXT, Env, Make, Value, arrow_function, fail, refuse, settle
-from headgate.expression.vectorised import call
+from headgate.expression.value import FAILED, TEXT, Env, Make, Value, arrow_function, fail, refuse, settle
+from headgate.expression.vectorised import KEPT, call
 from headgate.types import registry
 
 
@@ -90,9 +90,14 @@ def _one(
     if strict and None in row:
         return None
     try:
-        return [dict(zip(names, each, strict=True)) for each in run(*row)]
+        return [dict(zip(names, map(_kept, each), strict=True)) for each in run(*row)]
     except PostgresError as error:
         return [{names[0]: fail(error)}]
+
+
+def _kept(text: str | None) -> str | None:
+    """A text in-band: one that starts as a failure does stays what it is."""
+    return KEPT + text if text is not None and text[:1] in (FAILED, KEPT) else text
 
 
 def value_of(text: Column, kind: TypeRef) -> Column:
