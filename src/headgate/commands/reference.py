@@ -217,6 +217,18 @@ def _set(key: ForeignKey, child: Relation, relation: Relation, found: Rows, acti
     writing.update(child, _with_new(child, found, values), set(values))
 
 
+def _constant(value: pa.Scalar) -> SparkColumn:
+    """A stored value as a Column: days and microseconds by their number, which may be beyond what Python's calendar reaches."""
+    if not value.is_valid:
+        return F.lit(None)
+    if pa.types.is_date32(value.type):
+        return F.date_from_unix_date(F.lit(value.cast(pa.int32()).as_py()))
+    if pa.types.is_timestamp(value.type):
+        made = F.timestamp_micros(F.lit(value.cast(pa.int64()).as_py()))
+        return made if value.type.tz else made.cast("timestamp_ntz")
+    return F.lit(value.as_py())
+
+
 def _with_new(child: Relation, found: Rows, values: dict[str, Any]) -> Rows:
     """Rows (`old`, `file`, `row`, new keys n0, n1, …) with `new`: the old row with other values."""
     if isinstance(found, DataFrame):
@@ -224,7 +236,7 @@ def _with_new(child: Relation, found: Rows, values: dict[str, Any]) -> Rows:
         for each in child.columns:
             value = values.get(each.name)
             kept = F.col(f"old.{quoted(each.name)}")
-            part = kept if value is None else F.col(value) if isinstance(value, str) else F.lit(value.as_py())
+            part = kept if value is None else F.col(value) if isinstance(value, str) else _constant(value)
             parts.append(part.alias(each.name))
         return found.select("old", F.struct(*parts).alias("new"), "file", "row")
     old = _struct(found["old"])
@@ -237,7 +249,7 @@ def _with_new(child: Relation, found: Rows, values: dict[str, Any]) -> Rows:
         elif isinstance(value, str):
             arrays.append(_whole(found[value]).cast(kind))
         else:
-            arrays.append(pa.array([value.as_py()] * found.num_rows, kind))
+            arrays.append(pa.nulls(found.num_rows, kind) if not value.is_valid else pa.repeat(value, found.num_rows).cast(kind))
     new = pa.StructArray.from_arrays(arrays, names=[each.name for each in child.columns])
     return pa.table({"old": old, "new": new, "file": found["file"], "row": found["row"]})
 
