@@ -142,9 +142,16 @@ def alter(node: Any, session: Session) -> CommandResult:
 
 
 def _check_rows(session: Session, cursor: Cursor, found: types.TypeRow) -> None:
-    """23502 and 23514 for a column of the domain that holds a value which the changed domain does not take."""
+    """23502 and 23514 for a column of the domain, or of a domain over it, that holds a value which the changed domain does not take.
+
+    0A000, as in PostgreSQL, for a column that holds values of the domain inside others: their elements are not looked at.
+    """
     transaction, database = session.begin_statement(), session.context.database
-    for oid, name, _ in types.columns_of(cursor, database, [found.oid]):
+    domains, containers = _uses(cursor, database, found)
+    for oid, name, _ in types.columns_of(cursor, database, containers):
+        relation = relations.get(cursor, database, oid)
+        raise not_supported(f'cannot alter type "{found.name}" because column "{relation.name}.{name}" uses it')
+    for oid, name, _ in types.columns_of(cursor, database, domains):
         relation = relations.get(cursor, database, oid)
         if relation.kind != "r":
             continue
@@ -154,3 +161,19 @@ def _check_rows(session: Session, cursor: Cursor, found: types.TypeRow) -> None:
         for failed, _message in compile_domain.violations(found.oid, compiler.plan)(column):
             if not frame.where(failed).limit(1).isEmpty():
                 raise PostgresError("23514", f'column "{name}" of table "{relation.name}" contains values that violate the new constraint')
+
+
+def _uses(cursor: Cursor, database: int, found: types.TypeRow) -> tuple[list[int], list[int]]:
+    """The domain and the domains over it; the types whose values hold such values: arrays of them, domains over those."""
+    domains, containers, pending = [found.oid], [found.array], [found]
+    while pending:
+        each = pending.pop()
+        inside = each.oid in containers
+        for over in types.domains_over(cursor, database, [each.oid]):
+            (containers if inside else domains).append(over.oid)
+            containers.append(over.array)
+            pending.append(over)
+        for over in types.domains_over(cursor, database, [each.array]):
+            containers += [over.oid, over.array]
+            pending.append(over)
+    return domains, containers
