@@ -114,6 +114,8 @@ class _Reader:
         if self._skip():
             raise self._fail("Junk after closing right brace.")
         if not self.items:
+            if bounds:
+                raise self._fail("Specified array dimensions do not match array contents.")
             return Shape([], []), []
         lengths = [length or 0 for length in self.lengths]
         if bounds and lengths != [high - low + 1 for low, high in bounds]:

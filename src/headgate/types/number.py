@@ -101,10 +101,16 @@ def read_oid(strings: pa.StringArray, name: str = "oid") -> pa.Int64Array:
 def oid_of(text: str, name: str = "oid") -> int:
     """One oid."""
     found = _INTEGER.match(text)
-    if not found or found[2].strip(column.SPACE):
+    if not found:
         raise column.invalid_syntax(name, text)
-    if len(found[1]) > 40 or not -(1 << 31) <= (value := int(found[1])) < 1 << 32:
-        raise PostgresError("22003", f'value "{text}" is out of range for type {name}')
+    value = int(found[1]) if len(found[1]) <= 40 else 1 << 80
+    beyond = PostgresError("22003", f'value "{text}" is out of range for type {name}')
+    if abs(value) >= 1 << 64:  # strtoul fails before what follows is looked at
+        raise beyond
+    if found[2].strip(column.SPACE):
+        raise column.invalid_syntax(name, text)
+    if not -(1 << 31) <= value < 1 << 32:
+        raise beyond
     return value & 0xFFFFFFFF
 
 
