@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import PostgresError
-from headgate.types import text
+from headgate.types import registry, text
 
 TRY = """
 CREATE FUNCTION try_input(type text, value text) RETURNS text[] LANGUAGE plpgsql AS $$
@@ -35,12 +35,24 @@ class Outcome:
     detail: str | None = None
 
 
+def enum_of(oid: int, array: int, schema: str, name: str, labels: tuple[str, ...]) -> tuple[registry.PgType, registry.PgType]:
+    """The two types that CREATE TYPE … AS ENUM makes."""
+    nothing = {"by_value": False, "delimiter": ",", "base": 0, "base_typmod": -1, "collation": 0, "relation": 0, "has_typmod": False}
+    own = registry.PgType(oid, name, schema, registry.Kind.ENUM, "E", False, 4, element=0, array=array, plain=name, unmodified=name,
+                          labels=labels, **nothing)  # fmt: skip
+    shown = name + "[]"
+    over = registry.PgType(array, "_" + name, schema, registry.Kind.BASE, "A", False, -1, element=oid, array=0, plain=shown,
+                           unmodified=shown, **nothing)  # fmt: skip
+    return own, over
+
+
 class Oracle:
     """Asks a PostgreSQL session; `tables` are temporary, one per type."""
 
     def __init__(self, conninfo: str) -> None:
         self.connection = psycopg.connect(conninfo, autocommit=True)
         self.connection.execute(TRY)
+        self.connection.execute("CREATE TYPE mood AS ENUM ('sad', 'happy', 'it''s é')")
         self.tables: set[str] = set()
 
     def table(self, type_name: str) -> str:
@@ -62,6 +74,12 @@ class Oracle:
         assert row is not None
         return int(row[0]), int(row[1])
 
+    def enum(self, type_name: str) -> tuple[int, int]:
+        """The oids of an enum type and of its array."""
+        row = self.connection.execute("SELECT oid, typarray FROM pg_type WHERE typname = %s", (type_name,)).fetchone()
+        assert row is not None
+        return int(row[0]), int(row[1])
+
     def stored(self, type_name: str, values: Sequence[str]) -> tuple[bytes, bytes]:
         """The values that the type takes, and a NULL, as COPY writes them: in text and in binary format."""
         table = self.table(type_name)
@@ -78,7 +96,10 @@ class Oracle:
 @pytest.fixture(scope="session")
 def oracle(postgres) -> Iterator[Oracle]:
     found = Oracle(postgres.conninfo(postgres.new_database()))
+    before = registry.known()
+    registry.use(before.extended(enum_of(*found.enum("mood"), "public", "mood", ("sad", "happy", "it's é"))))
     yield found
+    registry.use(before)
     found.connection.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from ipaddress import ip_network
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,18 @@ NUMBERS = st.decimals(allow_nan=False, allow_infinity=False).map(str)
 NASTY_NUMBERS = ["0", "-1", "0.00", "10000", "1e8", "12345678.9012", "0.0001", "-0.00000000123", "NaN", "Infinity", "-Infinity", "1e50", "1e-50",
                  "12345678901234567890123456789012345678", "0.12345678901234567890123456789012345678", "123.4500", "5000.0000"]  # fmt: skip
 ENDS = st.sampled_from(["infinity", "-infinity", "4713-01-01 BC", "294246-12-31"])
+NETWORK = st.builds(lambda where, bits: str(ip_network((where, bits), strict=False)), st.ip_addresses(), st.integers(0, 32))
+SHAPES = st.builds(
+    lambda low, high, wide, value: f"[{low}:{low + high}][{wide}:{wide}]=" + array([array([f"{value + each}"]) for each in range(high + 1)]),
+    st.integers(-9, 9), st.integers(0, 4), st.integers(-2, 2), st.integers(-(2**62), 2**62),
+) | st.just("{}")  # fmt: skip
+
+
+def array(items: list[str]) -> str:
+    """The text of an array of these elements."""
+    return "{" + ",".join(items) + "}"
+
+
 VALUES = {
     **dict.fromkeys(["int2", "int4", "int8"], st.integers(-32768, 32767).map(str)), "bool": st.sampled_from(["t", "f"]),
     **dict.fromkeys(["float4", "float8"], st.floats(width=32).map(repr)),
@@ -26,7 +39,15 @@ VALUES = {
     "timestamptz": st.datetimes().map(str) | ENDS, "uuid": st.uuids().map(str), "time": st.times().map(str),
     "timetz": st.builds("{}{}".format, st.times(), st.sampled_from(["+02", "-03:30"])),
     "interval": st.builds("{} mons {} days {} s".format, st.integers(-99, 99), st.integers(-99, 99), st.integers(-(10**6), 10**6)),
-    "jsonb": st.sampled_from(['{"a":1}', "[]", "1"]), "inet": st.ip_addresses().map(str), "varbit": st.text("01", max_size=20),
+    **dict.fromkeys(["json", "jsonb"], st.sampled_from(['{"a":1, "a" : 2}', "[]", "1", ' {"é": [null, "\\u00e9\\ud83d\\ude00"]}', "-0.10", "1e5"])),
+    "inet": st.builds("{}/{}".format, st.ip_addresses(), st.integers(0, 32)), "cidr": NETWORK,
+    "varbit": st.text("01", max_size=20), "bit(9)": st.text("01", min_size=9, max_size=9), "oid": st.integers(0, 2**32 - 1).map(str),
+    "macaddr8": st.binary(min_size=8, max_size=8).map(bytes.hex), "numeric(60,20)": NUMBERS, "numeric(5,-3)": st.integers(-(10**7), 10**7).map(str),
+    "mood": st.sampled_from(["sad", "happy", "it's é"]), "mood[]": st.lists(st.sampled_from(["sad", "happy", "NULL", '"it\'s é"'])).map(array),
+    **dict.fromkeys(["numeric[]", "numeric(9,2)[]"], st.lists(st.integers(-(10**6), 10**6).map(lambda whole: f"{whole}.5")).map(array)),
+    "float8[]": st.lists(st.floats().map(repr)).map(array), "bool[]": st.lists(st.sampled_from("tf")).map(array),
+    "date[]": st.lists(st.dates().map(str) | ENDS.map('"{}"'.format)).map(array), "uuid[]": st.lists(st.uuids().map(str)).map(array),
+    "timestamptz[]": st.lists(st.datetimes().map('"{}"'.format)).map(array), "int8[]": SHAPES, "inet[]": st.lists(st.ip_addresses().map(str)).map(array),
     "macaddr": st.binary(min_size=6, max_size=6).map(bytes.hex), "pg_lsn": st.builds("{:X}/{:X}".format, st.integers(0, 99), st.integers(0, 2**32 - 1)),
     "int4[]": st.lists(st.integers(-9, 9)).map(lambda items: "{" + ",".join(map(str, items)) + "}"),
     "text[]": st.lists(st.text("ab ,\"\\{}", max_size=3)).map(lambda items: "{" + ",".join('"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"' for item in items) + "}"),

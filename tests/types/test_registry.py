@@ -7,6 +7,7 @@ import pickle
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark
+from tests.types.conftest import enum_of
 
 from headgate.errors import PostgresError
 from headgate.types import registry, resultset, storage, text, typmod
@@ -48,17 +49,6 @@ def test_an_unknown_type_is_undefined_object() -> None:
     with pytest.raises(PostgresError, match='type "nosuch" does not exist') as refused:
         registry.by_name("nosuch")
     assert refused.value.sqlstate == "42704"
-
-
-def enum_of(oid: int, array: int, schema: str, name: str, labels: tuple[str, ...]) -> tuple[registry.PgType, registry.PgType]:
-    """The two types that CREATE TYPE … AS ENUM makes."""
-    nothing = {"by_value": False, "delimiter": ",", "base": 0, "base_typmod": -1, "collation": 0, "relation": 0, "has_typmod": False}
-    own = registry.PgType(oid, name, schema, registry.Kind.ENUM, "E", False, 4, element=0, array=array, plain=name, unmodified=name,
-                          labels=labels, **nothing)  # fmt: skip
-    shown = name + "[]"
-    over = registry.PgType(array, "_" + name, schema, registry.Kind.BASE, "A", False, -1, element=oid, array=0, plain=shown,
-                           unmodified=shown, **nothing)  # fmt: skip
-    return own, over
 
 
 def test_an_enum_can_be_registered_and_checks_its_labels() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from ipaddress import ip_network
 
 import pytest
 from hypothesis import given, settings
@@ -41,13 +42,37 @@ ARRAY = st.lists(st.none() | TEXT, max_size=4).map(
 WILD_ARRAY = st.text('{},"\\ aN1[]:=', max_size=12)
 FLOAT = st.one_of(st.floats().map(repr), st.floats(width=32).map(repr), NUMBER, st.integers(0, 80).map(lambda power: repr(2.0**power)))
 
+NETWORK = st.builds(lambda where, bits: str(ip_network((where, bits), strict=False)), st.ip_addresses(), st.integers(0, 32))
+ADDRESS = st.builds("{}{}".format, st.ip_addresses(), st.just("") | st.integers(-1, 130).map("/{}".format))
+MAC = st.builds(
+    lambda raw, separator: separator.join(f"{each:02x}" for each in raw),
+    st.binary(min_size=5, max_size=9),
+    st.sampled_from(["", ":", "-", "."]),
+)
+SHAPED = st.builds(
+    lambda low, high, items: f"[{low}:{high}]=" + array(list(map(str, items))),
+    st.integers(-3, 3),
+    st.integers(-3, 6),
+    st.lists(st.integers(-9, 9), max_size=4),
+)
+
+
+def array(items: list[str]) -> str:
+    """The text of an array of these elements."""
+    return "{" + ",".join(items) + "}"
+
+
 GENERATED = {
     "int2": st.integers(-40000, 40000).map(str), "int4": NUMBER, "int8": NUMBER, "float8": FLOAT, "float4": FLOAT,
     "numeric": NUMBER, "numeric(10,3)": NUMBER, "numeric(38,20)": NUMBER, "numeric(60,2)": NUMBER, "numeric(3,-3)": NUMBER,
     "text": TEXT, "varchar(4)": TEXT, "char(4)": TEXT, "name": TEXT, "bytea": st.one_of(st.binary().map(lambda raw: "\\x" + raw.hex()), TEXT),
     "date": MOMENT, "timestamp": MOMENT, "timestamp(2)": MOMENT, "timestamptz": MOMENT, "time": CLOCK, "timetz": CLOCK, "interval": INTERVAL,
     "jsonb": JSON, "json": JSON, "uuid": st.uuids().map(str), "text[]": st.one_of(ARRAY, WILD_ARRAY), "bool": st.text("truefalsyno01 ", max_size=5),
-    "inet": st.ip_addresses().map(str), "varbit(9)": st.text("01", max_size=12),
+    "inet": ADDRESS, "cidr": ADDRESS | NETWORK, "varbit(9)": st.text("01", max_size=12), "bit(3)": st.text("01", max_size=4),
+    "macaddr": MAC, "macaddr8": MAC, "oid": NUMBER, "mood": st.sampled_from(["sad", "happy", "Sad", "", " sad", "it's é"]),
+    "mood[]": st.lists(st.sampled_from(["sad", "happy", "NULL", "x"]), max_size=3).map(array), "int4[]": WILD_ARRAY | SHAPED,
+    "numeric(6,2)[]": st.lists(NUMBER.map(str.strip).filter(bool), max_size=1).map(array), "timestamptz[]": st.lists(MOMENT.map('"{}"'.format), max_size=3).map(array),
+    "bool[]": st.lists(st.sampled_from(["t", "f", "NULL", "yes", "2"]), max_size=3).map(array), "float8[]": st.lists(st.floats().map(repr)).map(array),
 }  # fmt: skip
 
 
