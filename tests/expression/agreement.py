@@ -2,8 +2,9 @@
 
 ``python -m tests.expression.agreement --count 20000 --seed 1 --database 'host=… port=…'`` runs as many as one likes and prints each
 difference as a `Probe` that can be pasted into a test; `test_generated` runs a few. Each round has a table of its own rows. A round
-asks PostgreSQL once for all its expressions and Spark once for as many as fit a query. On rows on which PostgreSQL raises, Spark is
-told that the value is not needed there; then one such row per expression and SQLSTATE is evaluated alone, and must raise the same.
+asks PostgreSQL once for all its expressions and Spark once for as many as fit a query; what an expression raises on a row is caught
+there (`caught`), so that every row's SQLSTATE is compared. Of expressions with Python functions, whose arguments nobody can catch,
+Spark is told that the rows on which PostgreSQL raises are not needed; then one such row per expression and SQLSTATE is evaluated alone.
 """
 
 from __future__ import annotations
@@ -13,19 +14,22 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from random import Random
+from threading import local
 
 import psycopg
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.expression.caught import Caught
 from tests.expression.comparison import Probe, raised, scope_of, type_of
 from tests.expression.generated import GRAMMAR
 from tests.expression.grammar import Grammar, hidden, plain
 
 from headgate.errors import PostgresError
-from headgate.expression import binder, failure
+from headgate.expression import addresses, binder, failure, node
 from headgate.expression import compile as compiler
 from headgate.expression.context import BindContext
 from headgate.expression.node import Expression
@@ -33,9 +37,20 @@ from headgate.expression.session_time import SessionTime
 from headgate.sql.parser import parse_expression
 from headgate.types import registry, storage, text
 
+SETTINGS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.extensions": "",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.subexpressionElimination.enabled": "false",
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4",
+}
+"""Of the session of a long run: as little as possible beside the expressions themselves."""
+NOT_STORED = "!0A000 [USER_RAISED_EXCEPTION] headgate:0A000:cannot store a timestamp"
 ROWS = 24
 SESSION = SessionTime("UTC", 1_700_000_000_000_000)
-ROUND = 200
+ROUND = 100
 BATCH = 50
 _JUDGE = """
 CREATE OR REPLACE FUNCTION pg_temp.judged(expression text) RETURNS text[] LANGUAGE plpgsql AS $$
@@ -62,8 +77,8 @@ END $$
 class Report:
     """The outcomes; `differences` as probes with what was expected and got.
 
-    'agree', 'refused', 'rejected' (PostgreSQL rejects it as we do), 'other error' (both raise, but another error: an expression of
-    which several parts raise, in `others`), 'differ'.
+    'agree', 'refused', 'rejected' (PostgreSQL rejects it as we do), 'not stored' (some rows need a timestamp that Delta cannot hold),
+    'other error' (both raise, but another error: an expression of which several parts raise, in `others`), 'differ'.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -78,6 +93,8 @@ class _Judged:
     expected: list[str | None]
     bound: Expression | None = None
     got: list[str | None] = field(default_factory=list)
+    alone: bool = False
+    """Whether the rows that raise are evaluated one by one."""
 
     @property
     def failing(self) -> list[int]:
@@ -88,15 +105,25 @@ class Agreement:
     """Judges expressions of a grammar."""
 
     def __init__(
-        self, spark: SparkSession, connection: psycopg.Connection, grammar: Grammar = GRAMMAR, *, interpreted: bool = False
+        self,
+        spark: SparkSession,
+        connection: psycopg.Connection,
+        grammar: Grammar = GRAMMAR,
+        *,
+        caught: Caught | None = None,
+        interpreted: bool = False,
     ) -> None:
-        """`interpreted`: Spark computes on the driver, without a job where no Python is needed, which is much faster for few rows."""
+        """`interpreted`: Spark computes on the driver, without a job where no Python is needed, which is much faster for few rows.
+
+        `caught`: for sessions without generated code; without it every row that raises is evaluated alone.
+        """
         self.interpreted = interpreted
         self.spark = spark
         self.connection = connection
         self.grammar = grammar
         self.columns = grammar.columns
         self.made = {name: F.col(name) for name, _ in self.columns}
+        self.caught = caught
         connection.execute(_JUDGE)
 
     def run(self, count: int, seed: int, *, rows: int = ROWS, depth: int = 3) -> Report:
@@ -124,9 +151,13 @@ class Agreement:
         for start in range(0, len(planned), BATCH):
             self._batch(frame, planned[start : start + BATCH])
         for each in planned:
-            self._raise(frame, each)
             if each.got == each.expected:
                 report.outcomes["agree"] += 1
+                continue
+            if len(each.got) == len(each.expected) and all(
+                a == b or (a or "").startswith(NOT_STORED) for a, b in zip(each.got, each.expected, strict=True)
+            ):
+                report.outcomes["not stored"] += 1
                 continue
             if len(each.got) == len(each.expected) and all(
                 a == b or (raised(a) and raised(b)) for a, b in zip(each.got, each.expected, strict=True)
@@ -170,7 +201,7 @@ class Agreement:
         return frame
 
     def _batch(self, frame: DataFrame, judged: Sequence[_Judged]) -> None:
-        """Evaluates the rows on which PostgreSQL does not raise; halves the batch where Spark raises."""
+        """Evaluates all rows; halves the batch where Spark fails as a whole."""
         try:
             outputs = [self._column(each).alias(f"r{place}") for place, each in enumerate(judged)]
             result = frame.select("place", *outputs).toArrow().sort_by("place")
@@ -182,32 +213,40 @@ class Agreement:
             self._batch(frame, judged[len(judged) // 2 :])
             return
         for place, each in enumerate(judged):
-            each.got = shown(result.column(place + 1).combine_chunks(), each.bound)
-            for failing in each.failing:
-                each.got[failing] = each.expected[failing]
+            values = result.column(place + 1).combine_chunks()
+            errors: list[str | None] = []
+            if self.caught is not None:
+                values, caught = values.flatten()
+                errors = caught.to_pylist()
+            each.got = shown(values, each.bound)
+            for row, error in enumerate(errors):
+                if error is not None:
+                    each.got[row] = _error(error, each.expected[row])
+            if each.alone:
+                self._raise(frame, each)
 
     def _column(self, each: _Judged) -> Column:
         assert each.bound is not None
-        if not each.failing:
-            return compiler.compile(each.bound, self.made, SESSION)
-        needed = ~F.col("place").isin(each.failing)
-        return F.when(needed, compiler.compile(each.bound, self.made, SESSION, needed=needed))
+        made = compiler.compile(each.bound, self.made, SESSION)
+        each.alone = bool(each.failing) and (self.caught is None or (_nested(each.bound) and not self.caught.safe(made)))
+        if each.alone:
+            needed = ~F.col("place").isin(each.failing)
+            made = F.when(needed, compiler.compile(each.bound, self.made, SESSION, needed=needed))
+        return made if self.caught is None else self.caught.column(made)
 
     def _raise(self, frame: DataFrame, each: _Judged) -> None:
         """Tries one row for each SQLSTATE that PostgreSQL raises."""
         assert each.bound is not None
-        if len(each.got) != len(each.expected):
-            return
         tried = {each.expected[place]: place for place in reversed(each.failing)}
+        for place in each.failing:
+            each.got[place] = each.expected[place]
         for expected, place in tried.items():
             made = compiler.compile(each.bound, self.made, SESSION)
             try:
                 result = frame.where(F.col("place") == place).select(made.alias("r")).toArrow()
                 each.got[place] = shown(result.column(0).combine_chunks(), each.bound)[0]
             except Exception as error:  # noqa: BLE001 (what Spark raises is the result)
-                each.got[place] = f"!{failure.from_spark(error).sqlstate}"
-                if each.got[place] != expected:
-                    each.got[place] = f"{each.got[place]} {str(error)[:300]}"
+                each.got[place] = _error(str(error), expected)
 
     def _difference(self, each: _Judged, table: Sequence[tuple[str | None, ...]]) -> str:
         """A probe with the columns and the first row that show the difference."""
@@ -223,6 +262,17 @@ class Agreement:
         return f"{probe!r}  # expected {each.expected[place]!r} got {got!r}"
 
 
+def _nested(expression: Expression) -> bool:
+    """Whether an operand of an operand's owner may raise before that is called."""
+    calls = [each for each in node.walk(expression) if each is not expression]
+    return any(isinstance(each, node.FuncExpr | node.OpExpr | node.CoerceViaIO | node.ArrayCoerce) for each in calls)
+
+
+def _error(raised_text: str, expected: str | None) -> str:
+    found = f"!{failure.from_spark(RuntimeError(raised_text)).sqlstate}"
+    return found if found == expected else f"{found} {raised_text[:300]}"
+
+
 def _words(expression: str) -> set[str]:
     return set("".join(each if each.isalnum() or each == "_" else " " for each in expression).split())
 
@@ -235,12 +285,27 @@ def shown(column: pa.Array, bound: Expression | None) -> list[str | None]:
     values = text.write_text(column if column.type == wanted else column.cast(wanted), kind.oid, kind.typmod).to_pylist()
     if kind.oid == registry.BOOL:
         return [None if each is None else {"t": "true", "f": "false"}[each] for each in values]
+    if kind.oid in (registry.INET, registry.CIDR):
+        return [None if each is None else addresses.shown(each) for each in values]
     return [each.rstrip(" ") if each is not None and kind.oid == registry.BPCHAR else each for each in values]
 
 
-def _rounds(agreement: Agreement, count: int, seed: int, depth: int) -> Iterator[Report]:
-    for start in range(0, count, ROUND):
-        yield agreement.run(min(ROUND, count - start), seed * 1_000_000 + start, depth=depth)
+def _reports(session: SparkSession, database: str, rounds: Sequence[tuple[int, int]], depth: int, threads: int) -> Iterator[Report]:
+    """The reports of rounds, each given as its number of expressions and its seed, as they are done."""
+    own = local()
+
+    def run(count: int, seed: int) -> Report:
+        if not hasattr(own, "agreement"):
+            connection = psycopg.connect(database, autocommit=True)
+            connection.execute("SET timezone = 'UTC'")
+            own.agreement = Agreement(session, connection, caught=caught, interpreted=True)
+        report: Report = own.agreement.run(count, seed, depth=depth)
+        return report
+
+    caught = Caught(session)
+    with ThreadPoolExecutor(threads) as pool:
+        for each in as_completed([pool.submit(run, count, seed) for count, seed in rounds]):
+            yield each.result()
 
 
 def main() -> int:
@@ -249,23 +314,23 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--depth", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--database", required=True, help="a PostgreSQL 15 with C collation, as a connection string")
     options = parser.parse_args()
     from headgate.storage import spark
 
-    session = spark.start({"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"})
+    session = spark.start(SETTINGS)
     total = Report()
-    with psycopg.connect(options.database, autocommit=True) as connection:
-        connection.execute("SET timezone = 'UTC'")
-        agreement = Agreement(session, connection, interpreted=True)
-        started = time.monotonic()
-        for report in _rounds(agreement, options.count, options.seed, options.depth):
-            total.outcomes.update(report.outcomes)
-            total.refusals.update(report.refusals)
-            total.differences += report.differences
-            for each in report.differences + report.others:
-                print(each, flush=True)
-            print(f"{sum(total.outcomes.values())} in {time.monotonic() - started:.0f} s: {dict(total.outcomes)}", flush=True)
+    started = time.monotonic()
+    rounds = [(min(ROUND, options.count - start), options.seed * 1_000_000 + start) for start in range(0, options.count, ROUND)]
+    for report in _reports(session, options.database, rounds, options.depth, options.threads):
+        total.outcomes.update(report.outcomes)
+        total.refusals.update(report.refusals)
+        total.differences += report.differences
+        for each in report.differences + report.others:
+            print(each, flush=True)
+        shown_so_far = ", ".join(f"{times} {name}" for name, times in total.outcomes.items())
+        print(f"{sum(total.outcomes.values())} in {time.monotonic() - started:.0f} s: {shown_so_far}", flush=True)
     for message, times in total.refusals.most_common(20):
         print(f"{times} refused: {message}")
     session.stop()

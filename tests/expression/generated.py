@@ -6,7 +6,10 @@ A family adds columns to the one table, values of their types, and rules (see `g
 
 from __future__ import annotations
 
+from tests.expression.generated_arrays import ARRAYS
+from tests.expression.generated_documents import DOCUMENTS
 from tests.expression.generated_moments import MOMENTS
+from tests.expression.generated_octets import OCTETS
 from tests.expression.generated_text import TEXT
 from tests.expression.grammar import Family, Grammar, Kind
 
@@ -104,7 +107,6 @@ BASE = Family(
         Kind("boolean", (("b", "bool"),), "bool"),
         Kind("day", (("d", "date"),), "date"),
         Kind("moment", (("m", "timestamp"),), "timestamp"),
-        Kind("instant", (("z", "timestamptz"),), "timestamptz"),
     ),
     values=VALUES,
     rules=RULES,
@@ -114,6 +116,6 @@ BASE = Family(
         "small": ("0", "1", "2", "3", "(-1)", "(-2)", "s", "12"),
     },
 )
-FAMILIES = (BASE, TEXT, MOMENTS)
+FAMILIES = (BASE, TEXT, MOMENTS, ARRAYS, DOCUMENTS, OCTETS)
 GRAMMAR = Grammar(FAMILIES)
 COLUMNS = GRAMMAR.columns

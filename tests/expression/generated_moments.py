@@ -6,7 +6,7 @@ from tests.expression.grammar import Family, Kind
 
 MOMENTS = Family(
     kinds=(
-        Kind("instant", (("y", "timestamptz"),), "timestamptz"),
+        Kind("instant", (("y", "timestamptz"), ("z", "timestamptz")), "timestamptz"),
         Kind("clock", (("h", "time"),), "time"),
         Kind("zoned", (("w", "timetz"),), "timetz"),
         Kind("span", (("u", "interval"),), "interval"),

@@ -89,5 +89,5 @@ def plain(expression: str) -> str:
 
 
 def hidden(expression: str) -> str:
-    """The expression as PostgreSQL gets it: literals as subqueries, which its planner does not fold."""
-    return _LITERAL.sub(r"(SELECT \1)", expression)
+    """The expression as PostgreSQL gets it: literals as subqueries, which its planner does not fold (and no row set of ANY or IN)."""
+    return _LITERAL.sub(r"coalesce((SELECT \1))", expression)

@@ -21,6 +21,16 @@ ONCE_DIFFERENT = (
     Probe("(regexp_match(t, v))[1]", (("t", "text"), ("v", "text")), (("a_b", "("), ("a_b", "(_)"), (None, "("))),
     Probe("g / f", (("f", "float8"), ("g", "float4")), (("-0", None), ("0", "NaN"), ("0", "1"))),
     Probe("n::int4 / nullif(i, 1)", (("n", "numeric"), ("i", "int4")), (("12345678901234567890", "1"), ("7", "2"))),
+    Probe("pl - (1e-20 - n)", (("pl", "pg_lsn"), ("n", "numeric")), (("FFFFFFFF/FFFFFFFF", "-2.5"), ("0/3", "2.5"), ("0/3", "Infinity"))),
+    Probe("o >= s", (("o", "oid"), ("s", "int2")), (("0", "-32768"), ("2147483648", "1"))),
+    Probe("(ARRAY[a, a])::numeric[]", (("a", "int4[]"),), (("{1,2}",), ("{}",))),
+    Probe("a::numeric[]", (("a", "float8[]"),), (("{0.1,1e20,NaN,-0}",), ("{Infinity}",))),
+    Probe("a::int4[]", (("a", "float8[]"),), (("{0.5,1.5,-2.5,NULL}",), ("{1e10}",), ("{NaN}",))),
+    Probe("a::float4[]", (("a", "float8[]"),), (("{0.1,-0}",), ("{1e300}",), ("{1e-300}",))),
+    Probe("a LIKE b", (("a", "bytea"), ("b", "bytea")), (("\\x61ff", "\\x6125"), ("\\x61", "\\x5f"), ("\\x61", "\\x5c"))),
+    Probe("json_strip_nulls(j)", (("j", "json"),), (('{"a": null, "b" : [null, {"c":null, "d": "\\u00e9"}], "b": 1.50}',), (" null ",))),
+    Probe("a - l", (("a", "inet"), ("l", "int8")), (("::ffff:1.2.3.4", "-9223372036854775808"), ("::1:0:0", "1"))),
+    Probe("extract(milliseconds from d)", (("d", "date"),), (("infinity",), ("2024-01-01",), (None,))),
     Probe("chr(i)", (("i", "int4"),), (("-1",), ("0",), ("8364",))),
 )
 
