@@ -67,10 +67,10 @@ def checked(
     for check in relation.checks if checks is None else checks:
         met = evaluation.column(binding.stored(check.expression, relation))
         text = f'new row for relation "{relation.name}" violates check constraint "{check.name}"'
-        found.append((~F.coalesce(met, F.lit(True)), _message("23514", text, evaluation, whole)))
+        found.append((~F.coalesce(met, F.lit(True)), _message("23514", _of(relation, text, constraint=check.name), evaluation, whole)))
     if fence is not None and fence.above:
         text = f'new row for relation "{relation.name}" violates partition constraint'
-        found.append((fence.column(), _message("23514", text, evaluation, whole)))
+        found.append((fence.column(), _message("23514", _of(relation, text), evaluation, whole)))
     violation = first_of(found)
     if violation is None or not relation.columns:
         return rows
@@ -90,7 +90,11 @@ def first_of(found: Sequence[tuple[Column, Column]]) -> Column | None:
 def not_null_violation(evaluation: Evaluation, relation: Relation, name: str, shown: Relation | None = None) -> Column:
     """The message of a row that has NULL in a NOT NULL column."""
     text = f'null value in column "{name}" of relation "{relation.name}" violates not-null constraint'
-    return _message("23502", text, evaluation, shown or relation)
+    return _message("23502", _of(relation, text, column=name), evaluation, shown or relation)
+
+
+def _of(relation: Relation, text: str, **fields: str) -> str:
+    return failure.with_fields(text, schema=relation.schema, table=relation.name, **fields)
 
 
 def _message(state: str, text: str, evaluation: Evaluation, relation: Relation) -> Column:

@@ -7,7 +7,9 @@ zero, casts) mean one PostgreSQL error each. `from_spark` is for whoever runs a 
 from __future__ import annotations
 
 import errno
+import json
 import re
+from dataclasses import replace
 
 from headgate.errors import PostgresError
 
@@ -39,7 +41,8 @@ def from_spark(exception: BaseException) -> PostgresError:
     found = _MARKED.search(text)
     if found:
         message = re.sub(r" SQLSTATE: [0-9A-Z]{5}$", "", found[2])
-        return PostgresError(found[1], *_split(message.rstrip()))
+        message, fields = _without_fields(message.rstrip())
+        return replace(PostgresError(found[1], *_split(message)), **fields)  # type: ignore[arg-type]
     for condition, message in _CONDITION.findall(text):
         error = _of_condition(condition, message)
         if error is not None:
@@ -63,6 +66,17 @@ def _of_system(exception: BaseException, text: str) -> PostgresError:
         thrown = next((line[2:] for line in text.split("\n") if line.startswith(": ")), text)
         return PostgresError("XX000", causes[-1] if causes else thrown, detail=thrown if causes else None)
     return PostgresError("XX000", text.split("\n", maxsplit=1)[0])
+
+
+def with_fields(text: str, **fields: str) -> str:
+    """The text of a marked message with the error's fields schema, table, column, constraint."""
+    return f"{text}|OF|{json.dumps(fields)}|OF|"
+
+
+def _without_fields(message: str) -> tuple[str, dict[str, str]]:
+    head, separator, rest = message.partition("|OF|")
+    fields, _, detail = rest.partition("|OF|")
+    return (head + detail, json.loads(fields)) if separator else (message, {})
 
 
 def _split(message: str) -> tuple[str, str | None]:
