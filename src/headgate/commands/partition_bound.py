@@ -172,11 +172,12 @@ Overlap = tuple[str, int] | None
 
 
 def _check_hash(bound: Bound, others: Others, places: Places) -> Overlap:
-    smaller = [(each.modulus, name) for name, each in others if each.modulus <= bound.modulus]
+    mine = (bound.modulus, bound.remainder)
+    smaller = [((each.modulus, each.remainder), name) for name, each in others if (each.modulus, each.remainder) <= mine]
     larger = [(each.modulus, name) for name, each in others if each.modulus > bound.modulus]
     message = "every hash partition modulus must be a factor of the next larger modulus"
     if smaller:
-        modulus, name = max(smaller, key=lambda each: each[0])
+        (modulus, _), name = max(smaller)
         if bound.modulus % modulus:
             detail = f'The new modulus {bound.modulus} is not divisible by {modulus}, the modulus of existing partition "{name}".'
             raise PostgresError(INVALID_OBJECT, message, detail=detail)
