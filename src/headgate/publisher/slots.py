@@ -238,7 +238,7 @@ class Slots:
                     detail="This slot has never previously reserved WAL, or it has been invalidated.",
                 )
             if target < slot.confirmed_flush_lsn:
-                raise PostgresError("22023", f"cannot advance replication slot to {target}, minimum is {slot.confirmed_flush_lsn}")
+                raise PostgresError("55000", f"cannot advance replication slot to {target}, minimum is {slot.confirmed_flush_lsn}")
             self.confirm(name, target)
             return self.get(name).confirmed_flush_lsn
         finally:

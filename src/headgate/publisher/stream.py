@@ -154,18 +154,19 @@ class Stream:
         self._shared.leave(self.database)
         self._judgement.close()
 
-    def next(self, until: Lsn | None = None) -> Batch | None:
-        """The next batch, of entries that end at or before `until`; None if the log has no more.
+    def next(self, until: Lsn | None = None, *, alone: bool = False) -> Batch | None:
+        """The next batch, of entries that end at or before `until`; None if the log has no more. `alone`: of one transaction.
 
         Raises what a filter or a column list raises, with the CONTEXT of the change callback; transactions before the
         failing one have been given out by then.
         """
         self._types.use()
         end = self.engine.log.end
-        entries = self.engine.log.entries(self.position, self.database, 1 if self._careful else ENTRIES)
+        wanted = 1 if alone or self._careful else ENTRIES
+        entries = self.engine.log.entries(self.position, self.database, wanted)
         if until is not None:
             entries = [entry for entry in entries if entry.end_lsn <= until]
-        complete = len(entries) < (1 if self._careful else ENTRIES)
+        complete = len(entries) < wanted
         chosen = self._until_full(entries)
         complete = complete and len(chosen) == len(entries)
         if not chosen:
@@ -182,7 +183,7 @@ class Stream:
             self._careful = len(chosen)
             self._judgement.forget()
             self.announcer = Announcer(self._catalog, self.database)
-            return self.next(until)
+            return self.next(until, alone=alone)
         self._careful = max(0, self._careful - 1)
         self.position = batch.position
         return batch

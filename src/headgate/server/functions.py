@@ -13,20 +13,14 @@ from typing import TYPE_CHECKING, Any
 from headgate.catalog import origin as origins
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.publisher.framing import Counts
-from headgate.publisher.slots import PLUGIN, check_name
-from headgate.publisher.stream import Asked, Stream
 from headgate.server.sequence_function import SequenceFunctions
 from headgate.server.session_origin import SessionOrigin
+from headgate.server.slot_function import SlotFunctions
 from headgate.server.subscription_function import SubscriptionFunctions
-from headgate.walsender import options as pgoutput_options
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
     from headgate.server.session import Session
-
-
-Row = tuple[Any, ...]
 
 
 def functions(node: Node, session: Session) -> Mapping[str, Callable[..., Any]]:
@@ -35,142 +29,13 @@ def functions(node: Node, session: Session) -> Mapping[str, Callable[..., Any]]:
     return {name.removeprefix("fn_"): getattr(own, name) for name in dir(own) if name.startswith("fn_")}
 
 
-class _Functions(SequenceFunctions, SubscriptionFunctions):
+class _Functions(SequenceFunctions, SlotFunctions, SubscriptionFunctions):
     """One session's functions."""
 
     def __init__(self, node: Node, session: Session) -> None:
         self.node = node
         self.session = session
         self.pid = session.backend.pid
-
-    # ---- slots ------------------------------------------------------------------------------------------
-    def _may_replicate(self) -> None:
-        from headgate.catalog import role as roles
-
-        if self.session.context.superuser:
-            return
-        cursor = self.node.catalog.cursor()
-        try:
-            role = roles.get(cursor, self.session.context.user)
-        finally:
-            cursor.close()
-        if not role.replication:
-            raise PostgresError("42501", "must be superuser or replication role to use replication slots")
-
-    def fn_pg_create_logical_replication_slot(
-        self, slot_name: str, plugin: str, temporary: bool = False, twophase: bool = False
-    ) -> tuple[str, Lsn]:
-        """Makes a slot."""
-        self._may_replicate()
-        slot = self.node.slots.create(
-            slot_name, plugin, self.session.context.database, pid=self.pid, temporary=bool(temporary), two_phase=bool(twophase)
-        )
-        return slot_name, slot.confirmed_flush_lsn
-
-    def fn_pg_copy_logical_replication_slot(
-        self, src_slot_name: str, dst_slot_name: str, temporary: bool | None = None, plugin: str | None = None
-    ) -> tuple[str, Lsn]:
-        """Makes a slot that stands where another one does."""
-        self._may_replicate()
-        slots = self.node.slots
-        source = slots.get(src_slot_name)
-        self._check_database(src_slot_name)
-        if source.lost:
-            raise PostgresError("55000", "cannot copy a replication slot that doesn't reserve WAL")
-        kept = source.temporary if temporary is None else temporary
-        slot = slots.create(
-            dst_slot_name, plugin or source.plugin, source.database, pid=self.pid, temporary=bool(kept), position=source.confirmed_flush_lsn
-        )
-        return dst_slot_name, slot.confirmed_flush_lsn
-
-    def fn_pg_create_physical_replication_slot(self, slot_name: str, immediately_reserve: bool = False, temporary: bool = False) -> Any:
-        """A node has no physical slots."""
-        raise PostgresError("0A000", "a node has no physical replication slots")
-
-    def fn_pg_drop_replication_slot(self, slot_name: str) -> None:
-        """Drops a slot."""
-        self._may_replicate()
-        check_name(slot_name)
-        self.node.slots.drop(slot_name, self.pid)
-
-    def fn_pg_replication_slot_advance(self, slot_name: str, upto_lsn: Lsn) -> tuple[str, Lsn]:
-        """Moves a slot forward."""
-        self._may_replicate()
-        if not upto_lsn:
-            raise PostgresError("22023", "invalid target WAL LSN")
-        self._check_database(slot_name)
-        return slot_name, self.node.slots.advance(slot_name, Lsn(upto_lsn), self.pid)
-
-    def _check_database(self, slot_name: str) -> None:
-        if self.node.slots.get(slot_name).database != self.session.context.database:
-            raise PostgresError("55000", f'replication slot "{slot_name}" was not created in this database')
-
-    def fn_pg_logical_slot_get_changes(self, slot_name: str, upto_lsn: Any, upto_nchanges: Any, *options: str) -> Any:
-        """Not for pgoutput."""
-        return self._textual("pg_logical_slot_get_changes")
-
-    def fn_pg_logical_slot_peek_changes(self, slot_name: str, upto_lsn: Any, upto_nchanges: Any, *options: str) -> Any:
-        """Not for pgoutput."""
-        return self._textual("pg_logical_slot_peek_changes")
-
-    def _textual(self, name: str) -> Any:
-        raise PostgresError(
-            "0A000",
-            f'logical decoding output plugin "{PLUGIN}" produces binary output, but function '
-            f'"{name}(name,pg_lsn,integer,text[])" expects textual data',
-        )
-
-    def fn_pg_logical_slot_get_binary_changes(self, slot_name: str, upto_lsn: Any, upto_nchanges: Any, *options: Any) -> list[Row]:
-        """The changes of a slot, which then stands behind them."""
-        return self._changes(slot_name, upto_lsn, upto_nchanges, options, keep=False)
-
-    def fn_pg_logical_slot_peek_binary_changes(self, slot_name: str, upto_lsn: Any, upto_nchanges: Any, *options: Any) -> list[Row]:
-        """The changes of a slot, which stays where it is."""
-        return self._changes(slot_name, upto_lsn, upto_nchanges, options, keep=True)
-
-    def _changes(self, name: str, upto: Any, limit: Any, given: tuple[Any, ...], *, keep: bool) -> list[Row]:
-        self._may_replicate()
-        words = [each for part in given for each in (part if isinstance(part, list | tuple) else [part])]
-        if len(words) % 2:
-            raise PostgresError("22023", "array must have even number of elements")
-        slots = self.node.slots
-        slot = slots.acquire(name, self.pid)
-        try:
-            self._check_database(name)
-            if slot.lost:
-                raise PostgresError(
-                    "55000",
-                    f'can no longer get changes from replication slot "{name}"',
-                    detail="This slot has never previously reserved WAL, or it has been invalidated.",
-                )
-            try:
-                asked = pgoutput_options.read(list(zip(words[::2], words[1::2], strict=True)))
-            except PostgresError as error:
-                raise error.within(f'slot "{name}", output plugin "{PLUGIN}", in the startup callback') from error
-            settings = self.session.settings
-            if asked.two_phase and not keep:
-                slots.enable_two_phase(name, slot.confirmed_flush_lsn)
-                slot = slots.get(name)
-            wanted = Asked(
-                asked.publications,
-                asked.binary,
-                settings.text("TimeZone"),
-                settings.integer("extra_float_digits"),
-                wanted=pgoutput_options.wanted(asked, settings, slot),
-                created=slot.created_lsn,
-            )
-            stream = Stream(self.node.engine, self.node.catalog, slot.database, name, slot.confirmed_flush_lsn, wanted, self.node.changes)
-            try:
-                found, counts = _collect(stream, None if upto is None else Lsn(upto), limit)
-                for each in counts:
-                    slots.count(name, each)
-            finally:
-                stream.close()
-            if not keep:
-                slots.confirm(name, stream.position)
-            return found
-        finally:
-            slots.release(name, self.pid)
 
     # ---- the log ----------------------------------------------------------------------------------------
     def fn_pg_current_wal_lsn(self) -> Lsn:
@@ -367,36 +232,3 @@ class _Functions(SequenceFunctions, SubscriptionFunctions):
             raise PostgresError("42704", f'replication origin "{node_name}" does not exist')
         found = origins.progress(cursor, node_name)
         return None if found is None else found.remote_lsn
-
-    # ---- statistics -------------------------------------------------------------------------------------
-    def fn_pg_stat_reset_replication_slot(self, slot_name: str | None) -> None:
-        """Sets the counters of a slot (NULL: of all) to zero."""
-        self.node.slots.reset_statistics(slot_name)
-
-
-_XID = {b"B": 17, b"S": 1, b"c": 1, b"A": 1, b"b": 25, b"P": 26, b"K": 26, b"p": 26, b"r": 34}
-"""Where a message has its transaction's xid."""
-
-
-def _collect(stream: Stream, upto: Lsn | None, limit: int | None) -> tuple[list[Row], list[Counts]]:
-    """(lsn, xid, data) of each message, up to the end of the transaction in which a limit is reached; what is to be counted."""
-    found: list[Row] = []
-    counts: list[Counts] = []
-    xid = 0
-    while limit is None or len(found) < limit:
-        batch = stream.next(upto)
-        if batch is None:
-            break
-        data = b"".join(bytes(part) for part in batch.frames)
-        counts.append(batch.counts)
-        at = 0
-        while at < len(data):
-            length = int.from_bytes(data[at + 1 : at + 5], "big") + 1
-            lsn = int.from_bytes(data[at + 6 : at + 14], "big")
-            payload = data[at + 30 : at + length]
-            place = _XID.get(payload[:1])
-            if place is not None:
-                xid = int.from_bytes(payload[place : place + 4], "big")
-            found.append((Lsn(lsn), xid, payload))
-            at += length
-    return found, counts
