@@ -75,6 +75,11 @@ get_byte(bytea, int4) -> int4: CAST('0x' || substr(hex({0}), 2 * {1} + 1, 2) AS 
 octet_length(bytea) -> int4: CAST(octet_length({0}) AS INTEGER)
 length(bytea) -> int4: CAST(octet_length({0}) AS INTEGER)
 encode(bytea, text) -> text: hg.encode({0}, {1})
+convert_from(bytea, name) -> text: CASE WHEN lower(replace({1}, '-', '')) IN ('utf8', 'unicode') THEN decode({0}) ELSE error('unrecognized encoding: "' || {1} || '"') END
+substr(bytea, int4) -> bytea: hg.bytes_from({0}, {1}, octet_length({0}))
+substr(bytea, int4, int4) -> bytea: hg.bytes_from({0}, {1}, {1} + {2} - 1)
+substring(bytea, int4) -> bytea: hg.bytes_from({0}, {1}, octet_length({0}))
+substring(bytea, int4, int4) -> bytea: hg.bytes_from({0}, {1}, {1} + {2} - 1)
 getdatabaseencoding() -> name: 'UTF8'
 pg_is_in_recovery() -> bool: false
 pg_is_other_temp_schema(oid) -> bool: false

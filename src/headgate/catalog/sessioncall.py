@@ -279,7 +279,7 @@ class SessionFunctions(ExpressionWriter):
             result = callee(*[self._constant(value, value.type) for value in arguments])
             return constant(result, chosen.result)
         self.acting.append((Acting(name, keywords, tuple(value.type for value in arguments), chosen.result, chosen), arguments))
-        return Value(f"<acting {len(self.acting) - 1}>", chosen.result if not chosen.outputs else t.RECORD)
+        return Value(f"<acting {len(self.acting) - 1}>", t.RECORD if chosen.outputs else chosen.result, struct=chosen.outputs)
 
     def _chosen(self, candidates: list[Procedure], node: Any, scope: Scope) -> tuple[Procedure, list[Value], tuple[str | None, ...]]:
         """The first function of the name that takes the arguments, and these cast to its types; 42883 if none does."""
