@@ -25,7 +25,8 @@ from tests.publisher.workload import CONTENTS, TABLES, Workload, workloads
 WORKLOADS = int(os.environ.get("HEADGATE_WORKLOADS", "4"))
 SEED = int(os.environ.get("HEADGATE_SEED", "0"))
 ABREAST = min(WORKLOADS, 6)
-PATIENCE = 90.0
+PATIENCE = 300.0
+"""Seconds; a busy machine copies many small tables slowly."""
 
 PINNED: list[Workload] = []
 

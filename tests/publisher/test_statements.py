@@ -1,0 +1,41 @@
+"""Scripts of statements about publications, partitions and slots: psql prints the same for a node as for PostgreSQL, errors and all.
+
+Each file below `statements` runs in a new database of both servers. What differs by nature (LSNs, oids, widths of columns) is made equal
+before the comparison. Run a file by hand with ``psql -a -v VERBOSITY=verbose -v db=NAME``.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.conftest import PG_BIN, Server
+
+SCRIPTS = sorted((Path(__file__).parent / "statements").glob("*.sql"))
+SAME = (
+    (r"^LOCATION: .*\n", ""),
+    (r"\b[0-9A-F]+/[0-9A-F]{2,}\b", "LSN"),
+    (r"\b1[0-9]{4}\b", "OID"),
+    (r"-{3,}[-+]*", "---"),
+    (r" +", " "),
+    (r" $", ""),
+)
+
+
+def shown(server: Server, script: Path) -> list[str]:
+    """What psql prints, statements included."""
+    database = server.new_database()
+    words = [PG_BIN / "psql", "-X", "-a", "-v", "VERBOSITY=verbose", "-v", f"db={database}", "-d", server.conninfo(database)]
+    with script.open() as source:
+        done = subprocess.run(words, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280)
+    text = done.stdout.replace(database, "DB")
+    for pattern, word in SAME:
+        text = re.sub(pattern, word, text, flags=re.MULTILINE)
+    return text.splitlines()
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_psql_prints_the_same(postgres: Server, node: Server, script: Path) -> None:
+    assert shown(node, script) == shown(postgres, script)
