@@ -18,7 +18,7 @@ from headgate.catalog.fromfunction import result_rows
 from headgate.catalog.rewrite import Rewriter
 from headgate.catalog.scope import Query
 from headgate.catalog.sessioncall import Acting, constant, python_value
-from headgate.catalog.value import Value
+from headgate.catalog.value import Value, quote
 from headgate.errors import PostgresError
 from headgate.sql.names import strings
 from headgate.sql.parser import walk
@@ -89,6 +89,8 @@ def _settle_inner(rewriter: Rewriter, query: Query, select: Any, run: Run) -> No
             row = _result(rewriter, acting, values)
             told = _row_text(rewriter, row, acting) if acting.procedure.outputs and row is not None else None
             made = constant(told, t.TEXT) if acting.procedure.outputs else constant(None if row is None else row[0], acting.result)
+            if acting.procedure.outputs and row is not None:
+                sql = sql.replace(f"struct_extract(<acting {number}>,", f"struct_extract({_struct(row, acting)},")
             sql = sql.replace(f"<acting {number}>", made.sql)
         query.columns[place] = (name, replace(value, sql=sql))
     kept = {int(each) for _, value in query.columns for each in re.findall(_ACTING, value.sql)}
@@ -122,6 +124,12 @@ def _result(rewriter: Rewriter, acting: Acting, values: list[Any]) -> Sequence[A
 def _row_text(rewriter: Rewriter, row: Sequence[Any], acting: Acting) -> str:
     parts = [_text(rewriter, value, kind) for value, (_, kind) in zip(row, acting.procedure.outputs, strict=True)]
     return "(" + ",".join("" if part is None else part for part in parts) + ")"
+
+
+def _struct(row: Sequence[Any], acting: Acting) -> str:
+    """The row as DuckDB's struct, of which a field can be taken."""
+    parts = (f"{quote(name)}: {constant(value, kind).sql}" for value, (name, kind) in zip(row, acting.procedure.outputs, strict=True))
+    return "{" + ", ".join(parts) + "}"
 
 
 def _text(rewriter: Rewriter, value: object, kind: int) -> str | None:

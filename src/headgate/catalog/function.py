@@ -74,7 +74,7 @@ pg_walfile_name(pg_lsn) -> text: printf('00000001%08X%08X', CAST({0} >> 32 AS BI
 get_byte(bytea, int4) -> int4: CAST('0x' || substr(hex({0}), 2 * {1} + 1, 2) AS INTEGER)
 octet_length(bytea) -> int4: CAST(octet_length({0}) AS INTEGER)
 length(bytea) -> int4: CAST(octet_length({0}) AS INTEGER)
-encode(bytea, text) -> text: hg.encode({0}, {1})
+encode(bytea, text) -> text: hg.encode({0}, lower({1}))
 convert_from(bytea, name) -> text: CASE WHEN lower(replace({1}, '-', '')) IN ('utf8', 'unicode') THEN decode({0}) ELSE error('unrecognized encoding: "' || {1} || '"') END
 substr(bytea, int4) -> bytea: hg.bytes_from({0}, {1}, octet_length({0}))
 substr(bytea, int4, int4) -> bytea: hg.bytes_from({0}, {1}, {1} + {2} - 1)
