@@ -37,3 +37,21 @@ def test_functions_that_act_are_called_in_a_select_without_tables(node) -> None:
     assert said.split("\n") == ["t", "", "t", "t", "", "f", "1|0|0|", "0", ""][: len(said.split("\n"))]
     with pytest.raises(SqlError, match="invalid subscription OID 0"):
         node.psql("postgres", "SELECT pg_stat_reset_subscription_stats(0)")
+
+
+def test_a_role_may_neither_raise_itself_nor_call_what_is_not_publics_nor_reach_the_servers_files(node) -> None:
+    node.psql("postgres", "CREATE ROLE climber LOGIN CREATEROLE; CREATE TABLE reachable (a text); GRANT ALL ON reachable TO climber")
+    for statement, message in (
+        ("ALTER ROLE climber SUPERUSER", "must be superuser to alter superuser roles or change superuser attribute"),
+        ("ALTER ROLE climber REPLICATION", "must be superuser to alter replication roles or change replication attribute"),
+        ("ALTER ROLE climber BYPASSRLS", "must be superuser to change bypassrls attribute"),
+        ("CREATE ROLE other BYPASSRLS", "must be superuser to create bypassrls users"),
+        ("SELECT pg_replication_origin_create('o')", "permission denied for function pg_replication_origin_create"),
+        ("SELECT * FROM pg_replication_origin_session_setup('o')", "permission denied for function pg_replication_origin_session_setup"),
+        ("SELECT pg_switch_wal()", "permission denied for function pg_switch_wal"),
+        ("COPY reachable FROM '/x'", "must be superuser or have privileges of the pg_read_server_files role to COPY from a file"),
+        ("COPY reachable TO PROGRAM 'x'", "must be superuser or have privileges of the pg_execute_server_program role"),
+    ):
+        with pytest.raises(SqlError, match=message):
+            node.psql("postgres", f"SET ROLE climber; {statement}")
+    assert node.psql("postgres", "SELECT rolsuper, rolreplication, rolbypassrls FROM pg_roles WHERE rolname = 'climber'") == "f|f|f"

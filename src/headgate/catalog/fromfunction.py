@@ -123,6 +123,7 @@ class FromFunctions(SessionFunctions):
             raise no_function(name, [], call.location)
         chosen = next((each for each in candidates if each.required <= len(call.args) <= len(each.arguments)), candidates[0])
         arguments, keywords = self.acting_arguments(chosen, call, scope)
+        self.check_right(chosen)
         columns = chosen.outputs or ((name, chosen.result),)
         rows: list[tuple[object, ...]] = []
         if not self.describing:

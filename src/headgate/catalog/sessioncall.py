@@ -14,7 +14,8 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 
-from headgate.catalog import namespace, physical, relation, rights
+from headgate.catalog import acl, namespace, physical, relation, rights
+from headgate.catalog import role as roles
 from headgate.catalog.cast import Names, coerce, implicit
 from headgate.catalog.physical import Cursor, duckdb_type, one, rows
 from headgate.catalog.scope import Scope
@@ -62,6 +63,8 @@ class Procedure:
     result: int
     is_set: bool
     outputs: tuple[tuple[str, int], ...]
+    granted: frozenset[str] | None = None
+    """The roles that may call it; None: PUBLIC."""
 
 
 class SessionFunctions(ExpressionWriter):
@@ -286,11 +289,22 @@ class SessionFunctions(ExpressionWriter):
         fitting = _fitting(candidates, node)
         for place, each in enumerate(fitting):
             try:
-                return (each, *self.acting_arguments(each, node, scope))
+                found = (each, *self.acting_arguments(each, node, scope))
             except PostgresError as error:
                 if error.sqlstate != "42883" or place == len(fitting) - 1:
                     raise
+                continue
+            self.check_right(each)
+            return found
         raise AssertionError
+
+    def check_right(self, procedure: Procedure) -> None:
+        """42501 for a function that is not PUBLIC's, unless the user has been granted it."""
+        if procedure.granted is None or self.context.superuser:
+            return
+        role = acl.role(self.cursor, self.context.user)
+        if not any(role.owns(roles.get(self.cursor, each).oid) for each in procedure.granted):
+            raise PostgresError("42501", f"permission denied for function {procedure.name}")
 
     def acting_arguments(self, procedure: Procedure, node: Any, scope: Scope) -> tuple[list[Value], tuple[str | None, ...]]:
         """The arguments of a function that acts, cast to its declared types; names of those given by name."""
@@ -391,6 +405,7 @@ def procedures() -> dict[str, list[Procedure]]:
             "prorettype",
             "proretset",
             "provariadic",
+            "proacl",
         ]
         for row in pq.read_table(physical.DATA / "pg_proc.parquet", columns=names).to_pylist():
             modes = row["proargmodes"] or ["i"] * len(row["proargtypes"])
@@ -401,10 +416,18 @@ def procedures() -> dict[str, list[Procedure]]:
             required = len(row["proargtypes"]) - row["pronargdefaults"] - (1 if row["provariadic"] else 0)
             found = Procedure(
                 row["proname"], tuple(row["proargtypes"]), inputs, required, row["provariadic"], row["prorettype"], row["proretset"],
-                outputs if row["prorettype"] == t.RECORD else (),
+                outputs if row["prorettype"] == t.RECORD else (), _granted(row["proacl"]),
             )  # fmt: skip
             _procedures.setdefault(row["proname"], []).append(found)
     return _procedures
+
+
+def _granted(items: list[str] | None) -> frozenset[str] | None:
+    """The roles to which an access list of functions grants EXECUTE, without the one that owns them all; None: PUBLIC."""
+    if items is None:
+        return None
+    names = [item.split("=")[0] for item in items]
+    return None if "" in names else frozenset(name for name in names if name.startswith("pg_"))
 
 
 def _fitting(candidates: list[Procedure], node: Any) -> list[Procedure]:

@@ -42,8 +42,23 @@ def copy(node: Any, session: Session) -> CopyIn | CopyOut:
     """COPY … TO STDOUT, COPY … FROM STDIN."""
     options = copy_option.read(node.options, from_client=node.is_from)
     if node.is_program or node.filename:
+        _check_server_access(node, session)
         raise not_supported("COPY to or from a file or program is not supported", hint="Use STDIN or STDOUT, or psql's \\copy.")
     return _copy_in(node, session, options) if node.is_from else _copy_out(node, session, options)
+
+
+def _check_server_access(node: Any, session: Session) -> None:
+    """42501 for who may not reach the server's files and programs: they need not know that nobody can."""
+    if node.is_program:
+        group, deed = "pg_execute_server_program", "COPY to or from an external program"
+    elif node.is_from:
+        group, deed = "pg_read_server_files", "COPY from a file"
+    else:
+        group, deed = "pg_write_server_files", "COPY to a file"
+    if not privilege.is_member(session.begin_statement().cursor, session.context.user, group):
+        message = f"must be superuser or have privileges of the {group} role to {deed}"
+        hint = "Anyone can COPY to stdout or from stdin. psql's \\copy command also works for anyone."
+        raise PostgresError("42501", message, hint=hint)
 
 
 def columns_of(node: Any, relation: Relation) -> list[Column]:

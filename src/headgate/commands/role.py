@@ -70,18 +70,34 @@ def _instant(text: str) -> datetime | None:
     return found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
 
 
-def _require_createrole(cursor: Cursor, session: Session, options: dict[str, Option], message: str) -> None:
+def _require_createrole(cursor: Cursor, session: Session, message: str) -> None:
     user = roles.get(cursor, session.context.user)
-    if user.superuser:
-        return
-    if "superuser" in options:
-        raise PostgresError(
-            "42501", "must be superuser to create superusers" if "create" in message else "must be superuser to alter superuser attribute"
-        )
-    if "isreplication" in options and options["isreplication"].boolean():
-        raise PostgresError("42501", "must be superuser to create replication users")
-    if not user.create_role:
+    if not (user.superuser or user.create_role):
         raise PostgresError("42501", message)
+
+
+def _check_creation(cursor: Cursor, session: Session, options: dict[str, Option]) -> None:
+    """42501 unless the user may create a role with these attributes (CreateRole)."""
+    if privilege.is_superuser(cursor, session.context.user):
+        return
+    for name, users in (("superuser", "superusers"), ("isreplication", "replication users"), ("bypassrls", "bypassrls users")):
+        if name in options and options[name].boolean():
+            raise PostgresError("42501", f"must be superuser to create {users}")
+    _require_createrole(cursor, session, "permission denied to create role")
+
+
+def _check_alteration(cursor: Cursor, session: Session, role: Role, options: dict[str, Option]) -> None:
+    """42501 unless the user may change these attributes of the role (AlterRole); anybody may change the own password."""
+    if privilege.is_superuser(cursor, session.context.user):
+        return
+    if role.superuser or "superuser" in options:
+        raise PostgresError("42501", "must be superuser to alter superuser roles or change superuser attribute")
+    if role.replication or "isreplication" in options:
+        raise PostgresError("42501", "must be superuser to alter replication roles or change replication attribute")
+    if "bypassrls" in options:
+        raise PostgresError("42501", "must be superuser to change bypassrls attribute")
+    if not (role.name == session.context.user and set(options) == {"password"}):
+        _require_createrole(cursor, session, "permission denied")
 
 
 def create(node: Any, session: Session) -> CommandResult:
@@ -89,7 +105,7 @@ def create(node: Any, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor = transaction.cursor
     options = unique(node.options)
-    _require_createrole(cursor, session, options, "permission denied to create role")
+    _check_creation(cursor, session, options)
     if node.role in ("public", "none"):
         raise PostgresError("42939", f'role name "{node.role}" is reserved')
     role = Role(transaction.engine.catalog.next_oid(), node.role, can_login=node.stmt_type == pb.ROLESTMT_USER)
@@ -114,11 +130,7 @@ def alter(node: Any, session: Session) -> CommandResult:
     name = names.role_name(node.role, context.user, context.session_user)
     role = roles.get(cursor, name)
     options = unique(node.options)
-    own_password = name == context.user and set(options) == {"password"}
-    if not own_password:
-        _require_createrole(cursor, session, options, "permission denied")
-    if role.superuser and not privilege.is_superuser(cursor, context.user):
-        raise PostgresError("42501", "must be superuser to alter superuser roles or change superuser attribute")
+    _check_alteration(cursor, session, role, options)
     if "rolemembers" in options:
         grantor = privilege.role_oid(cursor, context.user)
         for item in options["rolemembers"].node.items:
@@ -135,7 +147,7 @@ def drop(node: Any, session: Session) -> CommandResult:
     """DROP ROLE [IF EXISTS] a, b."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    _require_createrole(cursor, session, {}, "permission denied to drop role")
+    _require_createrole(cursor, session, "permission denied to drop role")
     for item in node.roles:
         name = names.role_name(unwrap(item), context.user, context.session_user)
         role = roles.lookup(cursor, name)
@@ -158,7 +170,7 @@ def rename(node: Any, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor = transaction.cursor
     role = roles.get(cursor, node.subname)
-    _require_createrole(cursor, session, {}, "permission denied to rename role")
+    _require_createrole(cursor, session, "permission denied to rename role")
     if role.name == session.context.session_user:
         raise PostgresError("0A000", "session user cannot be renamed")
     if roles.lookup(cursor, node.newname) is not None:
@@ -177,7 +189,7 @@ def grant_role(node: Any, session: Session) -> CommandResult:
     for item in node.granted_roles:
         granted = unwrap(item).priv_name
         oid = privilege.role_oid(cursor, granted)
-        _require_createrole(cursor, session, {}, f'must have admin option on role "{granted}"')
+        _require_createrole(cursor, session, f'must have admin option on role "{granted}"')
         for grantee in node.grantee_roles:
             member = names.role_name(unwrap(grantee), context.user, context.session_user)
             member_oid = privilege.role_oid(cursor, member)
