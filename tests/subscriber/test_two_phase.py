@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.subscriber.test_stream import READY
+
+from headgate.errors import PostgresError
+from headgate.subscriber.prepared import all_prepared, commit_by_hand, rollback_by_hand
 
 TABLE = "CREATE TABLE t(id int PRIMARY KEY, b text)"
 HELD = "SELECT count(*) FROM hg.applied_prepare"
@@ -38,6 +42,25 @@ def test_a_prepared_transaction_survives_a_restart_and_appears_when_it_is_commit
     assert second.sql("SELECT * FROM t ORDER BY id") == "1|changed\n2|kept\n4|plain"
     assert held(second) == 0
     assert not list((second.node.data_dir / "pg_twophase").iterdir())
+
+
+def test_a_prepared_transaction_of_a_subscription_can_be_ended_by_hand(publisher, subscriber) -> None:
+    publisher.sql(f"{TABLE}; INSERT INTO t VALUES (1, 'copied'); CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql(TABLE)
+    subscriber.sql(publisher.subscription("two_phase = true"))
+    subscriber.wait("SELECT subtwophasestate FROM pg_subscription", "e", 120)
+    for number in (2, 3):
+        publisher.sql(f"BEGIN; INSERT INTO t VALUES ({number}, 'x'); PREPARE TRANSACTION '{publisher.database}_{number}'")
+    publisher.wait_confirmed()
+    subscriber.sql("DROP SUBSCRIPTION s")
+    kept, gone = [each.gid for each in all_prepared(subscriber.catalog.cursor())]
+    with pytest.raises(PostgresError, match="permission denied to finish prepared transaction"):
+        commit_by_hand(subscriber.node, kept, 5, 16384)
+    commit_by_hand(subscriber.node, kept, 5, None)
+    rollback_by_hand(subscriber.node, gone, 5, None)
+    assert (subscriber.sql("SELECT id FROM t ORDER BY id"), held(subscriber)) == ("1\n2", 0)
+    for number in (2, 3):
+        publisher.sql(f"ROLLBACK PREPARED '{publisher.database}_{number}'")
 
 
 def test_a_streamed_transaction_leaves_nothing_of_what_it_rolled_back(publisher, subscriber) -> None:

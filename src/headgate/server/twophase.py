@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError
 from headgate.server.block import State
-from headgate.subscriber.prepared import discard, is_held
+from headgate.subscriber.prepared import commit_by_hand, is_held, rollback_by_hand
 
 if TYPE_CHECKING:
     from headgate.server.session import Session
@@ -60,7 +60,9 @@ def commit(session: Session, node: Any) -> str:
     """COMMIT PREPARED 'gid'."""
     session.prevent_in_block("COMMIT PREPARED")
     if is_held(session.node.catalog, node.gid):
-        raise not_supported(f'prepared transaction "{node.gid}" of a subscription ends as it ends on the publisher')
+        commit_by_hand(session.node, node.gid, session.context.database, _user(session))
+        session.block.finish()
+        return "COMMIT PREPARED"
     prepared = session.node.engine.prepared
     session.block.committed_at = prepared.commit(_take(session, node.gid))
     session.block.finish()
@@ -70,14 +72,18 @@ def commit(session: Session, node: Any) -> str:
 def rollback(session: Session, node: Any) -> str:
     """ROLLBACK PREPARED 'gid'."""
     session.prevent_in_block("ROLLBACK PREPARED")
-    if is_held(session.node.catalog, node.gid) and session.context.superuser:
-        discard(session.node.catalog, session.node.data_dir, node.gid)
+    if is_held(session.node.catalog, node.gid):
+        rollback_by_hand(session.node, node.gid, session.context.database, _user(session))
         session.block.finish()
         return "ROLLBACK PREPARED"
     prepared = session.node.engine.prepared
     session.block.committed_at = prepared.rollback(_take(session, node.gid))
     session.block.finish()
     return "ROLLBACK PREPARED"
+
+
+def _user(session: Session) -> int | None:
+    return None if session.context.superuser else session.context.user_oid
 
 
 def _take(session: Session, gid: str) -> Any:

@@ -60,6 +60,8 @@ class Stream:
     database: int
     origin: str
     only: int | None = None
+    everything: bool = False
+    """Whether no table's state is asked for: a prepared transaction is ended by hand, its tables were ready when it was prepared."""
 
 
 @dataclass
@@ -279,6 +281,8 @@ class _Batch:
 
     def applied_from(self, local: Relation) -> int | None:
         """The commit LSN from which on changes of a table are applied; None: not at all (should_apply_changes_for_rel)."""
+        if self.applier.stream.everything:
+            return 0
         only = self.applier.stream.only
         if only is not None:
             return 0 if local.oid == only else None

@@ -22,21 +22,24 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headgate.catalog import origin as origins
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import Cursor, one, rows, run
+from headgate.catalog.usertype import KnownTypes
 from headgate.errors import PostgresError
-from headgate.lsn import Lsn
+from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import message as m
 from headgate.pgoutput.outline import scan, starts_of
 from headgate.pgoutput.write import write
 from headgate.storage.log import now
 from headgate.subscriber import conflict
+from headgate.subscriber.apply import Applier, Stream
 from headgate.subscriber.conflict import Place
+from headgate.subscriber.convert import Session
 from headgate.walreceiver.segment import Piece, Segment
 
 if TYPE_CHECKING:
@@ -72,10 +75,51 @@ def is_held(catalog: Catalog, gid: str) -> bool:
         cursor.close()
 
 
-def discard(catalog: Catalog, data_dir: Path, gid: str) -> None:
-    """ROLLBACK PREPARED by hand, as for a subscription that is gone: nothing of the transaction stays."""
-    catalog.change(lambda cursor: _forget(cursor, gid))
-    _remove(data_dir / FOLDER, gid)
+def rollback_by_hand(node: Any, gid: str, database: int, user: int | None) -> None:
+    """ROLLBACK PREPARED in a session, as for a subscription that is gone: nothing of the transaction stays."""
+    _held(node.catalog, gid, database, user)
+    node.catalog.change(lambda cursor: _forget(cursor, gid))
+    _remove(node.data_dir / FOLDER, gid)
+
+
+def commit_by_hand(node: Any, gid: str, database: int, user: int | None) -> None:
+    """COMMIT PREPARED in a session: applies the transaction; how far the subscription has come stays as it is.
+
+    `user`: the role that asks, None for a superuser. Its COMMIT PREPARED on the publisher is an error later, as in PostgreSQL.
+    """
+    subscription, xid = _held(node.catalog, gid, database, user)
+    types = KnownTypes(node.catalog, database)
+    stream = Stream(subscription, database, f"pg_{subscription}", everything=True)
+    applier = Applier(
+        node.engine,
+        stream,
+        lambda: Session(node.settings.text("TimeZone"), types.use()),
+        lambda: None,
+        rows=getattr(node, "applied_rows", None),
+        unique=getattr(node, "applied_unique", None),
+    )
+    segment = _load(node.data_dir / FOLDER, gid, m.CommitPrepared(INVALID, INVALID, now(), xid, gid))
+    applier.finish(segment, lambda cursor: _forget(cursor, gid))
+    _remove(node.data_dir / FOLDER, gid)
+
+
+def _held(catalog: Catalog, gid: str, database: int, user: int | None) -> tuple[int, int]:
+    """The subscription of a prepared transaction and its xid here; 42704, 42501, 0A000 as PostgreSQL's LockGXact."""
+    cursor = catalog.cursor()
+    try:
+        found = one(cursor, "SELECT subid, xid, owner, dbid FROM hg.applied_prepare WHERE gid = ?", [gid])
+    finally:
+        cursor.close()
+    if found is None:
+        raise PostgresError("42704", f'prepared transaction with identifier "{gid}" does not exist')
+    subscription, xid, owner, held_in = found
+    if user is not None and user != owner:
+        hint = "Must be superuser or the user that prepared the transaction."
+        raise PostgresError("42501", "permission denied to finish prepared transaction", hint=hint)
+    if held_in != database:
+        hint = "Connect to the database where the transaction was prepared to finish it."
+        raise PostgresError("0A000", "prepared transaction belongs to another database", hint=hint)
+    return int(subscription), int(xid)
 
 
 class Prepared:
