@@ -22,7 +22,7 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -247,12 +247,17 @@ class TransactionLog:
         """At most `limit` entries of a database that end after `after`, in log order; entries without writes included."""
         return self._entries("end_lsn > ? AND dbid = ? ORDER BY end_lsn LIMIT ?", [int(after), database, limit])
 
+    def of_origin(self, origin: str, origin_lsn: Lsn) -> LogEntry | None:
+        """The last entry that an origin wrote at this position of its own, None where it has been forgotten."""
+        found = self._entries("origin = ? AND origin_lsn = ? ORDER BY end_lsn DESC LIMIT 1", [origin, int(origin_lsn)])
+        return found[0] if found else None
+
     def at(self, commit_lsn: Lsn) -> LogEntry | None:
         """The entry at a position, None where it has been forgotten."""
         found = self._entries("commit_lsn = ?", [int(commit_lsn)])
         return found[0] if found else None
 
-    def _entries(self, which: str, limits: list[int]) -> list[LogEntry]:
+    def _entries(self, which: str, limits: Sequence[int | str]) -> list[LogEntry]:
         cursor = self._catalog.cursor()
         found = cursor.execute(
             f"SELECT commit_lsn, end_lsn, commit_time, xid, dbid, origin, origin_lsn, kind, gid, prepared FROM hg.log_entry WHERE {which}",

@@ -17,8 +17,12 @@ ahead: copy at 0/90, apply at 0/80: CATCHUP to 0/90, nothing to stream, SYNCDONE
 changes up to 0/90, then READY.
 
 The origin ``pg_<sub>_<rel>`` is removed when the slot on the publisher has been dropped; where it is still there with state s or
-r, the drop is done again. A slot that is missing for a table in state f is the
-publisher's error when the stream starts, as in PostgreSQL: what the table holds is never thrown away unasked.
+r, the drop is done again.
+
+A slot that is missing for a table in state f (somebody has dropped it; PostgreSQL then tries for ever) means that the table is
+copied afresh: what the first copy and its catch-up wrote is taken back in one transaction, together with the return to state i. Where
+somebody else has written to the table since, or the log no longer knows what was there before, nothing is thrown away unasked: the
+publisher's error stays, and TRUNCATE and REFRESH are the user's.
 """
 
 from __future__ import annotations
@@ -44,7 +48,8 @@ from headgate.subscriber.apply import Applier, Stream
 from headgate.subscriber.initialcopy import InitialCopy
 from headgate.subscriber.relation import MissingColumnsError
 from headgate.subscriber.worker import Worker
-from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.connection import Connection, literal
+from headgate.walreceiver.receiver import StreamEndError
 
 if TYPE_CHECKING:
     from headgate.subscriber.applyworker import ApplyWorker
@@ -131,7 +136,7 @@ class SyncWorker(Worker):
 
     def _copied(self, connection: Connection, relation: Relation, state: SubscriptionRel) -> Lsn:
         """The position of the finished copy: an earlier one in state f, else a new one. Raises 42704 if state f lost its origin."""
-        if state.state == "f":
+        if state.state == "f" and not (self._is_gone(connection) and self._take_back(relation, state)):
             cursor = self.catalog.cursor()
             try:
                 known = origins.progress(cursor, self.origin)
@@ -140,7 +145,7 @@ class SyncWorker(Worker):
             if known is None:
                 raise PostgresError("42704", f'replication origin "{self.origin}" does not exist')
             return known.remote_lsn
-        if state.state != "i":
+        if state.state == "d":
             connection.drop_slot(self.slot, missing_ok=True)
         self.catalog.change(lambda cursor: self._begin_copy(cursor, relation.oid))
         self.copy = InitialCopy(self, relation, self.slot, self.origin)
@@ -149,6 +154,38 @@ class SyncWorker(Worker):
         copied.changes += self.copy.rows
         copied.bytes += self.copy.bytes
         return position
+
+    def _is_gone(self, connection: Connection) -> bool:
+        """Whether the publisher no longer has the slot of a copied table."""
+        return not connection.query(f"SELECT 1 FROM pg_catalog.pg_replication_slots WHERE slot_name = {literal(self.slot)}")
+
+    def _take_back(self, relation: Relation, state: SubscriptionRel) -> bool:
+        """state f → i: the table as it was before the copy; False (nothing done) where that cannot be told."""
+        log = self.engine.log
+        copied = None if state.lsn is None else log.of_origin(self.origin, state.lsn)
+        if copied is None:
+            return False
+        transaction = self.engine.begin(relation.database)
+        try:
+            transaction.lock(relation)
+            parts = transaction.partitioned(relation).leaves if relation.kind == "p" else (relation,)
+            own = {part.oid for part in parts}
+            later = log.entries(copied.end_lsn, relation.database, 1 << 30)
+            if any(write.relation in own for entry in later if entry.origin != self.origin for write in entry.writes):
+                transaction.rollback()
+                return False
+            for part in parts:
+                before = self.engine.frame_at(part, copied.commit_lsn)
+                transaction.truncate([part])
+                if not before.isEmpty():
+                    transaction.append(part, before)
+            subscriptions.set_table(transaction.cursor, SubscriptionRel(self.subscription.oid, relation.oid, "i", None))
+            transaction.commit()
+        except BaseException:
+            transaction.rollback()
+            raise
+        _log.warning('replication slot "%s" is gone: table "%s" is copied afresh', self.slot, relation.name)
+        return True
 
     def _begin_copy(self, cursor: Cursor, relation: int) -> None:
         origins.drop(cursor, self.origin, missing_ok=True)
@@ -166,7 +203,7 @@ class SyncWorker(Worker):
             while self.phase is Phase.SYNCWAIT:
                 self.check_stop()
                 if not self.leader.alive:
-                    raise PostgresError("55000", f'apply worker of subscription "{self.subscription.name}" has ended')
+                    raise StreamEndError("55000", f'apply worker of subscription "{self.subscription.name}" has ended')
                 self._moved.wait(0.2)
             return self.lsn
 
