@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
@@ -34,7 +35,7 @@ from headgate.storage.log import Emitted, EntryKind, TableWrite, TransactionLog
 from headgate.storage.mark import MARK
 from headgate.storage.prepared import PreparedTransactions
 from headgate.storage.visible import Visible
-from headgate.storage.write import columns
+from headgate.storage.write import columns, quoted
 
 if TYPE_CHECKING:
     from headgate.storage.transaction import Transaction
@@ -138,7 +139,7 @@ class Engine:
         state = self.state_at(key, lsn)
         if state is None:
             return self.spark.createDataFrame([], columns(relation))
-        return self.table(key).frame(state).select(*[c.name for c in relation.columns])
+        return self.table(key).frame(state).select(*[F.col(quoted(c.name)) for c in relation.columns])
 
     # transactions
 
