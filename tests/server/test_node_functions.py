@@ -28,13 +28,13 @@ def test_alter_system_writes_a_setting_that_a_reload_brings_into_force(node) -> 
 def test_functions_that_act_are_called_in_a_select_without_tables(node) -> None:
     said = node.psql(
         "postgres",
-        """SELECT pg_replication_origin_create('mine') > 0; SELECT pg_replication_origin_session_setup('mine');
+        """SELECT pg_replication_origin_create('mine'); SELECT pg_replication_origin_session_setup('mine');
         SELECT pg_replication_origin_session_is_setup(); SELECT pg_replication_origin_session_progress(false) IS NULL;
         SELECT pg_replication_origin_session_reset(); SELECT pg_replication_origin_session_is_setup();
         SELECT * FROM pg_stat_get_subscription_stats(1); SELECT count(*) FROM pg_stat_get_subscription(NULL);
         SELECT pg_replication_origin_drop('mine')""",
     )
-    assert said.split("\n") == ["t", "", "t", "t", "", "f", "1|0|0|", "0", ""][: len(said.split("\n"))]
+    assert said.split("\n")[1:] == ["", "t", "t", "", "f", "1|0|0|", "0"]
     with pytest.raises(SqlError, match="invalid subscription OID 0"):
         node.psql("postgres", "SELECT pg_stat_reset_subscription_stats(0)")
 
