@@ -1,7 +1,9 @@
 """A random workload on a real PostgreSQL: what the property of replication and the fault tests run.
 
-Three tables: a key of two columns with NULLs among the values, out-of-line values that an UPDATE does not send, and a table without key
-under REPLICA IDENTITY FULL with equal rows. Transactions of up to `batch` rows change keys, roll back to savepoints and truncate.
+Five tables: a key of two columns with NULLs among the values, out-of-line values that an UPDATE does not send, a table without key
+under REPLICA IDENTITY FULL with equal rows, a key of types whose equal values are written differently (1.0 and 1.00, 0 and -0, 'a' and
+'a '), and a replica identity that is not the primary key. Transactions of up to `batch` rows change keys, let rows change places, roll back
+to savepoints and truncate.
 """
 
 from __future__ import annotations
@@ -12,17 +14,25 @@ TABLES = """
 CREATE TABLE wide (k int, region text, v text, n numeric(12,3), f float8, s timestamp, PRIMARY KEY (k, region));
 CREATE TABLE toasted (id int PRIMARY KEY, big text, note text);
 CREATE TABLE keyless (x int, y text);
+CREATE TABLE mixed (f float8, c char(3), n numeric, v text, PRIMARY KEY (f, c, n));
+CREATE TABLE named (id int PRIMARY KEY, name text NOT NULL, tag smallint NOT NULL, big text, UNIQUE (tag, name));
+ALTER TABLE named REPLICA IDENTITY USING INDEX named_tag_name_key;
 """
 PUBLISHED = """
-ALTER TABLE toasted ALTER big SET STORAGE EXTERNAL; ALTER TABLE keyless REPLICA IDENTITY FULL;
-CREATE PUBLICATION p FOR TABLE wide, toasted, keyless;
+ALTER TABLE toasted ALTER big SET STORAGE EXTERNAL; ALTER TABLE named ALTER big SET STORAGE EXTERNAL;
+ALTER TABLE keyless REPLICA IDENTITY FULL;
+CREATE PUBLICATION p FOR TABLE wide, toasted, keyless, mixed, named;
 """
 CONTENTS = {
     "wide": "SELECT k, region, v, n, f, s FROM wide ORDER BY k, region",
     "toasted": "SELECT id, md5(big), length(big), note FROM toasted ORDER BY id",
     "keyless": "SELECT x, y FROM keyless ORDER BY x, y",
+    "mixed": "SELECT f, c, n, v FROM mixed ORDER BY f, c, n",
+    "named": "SELECT id, name, tag, md5(big) FROM named ORDER BY id",
 }
 """The contents of each table as a query that both kinds of server answer alike."""
+READY = f"SELECT count(*) = {len(CONTENTS)} AND count(*) = count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel"
+"""Whether all tables of a subscription are ready."""
 
 
 class Workload:
@@ -39,15 +49,16 @@ class Workload:
         parts = ["BEGIN"]
         for _ in range(rng.randint(1, 4)):
             if rng.random() < 0.2:
+                inner = ["SAVEPOINT i", self._change(), rng.choice(("ROLLBACK TO i", "RELEASE i"))] if rng.random() < 0.4 else []
                 undone = [self._change() for _ in range(rng.randint(1, 2))]
-                parts += ["SAVEPOINT s", *undone, "ROLLBACK TO s" if rng.random() < 0.6 else "RELEASE s"]
+                parts += ["SAVEPOINT s", *undone, *inner, "ROLLBACK TO s" if rng.random() < 0.5 else "RELEASE s"]
             else:
                 parts.append(self._change())
         parts.append("ROLLBACK" if rng.random() < 0.1 else "COMMIT")
         return "; ".join(parts) + ";"
 
     def _change(self) -> str:
-        kinds = (self._wide, self._toasted, self._keyless)
+        kinds = (self._wide, self._wide, self._toasted, self._toasted, self._keyless, self._keyless, self._mixed, self._named)
         return self._rng.choice(kinds)()
 
     def _range(self) -> tuple[int, int]:
@@ -68,6 +79,8 @@ class Workload:
                 f"UPDATE wide SET v = CASE WHEN k % 2 = 0 THEN NULL ELSE 'u{m}' END, n = n + 1 WHERE k % {r} = {m % r}",
                 f"UPDATE wide SET k = k + {1_000_000 + self._range()[0]}, region = 'moved' WHERE k % {r * 5} = {m}",
                 f"DELETE FROM wide WHERE k % {r * 3} = {m}",
+                "UPDATE wide SET k = -5 - k WHERE k IN ({0}, {1}); UPDATE wide SET k = {1} WHERE k = -5 - {0};"
+                " UPDATE wide SET k = {0} WHERE k = -5 - {1}".format(r, m + 8),
                 "TRUNCATE wide" if rng.random() < 0.15 else f"UPDATE wide SET f = NULL WHERE k % {r} = 0",
             )
         )
@@ -98,5 +111,34 @@ class Workload:
                 f"UPDATE keyless SET y = 'u{m}' WHERE ctid IN (SELECT ctid FROM keyless WHERE x % {r} = {m % r} ORDER BY x, y LIMIT 40)",
                 f"DELETE FROM keyless WHERE ctid IN (SELECT ctid FROM keyless WHERE x = {m} ORDER BY y LIMIT 20)",
                 "TRUNCATE keyless" if rng.random() < 0.2 else f"UPDATE keyless SET x = NULL WHERE x = {m}",
+            )
+        )
+
+    def _mixed(self) -> str:
+        rng = self._rng
+        r, m = rng.randint(2, 5), rng.randint(0, 4)
+        return rng.choice(
+            (
+                "INSERT INTO mixed SELECT i * 0.1, chr(97 + i % 5), i % 3, 'v' || i FROM generate_series({}, {}) i".format(*self._range()),
+                f"UPDATE mixed SET n = n + 0.{'0' * rng.randint(1, 3)}, f = f * 1.0, v = 'same key' WHERE n = {m}",
+                f"UPDATE mixed SET f = -f, n = n * 2.50 WHERE f > 0 AND c = '{chr(97 + m)}'",
+                f"UPDATE mixed SET v = NULL WHERE c = '{chr(97 + m)} '",
+                f"DELETE FROM mixed WHERE (f * 10)::int % {r * 2} = {m}",
+                "TRUNCATE mixed, keyless" if rng.random() < 0.2 else "DELETE FROM mixed WHERE v IS NULL",
+            )
+        )
+
+    def _named(self) -> str:
+        rng = self._rng
+        r, m = rng.randint(2, 5), rng.randint(0, 4)
+        first, last = self._range()
+        return rng.choice(
+            (
+                "INSERT INTO named SELECT i, 'n' || i, i % 3, repeat(md5(i::text), i % 120)"
+                f" FROM generate_series({first}, {min(last, first + 200)}) i",
+                f"UPDATE named SET name = name || '{m}' WHERE id % {r * 2} = {m}",
+                f"UPDATE named SET id = id + 10000000 WHERE id % {r * 3} = {m} AND id < 10000000",
+                f"UPDATE named SET big = NULL, tag = tag + 3 WHERE id % {r * 3} = {m} AND tag < 30000",
+                f"DELETE FROM named WHERE id % {r * 4} = {m}",
             )
         )
