@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.subscriber.workload import CONTENTS, PUBLISHED, TABLES, Workload
+from tests.subscriber.workload import CONTENTS, PUBLISHED, READY, TABLES, Workload
 from tests.system.proxy import Proxy
 
 ALL = os.environ.get("HEADGATE_FAULTS") == "all"
 on_demand = pytest.mark.skipif(not ALL, reason="HEADGATE_FAULTS=all runs it")
-READY = "SELECT count(*) = 3 AND count(*) = count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel"
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = 240) -> None:
@@ -82,6 +81,11 @@ class Replica:
             assert sorted(self.node.psql("postgres", query).split("\n")) == expected, name
         left = "SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%_sync_%'"
         until(lambda: self.publisher.psql(self.database, left) == "0", "a synchronization slot is left")
+
+    def crash_publisher(self) -> None:
+        """Kills the postmaster, and starts it again as soon as its backends have ended."""
+        self.publisher.kill()
+        until(lambda: self.publisher.start() is None, "the publisher does not start")
 
     def quiet(self) -> None:
         """Ends the workload."""
@@ -161,6 +165,30 @@ def test_a_killed_node_goes_on_with_its_copies(replica) -> None:
 
 
 @on_demand
+@pytest.mark.parametrize("what", ["virtual machine", "publisher", "line", "node"])
+def test_whatever_ends_while_tables_are_copied_and_handed_over_they_get_complete(replica, what: str) -> None:
+    one = replica()
+    one.proxy.rate = 400_000
+    one.write()
+    one.subscribe()
+    for pause in (0.3, 1.0, 2.0, 4.0):
+        time.sleep(pause)
+        match what:
+            case "virtual machine":
+                os.kill(one.jvm(), signal.SIGKILL)
+                until(lambda: one.node.psql("postgres", "SELECT 1") == "1", "the node does not come back")
+            case "publisher":
+                one.crash_publisher()
+            case "line":
+                one.proxy.cut()
+            case "node":
+                one.node.kill()
+                one.node.start()
+    one.proxy.rate = None
+    one.check()
+
+
+@on_demand
 def test_a_killed_publisher_is_found_again(replica) -> None:
     one = replica()
     one.subscribe()
@@ -168,8 +196,7 @@ def test_a_killed_publisher_is_found_again(replica) -> None:
     one.write()
     for _ in range(3):
         time.sleep(2)
-        one.publisher.stop("immediate")
-        one.publisher.start()
+        one.crash_publisher()
     one.check()
 
 
@@ -205,6 +232,7 @@ def test_a_full_disk_stops_replication_until_there_is_room(replica, small_disk, 
     folder = small_disk(tmp_path / "small")
     one = replica(**({"data_location": f"'{folder}'"} if what == "tables" else {}))
     if what == "segments":
+        (one.node.data / "pg_replication").mkdir(exist_ok=True)
         subprocess.run(["mount", "--bind", str(folder), str(one.node.data / "pg_replication")], check=True)
     one.subscribe()
     until(lambda: one.node.psql("postgres", READY) == "t", "tables are not ready")
