@@ -10,7 +10,8 @@ import pytest
 from tests.storage.tables import DATABASE, INT4, INT8, TEXT, contents, made, relation
 
 from headgate.changes import merge as merge_module
-from headgate.changes.merge import FEW_CHANGES, Merged, Strategy, merge
+from headgate.changes.merge import FEW_CHANGES, merge
+from headgate.changes.merged import Merged, Strategy
 from headgate.storage import feed
 from headgate.storage.engine import Engine
 from headgate.storage.transaction import Transaction

@@ -14,7 +14,6 @@ Called by the apply worker, inside its transaction: several tables' merges and t
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,16 +22,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.changes import columnar, equal_rows, lookup, net, unique
+from headgate.changes.large import merge_large, summary_of, write_by_merge
 from headgate.changes.lookup import Key
+from headgate.changes.merged import KeyConflict, Merged, Strategy
 from headgate.changes.replay import Replayed, Row, keys, listed, replay
 from headgate.lsn import Lsn
-from headgate.storage import bounds
 from headgate.storage.transaction import Transaction
-from headgate.storage.write import arrow_row, columns, quoted
+from headgate.storage.write import arrow_row
 
 ON_DRIVER = 1_000_000
 """Batches of at most this many changes that the driver holds are looked up and committed by it (small_batch_rows)."""
@@ -44,38 +44,6 @@ FEW_CHANGES = 500
 """Batches of more changes are replayed column by column if that is possible."""
 STORED_BYTES = 48 << 20
 """Size, as stored, of the rows that the driver may look up for one batch."""
-BROADCAST_KEYS = 200_000
-
-
-class Strategy(enum.Enum):
-    """How a batch is written."""
-
-    APPEND = "append"
-    POSITIONS = "positions"
-    MERGE = "merge"
-
-
-@dataclass(frozen=True)
-class KeyConflict:
-    """A change that makes a row whose key is there already. `key`: one row, the key's columns as stored."""
-
-    commit_lsn: Lsn
-    key: pa.Table
-
-
-@dataclass(frozen=True)
-class Merged:
-    """What a merge did: `changes` rows changed, `missing` changes skipped because their row is not there (batches of the driver only).
-
-    `skipped`: these changes, as they were in the frame.
-    """
-
-    changes: int
-    missing: int = 0
-    conflict: KeyConflict | None = None
-    strategy: Strategy | None = None
-    checked: bool = False
-    skipped: pa.Table | None = None
 
 
 def merge(
@@ -112,7 +80,7 @@ def merge(
     frame = changes if isinstance(changes, DataFrame) else transaction.engine.spark.createDataFrame(changes)
     held = frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        summary = _summary(held, relation, key)
+        summary = summary_of(held, relation, key)
         if summary.changes <= min(small, SMALL_CHANGES):
             return _merge_small(transaction, relation, key, held.toArrow(), strategy, others, many=many)
         if summary.truncated is not None:
@@ -125,12 +93,9 @@ def merge(
             if done is None:  # a changed row is not there: change by change
                 return _merge_small(transaction, relation, key, held_after.toArrow(), None, others, many=True)
             return Merged(done, strategy=Strategy.POSITIONS)
-        return _merge_large(transaction, relation, key, held_after, summary, strategy)
+        return merge_large(transaction, relation, key, held_after, summary, strategy)
     finally:
         held.unpersist()
-
-
-# small batches: by the driver
 
 
 def _merge_small(
@@ -381,136 +346,8 @@ def _write(transaction: Transaction, relation: Any, key: Key, changed: pa.Table,
     if not changed.num_rows:
         return 0, None
     if strategy is Strategy.MERGE:
-        return _write_by_merge(transaction, relation, key, transaction.engine.spark.createDataFrame(changed)), Strategy.MERGE
+        return write_by_merge(transaction, relation, key, transaction.engine.spark.createDataFrame(changed)), Strategy.MERGE
     if changed["old"].null_count == changed.num_rows and strategy is not Strategy.POSITIONS:
         rows = _struct(changed, "new")
         return transaction.append(relation, pa.table(rows.flatten(), names=[f.name for f in rows.type])), Strategy.APPEND
     return transaction.rewrite(relation, changed), Strategy.POSITIONS
-
-
-# large batches: on Spark
-
-
-@dataclass(frozen=True)
-class _Summary:
-    changes: int
-    inserts: int
-    moves: int
-    truncated: Any
-    least: Any
-    most: Any
-
-
-def _summary(frame: DataFrame, relation: Any, key: Key) -> _Summary:
-    """One pass over the batch: how many changes of which kind, the last TRUNCATE, the range of the key's first column."""
-    first = quoted(key.names[0]) if key.names else None
-    of_new = F.col(f"new.{first}") if first and key.exact[0] else F.lit(None).cast("string")
-    row = frame.agg(
-        F.count("*").alias("changes"),
-        F.count_if(F.col("op") == "I").alias("inserts"),
-        F.count_if(net.moved(key)).alias("moves"),
-        F.max(F.when(F.col("op") == "T", net.order())).alias("truncated"),
-        F.min(of_new).alias("least"),
-        F.max(of_new).alias("most"),
-    ).toArrow()
-    truncated = row["truncated"][0].as_py()
-    at = None if truncated is None else _order_literal(truncated)
-    return _Summary(row["changes"][0].as_py(), row["inserts"][0].as_py(), row["moves"][0].as_py(), at, row["least"][0], row["most"][0])
-
-
-def _order_literal(at: dict[str, int]) -> Column:
-    return F.struct(*[F.lit(at[n]).cast("bigint").alias(n) for n in ("commit_lsn", "seq", "position")])
-
-
-def _merge_large(
-    transaction: Transaction, relation: Any, key: Key, frame: DataFrame, summary: _Summary, strategy: Strategy | None
-) -> Merged:
-    if strategy is None and summary.inserts == summary.changes and _outside(transaction, relation, key, summary):
-        distinct = frame.select(key.value("new").alias("k")).distinct().count()
-        if distinct == summary.changes:
-            return Merged(transaction.append(relation, frame.select("new.*")), strategy=Strategy.APPEND)
-    resolved = _resolved(transaction, relation, key, frame, moves=bool(summary.moves)).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        totals = resolved.agg(F.count("*").alias("n"), F.count("file").alias("stored"), F.min("conflict").alias("conflict")).toArrow()
-        if (conflict := totals["conflict"][0].as_py()) is not None:
-            return Merged(0, conflict=_conflict_of(key, frame, conflict))
-        if strategy is Strategy.MERGE:
-            return Merged(_write_by_merge(transaction, relation, key, resolved), strategy=Strategy.MERGE)
-        if not totals["stored"][0].as_py() and strategy is not Strategy.POSITIONS:
-            return Merged(transaction.append(relation, resolved.where("new IS NOT NULL").select("new.*")), strategy=Strategy.APPEND)
-        return Merged(transaction.rewrite(relation, resolved.where("old IS NOT NULL OR new IS NOT NULL")), strategy=Strategy.POSITIONS)
-    finally:
-        resolved.unpersist()
-
-
-def _outside(transaction: Transaction, relation: Any, key: Key, summary: _Summary) -> bool:
-    """Whether no file of the table can hold a key of the batch."""
-    states = [state for state in transaction.states(relation) if state.files]
-    if not states:
-        return True
-    if not key.names or not key.exact[0] or not summary.least.is_valid:
-        return False
-    kind = arrow_row(relation).field(key.names[0]).type
-    return not any(bounds.can_hold(state, key.names[0], summary.least, summary.most, kind) for state in states)
-
-
-def _resolved(transaction: Transaction, relation: Any, key: Key, frame: DataFrame, *, moves: bool) -> DataFrame:
-    """What becomes of each key: old, new, file, row as for `rewrite`, and `conflict` (order of the change, NULL: none)."""
-    row = columns(relation)
-    state = net.net(net.widened(frame, row), relation, key, moves=moves)
-    stored = transaction.positions(relation).select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), "_file", "_row")
-    stored = stored.select(key.value("old").alias("s_key"), "old", F.col("_file").alias("file"), F.col("_row").alias("row"))
-    state = state.persist(StorageLevel.MEMORY_AND_DISK)
-    count = state.count()
-    named = (
-        state.select("key").union(state.where("origin IS NOT NULL AND NOT (origin <=> key)").select("origin"))
-        if moves
-        else state.select("key")
-    )
-    wanted = F.broadcast(named) if count <= BROADCAST_KEYS else named
-    held = stored.join(wanted, F.col("s_key").eqNullSafe(F.col("key")), "left_semi")
-    joined = state.join(held, F.col("key").eqNullSafe(F.col("s_key")), "left").drop("s_key")
-    if moves:
-        source = held.select(F.col("s_key").alias("o_key"), F.col("old").alias("origin_row"))
-        joined = joined.join(source, F.col("origin").eqNullSafe(F.col("o_key")) & F.col("origin").isNotNull(), "left")
-    else:
-        joined = joined.withColumn("origin_row", F.when(F.col("origin").isNotNull(), F.col("old")))
-    known = F.col("origin").isNull() | F.col("origin_row").isNotNull()
-    new = F.when(F.col("alive") & known, _completed(row))
-    conflict = F.coalesce(F.col("clash"), F.when(F.col("fresh") & F.col("old").isNotNull() & known, F.col("first")))
-    # a row that never came (its origin is not there) leaves a key that the batch did not touch otherwise as it is stored
-    untouched = F.col("alive") & ~known & F.col("fresh")
-    return joined.where(~untouched).select(
-        new.cast(row).alias("new"), F.col("old").cast(row).alias("old"), "file", "row", conflict.alias("conflict")
-    )
-
-
-def _completed(row: Any) -> Column:
-    """The new row, values that were never sent from the row's origin."""
-    values = []
-    for name in row.fieldNames():
-        unsent = F.coalesce(F.array_contains("unknown", name), F.lit(False))
-        values.append(F.when(unsent, F.col(f"origin_row.{quoted(name)}")).otherwise(F.col(f"new.{quoted(name)}")).alias(name))
-    return F.struct(*values)
-
-
-def _conflict_of(key: Key, frame: DataFrame, at: dict[str, int]) -> KeyConflict:
-    """The key of the change at a place of the stream."""
-    found = frame.where(net.order() == _order_literal(at)).select(*[F.col(f"new.{quoted(n)}").alias(n) for n in key.names]).toArrow()
-    return KeyConflict(Lsn(at["commit_lsn"]), found)
-
-
-def _write_by_merge(transaction: Transaction, relation: Any, key: Key, resolved: DataFrame) -> int:
-    """The reference: Delta's MERGE of old and new rows, by key."""
-    row = columns(relation)
-    named = resolved.where("old IS NOT NULL OR new IS NOT NULL").withColumn(
-        "key", F.when(F.col("new").isNotNull(), key.value("new")).otherwise(key.value("old"))
-    )
-    parts = [F.col(f"key.k{i}").alias(f"k{i}") for i in range(len(key.names))]
-    values = [F.col(f"new.{quoted(n)}").alias(f"n{i}") for i, n in enumerate(row.fieldNames())]
-    # MERGE refuses a source that is cached
-    source = named.select(*parts, *values, F.col("new").isNotNull().alias("alive")).localCheckpoint()
-    match = F.lit(True)
-    for i, (name, kind) in enumerate(zip(key.names, key.kinds, strict=True)):
-        match &= lookup.canonical_column(F.col(f"t.{quoted(name)}"), kind).eqNullSafe(F.col(f"s.k{i}"))
-    return transaction.merge_command(relation, source, match, {quoted(n): F.col(f"s.n{i}") for i, n in enumerate(row.fieldNames())})

@@ -19,7 +19,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headgate.catalog.relation import Relation
-from headgate.changes.merge import Merged, merge
+from headgate.changes.merge import merge
+from headgate.changes.merged import Merged
 from headgate.errors import PostgresError, not_supported
 from headgate.storage.partitioned import Fence, PartitionedTable, of_root, ordered
 from headgate.storage.routing import NOWHERE

@@ -1,0 +1,146 @@
+"""Large batches, netted and joined by Spark: those that the driver cannot hold, or cannot replay. Called by `merge`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headgate.changes import lookup, net
+from headgate.changes.lookup import Key
+from headgate.changes.merged import KeyConflict, Merged, Strategy
+from headgate.lsn import Lsn
+from headgate.storage import bounds
+from headgate.storage.transaction import Transaction
+from headgate.storage.write import arrow_row, columns, quoted
+
+BROADCAST_KEYS = 200_000
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What one pass over a batch tells: `truncated` is the place of the last TRUNCATE; the key's first column lies between two values."""
+
+    changes: int
+    inserts: int
+    moves: int
+    truncated: Any
+    least: Any
+    most: Any
+
+
+def summary_of(frame: DataFrame, relation: Any, key: Key) -> Summary:
+    """One pass over the batch: how many changes of which kind, the last TRUNCATE, the range of the key's first column."""
+    first = quoted(key.names[0]) if key.names else None
+    of_new = F.col(f"new.{first}") if first and key.exact[0] else F.lit(None).cast("string")
+    row = frame.agg(
+        F.count("*").alias("changes"),
+        F.count_if(F.col("op") == "I").alias("inserts"),
+        F.count_if(net.moved(key)).alias("moves"),
+        F.max(F.when(F.col("op") == "T", net.order())).alias("truncated"),
+        F.min(of_new).alias("least"),
+        F.max(of_new).alias("most"),
+    ).toArrow()
+    truncated = row["truncated"][0].as_py()
+    at = None if truncated is None else _order_literal(truncated)
+    return Summary(row["changes"][0].as_py(), row["inserts"][0].as_py(), row["moves"][0].as_py(), at, row["least"][0], row["most"][0])
+
+
+def _order_literal(at: dict[str, int]) -> Column:
+    return F.struct(*[F.lit(at[n]).cast("bigint").alias(n) for n in ("commit_lsn", "seq", "position")])
+
+
+def merge_large(transaction: Transaction, relation: Any, key: Key, frame: DataFrame, summary: Summary, strategy: Strategy | None) -> Merged:
+    """Applies a batch without TRUNCATE whose keys name at most one row each; `merge` says what the arguments are."""
+    if strategy is None and summary.inserts == summary.changes and _outside(transaction, relation, key, summary):
+        distinct = frame.select(key.value("new").alias("k")).distinct().count()
+        if distinct == summary.changes:
+            return Merged(transaction.append(relation, frame.select("new.*")), strategy=Strategy.APPEND)
+    resolved = _resolved(transaction, relation, key, frame, moves=bool(summary.moves)).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        totals = resolved.agg(F.count("*").alias("n"), F.count("file").alias("stored"), F.min("conflict").alias("conflict")).toArrow()
+        if (conflict := totals["conflict"][0].as_py()) is not None:
+            return Merged(0, conflict=_conflict_of(key, frame, conflict))
+        if strategy is Strategy.MERGE:
+            return Merged(write_by_merge(transaction, relation, key, resolved), strategy=Strategy.MERGE)
+        if not totals["stored"][0].as_py() and strategy is not Strategy.POSITIONS:
+            return Merged(transaction.append(relation, resolved.where("new IS NOT NULL").select("new.*")), strategy=Strategy.APPEND)
+        return Merged(transaction.rewrite(relation, resolved.where("old IS NOT NULL OR new IS NOT NULL")), strategy=Strategy.POSITIONS)
+    finally:
+        resolved.unpersist()
+
+
+def _outside(transaction: Transaction, relation: Any, key: Key, summary: Summary) -> bool:
+    """Whether no file of the table can hold a key of the batch."""
+    states = [state for state in transaction.states(relation) if state.files]
+    if not states:
+        return True
+    if not key.names or not key.exact[0] or not summary.least.is_valid:
+        return False
+    kind = arrow_row(relation).field(key.names[0]).type
+    return not any(bounds.can_hold(state, key.names[0], summary.least, summary.most, kind) for state in states)
+
+
+def _resolved(transaction: Transaction, relation: Any, key: Key, frame: DataFrame, *, moves: bool) -> DataFrame:
+    """What becomes of each key: old, new, file, row as for `rewrite`, and `conflict` (order of the change, NULL: none)."""
+    row = columns(relation)
+    state = net.net(net.widened(frame, row), relation, key, moves=moves)
+    stored = transaction.positions(relation).select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), "_file", "_row")
+    stored = stored.select(key.value("old").alias("s_key"), "old", F.col("_file").alias("file"), F.col("_row").alias("row"))
+    state = state.persist(StorageLevel.MEMORY_AND_DISK)
+    count = state.count()
+    named = (
+        state.select("key").union(state.where("origin IS NOT NULL AND NOT (origin <=> key)").select("origin"))
+        if moves
+        else state.select("key")
+    )
+    wanted = F.broadcast(named) if count <= BROADCAST_KEYS else named
+    held = stored.join(wanted, F.col("s_key").eqNullSafe(F.col("key")), "left_semi")
+    joined = state.join(held, F.col("key").eqNullSafe(F.col("s_key")), "left").drop("s_key")
+    if moves:
+        source = held.select(F.col("s_key").alias("o_key"), F.col("old").alias("origin_row"))
+        joined = joined.join(source, F.col("origin").eqNullSafe(F.col("o_key")) & F.col("origin").isNotNull(), "left")
+    else:
+        joined = joined.withColumn("origin_row", F.when(F.col("origin").isNotNull(), F.col("old")))
+    known = F.col("origin").isNull() | F.col("origin_row").isNotNull()
+    new = F.when(F.col("alive") & known, _completed(row))
+    conflict = F.coalesce(F.col("clash"), F.when(F.col("fresh") & F.col("old").isNotNull() & known, F.col("first")))
+    # a row that never came (its origin is not there) leaves a key that the batch did not touch otherwise as it is stored
+    untouched = F.col("alive") & ~known & F.col("fresh")
+    return joined.where(~untouched).select(
+        new.cast(row).alias("new"), F.col("old").cast(row).alias("old"), "file", "row", conflict.alias("conflict")
+    )
+
+
+def _completed(row: Any) -> Column:
+    """The new row, values that were never sent from the row's origin."""
+    values = []
+    for name in row.fieldNames():
+        unsent = F.coalesce(F.array_contains("unknown", name), F.lit(False))
+        values.append(F.when(unsent, F.col(f"origin_row.{quoted(name)}")).otherwise(F.col(f"new.{quoted(name)}")).alias(name))
+    return F.struct(*values)
+
+
+def _conflict_of(key: Key, frame: DataFrame, at: dict[str, int]) -> KeyConflict:
+    """The key of the change at a place of the stream."""
+    found = frame.where(net.order() == _order_literal(at)).select(*[F.col(f"new.{quoted(n)}").alias(n) for n in key.names]).toArrow()
+    return KeyConflict(Lsn(at["commit_lsn"]), found)
+
+
+def write_by_merge(transaction: Transaction, relation: Any, key: Key, resolved: DataFrame) -> int:
+    """The reference: Delta's MERGE of old and new rows, by key."""
+    row = columns(relation)
+    named = resolved.where("old IS NOT NULL OR new IS NOT NULL").withColumn(
+        "key", F.when(F.col("new").isNotNull(), key.value("new")).otherwise(key.value("old"))
+    )
+    parts = [F.col(f"key.k{i}").alias(f"k{i}") for i in range(len(key.names))]
+    values = [F.col(f"new.{quoted(n)}").alias(f"n{i}") for i, n in enumerate(row.fieldNames())]
+    # MERGE refuses a source that is cached
+    source = named.select(*parts, *values, F.col("new").isNotNull().alias("alive")).localCheckpoint()
+    match = F.lit(True)
+    for i, (name, kind) in enumerate(zip(key.names, key.kinds, strict=True)):
+        match &= lookup.canonical_column(F.col(f"t.{quoted(name)}"), kind).eqNullSafe(F.col(f"s.k{i}"))
+    return transaction.merge_command(relation, source, match, {quoted(n): F.col(f"s.n{i}") for i, n in enumerate(row.fieldNames())})
