@@ -87,9 +87,9 @@ def test_truncate_empties_the_table_at_its_place(publisher, subscriber) -> None:
 
 
 def test_a_large_transaction_is_decoded_in_spark_tasks(publisher, subscriber, monkeypatch) -> None:
-    from headgate.subscriber import apply
+    from headgate.subscriber import apply, batch
 
-    monkeypatch.setattr(apply, "RANGE_SIZE", 4 << 20)
+    monkeypatch.setattr(batch, "RANGE_SIZE", 4 << 20)
     monkeypatch.setattr(apply, "ON_DRIVER", 4 << 20)
     replicate(publisher, subscriber, rows="INSERT INTO t SELECT i, 'old', 0 FROM generate_series(1, 100) i")
     publisher.sql("""BEGIN; INSERT INTO t SELECT i, repeat('x', 100), i FROM generate_series(101, 80000) i; UPDATE t SET n = 1 WHERE id % 3 = 0;
