@@ -16,9 +16,6 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,21 +29,14 @@ from headgate.catalog.subscription import SubscriptionRel
 from headgate.changes.merge import merge
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.storage import parquet
 from headgate.storage.delta import Action
 from headgate.storage.log import OriginProgress
 from headgate.storage.partitioned import Fence
 from headgate.storage.transaction import Transaction
-from headgate.subscriber import completion, conflict, convert, leafconstraints, partitioned
+from headgate.subscriber import completion, conflict, leafconstraints, partitioned
 from headgate.subscriber.conflict import Place
-from headgate.subscriber.convert import Session
+from headgate.subscriber.copytarget import BEGIN, PIECE, CopyTask, Target
 from headgate.subscriber.relation import check_kind, map_columns, shown
-from headgate.types import registry as r
-from headgate.types.binary import read_binary
-from headgate.types.copy import read_copy_text
-from headgate.types.copy_binary import header_length, read_copy_binary
-from headgate.types.storage import arrow_type
-from headgate.types.text import first_refused, read_text
 from headgate.walreceiver.connection import Connection, literal
 from headgate.walreceiver.remote import RemoteRelation, copy_command, fetch_relation
 
@@ -61,18 +51,6 @@ RANGE_PAGES = 4096
 """Pages (8 kB) of the table that one task reads."""
 RANGES_AT_ONCE = 16
 """Ranges of one Spark job; between two jobs the copy can be stopped, and its progress shows."""
-FILE_BYTES = 48 << 20
-"""Bytes of rows (in Arrow's form) that a task holds and writes as one file."""
-PIECE = 8 << 20
-"""Bytes of COPY data that one append of the single COPY takes."""
-BINARY = frozenset(
-    {
-        r.BOOL, r.INT2, r.INT4, r.INT8, r.FLOAT4, r.FLOAT8, r.NUMERIC, r.TEXT, r.VARCHAR, r.BPCHAR, r.NAME, r.DATE, r.TIMESTAMP,
-        r.TIMESTAMPTZ, r.BYTEA, r.UUID,
-    }
-)  # fmt: skip
-"""Types that are copied in binary form."""
-BEGIN = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
 
 
 class InitialCopy:
@@ -131,7 +109,7 @@ class InitialCopy:
         )
         return bool(rows) and rows[0][1] == "r" and int(rows[0][0] or 0) >= PARALLEL_SIZE
 
-    def _prepare(self, transaction: Transaction, remote: RemoteRelation) -> _Target:
+    def _prepare(self, transaction: Transaction, remote: RemoteRelation) -> Target:
         check_kind(self.relation)
         local = self.relation
         if (rights := self.worker.rights) is not None:
@@ -141,7 +119,7 @@ class InitialCopy:
         named = {column.name for column in remote.columns if column.key}
         trusted = all({c.name for c in local.columns if c.attnum in key} >= named and named for key in keys)
         empty = not any(state.files for state in transaction.states(local))
-        return _Target(local, remote, sources, self.worker.session(), checked=bool(keys) and not (trusted and empty))
+        return Target(local, remote, sources, self.worker.session(), checked=bool(keys) and not (trusted and empty))
 
     # ---- one COPY ---------------------------------------------------------------------------------------
 
@@ -172,7 +150,7 @@ class InitialCopy:
             raise PostgresError("08006", f"table copy could not finish transaction on publisher: {error.message}") from error
         return created.consistent_point
 
-    def _append(self, transaction: Transaction, target: _Target, rows: pa.Table, line: int) -> None:
+    def _append(self, transaction: Transaction, target: Target, rows: pa.Table, line: int) -> None:
         if not rows.num_rows:
             return
         if (factory := self.worker.rows) is not None and target.completed:
@@ -217,7 +195,7 @@ class InitialCopy:
             else:
                 conditions = _page_ranges(pages)
                 place, physical = transaction.data_path(self.relation), dict(transaction.state(self.relation).physical)
-                task = _CopyTask(subscription.conninfo, self.slot, created.snapshot, target, conditions, place, physical)
+                task = CopyTask(subscription.conninfo, self.slot, created.snapshot, target, conditions, place, physical)
                 actions: list[Action] = []
                 for first in range(0, len(conditions), RANGES_AT_ONCE):
                     self.worker.check_stop()
@@ -225,7 +203,7 @@ class InitialCopy:
                 transaction.add_files(self.relation, actions)
         return created.consistent_point
 
-    def _written(self, transaction: Transaction, task: _CopyTask, numbers: range) -> list[Action]:
+    def _written(self, transaction: Transaction, task: CopyTask, numbers: range) -> list[Action]:
         """Copies some ranges; the `add` actions of the files that the tasks wrote."""
         workers = min(len(numbers), self.worker.settings.integer("copy_workers_per_table"))
         ids = transaction.engine.spark.range(numbers.start, numbers.stop, 1, workers)
@@ -262,155 +240,3 @@ def _page_ranges(pages: int) -> list[str]:
         parts += [f"ctid < '({last},0)'::tid"] if last is not None else []
         found.append(" AND ".join(parts) or "true")
     return found
-
-
-@dataclass(frozen=True)
-class _Target:
-    """The local table, the published one, and where each local column's value comes from. `checked`: keys must be looked up."""
-
-    local: Relation
-    remote: RemoteRelation
-    sources: tuple[int | None, ...]
-    session: Session
-    checked: bool
-
-    @property
-    def completed(self) -> bool:
-        """Whether rows need defaults, generated columns or checks."""
-        return completion.needed(self.local, self.sources)
-
-    @property
-    def is_binary(self) -> bool:
-        """Whether all published columns have the local column's type, one that is read in binary form."""
-        pairs = [(c, self.remote.columns[s]) for c, s in zip(self.local.columns, self.sources, strict=True) if s is not None]
-        return bool(pairs) and all(c.type_oid == remote.type_oid and c.type_oid in BINARY for c, remote in pairs)
-
-    def of_text(self, piece: bytes, line: int) -> pa.Table:
-        """Rows of COPY's text format."""
-        names = [column.name for column in self.remote.columns]
-        if not names:
-            return self._empty(piece.count(b"\n"))
-        texts = read_copy_text(piece, len(names), names=names, first_line=line)
-        fields = []
-        for column, source in zip(self.local.columns, self.sources, strict=True):
-            if source is None:
-                fields.append(pa.nulls(len(texts[0]) if texts else 0, arrow_type(column.type_oid, column.typmod)))
-                continue
-            try:
-                fields.append(
-                    read_text(texts[source], column.type_oid, column.typmod, timezone=self.session.timezone, registry=self.session.types)
-                )
-            except PostgresError as error:
-                row = first_refused(texts[source], column.type_oid, column.typmod, timezone=self.session.timezone)
-                value = "" if row is None else f': "{texts[source][row].as_py()}"'
-                raise error.within(f"COPY {self.local.name}, line {line + (row or 0)}, column {column.name}{value}") from error
-        return self._table(fields)
-
-    def _empty(self, rows: int) -> pa.Table:
-        """Rows of which nothing is sent."""
-        if not self.local.columns:
-            return pa.Table.from_struct_array(pa.array([{}] * rows, pa.struct([])))
-        return self._table([pa.nulls(rows, arrow_type(c.type_oid, c.typmod)) for c in self.local.columns])
-
-    def of_binary(self, data: np.ndarray, starts: tuple[np.ndarray, ...], lengths: tuple[np.ndarray, ...]) -> pa.Table:
-        """Rows of COPY's binary format."""
-        fields = []
-        for column, source in zip(self.local.columns, self.sources, strict=True):
-            if source is None:
-                fields.append(pa.nulls(len(starts[0]), arrow_type(column.type_oid, column.typmod)))
-            else:
-                fields.append(
-                    read_binary(data, starts[source], lengths[source], column.type_oid, column.typmod, registry=self.session.types)
-                )
-        return self._table(fields)
-
-    def _table(self, fields: list[pa.Array]) -> pa.Table:
-        for column, source, values in zip(self.local.columns, self.sources, fields, strict=True):
-            if (
-                column.not_null
-                and column.generated is None
-                and values.null_count
-                and (source is not None or (column.default is None and not column.identity))
-            ):
-                row = int(np.flatnonzero(np.asarray(values.is_null()))[0])
-                raise conflict.not_null(self.local, column.name, convert.row_text(self.local, [f.slice(row, 1) for f in fields]))
-        return pa.table(fields, schema=pa.schema(list(convert.row_type(self.local.columns))))
-
-    def as_inserts(self, rows: pa.Table) -> pa.Table:
-        """The rows as a changes frame."""
-        count = rows.num_rows
-        row = convert.row_type(self.local.columns)
-        new = pa.StructArray.from_arrays([c.combine_chunks() for c in rows.columns], fields=list(row))
-        return pa.table(
-            {
-                "commit_lsn": pa.array(np.zeros(count, np.int64)),
-                "seq": pa.array(np.arange(count)),
-                "position": pa.array(np.zeros(count, np.int64)),
-                "op": pa.array(["I"]).take(pa.array(np.zeros(count, np.int64))),
-                "old": pa.nulls(count, row),
-                "new": new,
-            }
-        )
-
-
-@dataclass(frozen=True)
-class _CopyTask:
-    """What a Spark task does: copies the ranges whose numbers it gets, each over a connection of its own, into files of the table.
-
-    The task writes the Parquet files itself and gives their `add` actions (JSON), rows and bytes: the rows do not pass through the
-    JVM, whose row-wise writer takes several times as long as everything else.
-    """
-
-    conninfo: str
-    name: str
-    snapshot: str
-    target: _Target
-    conditions: list[str]
-    place: Path
-    physical: dict[str, str]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    yield from self._range(self.conditions[number])
-        except PostgresError as error:
-            raise conflict.carry(error, Place()) from error
-
-    def _range(self, condition: str) -> Iterator[pa.RecordBatch]:
-        held: list[pa.Table] = []
-        size = taken = 0
-        for rows, read in self._rows(condition):
-            held.append(rows)
-            size, taken = size + rows.nbytes, taken + read
-            if size >= FILE_BYTES:
-                yield self._file(held, taken)
-                held, size, taken = [], 0, 0
-        if held:
-            yield self._file(held, taken)
-
-    def _file(self, held: list[pa.Table], taken: int) -> pa.RecordBatch:
-        rows = pa.concat_tables(held)
-        action = json.dumps(parquet.write(self.place, rows, self.physical))
-        return pa.RecordBatch.from_pydict({"action": [action], "rows": [rows.num_rows], "bytes": [taken]})
-
-    def _rows(self, condition: str) -> Iterator[tuple[pa.Table, int]]:
-        """The rows of a range piece by piece, and how many bytes each piece had."""
-        target = self.target
-        with Connection.open(self.conninfo, self.name, replication=False) as connection:
-            connection.query(BEGIN)
-            connection.query(f"SET TRANSACTION SNAPSHOT {literal(self.snapshot)}")
-            rest = b""
-            begun = False
-            for piece in connection.copy_out(copy_command(target.remote, where=condition, binary=True), PIECE // 2):
-                rest += piece
-                at = 0
-                if not begun:
-                    header = header_length(rest)
-                    if header is None:
-                        continue
-                    at, begun = header, True
-                found = read_copy_binary(rest, len(target.remote.columns), at=at)
-                if found.row_count:
-                    yield target.of_binary(np.frombuffer(rest, np.uint8), found.starts, found.lengths), len(piece)
-                rest = rest[found.consumed :]
