@@ -306,6 +306,8 @@ class Session:
         """Sends what the commands have said, as far as client_min_messages lets it through."""
         notices, self.notices.said = self.notices.said, []
         for notice in notices:
+            if notice.severity is Severity.WARNING:
+                _log.warning("%s", notice.message, extra={"detail": notice.detail, "hint": notice.hint})
             if self._wanted(notice):
                 self.connection.write(protocol.notice_response(notice))
 
