@@ -22,13 +22,15 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from headgate.catalog import origin as origins
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import Cursor, one, rows, run
+from headgate.catalog.relation import Relation
+from headgate.catalog.subscription import Subscription
 from headgate.catalog.usertype import KnownTypes
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
@@ -36,8 +38,10 @@ from headgate.pgoutput import message as m
 from headgate.pgoutput.outline import scan, starts_of
 from headgate.pgoutput.write import write
 from headgate.storage.log import now
+from headgate.storage.transaction import Transaction
 from headgate.subscriber import conflict
 from headgate.subscriber.apply import Applier, Stream
+from headgate.subscriber.completion import Rows
 from headgate.subscriber.conflict import Place
 from headgate.subscriber.convert import Session
 from headgate.walreceiver.segment import Piece, Segment
@@ -87,7 +91,12 @@ def commit_by_hand(node: Any, gid: str, database: int, user: int | None) -> None
 
     `user`: the role that asks, None for a superuser. Its COMMIT PREPARED on the publisher is an error later, as in PostgreSQL.
     """
-    subscription, xid = _held(node.catalog, gid, database, user)
+    subscription, xid, owner = _held(node.catalog, gid, database, user)
+    gone = Subscription(subscription, database, "", owner, "", ())  # it may be; rows are completed as its owner
+
+    def rows(transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> Rows:
+        return cast("Rows", node.applied_rows(transaction, gone, relation, routed_from))
+
     types = KnownTypes(node.catalog, database)
     stream = Stream(subscription, database, f"pg_{subscription}", everything=True)
     applier = Applier(
@@ -95,7 +104,7 @@ def commit_by_hand(node: Any, gid: str, database: int, user: int | None) -> None
         stream,
         lambda: Session(node.settings.text("TimeZone"), types.use()),
         lambda: None,
-        rows=getattr(node, "applied_rows", None),
+        rows=rows if hasattr(node, "applied_rows") else None,
         unique=getattr(node, "applied_unique", None),
     )
     segment = _load(node.data_dir / FOLDER, gid, m.CommitPrepared(INVALID, INVALID, now(), xid, gid))
@@ -103,8 +112,8 @@ def commit_by_hand(node: Any, gid: str, database: int, user: int | None) -> None
     _remove(node.data_dir / FOLDER, gid)
 
 
-def _held(catalog: Catalog, gid: str, database: int, user: int | None) -> tuple[int, int]:
-    """The subscription of a prepared transaction and its xid here; 42704, 42501, 0A000 as PostgreSQL's LockGXact."""
+def _held(catalog: Catalog, gid: str, database: int, user: int | None) -> tuple[int, int, int]:
+    """The subscription of a prepared transaction, its xid here and its owner; 42704, 42501, 0A000 as PostgreSQL's LockGXact."""
     cursor = catalog.cursor()
     try:
         found = one(cursor, "SELECT subid, xid, owner, dbid FROM hg.applied_prepare WHERE gid = ?", [gid])
@@ -119,7 +128,7 @@ def _held(catalog: Catalog, gid: str, database: int, user: int | None) -> tuple[
     if held_in != database:
         hint = "Connect to the database where the transaction was prepared to finish it."
         raise PostgresError("0A000", "prepared transaction belongs to another database", hint=hint)
-    return int(subscription), int(xid)
+    return int(subscription), int(xid), int(owner)
 
 
 class Prepared:
