@@ -206,3 +206,36 @@ def test_a_second_unique_key_is_checked_as_well(publisher, subscriber, log) -> N
     subscriber.sql("DELETE FROM t WHERE id = 1")
     publisher.wait_confirmed()
     assert subscriber.sql("SELECT * FROM t") == "2|one"
+
+
+def test_a_refused_truncate_and_a_row_without_its_default_are_told_as_postgresql_tells_them(publisher, subscriber, log) -> None:
+    start(publisher, subscriber, local="CREATE TABLE t(id int PRIMARY KEY, b text, x int DEFAULT 5, y int NOT NULL DEFAULT 0)")
+    subscriber.sql("CREATE TABLE r(id int REFERENCES t); ALTER TABLE t ALTER y DROP DEFAULT")
+    publisher.sql("INSERT INTO t VALUES (1, 'a')")
+    assert 'message type "INSERT" for replication target relation "public.t"' in context(log, 'null value in column "y"')
+    assert any(record.__dict__.get("detail") == "Failing row contains (1, a, 5, null)." for record in log.records)
+    subscriber.sql("ALTER TABLE t ALTER y DROP NOT NULL")
+    publisher.sql("TRUNCATE t")
+    found = context(log, "cannot truncate a table referenced in a foreign key constraint")
+    assert 'during message type "TRUNCATE" in transaction' in found
+
+
+def test_rows_are_not_looked_for_by_values_without_equality(publisher, subscriber, log) -> None:
+    remote = "CREATE TABLE t(id int, b json); ALTER TABLE t REPLICA IDENTITY FULL"
+    start(publisher, subscriber, local="CREATE TABLE t(id int, b json)", remote=remote)
+    publisher.sql("INSERT INTO t VALUES (1, NULL), (2, '{}'); UPDATE t SET id = 3 WHERE id = 1; DELETE FROM t WHERE id = 2")
+    assert '"DELETE"' in context(log, "could not identify an equality operator for type json")
+    subscriber.sql("ALTER TABLE t ADD PRIMARY KEY (id)")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT * FROM t") == "3|"
+
+
+def test_defaults_are_evaluated_as_the_owner_of_the_subscription(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE t(id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t; INSERT INTO t VALUES (1)")
+    subscriber.sql("CREATE ROLE owns SUPERUSER LOGIN; CREATE TABLE t(id int PRIMARY KEY, who text DEFAULT CURRENT_USER)")
+    subscriber.sql(publisher.subscription())
+    subscriber.wait(READY, "t")
+    subscriber.sql("ALTER SUBSCRIPTION s OWNER TO owns")
+    publisher.sql("INSERT INTO t VALUES (2)")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT * FROM t ORDER BY id") == "1|postgres\n2|owns"

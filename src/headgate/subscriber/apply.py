@@ -234,7 +234,9 @@ class Applier:
         found = frame.select("op").distinct().toArrow()["op"] if isinstance(frame, DataFrame) else pc.unique(frame["op"])
         for op in sorted(found.to_pylist()):
             self.place.message = conflict.MESSAGES[op]
+            shown, self.place.relation = self.place.relation, None if op == "T" else self.place.relation
             rights(transaction.cursor, relation, {op})
+            self.place.relation = shown
         self.place.message = "INSERT"
 
 

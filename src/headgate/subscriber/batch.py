@@ -93,7 +93,8 @@ class Batch:
             lost = (changes.op == ord("I")) & (changes.seq < self.restarted.get(found.local.oid, -1))  # would take the first numbers
             chosen = changes.where((commit_lsn[changes.txn] >= first) & ~lost)
             if len(chosen):
-                frame = convert.changes_frame(chosen, commit_lsn[chosen.txn], found, self.session, self.applier.place)
+                later = self.applier.rows is not None and completion.needed(found.local, found.sources)
+                frame = convert.changes_frame(chosen, commit_lsn[chosen.txn], found, self.session, self.applier.place, completed=later)
                 frame = self.completed(frame, found)
                 frames.setdefault(found.local.oid, []).append(frame)
         for found, frame in truncations:
@@ -127,7 +128,9 @@ class Batch:
         """The frames of the TRUNCATEs that are to be applied; restarts sequences where they say so."""
         for truncation in found:
             lsn = int(self.segment.transactions.commit_lsn[truncation.txn])
+            self.applier.place.message, self.applier.place.relation = "TRUNCATE", None
             self._check_references(truncation, lsn)
+            self.applier.place.message = "INSERT"
             for remote in truncation.relations:
                 mapped = self.mapping(remote)
                 first = self.applied_from(mapped.local)

@@ -21,7 +21,7 @@ from headgate.pgoutput import decode
 from headgate.subscriber import conflict
 from headgate.subscriber.conflict import Place
 from headgate.subscriber.relation import Mapping
-from headgate.types import buffers, registry
+from headgate.types import buffers, registry, sortkey
 from headgate.types.binary import read_binary
 from headgate.types.storage import arrow_type
 from headgate.types.text import first_refused, read_text, write_text
@@ -63,8 +63,19 @@ def frame_schema(mapping: Mapping) -> pa.Schema:
     )
 
 
-def changes_frame(changes: decode.Changes, commit_lsn: npt.NDArray[np.int64], mapping: Mapping, session: Session, place: Place) -> pa.Table:
-    """The changes as a frame; `commit_lsn` per change. `place` says where it is when an error is raised."""
+def changes_frame(
+    changes: decode.Changes,
+    commit_lsn: npt.NDArray[np.int64],
+    mapping: Mapping,
+    session: Session,
+    place: Place,
+    *,
+    completed: bool = False,
+) -> pa.Table:
+    """The changes as a frame; `commit_lsn` per change. `place` says where it is when an error is raised.
+
+    `completed`: new rows get their defaults afterwards, and are checked then (`completion`).
+    """
     codes = changes.op
     place.relation, place.column = f"{mapping.local.schema}.{mapping.local.name}", None
     if mapping.refusal is not None:
@@ -80,7 +91,7 @@ def changes_frame(changes: decode.Changes, commit_lsn: npt.NDArray[np.int64], ma
     ]
     place.column = None
     unchanged = _unchanged(changes, mapping, is_insert)
-    _check_not_null(mapping, changes, fields, is_delete, place)
+    _check_not_null(mapping, changes, fields, is_delete | is_insert if completed else is_delete, place)
     new = _struct(mapping.local.columns, fields, is_delete if is_delete.any() else None, rows)
     ops = pa.array(["I", "U", "D"], pa.string()).take(pa.array(np.where(is_insert, 0, np.where(is_delete, 2, 1))))
     return pa.table(
@@ -152,8 +163,20 @@ def _old(changes: decode.Changes, mapping: Mapping, session: Session, place: Pla
         except PostgresError:
             _locate(changes, values, column, mapping.remote.columns[source].name, place, session)
             raise
+    if mapping.key is None:
+        _check_equality(columns, fields, changes, place)
     nothing = changes.old_kind == 0
     return _struct(columns, fields, nothing if nothing.any() else None, rows)
+
+
+def _check_equality(columns: Sequence[Column], fields: Sequence[pa.Array], changes: decode.Changes, place: Place) -> None:
+    """42883 where a row is looked for by the value of a type that has no equality (json)."""
+    types = registry.known()
+    for column, values in zip(columns, fields, strict=True):
+        if values.null_count < len(values) and not sortkey.comparable(column.type_oid, types):
+            place.message = conflict.MESSAGES[chr(changes.op[int(np.argmax(np.asarray(values.is_valid())))])]
+            name = getattr(types.find(types.base(column.type_oid)[0]), "name", column.type_oid)
+            raise PostgresError("42883", f"could not identify an equality operator for type {name}")
 
 
 def _locate(changes: decode.Changes, values: pa.Array, column: Column, name: str, place: Place, session: Session) -> None:
@@ -186,13 +209,13 @@ def _unchanged(changes: decode.Changes, mapping: Mapping, is_insert: Mask) -> pa
     return pa.array(lists, pa.list_(pa.string())).take(pa.array(codes.reshape(-1)))
 
 
-def _check_not_null(mapping: Mapping, changes: decode.Changes, fields: Sequence[pa.Array], is_delete: Mask, place: Place) -> None:
+def _check_not_null(mapping: Mapping, changes: decode.Changes, fields: Sequence[pa.Array], left_out: Mask, place: Place) -> None:
     for column, source, values in zip(mapping.local.columns, mapping.sources, fields, strict=True):
         if not column.not_null or column.generated is not None or not values.null_count:
             continue
         if source is None and (column.default is not None or column.identity):
             continue
-        wrong = np.asarray(pc.is_null(values)) & ~is_delete
+        wrong = np.asarray(pc.is_null(values)) & ~left_out
         if source is None:
             wrong &= changes.op == ord("I")
         elif (unsent := changes.new[source].unchanged) is not None:
