@@ -105,3 +105,25 @@ def test_a_copied_table_whose_slot_is_gone_is_copied_afresh(publisher, subscribe
     assert subscriber.sql("SELECT string_agg(i::text, ',' ORDER BY i) FROM b") == "1,3,4,5,6,100"
     assert said(log, "is copied afresh") == 1
     assert not [r for r in log.records if r.levelno >= logging.ERROR and "duplicate" not in r.getMessage()]
+
+
+def test_a_table_whose_copy_fails_again_and_again_does_not_keep_others_from_theirs(publisher, subscribers, log) -> None:  # noqa: F811
+    publisher.sql(FILLED)
+    one = subscribers(max_sync_workers_per_subscription="1", wal_retrieve_retry_interval="1ms")
+    one.sql(f"{TABLES}; INSERT INTO a VALUES (2)")
+    one.sql(publisher.subscription())
+    one.wait("SELECT count(*) FROM pg_subscription_rel WHERE srsubstate = 'r'", "2", 60)
+    assert one.sql("SELECT srrelid::regclass, srsubstate FROM pg_subscription_rel WHERE srsubstate <> 'r'") == "a|d"
+    assert context(log, 'duplicate key value violates unique constraint "a_pkey"') == "COPY a, line 2"
+
+
+def test_the_first_row_that_a_copy_cannot_take_is_named_with_its_line(publisher, subscriber, log) -> None:  # noqa: F811
+    publisher.sql(
+        "CREATE TABLE a(i int PRIMARY KEY, t text); INSERT INTO a SELECT i, nullif(i, 7)::text FROM generate_series(1, 9) i; CREATE PUBLICATION p FOR TABLE a"
+    )
+    subscriber.sql("CREATE TABLE a(i int PRIMARY KEY, t text NOT NULL, x int DEFAULT 5, CONSTRAINT a_check CHECK (i <> 4))")
+    subscriber.sql(publisher.subscription())
+    assert context(log, 'new row for relation "a" violates check constraint "a_check"') == 'COPY a, line 4: "4\t4"'
+    subscriber.sql("ALTER TABLE a DROP CONSTRAINT a_check")
+    assert context(log, 'null value in column "t" of relation "a" violates not-null constraint') == 'COPY a, line 7: "7\t\\N"'
+    assert any(record.__dict__.get("detail") == "Failing row contains (7, null, 5)." for record in log.records)

@@ -188,14 +188,14 @@ class ApplyWorker(Worker):
     # ---- the tables -------------------------------------------------------------------------------------
 
     def _settle_tables(self) -> None:
-        """Brings each table that is not ready one step further."""
+        """Brings each table that is not ready one step further; those that fail again and again do not keep others from their turn."""
         assert self.progress is not None
         cursor = self.catalog.cursor()
         try:
             known = subscriptions.tables(cursor, self.subscription.oid)
         finally:
             cursor.close()
-        tables = [rel for rel in known if rel.state != "r"]
+        tables = sorted((rel for rel in known if rel.state != "r"), key=lambda rel: self._sync_started.get(rel.relation, 0.0))
         self._unsettled = bool(tables)
         self._restart = bool(known) and not tables and self.subscription.two_phase == "p"
         for rel in tables:

@@ -101,19 +101,20 @@ class Target:
                 fields.append(
                     read_binary(data, starts[source], lengths[source], column.type_oid, column.typmod, registry=self.session.types)
                 )
-        return self._table(fields)
+        rows = self._table(fields)
+        self.refuse_nulls(rows)
+        return rows
 
     def _table(self, fields: list[pa.Array]) -> pa.Table:
-        for column, source, values in zip(self.local.columns, self.sources, fields, strict=True):
-            if (
-                column.not_null
-                and column.generated is None
-                and values.null_count
-                and (source is not None or (column.default is None and not column.identity))
-            ):
-                row = int(np.flatnonzero(np.asarray(values.is_null()))[0])
-                raise conflict.not_null(self.local, column.name, convert.row_text(self.local, [f.slice(row, 1) for f in fields]))
         return pa.table(fields, schema=pa.schema(list(convert.row_type(self.local.columns))))
+
+    def refuse_nulls(self, rows: pa.Table) -> None:
+        """23502 for whole rows with a NULL where the table has none."""
+        for column, values in zip(self.local.columns, rows.columns, strict=True):
+            if column.not_null and column.generated is None and values.null_count:
+                row = int(np.flatnonzero(np.asarray(values.is_null()))[0])
+                fields = [each.slice(row, 1).combine_chunks() for each in rows.columns]
+                raise conflict.not_null(self.local, column.name, convert.row_text(self.local, fields))
 
     def as_inserts(self, rows: pa.Table) -> pa.Table:
         """The rows as a changes frame."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from headgate.catalog import subscription as subscriptions
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headgate.subscriber")
 
+_REFUSED = (PostgresError, PySparkException, Py4JJavaError)
+LINE_SHOWN = 100
+"""Bytes of a line that the context of an error shows."""
 PARALLEL_SIZE = 48 << 20
 """Tables of at least this size at the publisher are read in parallel."""
 RANGE_PAGES = 4096
@@ -76,7 +80,7 @@ class InitialCopy:
                 self._commit(transaction, position)
             except BaseException as error:
                 transaction.rollback()
-                if isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError":
+                if isinstance(error, PySparkException | Py4JJavaError):
                     raise conflict.carried(error, Place()) from error
                 raise
         finally:
@@ -135,7 +139,7 @@ class InitialCopy:
             for piece in connection.copy_out(sql, PIECE):
                 self.worker.check_stop()
                 rows = target.of_text(piece, line)
-                self._append(transaction, target, rows, line)
+                self._append(transaction, target, rows, line, piece)
                 line += rows.num_rows
                 self.rows += rows.num_rows
                 self.bytes += len(piece)
@@ -150,15 +154,14 @@ class InitialCopy:
             raise PostgresError("08006", f"table copy could not finish transaction on publisher: {error.message}") from error
         return created.consistent_point
 
-    def _append(self, transaction: Transaction, target: Target, rows: pa.Table, line: int) -> None:
+    def _append(self, transaction: Transaction, target: Target, rows: pa.Table, line: int, piece: bytes) -> None:
+        """Adds the rows of a piece that begins with a line."""
         if not rows.num_rows:
             return
-        if (factory := self.worker.rows) is not None and target.completed:
-            rows = completion.complete_inserts(rows, target.local, target.sources, factory(transaction, target.local))
-        if factory is not None and leafconstraints.needed(transaction, target.local):
-            leafconstraints.check_rows(rows, target.local, transaction, factory)
-        if self.relation.parent:
-            partitioned.refuse_rows_outside(Fence(transaction.cursor, self.relation), rows)
+        try:
+            rows = self._checked(transaction, target, rows)
+        except _REFUSED as error:
+            raise self._located(error, transaction, target, rows, line, piece) from error
         if not target.checked:
             transaction.append(self.relation, rows)
             return
@@ -172,6 +175,38 @@ class InitialCopy:
         if done.conflict is not None:
             twice = partitioned.duplicate_key(transaction, self.relation, done.conflict.key)
             raise twice.within(f"COPY {self.relation.name}, line {line + _row_of(rows, done.conflict.key)}")
+
+    def _checked(self, transaction: Transaction, target: Target, rows: pa.Table) -> pa.Table:
+        """Rows with their defaults and generated columns; 23502, 23514."""
+        factory = self.worker.rows
+        if factory is not None and target.completed:
+            rows = completion.complete_inserts(rows, target.local, target.sources, factory(transaction, target.local))
+        else:
+            target.refuse_nulls(rows)
+        if factory is not None and leafconstraints.needed(transaction, target.local):
+            leafconstraints.check_rows(rows, target.local, transaction, factory)
+        if self.relation.parent:
+            partitioned.refuse_rows_outside(Fence(transaction.cursor, self.relation), rows)
+        return rows
+
+    def _located(
+        self, error: BaseException, transaction: Transaction, target: Target, rows: pa.Table, line: int, piece: bytes
+    ) -> PostgresError:
+        """The error of the first row that is refused, with its line as CONTEXT (CopyFromErrorCallback)."""
+        good, bad = 0, rows.num_rows
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            try:
+                self._checked(transaction, target, rows.slice(good, middle - good))
+            except _REFUSED as earlier:
+                error, bad = earlier, middle
+            else:
+                good = middle
+        found = piece.split(b"\n", bad)[good]
+        text = found[:LINE_SHOWN].decode(errors="ignore")
+        dots = "..." if len(found) > LINE_SHOWN else ""
+        known = error if isinstance(error, PostgresError) else conflict.carried(error, Place())
+        return known.within(f'COPY {self.relation.name}, line {line + good}: "{text}{dots}"')
 
     # ---- parallel ---------------------------------------------------------------------------------------
 
@@ -189,7 +224,7 @@ class InitialCopy:
                 for piece in reader.copy_out(copy_command(remote), PIECE):
                     self.worker.check_stop()
                     rows = target.of_text(piece, self.rows + 1)
-                    self._append(transaction, target, rows, self.rows + 1)
+                    self._append(transaction, target, rows, self.rows + 1, piece)
                     self.rows += rows.num_rows
                     self.bytes += len(piece)
             else:
