@@ -74,11 +74,13 @@ def shown(report: dict[str, Any]) -> Iterator[str]:
         yield f"    lag      {_lag(one)}"
         if (failure := one["last_error"]) is not None:
             where = f" ({failure['table']})" if failure["table"] else ""
-            yield f"    error    {_moment(failure['time'])}{where}: {failure['message']}"
+            word = "error   " if one["failing"] else "was over"
+            yield f"    {word} {_moment(failure['time'])}{where}: {failure['message']}"
             for name in ("detail", "context"):
                 if failure[name]:
                     yield f"             {failure[name]}"
-            yield f"    to do    {failure['advice']}"
+            if one["failing"]:
+                yield f"    to do    {failure['advice']}"
     yield f"\nReplication slots: {len(report['slots'])} (end of the log: {report['log_end']})"
     for one in report["slots"]:
         client = f", client {one['client']}" if one["client"] else ""

@@ -19,6 +19,7 @@ from headgate.subscriber.advice import advice
 from headgate.subscriber.apply import Counters
 from headgate.subscriber.applyworker import BEHIND
 from headgate.subscriber.tablesync import SyncWorker
+from headgate.walreceiver.progress import Position
 
 if TYPE_CHECKING:
     from headgate.subscriber.launcher import Launcher
@@ -75,7 +76,7 @@ def _entry(launcher: Launcher, cursor: Any, subscription: Subscription) -> dict[
     waiting = [rel for rel in tables if rel.state not in ("s", "r")]
     copies = [worker.copy for worker in workers if isinstance(worker, SyncWorker) and worker.copy is not None and worker.copy.running]
     lag_bytes, lag_seconds = apply.progress.lag() if apply is not None and apply.progress is not None else (None, None)
-    failing = account.failure is not None and (apply is None or account.failure.moment > apply.began)
+    failing = account.failure is not None and _lasts(account.failure, apply, waiting)
     return {
         "name": subscription.name,
         "database": _name_of(cursor, subscription.database),
@@ -94,8 +95,18 @@ def _entry(launcher: Launcher, cursor: Any, subscription: Subscription) -> dict[
         "applied_lsn": None if apply is None or apply.progress is None else str(apply.progress.flushed),
         "lag_bytes": lag_bytes,
         "lag_seconds": lag_seconds,
+        "failing": failing,
         "last_error": None if account.failure is None else _failure(cursor, subscription, account.failure),
     }
+
+
+def _lasts(failure: Failure, apply: Worker | None, waiting: list[Any]) -> bool:
+    """Whether an error is still to be got over: its table waits, or the apply worker has not come past what was there to do."""
+    if failure.relation is not None:
+        return any(rel.relation == failure.relation for rel in waiting)
+    if apply is None or apply.progress is None or failure.moment > apply.began:
+        return True
+    return not apply.advanced and (apply.progress.outstanding or apply.position == Position())
 
 
 def _state(subscription: Subscription, apply: Worker | None, waiting: list[Any], *, failing: bool, behind: bool) -> str:
