@@ -68,6 +68,8 @@ class Worker:
         self.progress: Progress | None = None
         self.spool: Spool | None = None
         self.backend: Any = None
+        self.advanced = False
+        """Whether something has been applied since the worker started."""
         self._streaming = False
         self._types = KnownTypes(self.catalog, subscription.database)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -189,6 +191,7 @@ class Worker:
     def applied(self, end: Lsn) -> None:
         """Everything up to `end` is durable and visible."""
         assert self.progress is not None
+        self.advanced = True
         self.progress.applied(end)
         self.waker.wake()
 
@@ -210,6 +213,8 @@ class Worker:
             if self.spool is not None:
                 self.spool.close()
             self._leave()
+            if self.error is not None and self.backend is not None:
+                _log.info('background worker "logical replication worker" (PID %d) exited with exit code 1', self.backend.pid)
             self.launcher.ended(self)
 
     def _check_login(self) -> None:
