@@ -46,6 +46,20 @@ def test_prepared_transactions_and_messages_leave_as_from_postgresql(pair: list[
     assert answers[1] == answers[0]
 
 
+def test_a_position_behind_a_commit_skips_that_transaction_alone(pair: list[tuple[Server, str]]) -> None:
+    answers = []
+    for server, database in pair:
+        slot = slots.make(server, database, "skipping")
+        server.psql(database, "INSERT INTO t VALUES (1, 'skipped'); INSERT INTO t VALUES (2, 'sent');")
+        first = f"SELECT data FROM pg_logical_slot_peek_binary_changes('{slot}', NULL, 1, 'proto_version', '1', 'publication_names', 'p') LIMIT 1"
+        commit = int(server.psql(database, first)[4:20], 16)
+        server.psql(database, f"SELECT pg_replication_slot_advance('{slot}', '{(commit + 1) >> 32:X}/{(commit + 1) & 0xFFFFFFFF:X}')")
+        answers.append(slots.messages(server, database, slot))
+        server.psql(database, f"TRUNCATE t; SELECT pg_drop_replication_slot('{slot}')")
+    assert [each for each in answers[1] if each.startswith("Insert")] == ["Insert t (2, sent)"]
+    assert answers[1] == answers[0]
+
+
 def test_a_large_transaction_leaves_in_blocks_with_the_xids_of_its_subtransactions(pair: list[tuple[Server, str]]) -> None:
     small_memory = "SET logical_decoding_work_mem = '64kB';"
     answers = []

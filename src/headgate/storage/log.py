@@ -244,8 +244,11 @@ class TransactionLog:
             self._moved.notify_all()
 
     def entries(self, after: Lsn, database: int, limit: int) -> list[LogEntry]:
-        """At most `limit` entries of a database that end after `after`, in log order; entries without writes included."""
-        return self._entries("end_lsn > ? AND dbid = ? ORDER BY end_lsn LIMIT ?", [int(after), database, limit])
+        """At most `limit` entries of a database that commit at or behind `after`, in log order; entries without writes included.
+
+        A position inside of an entry leaves it out when it lies behind the commit: so a subscriber skips a transaction.
+        """
+        return self._entries("commit_lsn >= ? AND dbid = ? ORDER BY end_lsn LIMIT ?", [int(after), database, limit])
 
     def of_origin(self, origin: str, origin_lsn: Lsn) -> LogEntry | None:
         """The last entry that an origin wrote at this position of its own, None where it has been forgotten."""
