@@ -23,26 +23,10 @@ if TYPE_CHECKING:
     from headgate.server.session import Session
 
 
-_REVOKED = ("pg_replication_origin_", "pg_stat_reset_", "pg_switch_wal", "pg_rotate_logfile")
-"""Functions that PUBLIC may not call (system_functions.sql); a node knows no GRANT on functions."""
-
-
 def functions(node: Node, session: Session) -> Mapping[str, Callable[..., Any]]:
     """The functions by name."""
     own = _Functions(node, session)
-    found = {name.removeprefix("fn_"): getattr(own, name) for name in dir(own) if name.startswith("fn_")}
-    return found if session.context.superuser else {name: _guarded(name, call) for name, call in found.items()}
-
-
-def _guarded(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """A function as a role that is no superuser calls it."""
-    if not name.startswith(_REVOKED):
-        return call
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise PostgresError("42501", f"permission denied for function {name}")
-
-    return refuse
+    return {name.removeprefix("fn_"): getattr(own, name) for name in dir(own) if name.startswith("fn_")}
 
 
 class _Functions(SequenceFunctions, SlotFunctions, SubscriptionFunctions):
