@@ -588,8 +588,12 @@ def set_schema(node: Any, session: Session) -> CommandResult:
     relation = _named(node, word, session, transaction)
     if relation is None:
         return CommandResult(f"ALTER {word}")
+    if any(name == "pg_temp" or name.startswith("pg_temp_") for name in (node.newschema, relation.schema)):
+        raise PostgresError("0A000", "cannot move objects into or out of temporary schemas")
     namespace = lookup.namespace(cursor, context.database, node.newschema)
     privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
+    if "pg_toast" in (node.newschema, relation.schema):
+        raise PostgresError("0A000", "cannot move objects into or out of TOAST schema")
     if namespace == relation.namespace_oid:
         return CommandResult(f"ALTER {word}")
     taken = rows(

@@ -62,7 +62,8 @@ def drop(node: Any, session: Session) -> CommandResult:
     dependants = []
     for schema, each in held:
         shown = dependency.shown(cursor, context, each)
-        dependants.append(dependency.Dependant((1259, each.oid), shown, f"schema {names.quote_ident(schema.name)}", lambda: None))
+        if each.parent not in going:  # a partition goes with the table that it is part of, and is not told
+            dependants.append(dependency.Dependant((1259, each.oid), shown, f"schema {names.quote_ident(schema.name)}", lambda: None))
         dependants += [
             other for other in dependency.of_relation(cursor, context, each) if other.key[0] == 2606 or other.key[1] not in going
         ]
