@@ -25,7 +25,7 @@ from headgate.sql.parser import unwrap
 from headgate.types import registry
 
 if TYPE_CHECKING:
-    from headgate.commands.alter_table import Alteration
+    from headgate.commands.alteration import Alteration
 
 NO_CONSTRAINT = "Cannot create a primary key or unique constraint using such an index."
 _LARGEST = {registry.INT2: 2**15 - 1, registry.INT4: 2**31 - 1, registry.INT8: 2**63 - 1}

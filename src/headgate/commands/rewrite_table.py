@@ -22,7 +22,7 @@ from headgate.sql.parser import position
 from headgate.storage.transaction import Transaction
 
 if TYPE_CHECKING:
-    from headgate.commands.alter_table import Alteration
+    from headgate.commands.alteration import Alteration
 
 
 def check_no_nulls(transaction: Transaction, relation: Relation, column: Column) -> None:

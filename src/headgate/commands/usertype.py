@@ -25,7 +25,8 @@ from headgate.catalog.pretty import pretty
 from headgate.catalog.relation import Column as TableColumn
 from headgate.catalog.relation import Relation
 from headgate.catalog.usertype import TypeRow
-from headgate.commands import alter_table, binding, dependency, lookup, privilege, rewrite_table
+from headgate.commands import alter_column, binding, dependency, lookup, privilege, rewrite_table
+from headgate.commands.alteration import Alteration
 from headgate.commands.query.plan import quoted
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -193,9 +194,9 @@ def drop_all(session: Session, transaction: Transaction, found: Sequence[TypeRow
             f"drop cascades to {len(shown)} other objects", detail="\n".join(f"drop cascades to {each}" for each in shown)
         )
     for oid, column, _ in depending:
-        alteration = alter_table.Alteration(session, transaction, relations.get(cursor, database, oid))
+        alteration = Alteration(session, transaction, relations.get(cursor, database, oid))
         command = pb.AlterTableCmd(subtype=pb.AT_DropColumn, name=column, behavior=pb.DROP_CASCADE, missing_ok=True)
-        alter_table.drop_column(alteration, command)
+        alter_column.drop_column(alteration, command)
     for each in [*found, *domains]:
         usertype.drop(cursor, database, each)
 

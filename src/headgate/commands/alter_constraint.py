@@ -1,0 +1,120 @@
+"""ALTER TABLE … ADD, DROP, ALTER and VALIDATE CONSTRAINT: keys, checks, foreign keys.
+
+Called by `alter_table`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import definition
+from headgate.catalog import foreign_key as foreign_keys
+from headgate.catalog.relation import ForeignKey
+from headgate.commands import (
+    alter_sequence,
+    dependency,
+    foreign_key,
+    partition_alter,
+    partition_index,
+    rewrite_table,
+    table_definition,
+)
+from headgate.commands.alteration import Alteration
+from headgate.commands.table import oids
+from headgate.errors import PostgresError
+from headgate.sql.parser import unwrap
+
+
+def add_constraint(alteration: Alteration, command: Any) -> None:
+    """ADD [CONSTRAINT …] PRIMARY KEY, UNIQUE or CHECK."""
+    node = unwrap(getattr(command, "def"))
+    relation = alteration.relation
+    if node.contype == pb.CONSTR_CHECK:
+        check = table_definition.check(node, relation.columns, relation.name)
+        add_check(alteration, check)
+        return
+    if node.contype == pb.CONSTR_FOREIGN:
+        foreign_key.add(table_definition.ForeignKeyNeed(node), relation, alteration.session, alteration.transaction, check=True)
+        return
+    if node.indexname:
+        alter_sequence.using_index(alteration, node)
+        return
+    add_key(alteration, table_definition.key(node, relation.columns, relation.name))
+
+
+def add_key(alteration: Alteration, key: definition.Key) -> None:
+    """A primary or unique key."""
+    relation = alteration.relation
+    if key.primary and relation.primary_key:
+        raise PostgresError("42P16", f'multiple primary keys for table "{relation.name}" are not allowed')
+    label = "pkey" if key.primary else "key"
+    named = None if key.primary else "_".join(each.name for number in (*key.attnums, *key.included) if (each := relation.numbered(number)))
+    name = key.name or definition.choose_name(alteration.cursor, relation.database, relation.namespace_oid, relation.name, named, label)
+    if key.primary:
+        for number in key.attnums:
+            column = relation.numbered(number)
+            if column is not None and not column.not_null:
+                partition_alter.check_no_nulls(alteration, column.name)
+    partition_index.add(alteration.transaction, relation, replace(key, name=name), only=alteration.only)
+    alteration.refresh()
+
+
+def add_check(alteration: Alteration, check: definition.NewCheck) -> None:
+    """A CHECK, which the rows that are there must meet."""
+    oid = definition.add_check(alteration.cursor, oids(alteration.transaction), alteration.relation, check)
+    alteration.refresh()
+    made = next(each for each in alteration.relation.checks if each.oid == oid)
+    rewrite_table.check_rows(alteration.transaction, alteration.relation, made)
+    partition_alter.add_check(alteration, made)
+
+
+def drop_constraint(alteration: Alteration, command: Any) -> None:
+    """DROP CONSTRAINT [IF EXISTS] [CASCADE]."""
+    relation, cursor, context = alteration.relation, alteration.cursor, alteration.session.context
+    index = next((each for each in relation.indexes if each.constraint and each.name == command.name), None)
+    if index is not None:
+        subject = f"constraint {index.name} on {dependency.shown(cursor, context, relation)}"
+        found = dependency.of_index(cursor, context, relation, index)
+        dependency.settle(found, [subject], alteration.session.notices, cascade=command.behavior == pb.DROP_CASCADE)
+        alteration.refresh()
+    done = partition_alter.drop_constraint(alteration, command.name, missing_ok=command.missing_ok)
+    if not done:
+        alteration.session.notices.notice(f'constraint "{command.name}" of relation "{relation.name}" does not exist, skipping')
+
+
+def _foreign_key(alteration: Alteration, name: str) -> ForeignKey:
+    relation = alteration.relation
+    found = next((each for each in relation.foreign_keys if each.name == name), None)
+    if found is None:
+        others = [each.name for each in relation.checks] + [each.name for each in relation.indexes if each.constraint]
+        if name in others:
+            raise PostgresError("42809", f'constraint "{name}" of relation "{relation.name}" is not a foreign key constraint')
+        raise PostgresError("42704", f'constraint "{name}" of relation "{relation.name}" does not exist')
+    return found
+
+
+def alter_constraint(alteration: Alteration, command: Any) -> None:
+    """ALTER CONSTRAINT … [NOT] DEFERRABLE, INITIALLY DEFERRED or IMMEDIATE."""
+    node = unwrap(getattr(command, "def"))
+    key = _foreign_key(alteration, node.conname)
+    foreign_keys.set_deferrable(
+        alteration.cursor, alteration.relation.database, key.oid, deferrable=node.deferrable, deferred=node.initdeferred
+    )
+
+
+def validate_constraint(alteration: Alteration, command: Any) -> None:
+    """VALIDATE CONSTRAINT."""
+    relation = alteration.relation
+    check = next((each for each in relation.checks if each.name == command.name), None)
+    if check is not None:
+        rewrite_table.check_rows(alteration.transaction, relation, check)
+        foreign_keys.validate(alteration.cursor, relation.database, check.oid)
+        return
+    if any(each.constraint and each.name == command.name for each in relation.indexes):
+        raise PostgresError("42809", f'constraint "{command.name}" of relation "{relation.name}" is not a foreign key or check constraint')
+    key = _foreign_key(alteration, command.name)
+    if not key.validated:
+        foreign_key.validate(key, relation, alteration.session, alteration.transaction)

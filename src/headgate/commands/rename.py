@@ -1,0 +1,119 @@
+"""ALTER TABLE, VIEW, INDEX, SEQUENCE … RENAME and SET SCHEMA.
+
+Called by `execute` for RenameStmt and AlterObjectSchemaStmt.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import definition
+from headgate.catalog import relation as relations
+from headgate.catalog.physical import rows
+from headgate.catalog.relation import Relation
+from headgate.commands import (
+    binding,
+    lookup,
+    membership,
+    partition_alter,
+    partition_index,
+    privilege,
+    view,
+)
+from headgate.commands.result import CommandResult
+from headgate.commands.session import Session
+from headgate.commands.table import oids
+from headgate.errors import PostgresError
+from headgate.storage.transaction import Transaction
+
+WORDS = {pb.OBJECT_INDEX: "INDEX", pb.OBJECT_VIEW: "VIEW", pb.OBJECT_SEQUENCE: "SEQUENCE"}
+
+
+KINDS = {"INDEX": ("iI", "an index"), "VIEW": ("v", "a view"), "SEQUENCE": ("S", "a sequence")}
+
+
+def _named(node: Any, word: str, session: Session, transaction: Transaction) -> Relation | None:
+    """The relation of ALTER INDEX, VIEW, … if it is of that kind; ALTER TABLE takes all. None, and a NOTICE, for IF EXISTS."""
+    cursor, context = transaction.cursor, session.context
+    relation = lookup.find(cursor, context, node.relation)
+    if relation is None:
+        if not node.missing_ok:
+            lookup.target(cursor, context, node.relation)
+        session.notices.notice(f'relation "{node.relation.relname}" does not exist, skipping')
+        return None
+    kinds, shown = KINDS.get(word, ("rpvmfciIS", ""))
+    if relation.kind not in kinds:
+        raise PostgresError("42809", f'"{relation.name}" is not {shown}')
+    privilege.check_owner(cursor, context.user, relation.owner, lookup.KINDS[relation.kind], relation.name)
+    return relation
+
+
+def rename(node: Any, session: Session) -> CommandResult:
+    """ALTER TABLE … RENAME [COLUMN | CONSTRAINT], ALTER INDEX, VIEW, SEQUENCE … RENAME."""
+    transaction = session.begin_statement()
+    cursor = transaction.cursor
+    word = WORDS.get(node.relation_type if node.rename_type == pb.OBJECT_COLUMN else node.rename_type, "TABLE")
+    tag = CommandResult(f"ALTER {word}")
+    relation = _named(node, "TABLE" if word == "INDEX" else word, session, transaction)
+    if relation is None:
+        return tag
+    if node.rename_type == pb.OBJECT_COLUMN:
+        column = relation.column(node.subname)
+        if column is None:
+            raise PostgresError("42703", f'column "{node.subname}" does not exist')
+        partition_alter.check_rename(cursor, relation, column, only=not node.relation.inh)
+        _rename_column(transaction, relation, node.subname, node.newname)
+        partition_alter.renamed(transaction, relation)
+    elif node.rename_type == pb.OBJECT_TABCONSTRAINT:
+        definition.rename_constraint(cursor, relation, node.subname, node.newname)
+    else:
+        definition.rename(cursor, relation, node.newname)
+    if relation.kind in "rpv" and node.rename_type != pb.OBJECT_TABCONSTRAINT:
+        view.renamed(session, transaction, relation, relations.get(cursor, relation.database, relation.oid))
+    transaction.catalog_changed()
+    return tag
+
+
+def _rename_column(transaction: Transaction, relation: Relation, name: str, new_name: str) -> None:
+    cursor = transaction.cursor
+    column = relation.column(name)
+    assert column is not None
+    for child in partition_index.children(cursor, relation) if relation.kind == "p" else ():
+        _rename_column(transaction, child, name, new_name)
+    definition.rename_column(cursor, relation, column.attnum, new_name)
+    changed = relations.get(cursor, relation.database, relation.oid)
+    binding.rename_in_expressions(cursor, oids(transaction), relation, changed)
+    membership.renamed(cursor, relation, changed)
+    if relation.kind == "r":
+        transaction.alter_table(relation, changed)
+
+
+def set_schema(node: Any, session: Session) -> CommandResult:
+    """ALTER TABLE, VIEW, SEQUENCE … SET SCHEMA."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    word = WORDS.get(node.object_type, "TABLE")
+    relation = _named(node, word, session, transaction)
+    if relation is None:
+        return CommandResult(f"ALTER {word}")
+    if any(name == "pg_temp" or name.startswith("pg_temp_") for name in (node.newschema, relation.schema)):
+        raise PostgresError("0A000", "cannot move objects into or out of temporary schemas")
+    namespace = lookup.namespace(cursor, context.database, node.newschema)
+    privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
+    if "pg_toast" in (node.newschema, relation.schema):
+        raise PostgresError("0A000", "cannot move objects into or out of TOAST schema")
+    if namespace == relation.namespace_oid:
+        return CommandResult(f"ALTER {word}")
+    taken = rows(
+        cursor,
+        "SELECT 1 FROM hg.pg_class WHERE dbid = ? AND relnamespace = ? AND relname = ?",
+        [context.database, namespace, relation.name],
+    )
+    if taken:
+        raise PostgresError("42P07", f'relation "{relation.name}" already exists in schema "{node.newschema}"')
+    definition.set_schema(cursor, relation, namespace)
+    view.renamed(session, transaction, relation, relations.get(cursor, relation.database, relation.oid))
+    transaction.catalog_changed()
+    return CommandResult(f"ALTER {word}")
