@@ -5,12 +5,16 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+import math
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from tests.storage.tables import DATABASE, change, contents, made, relation, rows
 
-from headgate.storage import feed, vector, write
+from headgate.storage import feed, parquet, vector, write
 from headgate.storage.engine import Engine
 from headgate.storage.local import local_frame
 from headgate.types import registry as r
@@ -97,3 +101,11 @@ def test_rows_can_be_deleted_from_one_file_many_times_over_by_either_writer(engi
     assert writer.state(table).files == {}
     writer.rollback()
     assert len(contents(engine, table)) == 5000
+
+
+def test_readers_that_skip_by_statistics_find_nan_and_negative_zero(spark: SparkSession, tmp_path: Path) -> None:
+    rows = pa.table({"id": pa.array([1, 2, 3]), "f": pa.array([1.0, math.nan, -0.0]), "g": pa.array([1, math.nan, -0.0], pa.float32())})
+    parquet.write(tmp_path, rows, {})
+    frame = spark.read.parquet(str(tmp_path))
+    for condition, expected in (("f > 5", [2]), ("g = 'NaN'", [2]), ("f = 0", [3]), ("g <= 0", [3]), ("f = 1 AND id = 1", [1])):
+        assert [row.id for row in frame.where(condition).collect()] == expected, condition
