@@ -299,6 +299,15 @@ UPDATE r SET a = random() * 10, b = 'x' || round(random() * 1000)
 SELECT count(*) FROM r WHERE b !~ '^x[0-9]+$'
 SELECT count(*) FROM (SELECT random() AS x, random() AS y FROM r) s WHERE x = y
 SELECT current_schema, CURRENT_SCHEMA(), current_setting('search_path') IS NULL, id FROM r WHERE id = 100
+CREATE TABLE f (id int PRIMARY KEY, f float8, g float4, d date, t timestamptz)
+INSERT INTO f VALUES (1, 1, 1, '2020-01-01', now()), (2, 'NaN', 'NaN', 'infinity', 'infinity'), (3, '-0', '-0', '-infinity', '-infinity'), (4)
+SELECT id FROM f WHERE f > 5 ORDER BY id
+SELECT id FROM f WHERE g = 'NaN' OR f = 0 ORDER BY id
+SELECT id FROM f WHERE d = '-infinity' OR d > '2100-01-01' ORDER BY id
+SELECT id FROM f WHERE t < '1900-01-01' OR t = 'infinity' ORDER BY id
+SELECT id FROM f WHERE id > 2 AND f < 1 ORDER BY id
+UPDATE f SET g = 7 WHERE f > 5
+DELETE FROM f WHERE f >= 1
 SELECT now() = transaction_timestamp(), statement_timestamp() >= now(), clock_timestamp() > now()
 SELECT jsonb_agg(id ORDER BY id DESC), json_object_agg(id, b) FROM (VALUES (1, 'a'), (2, 'b')) v (id, b)
 SELECT pg_relation_size('r') > 0, pg_table_size('r') > pg_relation_size('r'), pg_relation_size(1), pg_database_size('postgres') > 0

@@ -42,6 +42,7 @@ from headgate.expression.value import Env
 from headgate.sql.parser import parse, unwrap
 from headgate.types import registry
 
+_EXACT_STATISTICS = frozenset({registry.BOOL, registry.INT2, registry.INT4, registry.INT8})
 _MOMENTS = frozenset({"now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"})
 
 
@@ -67,8 +68,12 @@ class Evaluation:
         return compiler.compile(prepared, self.places(prepared), self.time)
 
     def filter(self, expression: Expression) -> Column:
-        """The Column for `DataFrame.where`: NULL stays NULL, which keeps no row, and Spark can push comparisons down to the files."""
-        return self.column(expression)
+        """The Column for `DataFrame.where`, in which NULL keeps no row; of whole numbers and booleans alone, Spark pushes it to the files.
+
+        Nothing else may reach them: the statistics of Parquet and Delta leave out NaN, tell -0 from 0 and overflow at infinite dates.
+        """
+        exact = all(each.type.oid in _EXACT_STATISTICS for each in walk(expression) if isinstance(each, ColumnRef))
+        return self.column(expression) if exact else self.condition(expression)
 
     def condition(self, expression: Expression) -> Column:
         """The Column of a condition, in which NULL counts as false."""
