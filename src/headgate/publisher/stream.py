@@ -28,12 +28,12 @@ from headgate.expression.failure import from_spark
 from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import encode
 from headgate.pgoutput import message as m
-from headgate.pgoutput.encode import Frames
 from headgate.publisher import framing
 from headgate.publisher.announcement import Announcer, frame
 from headgate.publisher.decoded import Shared
 from headgate.publisher.framing import Counts, Piece, Wanted
 from headgate.publisher.judgement import Judgement
+from headgate.publisher.pieces import Pieces
 from headgate.publisher.published import Published, named, published, truncated
 from headgate.publisher.rendering import Form, Rendered, Renderer
 from headgate.storage.log import EntryKind, LogEntry, TableWrite, now
@@ -49,9 +49,6 @@ ENTRIES = 1000
 """Transactions read from the log at once."""
 CHANGES = 200_000
 """Changes in a batch; a transaction with more is a batch of its own."""
-
-FEW = 50
-"""With fewer changes than this for each frame that stands alone, all are put into order by copying."""
 
 SMALL = 10_000
 """A write with at most as many changes is read at once."""
@@ -94,34 +91,6 @@ class _Segment:
     first: TableWrite
     writes: dict[int, list[TableWrite]] = field(default_factory=dict)
     truncates: dict[tuple[Lsn, int], list[TableWrite]] = field(default_factory=dict)
-
-
-@dataclass
-class _Pieces:
-    """What a batch is put together from: frames with keys, and the LSNs at which something is published."""
-
-    frames: list[Frames] = field(default_factory=list)
-    keys: list[Numbers] = field(default_factory=list)
-    marks: list[Numbers] = field(default_factory=list)
-    single: list[tuple[int, bytes]] = field(default_factory=list)
-
-    def singles(self) -> tuple[Frames, Numbers]:
-        """What stands alone, as frames with keys."""
-        offsets = np.cumsum([0, *(len(part) for _, part in self.single)])
-        data = np.frombuffer(b"".join(part for _, part in self.single), np.uint8)
-        return Frames(data, offsets.astype(np.int64)), np.array([key for key, _ in self.single], np.int64)
-
-    def in_order(self) -> list[memoryview | bytes]:
-        """All frames by their keys; `single` is sorted. One relation's changes in long transactions are cut, not copied."""
-        if len(self.frames) == 1 and len(self.single) * FEW < len(self.keys[0]):
-            whole, keys = self.frames[0], self.keys[0]
-            cuts = [0, *(int(each) for each in np.searchsorted(keys, [key for key, _ in self.single])), len(keys)]
-            parts: list[memoryview | bytes] = [whole.slice(0, cuts[1])]
-            for (_, part), first, last in zip(self.single, cuts[1:], cuts[2:], strict=False):
-                parts += [part, whole.slice(first, last)]
-            return parts
-        frames, keys_of_all = self.singles()
-        return [encode.interleave([*self.frames, frames], [*self.keys, keys_of_all]).bytes()]
 
 
 class Stream:
@@ -192,7 +161,7 @@ class Stream:
         counts = Counts()
         if len(entries) == 1 and self._alone(entries[0]):
             return Batch(self._lazily(entries[0], counts), position, counts)
-        pieces = _Pieces()
+        pieces = Pieces()
         for segment in self._segments(entries):
             self._render(segment, pieces)
         try:
@@ -251,7 +220,7 @@ class Stream:
             raise self._context(error, write.lsn, callback) from error
 
     # ---- small transactions -----------------------------------------------------------------------------
-    def _render(self, segment: _Segment, pieces: _Pieces) -> None:
+    def _render(self, segment: _Segment, pieces: Pieces) -> None:
         self.announcer.move(segment.state)
         truncates = self._truncates(segment)
         last: dict[int, int] = {}
@@ -288,7 +257,7 @@ class Stream:
         lsn = np.concatenate([part.lsn for part in parts])
         return Rendered(encode.interleave([part.frames for part in parts], [part.lsn for part in parts]), np.sort(lsn))
 
-    def _announce_rows(self, plan: Published, lsn: Numbers, cuts: Sequence[Lsn], pieces: _Pieces) -> None:
+    def _announce_rows(self, plan: Published, lsn: Numbers, cuts: Sequence[Lsn], pieces: Pieces) -> None:
         """An announcement before the first change, and before the first one behind each TRUNCATE of the relation."""
         if not self.announcer.knows(plan.relation.oid) and (not cuts or lsn[0] < cuts[0]):
             pieces.single.append((int(lsn[0]) * 4 + 1, self.announcer.announce(plan, now())))
@@ -307,13 +276,13 @@ class Stream:
                 found.append((writes[0].lsn, plans, writes))
         return found
 
-    def _truncate(self, lsn: Lsn, plans: Sequence[Published], writes: Sequence[TableWrite], pieces: _Pieces) -> None:
+    def _truncate(self, lsn: Lsn, plans: Sequence[Published], writes: Sequence[TableWrite], pieces: Pieces) -> None:
         described = b"".join(self.announcer.announce(plan, now()) for plan in plans)
         message = _truncate_message(plans, writes)
         pieces.single.append((int(lsn) * 4 + 2, described + frame(message, int(lsn), now())))
         pieces.marks.append(np.array([int(lsn)], np.int64))
 
-    def _together(self, entries: Sequence[LogEntry], pieces: _Pieces) -> list[memoryview | bytes]:
+    def _together(self, entries: Sequence[LogEntry], pieces: Pieces) -> list[memoryview | bytes]:
         """Puts begin and end around each transaction that publishes something, and all frames into their order."""
         if not pieces.marks:
             return []
@@ -330,7 +299,7 @@ class Stream:
             self._refuse_large(entries, pieces)
         return pieces.in_order()
 
-    def _refuse_large(self, entries: Sequence[LogEntry], pieces: _Pieces) -> None:
+    def _refuse_large(self, entries: Sequence[LogEntry], pieces: Pieces) -> None:
         """Raises _TooLarge for the first transaction that has to be streamed."""
         ends = np.array([int(entry.end_lsn) * 4 for entry in entries], np.int64)
         sizes = np.zeros(len(entries) + 1, np.int64)
