@@ -82,6 +82,12 @@ class Replica:
         left = "SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%_sync_%'"
         until(lambda: self.publisher.psql(self.database, left) == "0", "a synchronization slot is left")
 
+    def kill_jvm(self) -> None:
+        """Kills the node's Java virtual machine, and waits until the node is there again with another one."""
+        old = self.jvm()
+        os.kill(old, signal.SIGKILL)
+        until(lambda: self.jvm() != old and self.node.psql("postgres", "SELECT 1") == "1", "the node does not come back")
+
     def crash_publisher(self) -> None:
         """Kills the postmaster, and starts it again as soon as its backends have ended."""
         self.publisher.kill()
@@ -175,8 +181,7 @@ def test_whatever_ends_while_tables_are_copied_and_handed_over_they_get_complete
         time.sleep(pause)
         match what:
             case "virtual machine":
-                os.kill(one.jvm(), signal.SIGKILL)
-                until(lambda: one.node.psql("postgres", "SELECT 1") == "1", "the node does not come back")
+                one.kill_jvm()
             case "publisher":
                 one.crash_publisher()
             case "line":
