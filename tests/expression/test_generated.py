@@ -31,6 +31,9 @@ ONCE_DIFFERENT = (
     Probe("json_strip_nulls(j)", (("j", "json"),), (('{"a": null, "b" : [null, {"c":null, "d": "\\u00e9"}], "b": 1.50}',), (" null ",))),
     Probe("a - l", (("a", "inet"), ("l", "int8")), (("::ffff:1.2.3.4", "-9223372036854775808"), ("::1:0:0", "1"))),
     Probe("extract(milliseconds from d)", (("d", "date"),), (("infinity",), ("2024-01-01",), (None,))),
+    Probe("d - s", (("d", "date"), ("s", "int4")), (("infinity", None), ("infinity", "1"), (None, "1"))),
+    Probe("d - s", (("d", "date"), ("s", "date")), (("infinity", None), (None, "infinity"), ("2024-01-01", "infinity"))),
+    Probe("a - netmask(a)", (("a", "inet"),), (("::ffff:1.2.3.4",), ("10.0.0.1/8",), ("8000::/1",))),
     Probe("chr(i)", (("i", "int4"),), (("-1",), ("0",), ("8364",))),
 )
 

@@ -253,6 +253,8 @@ def difference(left: str, right: str) -> int:
     """inet - inet."""
     one, other = _both(left, right, "cannot subtract inet values of different sizes")
     found = one.number - other.number
+    if one.size == 128:  # 16 bytes, whose first bit is the sign
+        found = (found + (1 << 127)) % (1 << 128) - (1 << 127)
     if not -(1 << 63) <= found < 1 << 63:
         raise PostgresError("22003", "result is out of range")
     return found

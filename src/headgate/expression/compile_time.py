@@ -57,11 +57,11 @@ def _date_plus(sign: int) -> Builder:
         day, count = (args[1], args[0]) if flipped else (args[0], args[1])
 
         def make(env: Env) -> Column:
-            source = day.make(env)
-            moved = F.unix_date(source).cast("bigint") + F.lit(sign) * count.make(env).cast("bigint")
+            source, days = day.make(env), count.make(env)
+            moved = F.unix_date(source).cast("bigint") + F.lit(sign) * days.cast("bigint")
             outside = (moved < _FIRST_DAY) | (moved >= _END_DAY)
             made = F.when(outside, raising("22008", "date out of range")).otherwise(F.date_from_unix_date(moved.cast("int")))
-            return F.when(infinite_date(source), source).otherwise(made)
+            return F.when(infinite_date(source) & F.isnotnull(days), source).otherwise(made)
 
         return Value(DATE, make)
 
@@ -72,7 +72,8 @@ def _date_minus_date(node: Expression, args: Sequence[Value]) -> Value:
     def make(env: Env) -> Column:
         one, other = args[0].make(env), args[1].make(env)
         error = raising("22008", "cannot subtract infinite dates").cast("int")
-        return F.when(infinite_date(one) | infinite_date(other), error).otherwise(F.unix_date(one) - F.unix_date(other))
+        known = F.isnotnull(one) & F.isnotnull(other)
+        return F.when(known & (infinite_date(one) | infinite_date(other)), error).otherwise(F.unix_date(one) - F.unix_date(other))
 
     return Value(INT4, make)
 
