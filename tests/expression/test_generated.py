@@ -34,6 +34,8 @@ ONCE_DIFFERENT = (
     Probe("d - s", (("d", "date"), ("s", "int4")), (("infinity", None), ("infinity", "1"), (None, "1"))),
     Probe("d - s", (("d", "date"), ("s", "date")), (("infinity", None), (None, "infinity"), ("2024-01-01", "infinity"))),
     Probe("a - netmask(a)", (("a", "inet"),), (("::ffff:1.2.3.4",), ("10.0.0.1/8",), ("8000::/1",))),
+    Probe("abbrev(a::inet)", (("a", "cidr"),), (("::1/128",), ("10.0.0.1/32",), ("10.0.0.0/8",), ("::/32",), (None,))),
+    Probe("abbrev('::1/128'::cidr::inet)", (), ((),)),
     Probe("chr(i)", (("i", "int4"),), (("-1",), ("0",), ("8364",))),
 )
 

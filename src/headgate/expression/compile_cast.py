@@ -175,9 +175,25 @@ def _small_to_integer(node: Expression, args: Sequence[Value]) -> Value:
     return _same_bits(wide, INT8) if node.type.oid in _UNSIGNED else wide
 
 
+def _network_to_address(value: Value) -> Value:
+    """cidr → inet, whose text shows no mask that is as long as the address."""
+    if value.constant is not None:
+        shown = text.normal_form(value.constant, registry.INET)
+        return Value(TEXT, lambda env: F.lit(shown), constant=shown)
+
+    def make(env: Env) -> Column:
+        made = value.make(env)
+        whole = made.endswith("/128") | (made.endswith("/32") & ~made.contains(":"))
+        return F.when(whole, F.substring_index(made, "/", 1)).otherwise(made)
+
+    return Value(TEXT, make)
+
+
 def relabel(value: Value, node: Relabel) -> Value:
     """A cast that keeps the representation; refused where storage differs (an oid as an integer is the same bigint or not)."""
     source, target = value.rep, rep_of(node.type.oid, node.type.typmod)
+    if node.type.oid == registry.INET and node.arg.type.oid == registry.CIDR:
+        return _network_to_address(value)
     if source == target or source.name in ("decimal", "digits"):
         return value
     if node.type.oid in _UNSIGNED or node.arg.type.oid in _UNSIGNED:
