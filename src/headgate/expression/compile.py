@@ -32,7 +32,9 @@ from headgate.expression import (
     compile_float,
     compile_format,
     compile_integer,
+    compile_literal,
     compile_network,
+    compile_number,
     compile_numeric,
     compile_octets,
     compile_regex,
@@ -67,6 +69,7 @@ BUILDERS: dict[str, Builder] = {
     **compile_zone.BUILDERS,
     **compile_format.BUILDERS,
     **compile_cast.BUILDERS,
+    **compile_number.BUILDERS,
     **compile_string.BUILDERS,
     **compile_array.BUILDERS,
     **compile_document.BUILDERS,
@@ -180,7 +183,7 @@ def _column(node: n.ColumnRef) -> Value:
 
 
 def _const(node: n.Const) -> Value:
-    return compile_cast.constant(node)
+    return compile_literal.constant(node)
 
 
 def _param(node: n.Param) -> Value:

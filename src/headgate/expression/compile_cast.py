@@ -1,4 +1,4 @@
-"""Casts: between numbers, dates and strings, by length and precision, through the text form; constants; the stored form of a result.
+"""Casts: of dates and strings, by length and precision, through the text form; the stored form of a result. Numbers: `compile_number`.
 
 Casts through text use the types' own readers and printers (`headgate.types.text`) inside Arrow functions, so that they accept,
 refuse and print exactly what PostgreSQL does.
@@ -7,7 +7,6 @@ refuse and print exactly what PostgreSQL does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,9 +16,8 @@ from pyspark.sql.types import StringType
 
 from headgate.errors import PostgresError
 from headgate.expression import compile_enum, decimals
-from headgate.expression.compile_float import is_infinite
 from headgate.expression.compile_infinite import date_to_timestamp, infinite_timestamp, timestamp_to_date
-from headgate.expression.compile_integer import narrowed, out_of_range
+from headgate.expression.compile_literal import to_timestamp
 from headgate.expression.compile_numeric import exactly, spark_decimal
 from headgate.expression.node import Const, Expression, FuncExpr, Relabel, TypeRef, operands
 from headgate.expression.session_time import timezone_or_utc
@@ -28,12 +26,8 @@ from headgate.expression.value import (
     BYTES,
     DATE,
     DIGITS,
-    FLOAT4,
-    FLOAT8,
-    INT2,
     INT4,
     INT8,
-    MAX_PRECISION,
     SPARK,
     TEXT,
     TIMESTAMP,
@@ -54,78 +48,6 @@ from headgate.expression.value import (
 from headgate.types import registry, storage, string, text, typmod
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
-
-
-def constant(node: Const) -> Value:
-    """A constant in its representation; numeric as a decimal of its own digits, or as text (NaN, more than 38 digits)."""
-    oid = node.type.oid
-    if oid == registry.NUMERIC:
-        return _numeric_constant(node.value)
-    rep = rep_of(oid, node.type.typmod)
-    if node.value is None:
-        return Value(rep, lambda env: F.lit(None).cast(SPARK[rep.name]), is_null=True)
-    shown = node.value
-    made = _text_literal(shown, oid) if rep == TEXT else _LITERALS[rep.name](shown)
-    return Value(rep, lambda env: made(), constant=shown)
-
-
-def _numeric_constant(shown: str | None) -> Value:
-    if shown is None:
-        return Value(decimal(1, 0), lambda env: F.lit(None).cast("decimal(1,0)"), is_null=True)
-    exact = Decimal(shown)
-    if exact.is_finite():
-        exponent = exact.as_tuple().exponent
-        scale = max(0, -exponent) if isinstance(exponent, int) else 0
-        precision = max(len(exact.as_tuple().digits), scale, 1)
-        if precision <= MAX_PRECISION:
-            rep = decimal(precision, scale)
-            return Value(rep, lambda env: F.lit(exact).cast(spark_decimal(rep)), constant=shown)
-    return Value(DIGITS, lambda env: F.lit(shown), constant=shown)
-
-
-def _text_literal(shown: str, oid: int) -> Callable[[], Column]:
-    kind = registry.known().find(oid)
-    kept = text.read_scalar(shown, oid).as_py() if kind is not None and kind.is_array else shown  # an array's instants are stored in UTC
-    return lambda: F.lit(kept)
-
-
-def _date_literal(shown: str) -> Callable[[], Column]:
-    day = text.read_scalar(shown, registry.DATE)
-    number = day.cast(pa.int32()).as_py()
-    return lambda: F.date_from_unix_date(F.lit(number))
-
-
-def _moment_literal(oid: int) -> Callable[[str], Callable[[], Column]]:
-    def literal(shown: str) -> Callable[[], Column]:
-        micros = text.read_scalar(shown, oid).cast(pa.int64()).as_py()
-        if oid == registry.TIMESTAMPTZ:
-            return lambda: F.timestamp_micros(F.lit(micros).cast("bigint"))
-        return lambda: to_timestamp(F.lit(micros).cast("bigint"))
-
-    return literal
-
-
-def to_timestamp(micros: Column) -> Column:
-    """Microseconds since 1970 as a timestamp without zone, in the session's zone, which is UTC."""
-    return F.timestamp_micros(micros).cast("timestamp_ntz")
-
-
-def _float_literal(kind: str) -> Callable[[str], Callable[[], Column]]:
-    return lambda shown: lambda: F.lit(shown).cast(kind)
-
-
-_LITERALS: dict[str, Callable[[str], Callable[[], Column]]] = {
-    "bool": lambda shown: lambda: F.lit(shown == "t"),
-    "int2": lambda shown: lambda: F.lit(int(shown)).cast("smallint"),
-    "int4": lambda shown: lambda: F.lit(int(shown)).cast("int"),
-    "int8": lambda shown: lambda: F.lit(int(shown)).cast("bigint"),
-    "float4": _float_literal("float"),
-    "float8": _float_literal("double"),
-    "bytes": lambda shown: lambda: F.lit(bytearray.fromhex(shown.removeprefix("\\x"))),
-    "date": _date_literal,
-    "timestamp": _moment_literal(registry.TIMESTAMP),
-    "timestamptz": _moment_literal(registry.TIMESTAMPTZ),
-}
 
 
 def stored(value: Value, kind: TypeRef) -> Value:
@@ -201,93 +123,6 @@ def relabel(value: Value, node: Relabel) -> Value:
     if source.name in ("int4", "int8") and target.name in ("int4", "int8"):
         return Value(target, lambda env: value.make(env).cast(SPARK[target.name]), constant=value.constant)
     raise refuse(f"a cast from {registry.format_type(node.arg.type.oid)} to {registry.format_type(node.type.oid)}")
-
-
-def _cast(rep: Rep) -> Builder:
-    return lambda node, args: Value(rep, lambda env: args[0].make(env).cast(SPARK[rep.name]), constant=None)
-
-
-def _narrow(rep: Rep) -> Builder:
-    return lambda node, args: Value(rep, lambda env: narrowed(args[0].make(env).cast("bigint"), rep))
-
-
-def _integer_to_numeric(digits: int) -> Builder:
-    rep = decimal(digits, 0)
-    return lambda node, args: Value(rep, lambda env: args[0].make(env).cast(spark_decimal(rep)), constant=args[0].constant)
-
-
-def _float_to_integer(rep: Rep, bits: int) -> Builder:
-    limit = float(2 ** (bits - 1))
-
-    def builder(node: Expression, args: Sequence[Value]) -> Value:
-        def make(env: Env) -> Column:
-            whole = F.rint(args[0].make(env).cast("double"))
-            outside = F.isnan(whole) | (whole < -limit) | (whole >= limit)
-            return F.when(outside, out_of_range(rep)).otherwise(whole.cast(SPARK[rep.name]))
-
-        return Value(rep, make)
-
-    return builder
-
-
-def _numeric_to_integer(rep: Rep, bits: int) -> Builder:
-    def to_whole(shown: str) -> str:
-        return decimals.to_integer(shown, bits)
-
-    def builder(node: Expression, args: Sequence[Value]) -> Value:
-        [value] = args
-        if value.rep.name == "decimal":
-            limit = 2 ** (bits - 1)
-
-            def make(env: Env) -> Column:
-                whole = F.round(value.make(env), 0)
-                outside = (whole < F.lit(Decimal(-limit))) | (whole > F.lit(Decimal(limit - 1)))
-                return F.when(outside, out_of_range(rep)).otherwise(whole.cast(SPARK[rep.name]))
-
-            return Value(rep, make)
-        made = settle(exactly(to_whole, args))
-        return Value(rep, lambda env: made(env).cast(SPARK[rep.name]))
-
-    return builder
-
-
-def _numeric_to_double(node: Expression, args: Sequence[Value]) -> Value:
-    [value] = args
-    if value.rep.name == "decimal":
-        return Value(FLOAT8, lambda env: value.make(env).cast("string").cast("double"))
-    made = settle(exactly(decimals.to_double, args))
-    return Value(FLOAT8, lambda env: made(env).cast("double"))
-
-
-def _numeric_to_float(node: Expression, args: Sequence[Value]) -> Value:
-    """numeric_float4: read from the text at once, not by way of a double."""
-    [value] = args
-    if value.rep.name == "decimal":
-        return Value(FLOAT4, lambda env: value.make(env).cast("string").cast("float"))
-    made = settle(exactly(decimals.to_single, args))
-    return Value(FLOAT4, lambda env: made(env).cast("float"))
-
-
-def _float_to_numeric(digits: int) -> Builder:
-    def to_digits(value: float) -> str:
-        return decimals.from_double(value, digits)
-
-    return lambda node, args: exactly(to_digits, [Value(FLOAT8, lambda env: args[0].make(env).cast("double"))])
-
-
-def _double_to_float(node: Expression, args: Sequence[Value]) -> Value:
-    def make(env: Env) -> Column:
-        wide = args[0].make(env)
-        made = wide.cast("float")
-        over = is_infinite(made) & ~is_infinite(wide)
-        under = (made == 0) & (wide != 0)
-        return (
-            F.when(over, raising("22003", "value out of range: overflow"))
-            .when(under, raising("22003", "value out of range: underflow"))
-            .otherwise(made)
-        )
-
-    return Value(FLOAT4, make)
 
 
 def _modifier(node: Expression) -> int:
@@ -520,42 +355,11 @@ def _type_name(oid: int) -> Value:
 
 BUILDERS: dict[str, Builder] = {
     "i2toi4": _small_to_integer,
-    "int24": _cast(INT4),
-    "i4toi2": _narrow(INT2),
-    "int28": _cast(INT8),
-    "int48": _cast(INT8),
-    "int82": _narrow(INT2),
-    "int84": _narrow(INT4),
-    "i2tof": _cast(FLOAT4),
-    "i2tod": _cast(FLOAT8),
-    "i4tof": _cast(FLOAT4),
-    "i4tod": _cast(FLOAT8),
-    "i8tof": _cast(FLOAT4),
-    "i8tod": _cast(FLOAT8),
-    "ftod": _cast(FLOAT8),
-    "dtof": _double_to_float,
-    "ftoi2": _float_to_integer(INT2, 16),
-    "ftoi4": _float_to_integer(INT4, 32),
-    "ftoi8": _float_to_integer(INT8, 64),
-    "dtoi2": _float_to_integer(INT2, 16),
-    "dtoi4": _float_to_integer(INT4, 32),
-    "dtoi8": _float_to_integer(INT8, 64),
-    "int2_numeric": _integer_to_numeric(5),
-    "int4_numeric": _integer_to_numeric(10),
-    "int8_numeric": _integer_to_numeric(19),
-    "numeric_int2": _numeric_to_integer(INT2, 16),
-    "numeric_int4": _numeric_to_integer(INT4, 32),
-    "numeric_int8": _numeric_to_integer(INT8, 64),
-    "numeric_float8": _numeric_to_double,
-    "numeric_float4": _numeric_to_float,
-    "float8_numeric": _float_to_numeric(15),
-    "float4_numeric": _float_to_numeric(6),
     "numeric": _to_precision,
     "varchar": _to_varchar,
     "bpchar": _to_char,
     "rtrim1": lambda node, args: Value(TEXT, lambda env: F.rtrim(args[0].make(env))),
     "booltext": lambda node, args: Value(TEXT, lambda env: args[0].make(env).cast("string")),
-    "bool_int4": _cast(INT4),
     "int4_bool": lambda node, args: Value(BOOL, lambda env: args[0].make(env) != 0),
     "date_timestamp": lambda node, args: Value(TIMESTAMP, lambda env: date_to_timestamp(args[0].make(env))),
     "timestamp_date": lambda node, args: Value(DATE, lambda env: timestamp_to_date(args[0].make(env))),
