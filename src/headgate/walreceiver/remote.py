@@ -86,7 +86,28 @@ def published_tables(connection: Connection, publications: Sequence[str]) -> lis
             raise PostgresError("0A000", text)
         attnames = row[2] if lists else None
         found[schema, name] = PublishedTable(schema, name, None if attnames is None else array_elements(attnames))
-    return list(found.values())
+    covered = _covered(connection, set(found)) if connection.is_node and len(found) > 1 else set()
+    return [table for name, table in found.items() if name not in covered]
+
+
+def _covered(connection: Connection, listed: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """The partitions whose ancestor is listed too, which brings their rows: a node leaves them out as PostgreSQL does from 16 on."""
+    rows = _ask(
+        connection,
+        "SELECT n.nspname, c.relname, pn.nspname, p.relname FROM pg_catalog.pg_inherits i"
+        " JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+        " JOIN pg_catalog.pg_class p ON p.oid = i.inhparent JOIN pg_catalog.pg_namespace pn ON pn.oid = p.relnamespace",
+        "could not receive list of replicated tables from the publisher",
+    )
+    parents = {(str(row[0]), str(row[1])): (str(row[2]), str(row[3])) for row in rows}
+    covered = set()
+    for each in listed:
+        ancestor = parents.get(each)
+        while ancestor is not None and ancestor not in listed:
+            ancestor = parents.get(ancestor)
+        if ancestor is not None:
+            covered.add(each)
+    return covered
 
 
 def fetch_relation(connection: Connection, schema: str, name: str, publications: Sequence[str]) -> RemoteRelation:
