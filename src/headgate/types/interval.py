@@ -5,6 +5,7 @@ Called by `text` and `binary_value`. A port of DecodeInterval, DecodeISO8601Inte
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import struct
 from collections.abc import Set as AbstractSet
@@ -47,11 +48,12 @@ _ISO = re.compile(
 
 @dataclass
 class Interval:
-    """Months, days and microseconds, each with its own sign."""
+    """Months, days and microseconds, each with its own sign. `years`: how much of the months was given as years, while it is read."""
 
     months: int = 0
     days: int = 0
     micros: int = 0
+    years: int = dataclasses.field(default=0, compare=False, repr=False)
 
     def add(self, unit: str, value: int, fraction: float) -> None:
         """Adds `value` and a fraction of one unit; fractions go down as PostgreSQL lets them: years to months, months to days."""
@@ -65,6 +67,7 @@ class Interval:
             self.months += value
             self._fraction_of_days(fraction * 30)
         else:
+            self.years += value * _YEARS[unit]
             self.months += value * 12 * _YEARS[unit] + round(fraction * 12 * _YEARS[unit])
 
     def _fraction_of_days(self, days: float) -> None:
@@ -73,7 +76,7 @@ class Interval:
 
     def negated(self) -> Interval:
         """All three signs turned."""
-        return Interval(-self.months, -self.days, -self.micros)
+        return Interval(-self.months, -self.days, -self.micros, -self.years)
 
     def print(self) -> str:
         """EncodeInterval, style postgres: ``1 year 2 mons -3 days +04:05:06.7``."""
@@ -110,8 +113,11 @@ def interval_of(text: str, modifier: int = -1) -> Interval:
             if flawed.flaw is Flaw.RANGE:
                 raise PostgresError("22015", f'interval field value out of range: "{text}"') from None
             raise flawed.error("interval", text) from None
-    if not (_fits(found.months, 31) and _fits(found.days, 31) and _fits(found.micros, 63)):
+    parts = (found.years, found.months - 12 * found.years, found.days)
+    if not (all(_fits(each, 31) for each in parts) and _fits(found.micros, 63)):
         raise PostgresError("22015", f'interval field value out of range: "{text}"')
+    if not _fits(found.months, 31):  # years and months are one number from here on
+        raise PostgresError("22008", "interval out of range")
     return adjusted(found, modifier)
 
 
