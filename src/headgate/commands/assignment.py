@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation import Relation
-from headgate.commands import binding, constraint, identity, reference, routed_rows, uniqueness, value_list
+from headgate.commands import binding, constraint, identity, reference, routed_rows, uniqueness, unstorable, value_list
 from headgate.commands.new_rows import Clash, NewRows
 from headgate.commands.query.plan import Plan, PlanColumn, col, quoted
 from headgate.commands.query.planner import Planner
@@ -48,8 +48,9 @@ def set_list(targets: Sequence[Any], planner: Planner, relation: Relation, scope
             node = _of_row(node, rows, planner, scope)
         bound = node if isinstance(node, Expression) else binder.bind_raw(node, scope, context)
         if not isinstance(bound, SetToDefault):
-            constant = value_list.folded(bound, binding.type_of(column))
-            bound = constant if constant is not None else binder.assign(bound, binding.type_of(column), column.name, context)
+            with unstorable.entering(relation.name, column.name):
+                constant = value_list.folded(bound, binding.type_of(column))
+                bound = constant if constant is not None else binder.assign(bound, binding.type_of(column), column.name, context)
         if column.generated is not None and not isinstance(bound, SetToDefault):
             raise PostgresError(
                 "428C9", f'column "{column.name}" can only be updated to DEFAULT', detail=f'Column "{column.name}" is a generated column.'

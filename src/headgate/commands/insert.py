@@ -10,7 +10,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import Column, Relation
-from headgate.commands import binding, conflict, lookup, privilege, routed_rows, sequence, temporary, value_list, view
+from headgate.commands import binding, conflict, lookup, privilege, routed_rows, sequence, temporary, unstorable, value_list, view
 from headgate.commands.new_rows import NewRows
 from headgate.commands.query import render
 from headgate.commands.query.plan import Plan, reference
@@ -27,6 +27,7 @@ from headgate.storage import spool
 from headgate.storage.local import local_frame
 from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
+from headgate.types.storage import arrow_type
 
 
 def insert(node: Any, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
@@ -131,27 +132,30 @@ def _values(select: Any, node: Any, planner: Planner, writer: NewRows, columns: 
         raise PostgresError(
             "42601", "INSERT has more target columns than expressions", position=position(unwrap(node.cols[width]).location)
         )
-    context = planner.context.within(construct="VALUES", default=True)
     arrays: dict[str, pa.Array] = {}
     for place, column in enumerate(columns[:width]):
-        cells = [_cell(row[place], column, context, planner) for row in lists]
-        refuse_generated(node, column, all(isinstance(cell, SetToDefault) for cell in cells))
-        if all(isinstance(cell, SetToDefault) for cell in cells):
-            continue
-        if column.generated is not None:
-            continue
-        if any(isinstance(cell, SetToDefault) for cell in cells):
-            defaults = writer.default(column, sum(isinstance(cell, SetToDefault) for cell in cells))
-            known = value_list.column_of(planner, column, [None if isinstance(cell, SetToDefault) else cell for cell in cells])
-            left = list(defaults)
-            values = [left.pop(0) if isinstance(cell, SetToDefault) else value for cell, value in zip(cells, known, strict=True)]
-            from headgate.types.storage import arrow_type
-
-            arrays[column.name] = pa.array(values, arrow_type(column.type_oid, column.typmod))
-        else:
-            arrays[column.name] = value_list.column_of(planner, column, cells)
+        with unstorable.entering(writer.relation.name, column.name):
+            values = _column_of_values([row[place] for row in lists], node, planner, writer, column)
+        if values is not None:
+            arrays[column.name] = values
     rows = pa.table(arrays) if arrays else pa.table({"none": pa.array([True] * len(lists), pa.bool_())})
     return writer.completed(rows)
+
+
+def _column_of_values(items: Sequence[Any], node: Any, planner: Planner, writer: NewRows, column: Column) -> pa.Array | None:
+    """The values that VALUES gives a column; None where all are left to its default."""
+    context = planner.context.within(construct="VALUES", default=True)
+    cells = [_cell(item, column, context, planner) for item in items]
+    refuse_generated(node, column, all(isinstance(cell, SetToDefault) for cell in cells))
+    if all(isinstance(cell, SetToDefault) for cell in cells) or column.generated is not None:
+        return None
+    if not any(isinstance(cell, SetToDefault) for cell in cells):
+        return value_list.column_of(planner, column, cells)
+    defaults = writer.default(column, sum(isinstance(cell, SetToDefault) for cell in cells))
+    known = value_list.column_of(planner, column, [None if isinstance(cell, SetToDefault) else cell for cell in cells])
+    left = list(defaults)
+    values = [left.pop(0) if isinstance(cell, SetToDefault) else value for cell, value in zip(cells, known, strict=True)]
+    return pa.array(values, arrow_type(column.type_oid, column.typmod))
 
 
 def _location(nodes: Sequence[Any]) -> int:

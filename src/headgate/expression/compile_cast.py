@@ -69,7 +69,7 @@ def _to_stored_decimal(shown: Make, target: Rep) -> Make:
 
     def make(env: Env) -> Column:
         made = shown(env)
-        refused = raising("0A000", f"NaN in numeric({target.precision},{target.scale}) is not supported")
+        refused = raising("0A000", f"cannot store NaN in a column of type numeric({target.precision},{target.scale})")
         return F.when(made == "NaN", refused).otherwise(made).cast(spark_decimal(target))
 
     return make
