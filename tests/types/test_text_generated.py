@@ -84,3 +84,7 @@ def test_generated_texts_enter_a_column_as_in_postgresql(check, type_name: str) 
         check(type_name, values)
 
     run()
+
+
+def test_a_malformed_array_is_shown_from_its_first_brace_on(check) -> None:
+    check("int4[]", [" {", "  {1", " {1}x", " [1:1]={", " [1:2]={1}", " x", " {{1}"])

@@ -85,9 +85,11 @@ class _Reader:
         self.place = 0
         self.items: list[str | None] = []
         self.lengths: list[int | None] = []
+        self._shown = 0
+        """From where on an error shows the text: what counts the braces has only the part from the first one on."""
 
     def _fail(self, detail: str) -> PostgresError:
-        return PostgresError("22P02", f'malformed array literal: "{self.text}"', detail=detail)
+        return PostgresError("22P02", f'malformed array literal: "{self.text[self._shown :]}"', detail=detail)
 
     def _skip(self) -> str:
         while self.place < len(self.text) and self.text[self.place] in column.SPACE:
@@ -110,9 +112,11 @@ class _Reader:
         if self._skip() != "{":
             detail = 'Array contents must start with "{".' if bounds else 'Array value must start with "{" or dimension information.'
             raise self._fail(detail)
+        self._shown = self.place
         self._braces(0)
         if self._skip():
             raise self._fail("Junk after closing right brace.")
+        self._shown = 0
         if not self.items:
             if bounds:
                 raise self._fail("Specified array dimensions do not match array contents.")
