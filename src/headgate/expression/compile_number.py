@@ -66,21 +66,18 @@ def _numeric_to_integer(rep: Rep, bits: int) -> Builder:
     return builder
 
 
-def _numeric_to_double(node: Expression, args: Sequence[Value]) -> Value:
-    [value] = args
-    if value.rep.name == "decimal":
-        return Value(FLOAT8, lambda env: value.make(env).cast("string").cast("double"))
-    made = settle(exactly(decimals.to_double, args))
-    return Value(FLOAT8, lambda env: made(env).cast("double"))
+def _numeric_to(rep: Rep, read: Callable[[str], str]) -> Builder:
+    """numeric_float8, numeric_float4: read from the text at once, float4 not by way of a double."""
+    kind = SPARK[rep.name]
 
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        [value] = args
+        if value.rep.name == "decimal":
+            return Value(rep, lambda env: value.make(env).cast("string").cast(kind))
+        made = settle(exactly(read, args))
+        return Value(rep, lambda env: made(env).cast(kind))
 
-def _numeric_to_float(node: Expression, args: Sequence[Value]) -> Value:
-    """numeric_float4: read from the text at once, not by way of a double."""
-    [value] = args
-    if value.rep.name == "decimal":
-        return Value(FLOAT4, lambda env: value.make(env).cast("string").cast("float"))
-    made = settle(exactly(decimals.to_single, args))
-    return Value(FLOAT4, lambda env: made(env).cast("float"))
+    return builder
 
 
 def _float_to_numeric(digits: int) -> Builder:
@@ -132,8 +129,8 @@ BUILDERS: dict[str, Builder] = {
     "numeric_int2": _numeric_to_integer(INT2, 16),
     "numeric_int4": _numeric_to_integer(INT4, 32),
     "numeric_int8": _numeric_to_integer(INT8, 64),
-    "numeric_float8": _numeric_to_double,
-    "numeric_float4": _numeric_to_float,
+    "numeric_float8": _numeric_to(FLOAT8, decimals.to_double),
+    "numeric_float4": _numeric_to(FLOAT4, decimals.to_single),
     "float8_numeric": _float_to_numeric(15),
     "float4_numeric": _float_to_numeric(6),
     "bool_int4": _cast(INT4),
