@@ -206,13 +206,20 @@ def _rows_of_text(columns: Sequence[pa.Array], titles: Sequence[str], rows: int,
         return pa.array([b"\n"] * rows, pa.large_binary())
     if options.csv:
         forced = [place for place, title in enumerate(titles) if options.force_quote is None or title in options.force_quote]
-        data = copy_format.write_copy_csv(
-            columns, null=options.null, delimiter=options.delimiter, quote=options.quote, escape=options.escape, forced=forced
-        )
-        return pa.array([_encoded(data, options)], pa.large_binary())
-    data = _encoded(copy_format.write_copy_text(columns, null=options.null, delimiter=options.delimiter), options)
+        return pa.array([_written(columns, options, forced)], pa.large_binary())
+    data = _written(columns, options)
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 0x0A) + 1
     return _cut(data, np.diff(ends, prepend=0))
+
+
+def _written(columns: Sequence[pa.Array], options: CopyOptions, forced: Sequence[int] = ()) -> bytes:
+    """Rows in text or CSV format, in the encoding asked for; the columns at `forced` are quoted."""
+    if not options.csv:
+        return _encoded(copy_format.write_copy_text(columns, null=options.null, delimiter=options.delimiter), options)
+    data = copy_format.write_copy_csv(
+        columns, null=options.null, delimiter=options.delimiter, quote=options.quote, escape=options.escape, forced=forced
+    )
+    return _encoded(data, options)
 
 
 def _encoded(data: bytes, options: CopyOptions) -> bytes:
@@ -228,14 +235,7 @@ def _encoded(data: bytes, options: CopyOptions) -> bytes:
 
 
 def _header(titles: Sequence[str], options: CopyOptions) -> pa.Array:
-    columns = [pa.array([title], pa.string()) for title in titles]
-    if options.csv:
-        data = copy_format.write_copy_csv(
-            columns, null=options.null, delimiter=options.delimiter, quote=options.quote, escape=options.escape
-        )
-    else:
-        data = copy_format.write_copy_text(columns, null=options.null, delimiter=options.delimiter)
-    return pa.array([_encoded(data, options)], pa.large_binary())
+    return pa.array([_written([pa.array([title], pa.string()) for title in titles], options)], pa.large_binary())
 
 
 # ---- COPY FROM --------------------------------------------------------------------------------------------------
