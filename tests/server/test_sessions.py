@@ -10,6 +10,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
+ENDLESS = "SELECT count(*) FROM pg_proc a, pg_proc b, pg_proc c WHERE a.proname || b.proname > c.proname"
+
 
 @pytest.fixture
 def connect(node: Any) -> Iterator[Callable[..., psycopg.Connection[Any]]]:
@@ -98,11 +100,7 @@ def test_cursor_goes_forward_and_a_scrollable_one_back(connect: Callable[..., ps
         connection.execute("FETCH 1 FROM c")
 
 
-@pytest.mark.parametrize(
-    "statement",
-    ["SELECT pg_sleep(60)", "SELECT count(*) FROM pg_proc a, pg_proc b, pg_proc c WHERE a.proname || b.proname > c.proname"],
-    ids=["function", "catalog"],
-)
+@pytest.mark.parametrize("statement", ["SELECT pg_sleep(60)", ENDLESS], ids=["function", "catalog"])
 def test_cancel_and_timeout_stop_a_statement_and_not_the_session(connect: Callable[..., psycopg.Connection[Any]], statement: str) -> None:
     connection = connect()
     connection.execute("SET statement_timeout = '200ms'")
@@ -123,6 +121,16 @@ def test_cancel_and_timeout_stop_a_statement_and_not_the_session(connect: Callab
         connection.execute(statement)
     seen.set()
     canceller.join()
+    assert value(connection, "SELECT 1") == 1
+
+
+@pytest.mark.parametrize("milliseconds", [1, 10, 30, 60])
+def test_timeout_during_the_translation_of_a_query_was_lost(connect: Callable[..., psycopg.Connection[Any]], milliseconds: int) -> None:
+    connection = connect()
+    connection.execute(f"SET statement_timeout = {milliseconds}")
+    with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
+        connection.execute(ENDLESS)
+    connection.execute("SET statement_timeout = 0")
     assert value(connection, "SELECT 1") == 1
 
 

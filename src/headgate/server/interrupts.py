@@ -3,6 +3,9 @@
 One `Interrupts` belongs to each session. Other threads call `cancel` (CancelRequest, pg_cancel_backend, statement_timeout)
 and `terminate` (pg_terminate_backend, shutdown); the session's own thread asks with `check` and, where it would block
 inside Spark or DuckDB, says with `cancelling` how to stop that. A cancel outside a statement has no effect.
+
+Neither engine remembers a stop that comes before its query has begun (DuckDB's `interrupt`, Spark's `cancelJobGroup`), and a query is
+translated for a while before it begins. So a stop is repeated until the work that it belongs to has left `cancelling`.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from headgate.errors import PostgresError, Severity
 
 BY_USER = ("57014", "canceling statement due to user request")
 BY_TIMEOUT = ("57014", "canceling statement due to statement timeout")
+AGAIN_SECONDS = 0.05
+"""How long until work that has not stopped is told again."""
 BY_ADMINISTRATOR = ("57P01", "terminating connection due to administrator command")
 
 
@@ -42,8 +47,7 @@ class Interrupts:
             if not self._running or self._cause is not None:
                 return
             self._cause = cause
-            stops = list(self._stops)
-        self._stop(stops)
+        self._stop()
 
     def terminate(self, cause: tuple[str, str] = BY_ADMINISTRATOR) -> None:
         """Ends the session at its next look."""
@@ -51,14 +55,27 @@ class Interrupts:
             if self._end is not None:
                 return
             self._end = cause
-            stops = list(self._stops)
-        self._stop(stops)
+        self._stop()
 
-    def _stop(self, stops: list[Callable[[], None]]) -> None:
+    def _stop(self) -> None:
         self._wake.set()
-        for stop in stops:
-            with contextlib.suppress(Exception):
-                stop()
+        if self._told():
+            threading.Thread(target=self._insist, name="cancel", daemon=True).start()
+
+    def _told(self) -> bool:
+        """Stops what runs; whether anything did. Under the lock, so that no stop reaches the work that follows."""
+        with self._lock:
+            if self._cause is None and self._end is None:
+                return False
+            for stop in self._stops:
+                with contextlib.suppress(Exception):
+                    stop()
+            return bool(self._stops)
+
+    def _insist(self) -> None:
+        pause = threading.Event()
+        while not pause.wait(AGAIN_SECONDS) and self._told():
+            pass
 
     # ---- from the session's thread ----------------------------------------------------------------------
     @contextlib.contextmanager
@@ -110,10 +127,10 @@ class Interrupts:
     @contextlib.contextmanager
     def cancelling(self, stop: Callable[[], None]) -> Iterator[None]:
         """Inside, a cancel also calls `stop`, from the thread that cancels."""
-        self.check()
         with self._lock:
             self._stops.append(stop)
         try:
+            self.check()
             yield
         finally:
             with self._lock:

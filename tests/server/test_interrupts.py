@@ -1,0 +1,42 @@
+"""Interrupts: a cancel stops what runs, also when it comes before the engine has begun, and never what follows."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from headgate.errors import PostgresError
+from headgate.server.interrupts import Interrupts
+
+WAIT_SECONDS = 20
+
+
+def test_stop_that_came_before_the_query_began_is_repeated() -> None:
+    interrupts, begun, stopped = Interrupts(), threading.Event(), threading.Event()
+    with interrupts.statement(0), interrupts.cancelling(lambda: stopped.set() if begun.is_set() else None):
+        interrupts.cancel()
+        assert not stopped.is_set()
+        begun.set()
+        assert stopped.wait(WAIT_SECONDS)
+        with pytest.raises(PostgresError, match="user request"):
+            interrupts.check()
+
+
+def test_work_is_not_begun_after_the_cancel() -> None:
+    interrupts = Interrupts()
+    with interrupts.statement(0):
+        interrupts.cancel()
+        with pytest.raises(PostgresError, match="user request"), interrupts.cancelling(lambda: None):
+            pytest.fail("the work began")
+
+
+def test_stop_ends_with_its_statement() -> None:
+    interrupts, again = Interrupts(), threading.Event()
+    calls: list[str] = []
+    with interrupts.statement(0), interrupts.cancelling(lambda: calls.append("cancelled")):
+        interrupts.cancel()
+    count = len(calls)
+    with interrupts.statement(0), interrupts.cancelling(again.set):
+        assert not again.wait(0.3)
+    assert len(calls) == count
