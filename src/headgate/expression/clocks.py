@@ -20,9 +20,13 @@ def _zoned(micros: int, east: int) -> str:
     return print_clock(micros) + print_offset(east)
 
 
+def _wrapped(micros: int) -> int:
+    """C's overflow of 64 bits, for which PostgreSQL 15 does not look here."""
+    return (micros + 2**63) % 2**64 - 2**63
+
+
 def _within_day(micros: int) -> int:
-    """Microseconds of a day; 64 bits wrap first, as in PostgreSQL."""
-    return ((micros + 2**63) % 2**64 - 2**63) % DAY
+    return _wrapped(micros) % DAY
 
 
 def plus(text: str, span: str) -> str:
@@ -68,8 +72,13 @@ def span_of(text: str) -> str:
 
 
 def of_span(span: str) -> str:
-    """interval_time."""
-    return print_clock(normal(span).micros % DAY)
+    """interval_time. It counts the days of a negative interval upwards, which overflows within a day of the least one."""
+    micros = normal(span).micros
+    if micros >= 0:
+        return print_clock(micros % DAY)
+    upwards = _wrapped(DAY - 1 - micros)
+    days = abs(upwards) // DAY * (1 if upwards > 0 else -1)
+    return print_clock(_wrapped(micros + _wrapped(days * DAY)))
 
 
 def without_zone(text: str) -> str:

@@ -51,7 +51,7 @@ from headgate.expression import node as n
 from headgate.expression.compile_collect import Ordering
 from headgate.expression.compile_comparison import COMPARISONS, comparable, equal_keys, less
 from headgate.expression.session_time import SessionTime, planning
-from headgate.expression.value import BOOL, Env, Make, Value, refuse, rep_of, settle, spark_type
+from headgate.expression.value import BOOL, Env, Make, Value, after, missing, refuse, rep_of, settle, spark_type
 from headgate.types import array as arrays
 from headgate.types import registry
 
@@ -214,14 +214,7 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
         watched = [settle(args[place]) for place in raisers] if late else []
     if not watched or value.rep.name == "digits" or value.raw is not None:
         return value
-
-    def make(env: Env) -> Column:
-        missing = F.lit(0)
-        for each in watched:
-            missing = missing + F.isnull(each(env)).cast("int")
-        return F.when(missing > 0, F.lit(None)).otherwise(value.make(env))
-
-    return replace(value, make=make)
+    return replace(value, make=lambda env: F.when(missing(watched, env) > 0, F.lit(None)).otherwise(value.make(env)))
 
 
 def _may_raise(operand: n.Expression) -> bool:
@@ -296,8 +289,11 @@ def _array_operation(node: n.ScalarArrayOp) -> Value:
         return compile_array.quantified(node, left, plan(array_node))
     if not items:
         return Value(BOOL, lambda env: F.when(F.isnull(settle(left)(env)), F.lit(not node.any)).otherwise(F.lit(not node.any)))
-    tests = [_with(node.operator, node, (left_node, item), (left, plan(item))) for item in items]
-    return _chain(tests, n.BoolKind.OR if node.any else n.BoolKind.AND)
+    planned = [plan(each) for each in items]
+    tests = [_with(node.operator, node, (left_node, item), (left, value)) for item, value in zip(items, planned, strict=True)]
+    chain = _chain(tests, n.BoolKind.OR if node.any else n.BoolKind.AND)
+    raisers = [settle(value) for item, value in zip(items, planned, strict=True) if _may_raise(item)]
+    return after([settle(left), *raisers], chain) if raisers else chain
 
 
 def _items(array: n.Expression) -> list[n.Expression] | None:

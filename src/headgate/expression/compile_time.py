@@ -18,7 +18,7 @@ from headgate.expression.compile_infinite import date_to_timestamp, infinite_dat
 from headgate.expression.node import Expression
 from headgate.expression.session_time import local_now
 from headgate.expression.units import Unit, truncation_unit
-from headgate.expression.value import BOOL, DATE, INT4, TEXT, TIMESTAMP, TIMESTAMPTZ, Env, Value, raising, settle
+from headgate.expression.value import BOOL, DATE, INT4, TEXT, TIMESTAMP, TIMESTAMPTZ, Env, Value, after, raising, settle
 from headgate.expression.vectorised import call, scalar
 from headgate.types import registry
 from headgate.types.interval import Interval, normal
@@ -216,7 +216,8 @@ def _overlaps_spans(plus: Builder, *places: int) -> Builder:
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         ends = [plus(node, (args[place - 1], each)) if place in places else each for place, each in enumerate(args)]
-        return overlap(*(settle(each) for each in ends))
+        moved = [settle(ends[place]) for place in places]
+        return after(moved, overlap(*(settle(each) for each in ends)))
 
     return builder
 

@@ -11,7 +11,7 @@ the value is used (`settle`), and arguments are NULL where the guard of an enclo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -168,6 +168,24 @@ def settle(value: Value) -> Make:
         return F.when(made.startswith(FAILED), F.raise_error(F.substring(made, 2, 10_000))).otherwise(made)
 
     return make
+
+
+def missing(watched: Sequence[Make], env: Env) -> Column:
+    """How many of the values are NULL; whatever they raise is raised here, in their order."""
+    count = F.lit(0)
+    for each in watched:
+        count = count + F.isnull(each(env)).cast("int")
+    return count
+
+
+def after(watched: Sequence[Make], value: Value) -> Value:
+    """The value, before which the others are computed: PostgreSQL would raise what they raise even where they do not matter."""
+
+    def make(env: Env) -> Column:
+        never = F.negative(missing(watched, env)) > 0  # which Spark cannot tell, as it can of a cast boolean
+        return F.when(never, F.lit(None)).otherwise(value.make(env))
+
+    return Value(value.rep, make, value.fallible)
 
 
 def fail(error: PostgresError) -> str:
