@@ -127,6 +127,12 @@ CHANGES = r"""
 CREATE TABLE dm (id int PRIMARY KEY, a int, b text)
 INSERT INTO dm VALUES (1,10,'x'),(2,20,'y'),(3,30,'z')
 INSERT INTO dm VALUES (1,11,'xx') ON CONFLICT DO NOTHING
+CREATE TABLE two (a int PRIMARY KEY, b int, c text, UNIQUE (b, c))
+INSERT INTO two VALUES (9, 9, 'z')
+INSERT INTO two VALUES (3,4,'x'),(6,4,'x'),(6,5,''),(4,0,NULL),(5,0,NULL),(9,1,'y'),(7,9,'z'),(7,1,'y'),(5,6,'x'),(8,1,'y') ON CONFLICT DO NOTHING RETURNING a, b
+SELECT * FROM two ORDER BY a
+INSERT INTO two VALUES (1,1,'a'),(2,1,'a'),(2,2,'b'),(1,2,'b'),(3,2,'b'),(10,2,'b') ON CONFLICT (a) DO NOTHING
+DROP TABLE two
 INSERT INTO dm VALUES (1,11,'xx'),(4,40,'w') ON CONFLICT (id) DO UPDATE SET a = excluded.a, b = dm.b || excluded.b RETURNING *
 INSERT INTO dm VALUES (2,21,'yy') ON CONFLICT (id) DO UPDATE SET a = excluded.a WHERE dm.a > 100
 SELECT * FROM dm ORDER BY id

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import functions as F
 
@@ -37,9 +38,7 @@ def insert(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.T
     reference.lock(planner.transaction, relation)
     planner.transaction.lock(relation)
     if not update:
-        left = {clash.row for clash in writer.clashes(rows, arbiters)}
-        kept = rows.filter(pa.array(np.isin(np.arange(rows.num_rows), list(left), invert=True)))
-        return writer.append(kept)
+        return writer.append(rows.filter(pa.array(_without_conflict(writer, rows, arbiters))))
     [index] = arbiters
     if writer.repeated(rows, index):
         raise PostgresError(
@@ -55,6 +54,42 @@ def insert(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.T
         return inserted
     updated = _update(clause, node, planner, writer, rows, stored)
     return pa.concat_tables([inserted, updated.cast(inserted.schema)])
+
+
+def _without_conflict(writer: NewRows, rows: pa.Table, arbiters: Sequence[Index]) -> np.ndarray:
+    """Which rows are inserted one after the other: those that share no key with a stored row or a row inserted before them.
+
+    A row that is left out takes no key itself. So whoever comes first among the undecided rows of all its keys is inserted, and the others
+    of these keys are left out; as many rounds as a chain of such rows is long.
+    """
+    undecided = np.ones(rows.num_rows, dtype=bool)
+    inserted = np.zeros(rows.num_rows, dtype=bool)
+    groups = []
+    for index in arbiters:
+        group = _key_numbers(writer, rows, index)
+        stored = writer.stored_keys(rows, index)["place"].to_numpy()
+        undecided &= ~np.isin(group, group[stored])
+        groups.append(group)
+    while undecided.any():
+        places = np.flatnonzero(undecided)
+        first = np.ones(len(places), dtype=bool)
+        for group in groups:
+            first &= np.isin(np.arange(len(places)), np.unique(group[places], return_index=True)[1])
+        inserted[places[first]] = True
+        undecided[places[first]] = False
+        for group in groups:
+            undecided &= ~np.isin(group, group[places[first]])
+    return inserted
+
+
+def _key_numbers(writer: NewRows, rows: pa.Table, index: Index) -> np.ndarray:
+    """A number for each row's key; rows with a NULL in it, which equal none, have one each."""
+    _, keys = writer.keys(rows, index)
+    grouped = keys.group_by([name for name in keys.column_names if name != "place"]).aggregate([("place", "list")])
+    members = grouped["place_list"].combine_chunks()
+    numbers = -1 - np.arange(rows.num_rows)
+    numbers[members.flatten().to_numpy()] = pc.list_parent_indices(members).to_numpy()
+    return numbers
 
 
 def _arbiters(clause: Any, writer: NewRows) -> list[Index]:

@@ -181,7 +181,7 @@ class NewRows:
             found += [Clash(row, index) for row in taken]
         return sorted(found, key=lambda each: (each.row, indexes.index(each.index)))
 
-    def _keys(self, rows: pa.Table, index: Index) -> tuple[key_lookup.Key, pa.Table]:
+    def keys(self, rows: pa.Table, index: Index) -> tuple[key_lookup.Key, pa.Table]:
         """The key's columns of the rows that have no NULL in it: k0, k1, … and `place`, the row."""
         key = key_lookup.key_of(self.relation, index.attnums)
         arrays = [key_lookup.canonical_array(_whole(rows.column(name)), kind) for name, kind in zip(key.names, key.kinds, strict=True)]
@@ -194,7 +194,7 @@ class NewRows:
 
     def repeated(self, rows: pa.Table, index: Index) -> list[int]:
         """The rows whose key an earlier new row has."""
-        _, keys = self._keys(rows, index)
+        _, keys = self.keys(rows, index)
         names = [name for name in keys.column_names if name != "place"]
         grouped = keys.group_by(names).aggregate([("place", "min"), ("place", "count")])
         if not grouped.num_rows or pc.max(grouped["place_count"]).as_py() < 2:
@@ -204,7 +204,7 @@ class NewRows:
 
     def stored_keys(self, rows: pa.Table, index: Index) -> pa.Table:
         """The stored rows that have the key of a new one: `place` (the new row), `old` struct, `file`, `row`."""
-        key, keys = self._keys(rows, index)
+        key, keys = self.keys(rows, index)
         names = [name for name in keys.column_names if name != "place"]
         first = keys.group_by(names).aggregate([("place", "min")])
         wanted = first.select(names)
