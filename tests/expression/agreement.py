@@ -276,7 +276,7 @@ class Agreement:
 def _nested(expression: Expression) -> bool:
     """Whether an operand of an operand's owner may raise before that is called."""
     calls = [each for each in node.walk(expression) if each is not expression]
-    return any(isinstance(each, node.FuncExpr | node.OpExpr | node.CoerceViaIO | node.ArrayCoerce) for each in calls)
+    return any(isinstance(each, node.FuncExpr | node.OpExpr | node.CoerceViaIO | node.ArrayCoerce | node.ArrayExpr) for each in calls)
 
 
 def _error(raised_text: str, expected: str | None) -> str:

@@ -14,6 +14,8 @@ ONCE_DIFFERENT = (
     Probe("uu = ANY (ARRAY[coalesce(uu, uu), t::uuid])", (("uu", "uuid"), ("t", "text")), (("00000000-0000-0000-0000-000000000000", ""),)),
     Probe("(m, m) OVERLAPS ('2024-01-01'::timestamp, u)", (("m", "timestamp"), ("u", "interval")), ((None, "-178956970 years -8 mons"),)),
     Probe("u::interval(2)::time", (("u", "interval"),), (("2562047788:00:54.775807",), ("-00:00:01",), ("-25:00",), ("25:00",))),
+    Probe("array_position(ai, 2, 12) = ANY ('{NULL}'::int4[])", (("ai", "int4[]"),), (("{{{1}}}",), ("{2}",))),
+    Probe("'{{1,2}}'::int4[] IS DISTINCT FROM ARRAY[ai, aj]", (("ai", "int4[]"), ("aj", "int4[]")), (("{1,1,2}", "{3,2,1}"),)),
     Probe("right(t, i)", (("i", "int4"), ("t", "text")), (("-2147483648", "a%b"), ("-1", "a%b"))),
     Probe(
         "concat_ws(t, regexp_replace('a', 'a', 'b', 1, s), 'x')", (("s", "int2"), ("t", "text")), (("-1", None), ("1", None), ("1", "-"))

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from headgate.catalog.relation import Column, Index, Relation
 from headgate.changes import lookup as key_lookup
-from headgate.commands import binding, constraint, reference, routed_rows, sequence, uniqueness, value_list
+from headgate.commands import binding, constraint, one_by_one, reference, routed_rows, sequence, uniqueness, value_list
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError
 from headgate.expression import compile_domain
@@ -240,12 +240,21 @@ class NewRows:
         """Checks rows and adds them; gives them as they were stored."""
         if self.relation.kind == "p":
             return routed_rows.append(self, rows)
+        return self.store(one_by_one.checked(rows, self.accepted))
+
+    def accepted(self, rows: pa.Table) -> pa.Table:
+        """Rows with generated columns, after every check that stands before their storing; changes nothing."""
         rows = self.checked(rows)
         if rows.num_rows:
             self._check_policies(rows)
             reference.lock(self.transaction, self.relation)
             self.transaction.lock(self.relation)
             self.refuse_clash(rows)
+        return rows
+
+    def store(self, rows: pa.Table) -> pa.Table:
+        """Adds rows that are `accepted`."""
+        if rows.num_rows:
             self.transaction.append(self.relation, rows)
             self._remember(rows)
         return rows

@@ -18,53 +18,55 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation import Relation
+from headgate.commands import one_by_one
 from headgate.storage.partitioned import FROM, TO, PartitionedTable, of_leaf, of_root, ordered
 from headgate.storage.routing import NOWHERE
 from headgate.storage.write import arrow_row, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headgate.commands.new_rows import NewRows
     from headgate.commands.query.planner import Planner
 
 
 def append(writer: NewRows, rows: pa.Table) -> pa.Table:
     """Checks and adds complete rows; gives them as they were stored, in their order."""
-    return _spread(writer, rows, lambda leaf, part: leaf.append(part))
-
-
-def _spread(writer: NewRows, rows: pa.Table, write: Callable[[NewRows, pa.Table], pa.Table]) -> pa.Table:
-    """Writes the rows of each leaf by `write`; the rows before one that has no leaf are checked first, as PostgreSQL would meet them."""
-    from headgate.commands.new_rows import NewRows
-
-    if not rows.num_rows:
-        return rows
-    root = writer.relation
-    table = writer.transaction.partitioned(root)
-    writer.refuse_outside(rows)
-    named = {name: _whole(rows[name]) for name in table.router.key_names()}
-    places, homeless = table.router.route(named, rows.num_rows)
-    if homeless is not None:
-        places = places[: homeless.row]
-    stored, order = [], []
-    for leaf, at in table.parts(places):
-        into = NewRows(writer.planner, leaf, routed_from=root)
-        part = write(into, of_leaf(leaf, rows.take(at)))
-        into.check_references()
-        stored.append(of_root(root, part))
-        order.append(np.asarray(at)[: part.num_rows])
-    if homeless is not None:
-        raise table.router.refused(homeless, named)
-    whole = pa.concat_tables(stored)
-    return whole.take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
+    parts = one_by_one.checked(rows, lambda some: [(leaf, leaf.accepted(part), at) for leaf, part, at in _spread(writer, some)])
+    return _together(writer, rows, [(leaf, leaf.store(part), at) for leaf, part, at in parts])
 
 
 def insert(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.Table:
     """INSERT … ON CONFLICT: `conflict.insert` for each leaf."""
     from headgate.commands import conflict
 
-    return _spread(writer, rows, lambda leaf, part: conflict.insert(node, planner, leaf, part))
+    parts = one_by_one.checked(rows, lambda some: _spread(writer, some))
+    return _together(writer, rows, [(leaf, conflict.insert(node, planner, leaf, part), at) for leaf, part, at in parts])
+
+
+def _spread(writer: NewRows, rows: pa.Table) -> list[tuple[NewRows, pa.Table, Any]]:
+    """The writer of each leaf that gets rows, with them and their places; 23514 for the first row that has no leaf."""
+    from headgate.commands.new_rows import NewRows
+
+    root = writer.relation
+    table = writer.transaction.partitioned(root)
+    writer.refuse_outside(rows)
+    named = {name: _whole(rows[name]) for name in table.router.key_names()}
+    places, homeless = table.router.route(named, rows.num_rows)
+    if homeless is not None:
+        raise table.router.refused(homeless, named)
+    return [
+        (NewRows(writer.planner, leaf, routed_from=root), of_leaf(leaf, rows.take(at)), np.asarray(at)) for leaf, at in table.parts(places)
+    ]
+
+
+def _together(writer: NewRows, rows: pa.Table, stored: list[tuple[NewRows, pa.Table, Any]]) -> pa.Table:
+    """What the leaves have stored, in the order of the rows."""
+    if not stored:
+        return rows
+    for leaf, _, _ in stored:
+        leaf.check_references()
+    whole = pa.concat_tables([of_root(writer.relation, part) for _, part, _ in stored])
+    order = np.concatenate([at[: part.num_rows] for _, part, at in stored])
+    return whole.take(pa.array(np.argsort(order, kind="stable")))
 
 
 def append_frame(writer: NewRows, rows: DataFrame) -> int:

@@ -293,7 +293,8 @@ def _array_operation(node: n.ScalarArrayOp) -> Value:
     tests = [_with(node.operator, node, (left_node, item), (left, value)) for item, value in zip(items, planned, strict=True)]
     chain = _chain(tests, n.BoolKind.OR if node.any else n.BoolKind.AND)
     raisers = [settle(value) for item, value in zip(items, planned, strict=True) if _may_raise(item)]
-    return after([settle(left), *raisers], chain) if raisers else chain
+    unseen = any(each.is_null for each in planned) and _may_raise(left_node)
+    return after([settle(left), *raisers], chain) if raisers or unseen else chain
 
 
 def _items(array: n.Expression) -> list[n.Expression] | None:

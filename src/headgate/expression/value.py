@@ -183,7 +183,7 @@ def after(watched: Sequence[Make], value: Value) -> Value:
 
     def make(env: Env) -> Column:
         never = F.negative(missing(watched, env)) > 0  # which Spark cannot tell, as it can of a cast boolean
-        return F.when(never, F.lit(None)).otherwise(value.make(env))
+        return F.when(never, F.raise_error(F.lit("fewer than none"))).otherwise(value.make(env))
 
     return Value(value.rep, make, value.fallible)
 
