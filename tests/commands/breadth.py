@@ -127,25 +127,6 @@ CHANGES = r"""
 CREATE TABLE dm (id int PRIMARY KEY, a int, b text)
 INSERT INTO dm VALUES (1,10,'x'),(2,20,'y'),(3,30,'z')
 INSERT INTO dm VALUES (1,11,'xx') ON CONFLICT DO NOTHING
-CREATE TABLE two (a int PRIMARY KEY, b int, c text, UNIQUE (b, c))
-INSERT INTO two VALUES (9, 9, 'z')
-INSERT INTO two VALUES (3,4,'x'),(6,4,'x'),(6,5,''),(4,0,NULL),(5,0,NULL),(9,1,'y'),(7,9,'z'),(7,1,'y'),(5,6,'x'),(8,1,'y') ON CONFLICT DO NOTHING RETURNING a, b
-SELECT * FROM two ORDER BY a
-INSERT INTO two VALUES (1,1,'a'),(2,1,'a'),(2,2,'b'),(1,2,'b'),(3,2,'b'),(10,2,'b') ON CONFLICT (a) DO NOTHING
-DROP TABLE two
-CREATE TABLE parts (a int, b int CHECK (b < 100), c text NOT NULL, PRIMARY KEY (a, b)) PARTITION BY RANGE (a)
-CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (3)
-CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (3) TO (9)
-INSERT INTO parts VALUES (5, 5, ''), (1, 1, '')
-INSERT INTO parts VALUES (4, 5, ''), (5, 5, ''), (0, 1, ''), (1, 1, 'y'), (1, 2, NULL)
-INSERT INTO parts VALUES (4, 5, ''), (0, 2, ''), (1, 2, NULL), (5, 5, ''), (20, 1, '')
-INSERT INTO parts VALUES (4, 5, ''), (20, 1, ''), (0, 200, ''), (1, 2, NULL)
-INSERT INTO parts VALUES (4, 5, ''), (0, 200, ''), (20, 1, ''), (1, 2, NULL)
-INSERT INTO parts_low VALUES (2, 2, 'x'), (2, 2, 'y'), (1, 3, NULL), (7, 1, ''), (0, 200, '')
-INSERT INTO parts_low VALUES (2, 2, 'x'), (7, 1, ''), (2, 2, 'y'), (1, 3, NULL)
-SELECT * FROM parts ORDER BY a, b
-INSERT INTO parts VALUES (6, 0, ''), (0, 0, ''), (5, 1, '') RETURNING *
-DROP TABLE parts
 INSERT INTO dm VALUES (1,11,'xx'),(4,40,'w') ON CONFLICT (id) DO UPDATE SET a = excluded.a, b = dm.b || excluded.b RETURNING *
 INSERT INTO dm VALUES (2,21,'yy') ON CONFLICT (id) DO UPDATE SET a = excluded.a WHERE dm.a > 100
 SELECT * FROM dm ORDER BY id
@@ -183,4 +164,33 @@ UPDATE dm SET a = 0 WHERE dm.* IS NOT NULL AND id = 71
 DROP TABLE dm
 DROP TABLE cta
 DROP TABLE IF EXISTS ctb, sit, ctc, ctd
+"""
+
+ROW_BY_ROW = r"""
+CREATE TABLE two (a int PRIMARY KEY, b int, c text, UNIQUE (b, c))
+INSERT INTO two VALUES (9, 9, 'z')
+INSERT INTO two VALUES (3,4,'x'),(6,4,'x'),(6,5,''),(4,0,NULL),(5,0,NULL),(9,1,'y'),(7,9,'z'),(7,1,'y'),(5,6,'x'),(8,1,'y') ON CONFLICT DO NOTHING RETURNING a, b
+SELECT * FROM two ORDER BY a
+INSERT INTO two VALUES (1,1,'a'),(2,1,'a'),(2,2,'b'),(1,2,'b'),(3,2,'b'),(10,2,'b') ON CONFLICT (a) DO NOTHING
+DROP TABLE two
+CREATE TABLE parts (a int, b int CHECK (b < 100), c text NOT NULL, PRIMARY KEY (a, b)) PARTITION BY RANGE (a)
+CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (3)
+CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (3) TO (9)
+INSERT INTO parts VALUES (5, 5, ''), (1, 1, '')
+INSERT INTO parts VALUES (4, 5, ''), (5, 5, ''), (0, 1, ''), (1, 1, 'y'), (1, 2, NULL)
+INSERT INTO parts VALUES (4, 5, ''), (0, 2, ''), (1, 2, NULL), (5, 5, ''), (20, 1, '')
+INSERT INTO parts VALUES (4, 5, ''), (20, 1, ''), (0, 200, ''), (1, 2, NULL)
+INSERT INTO parts VALUES (4, 5, ''), (0, 200, ''), (20, 1, ''), (1, 2, NULL)
+INSERT INTO parts_low VALUES (2, 2, 'x'), (2, 2, 'y'), (1, 3, NULL), (7, 1, ''), (0, 200, '')
+INSERT INTO parts_low VALUES (2, 2, 'x'), (7, 1, ''), (2, 2, 'y'), (1, 3, NULL)
+SELECT * FROM parts ORDER BY a, b
+INSERT INTO parts VALUES (6, 0, ''), (0, 0, ''), (5, 1, '') RETURNING *
+ALTER TABLE parts ADD CONSTRAINT short CHECK (a < 6) NOT VALID
+INSERT INTO parts VALUES (7, 1, '')
+SELECT conrelid::regclass, convalidated, pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'short' ORDER BY 1
+ALTER TABLE parts VALIDATE CONSTRAINT short
+DELETE FROM parts WHERE a = 6
+ALTER TABLE parts VALIDATE CONSTRAINT short
+SELECT conrelid::regclass, convalidated, pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'short' ORDER BY 1
+DROP TABLE parts
 """

@@ -64,11 +64,12 @@ class Key:
 
 @dataclass(frozen=True)
 class NewCheck:
-    """A CHECK constraint to be made; `expression` as pg_get_expr prints it."""
+    """A CHECK constraint to be made; `expression` as pg_get_expr prints it; not `validated`: NOT VALID."""
 
     expression: str
     name: str | None = None
     attnums: tuple[int, ...] = ()
+    validated: bool = True
 
 
 @dataclass(frozen=True)
@@ -398,7 +399,7 @@ def add_check(cursor: Cursor, oids: Oids, relation: Relation, check: NewCheck) -
     oid = oids()
     insert(
         cursor, "pg_constraint", dbid=relation.database, oid=oid, conname=name, connamespace=relation.namespace_oid, contype="c",
-        convalidated=True, conrelid=relation.oid, confupdtype=" ", confdeltype=" ", confmatchtype=" ", conislocal=True,
+        convalidated=check.validated, conrelid=relation.oid, confupdtype=" ", confdeltype=" ", confmatchtype=" ", conislocal=True,
         conkey=list(check.attnums), conbin=check.expression,
         conbinpretty=pretty(check.expression),
     )  # fmt: skip

@@ -34,7 +34,7 @@ def add_constraint(alteration: Alteration, command: Any) -> None:
     relation = alteration.relation
     if node.contype == pb.CONSTR_CHECK:
         check = table_definition.check(node, relation.columns, relation.name)
-        add_check(alteration, check)
+        add_check(alteration, replace(check, validated=not node.skip_validation))
         return
     if node.contype == pb.CONSTR_FOREIGN:
         foreign_key.add(table_definition.ForeignKeyNeed(node), relation, alteration.session, alteration.transaction, check=True)
@@ -63,12 +63,13 @@ def add_key(alteration: Alteration, key: definition.Key) -> None:
 
 
 def add_check(alteration: Alteration, check: definition.NewCheck) -> None:
-    """A CHECK, which the rows that are there must meet."""
+    """A CHECK, which the rows that are there must meet unless it is NOT VALID."""
     oid = definition.add_check(alteration.cursor, oids(alteration.transaction), alteration.relation, check)
     alteration.refresh()
     made = next(each for each in alteration.relation.checks if each.oid == oid)
-    rewrite_table.check_rows(alteration.transaction, alteration.relation, made)
-    partition_alter.add_check(alteration, made)
+    if check.validated:
+        rewrite_table.check_rows(alteration.transaction, alteration.relation, made)
+    partition_alter.add_check(alteration, made, validated=check.validated)
 
 
 def drop_constraint(alteration: Alteration, command: Any) -> None:
@@ -106,12 +107,14 @@ def alter_constraint(alteration: Alteration, command: Any) -> None:
 
 
 def validate_constraint(alteration: Alteration, command: Any) -> None:
-    """VALIDATE CONSTRAINT."""
+    """VALIDATE CONSTRAINT, of the partitions too."""
     relation = alteration.relation
     check = next((each for each in relation.checks if each.name == command.name), None)
     if check is not None:
         rewrite_table.check_rows(alteration.transaction, relation, check)
         foreign_keys.validate(alteration.cursor, relation.database, check.oid)
+        for child in alteration.children():
+            validate_constraint(child, command)
         return
     if any(each.constraint and each.name == command.name for each in relation.indexes):
         raise PostgresError("42809", f'constraint "{command.name}" of relation "{relation.name}" is not a foreign key or check constraint')
