@@ -156,6 +156,9 @@ class Agreement:
             if each.got == each.expected:
                 report.outcomes["agree"] += 1
                 continue
+            if len(each.got) == 1 and (each.got[0] or "").startswith(NOT_STORED):
+                report.outcomes["not stored"] += 1
+                continue
             if len(each.got) == len(each.expected) and all(
                 a == b or (a or "").startswith(NOT_STORED) for a, b in zip(each.got, each.expected, strict=True)
             ):
