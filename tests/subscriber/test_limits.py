@@ -9,6 +9,8 @@ from tests.subscriber.test_errors import context, log  # noqa: F401
 from tests.subscriber.test_stream import READY
 from tests.system.proxy import Proxy
 
+from headgate.subscriber import applyworker
+
 TABLES = "CREATE TABLE a(i int PRIMARY KEY); CREATE TABLE b(i int PRIMARY KEY); CREATE TABLE c(i int PRIMARY KEY)"
 FILLED = f"{TABLES}; INSERT INTO a SELECT generate_series(1, 3); INSERT INTO b SELECT generate_series(1, 3); CREATE PUBLICATION p FOR TABLE a, b, c"
 
@@ -81,6 +83,37 @@ def test_a_status_is_sent_every_wal_receiver_status_interval(publisher, subscrib
     until(lambda: float(publisher.sql(replied)) > 0)
     first = float(publisher.sql(replied))
     until(lambda: float(publisher.sql(replied)) > first, 3)
+
+
+def test_the_disk_limit_holds_the_publisher_back_and_who_is_behind_says_so(publisher, subscribers, log, monkeypatch) -> None:  # noqa: F811
+    monkeypatch.setattr(applyworker, "BEHIND", 0.5)
+    table = "CREATE TABLE big(i int PRIMARY KEY, t text)"
+    publisher.sql(f"{table}; ALTER TABLE big ALTER t SET STORAGE EXTERNAL; CREATE PUBLICATION p FOR TABLE big")
+    one = subscribers(segment_disk_limit="4MB", apply_batch_size="1MB")
+    one.sql(table)
+    one.sql(publisher.subscription("copy_data = false"))
+    one.wait(READY, "t")
+    until(lambda: one.launcher.workers() and one.launcher.workers()[0].position is not None)
+    one.sql("BEGIN")
+    one.sql("INSERT INTO big VALUES (-1, 'holds the table')")
+    publisher.sql(
+        "DO $$ BEGIN FOR n IN 1..400 LOOP INSERT INTO big SELECT n * 10 + g, repeat('x', 10000) FROM generate_series(0, 9) g; COMMIT; END LOOP; END $$"
+    )
+    [worker] = one.launcher.workers()
+    until(lambda: worker.spool.outstanding > 4 << 20)
+    unsent = (
+        f"SELECT pg_current_wal_lsn() - sent_lsn FROM pg_stat_replication r JOIN pg_replication_slots s ON s.active_pid = r.pid"
+        f" WHERE slot_name = '{publisher.database}_s'"
+    )
+    sent = [publisher.sql(unsent)]
+    until(lambda: sent.append(publisher.sql(unsent)) or sent[-1] == sent[-2])
+    assert int(sent[-1]) > 10 << 20
+    assert worker.spool.outstanding < 16 << 20
+    until(lambda: worker.progress.lag()[1] > 1)
+    one.sql("COMMIT")
+    one.wait("SELECT count(*) FROM big", "4001")
+    until(lambda: said(log, 'subscription "s" is behind its publisher') >= 1)
+    until(lambda: said(log, 'subscription "s" has caught up with its publisher') >= 1)
 
 
 def test_a_copied_table_whose_slot_is_gone_is_copied_afresh(publisher, subscriber, log) -> None:  # noqa: F811
