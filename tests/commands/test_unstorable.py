@@ -24,6 +24,30 @@ def test_an_insert_names_the_table_and_the_column_that_cannot_hold_the_value(nod
         assert session.execute("SELECT count(*) FROM narrow").fetchone() == (0,)
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO narrow SELECT 1, 'NaN'::numeric, t FROM source",
+        "INSERT INTO narrow SELECT 1, 1, t + interval '2 years' FROM source",
+        "INSERT INTO narrow SELECT 1, 1, t + interval '2 years' FROM source RETURNING *",
+        "UPDATE narrow SET p = n FROM source",
+        "UPDATE narrow SET t = s.t + interval '2 years' FROM source s",
+        "UPDATE leaves SET p = n FROM source",
+    ],
+)
+def test_rows_computed_together_named_no_column(node: Any, statement: str) -> None:
+    with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
+        session.execute("CREATE TABLE narrow (i int PRIMARY KEY, p numeric(10,2), t timestamp); INSERT INTO narrow VALUES (2, 2, now())")
+        session.execute("CREATE TABLE leaves (i int, p numeric(10,2)) PARTITION BY LIST (i); CREATE TABLE leaf PARTITION OF leaves DEFAULT")
+        session.execute("INSERT INTO leaves VALUES (1, 1)")
+        session.execute("CREATE TABLE source (n numeric, t timestamp); INSERT INTO source VALUES ('NaN', '294246-06-01')")
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="cannot store") as refused:
+            session.execute(statement.encode())
+        named = ("leaves" if "leaves" in statement else "narrow", "t" if "interval" in statement else "p")
+        assert (refused.value.diag.table_name, refused.value.diag.column_name) == named
+        assert session.execute("SELECT i, p FROM narrow").fetchall() == [(2, 2)]
+
+
 def test_a_domain_that_a_column_holds_in_arrays_cannot_get_a_constraint(node: Any) -> None:
     with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
         session.execute("CREATE DOMAIN d AS int; CREATE DOMAIN over AS d; CREATE TABLE lists (a d[]); CREATE TABLE plain (b over)")

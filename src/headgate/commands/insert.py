@@ -42,15 +42,15 @@ def insert(node: Any, session: Session, planner: Planner | None = None) -> Resul
         privilege.check_columns(transaction.cursor, session.context.user, relation, "INSERT", [each.attnum for each in columns])
         writer = NewRows(planner, relation)
         rows = _source(node, planner, writer, columns)
+        if not isinstance(rows, pa.Table):
+            with unstorable.sought(relation.name, lambda: rows):
+                if not node.HasField("returning_clause") and not node.HasField("on_conflict_clause"):
+                    return CommandResult(f"INSERT 0 {writer.append_frame(rows)}")
+                rows = rows.toArrow()
         if node.HasField("on_conflict_clause"):
-            table = rows if isinstance(rows, pa.Table) else rows.toArrow()
-            stored = (routed_rows if relation.kind == "p" else conflict).insert(node, planner, writer, table)
-        elif isinstance(rows, pa.Table):
-            stored = writer.append(rows)
-        elif node.HasField("returning_clause"):
-            stored = writer.append(rows.toArrow())
+            stored = (routed_rows if relation.kind == "p" else conflict).insert(node, planner, writer, rows)
         else:
-            return CommandResult(f"INSERT 0 {writer.append_frame(rows)}")
+            stored = writer.append(rows)
         writer.check_references()
         if not node.HasField("returning_clause"):
             return CommandResult(f"INSERT 0 {stored.num_rows}")
@@ -201,5 +201,6 @@ def _selected(plan: Plan, node: Any, planner: Planner, writer: NewRows, columns:
         selected.append(planner.column(value).alias(column.name))
     frame = plan.frame.select(*selected)
     if spool.is_small(frame):
-        return writer.completed(frame.toArrow())
+        with unstorable.sought(writer.relation.name, lambda: frame):
+            return writer.completed(frame.toArrow())
     return writer.completed_frame(frame)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from headgate.commands import assignment, identity, partition_prune, privilege, returning
+from headgate.commands import assignment, identity, partition_prune, privilege, returning, unstorable
 from headgate.commands.insert import target
 from headgate.commands.query import from_clause, render
 from headgate.commands.query.plan import Source, col
@@ -43,25 +43,25 @@ def update(node: Any, session: Session, planner: Planner | None = None) -> Resul
             identity.check(transaction.cursor, each, "update")
         keep = node.HasField("returning_clause")
         others = returning.joined(table, source) if keep else None
-        changed = source.frame.select(
+        proposed = source.frame.select(
             F.struct(*[col(each.key).alias(_name(relation, each.attnum)) for each in table.star]).alias("old"),
             new.alias("new"),
             F.col("_file").alias("file"),
             F.col("_row").alias("row"),
             *([col(each.key) for each in others.star] if others is not None else []),
         )
-        if node.from_clause:
-            changed = changed.dropDuplicates(["file", "row"])
-        if others is None:
-            count, rows = assignment.rewrite(planner, relation, changed, set_columns, keep=keep)
-            if not keep:
-                return CommandResult(f"UPDATE {count}")
-            frame = local_frame(planner.session_spark, rows, spark_columns(relation))
-        else:
-            once, more = returning.held(planner, changed, others)
-            count, rows = assignment.rewrite(planner, relation, once, set_columns, keep=True)
-            assert rows is not None
-            frame = returning.beside(planner, rows, more, relation, changed.schema)
+        with unstorable.sought(relation.name, lambda: proposed.select("new.*")):
+            changed = proposed.dropDuplicates(["file", "row"]) if node.from_clause else proposed
+            if others is None:
+                count, rows = assignment.rewrite(planner, relation, changed, set_columns, keep=keep)
+                if not keep:
+                    return CommandResult(f"UPDATE {count}")
+                frame = local_frame(planner.session_spark, rows, spark_columns(relation))
+            else:
+                once, more = returning.held(planner, changed, others)
+                count, rows = assignment.rewrite(planner, relation, once, set_columns, keep=True)
+                assert rows is not None
+                frame = returning.beside(planner, rows, more, relation, changed.schema)
         return returned(node.returning_clause, planner, frame, relation, alias, f"UPDATE {count}", others)
 
 
