@@ -151,3 +151,10 @@ def test_several_tables_are_synchronized_while_others_stream(publisher, subscrib
     publisher.wait_confirmed()
     for name in names:
         assert subscriber.sql(f"SELECT count(*), max(a) FROM {name}") == "60|60"
+
+
+def test_streaming_may_be_parallel_as_a_newer_pg_dump_writes_it(subscriber) -> None:
+    create = "CREATE SUBSCRIPTION s CONNECTION 'dbname=nowhere' PUBLICATION p WITH (connect = false, streaming = {})"
+    assert 'streaming requires a Boolean value or "parallel"' in subscriber.sql(create.format("some"))
+    assert "WARNING" in subscriber.sql(create.format("parallel"))
+    assert subscriber.sql("SELECT substream FROM pg_subscription") == "t"

@@ -114,7 +114,19 @@ def _value(option: Option) -> Any:
         if not lsn:
             raise PostgresError("22023", f"invalid WAL location (LSN): {lsn}")
         return lsn
+    if option.name == "streaming":
+        return _streaming(option)
     return option.boolean()
+
+
+def _streaming(option: Option) -> bool:
+    """Whether large transactions are streamed; `parallel` (from 16 on, the default of 18) is as good as on."""
+    if option.value is not None and option.value.lower() == "parallel":
+        return True
+    try:
+        return option.boolean()
+    except PostgresError as error:
+        raise PostgresError(error.sqlstate, f'{error.message} or "parallel"') from error
 
 
 def check_slot_name(name: str) -> None:
