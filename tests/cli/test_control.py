@@ -178,9 +178,9 @@ def test_a_second_start_is_refused_and_the_first_node_stays(directory: Directory
     assert 'FATAL:  lock file "headgate.pid" already exists\n' in second.stderr
     assert f'HINT:  Is another node (PID {pid}) running in data directory "{directory.data}"?\n' in second.stderr
     assert second.stderr.endswith("headgate: could not start node\nExamine the log output.\n")
-    status = directory.do("status").stdout
-    assert status.startswith(f"headgate: node is running (PID: {pid})")
-    assert elsewhere not in status, "the refused start left its options to the next restart"
+    status = directory.do("status")
+    assert status.stdout.startswith(f"headgate: node is running (PID: {pid})"), status
+    assert elsewhere not in status.stdout, "the refused start left its options to the next restart"
 
 
 def test_a_port_in_use_is_said_and_nothing_is_left_behind(directory: Directory) -> None:

@@ -274,13 +274,25 @@ class Session:
         """Runs `work`; an error is sent to the client and the transaction fails. Whether it went well."""
         try:
             with self.interrupts.statement(self.settings.milliseconds("statement_timeout")):
-                work()
+                self._interruptible(work)
             return True
         except (ConnectionBroken, SessionEnd):
             raise
         except Exception as error:  # noqa: BLE001 - the edge of a statement
             self.fail(error)
             return False
+
+    def _interruptible(self, work: Callable[[], None]) -> None:
+        """Runs `work`; an error after a cancel is the cancel's, in whatever words DuckDB or Spark say that they were stopped."""
+        try:
+            work()
+        except (ConnectionBroken, SessionEnd):
+            raise
+        except Exception as error:
+            asked = self.interrupts.pending()
+            if asked is None:
+                raise
+            raise asked from error
 
     def fail(self, error: Exception) -> None:
         """Tells the client and the log of an error and lets the transaction fail; a FATAL one ends the session."""
