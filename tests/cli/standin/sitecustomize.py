@@ -44,8 +44,9 @@ class Node:
         (Path(self.data_dir) / "reloaded").write_text(",".join(self.settings.reload().changed))
 
     def report(self):
-        path = Path(self.data_dir) / "headgate.status"
-        path.write_text(json.dumps({"time": time.time(), "log_end": "0/0", "subscriptions": [], "slots": []}))
+        new = Path(self.data_dir) / "headgate.status.tmp"
+        new.write_text(json.dumps({"time": time.time(), "log_end": "0/0", "subscriptions": [], "slots": []}))
+        new.replace(Path(self.data_dir) / "headgate.status")
 
 
 module = types.ModuleType("headgate.server.node")
