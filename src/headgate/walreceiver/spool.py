@@ -7,6 +7,7 @@ Called by `receiver` (add, begin_marked, end_marked, fail) and by the subscriber
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import shutil
 import threading
@@ -38,10 +39,14 @@ class _File:
     index: IO[bytes]
     size: int = 0
     frames: int = 0
+    failure: PostgresError | None = None
+    """Of the first write that failed: what is in the file is not known any more."""
 
     def append(self, piece: Piece) -> Piece:
         """Writes a piece that is in memory; the piece as it lies in the file."""
         assert piece.data is not None
+        if self.failure is not None:
+            raise self.failure
         try:
             self.data.write(piece.data.data)
             self.index.write(piece.lengths.data)
@@ -49,15 +54,17 @@ class _File:
             self.index.flush()
         except OSError as error:
             sqlstate = "53100" if error.errno == errno.ENOSPC else "58030"
-            raise PostgresError(sqlstate, f'could not write to file "{self.path}.segment": {error.strerror}') from error
+            self.failure = PostgresError(sqlstate, f'could not write to file "{self.path}.segment": {error.strerror}')
+            raise self.failure from error
         written = Piece(piece.first_seq, piece.lengths, piece.size, None, self.path, self.size, self.frames)
         self.size += piece.size
         self.frames += len(piece.lengths)
         return written
 
     def close(self) -> None:
-        self.data.close()
-        self.index.close()
+        for file in (self.data, self.index):
+            with contextlib.suppress(OSError):  # what a full disk has not taken is tried once more
+                file.close()
 
 
 @dataclass
