@@ -107,8 +107,8 @@ class Server:
         return done.stdout.rstrip("\n")
 
     def new_database(self) -> str:
-        """Makes an empty database and gives its name."""
-        name = f"test_{next(self._databases)}"
+        """Makes an empty database and gives its name, which is as long on every server: psql cuts long lines of errors."""
+        name = f"test_{next(self._databases):04}"
         self.psql("postgres", f"CREATE DATABASE {name}")
         return name
 
