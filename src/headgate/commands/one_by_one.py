@@ -23,12 +23,9 @@ def checked(rows: pa.Table, check: Callable[[pa.Table], T]) -> T:
     try:
         return check(rows)
     except Exception as error:
-        if rows.num_rows > 1 and not _asked_to_stop(error):
-            _fail_as_first(rows, check)
-        raise
-
-
-def _fail_as_first(rows: pa.Table, check: Callable[[pa.Table], object]) -> None:
+        if _asked_to_stop(error):
+            raise
+        found = error
     passing, failing = 0, rows.num_rows
     while failing - passing > 1:
         middle = (passing + failing) // 2
@@ -38,8 +35,8 @@ def _fail_as_first(rows: pa.Table, check: Callable[[pa.Table], object]) -> None:
         except Exception as error:
             if _asked_to_stop(error):
                 raise
-            failing = middle
-    check(rows.slice(0, failing))
+            failing, found = middle, error
+    raise found
 
 
 def _asked_to_stop(error: Exception) -> bool:
