@@ -183,6 +183,9 @@ INSERT INTO parts VALUES (4, 5, ''), (20, 1, ''), (0, 200, ''), (1, 2, NULL)
 INSERT INTO parts VALUES (4, 5, ''), (0, 200, ''), (20, 1, ''), (1, 2, NULL)
 INSERT INTO parts_low VALUES (2, 2, 'x'), (2, 2, 'y'), (1, 3, NULL), (7, 1, ''), (0, 200, '')
 INSERT INTO parts_low VALUES (2, 2, 'x'), (7, 1, ''), (2, 2, 'y'), (1, 3, NULL)
+INSERT INTO parts VALUES (4, 5, ''), (1, 2, NULL), (20, 1, '') ON CONFLICT DO NOTHING
+INSERT INTO parts VALUES (4, 5, ''), (20, 1, ''), (1, 2, NULL) ON CONFLICT DO NOTHING
+INSERT INTO parts VALUES (4, 5, ''), (0, 200, ''), (1, 2, NULL), (5, 5, '') ON CONFLICT (a, b) DO UPDATE SET c = 'u'
 SELECT * FROM parts ORDER BY a, b
 INSERT INTO parts VALUES (6, 0, ''), (0, 0, ''), (5, 1, '') RETURNING *
 ALTER TABLE parts ADD CONSTRAINT short CHECK (a < 6) NOT VALID

@@ -13,7 +13,7 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation import Index
-from headgate.commands import assignment, identity, privilege, reference, uniqueness
+from headgate.commands import assignment, identity, one_by_one, privilege, reference, uniqueness
 from headgate.commands.new_rows import NewRows
 from headgate.commands.query import from_clause
 from headgate.commands.query.plan import Source, col, quoted
@@ -25,7 +25,12 @@ from headgate.storage.partitioned import Fence
 
 
 def insert(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.Table:
-    """Inserts what does not conflict, updates what does; gives the rows that were inserted or updated, as they are now."""
+    """Checks rows, inserts what does not conflict, updates what does; gives the rows that were inserted or updated, as they are now."""
+    return settle(node, planner, writer, one_by_one.checked(rows, writer.checked))
+
+
+def settle(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.Table:
+    """The same for rows that are checked."""
     clause = node.on_conflict_clause
     relation = writer.relation
     update = clause.action == pb.ONCONFLICT_UPDATE
@@ -34,11 +39,10 @@ def insert(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.T
         chosen = [column.attnum for column in relation.columns if column.name in _set_columns(clause.target_list)]
         privilege.check_columns(planner.transaction.cursor, planner.role, relation, "UPDATE", chosen)
         identity.check(planner.transaction.cursor, relation, "update")
-    rows = writer.checked(rows)
     reference.lock(planner.transaction, relation)
     planner.transaction.lock(relation)
     if not update:
-        return writer.append(rows.filter(pa.array(_without_conflict(writer, rows, arbiters))))
+        return writer.store(writer.admitted(rows.filter(pa.array(_without_conflict(writer, rows, arbiters)))))
     [index] = arbiters
     if writer.repeated(rows, index):
         raise PostgresError(
@@ -49,7 +53,7 @@ def insert(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.T
     stored = writer.stored_keys(rows, index)
     taken = set(stored["place"].to_pylist())
     fresh = rows.filter(pa.array(np.isin(np.arange(rows.num_rows), list(taken), invert=True)))
-    inserted = writer.append(fresh)
+    inserted = writer.store(writer.admitted(fresh))
     if not stored.num_rows:
         return inserted
     updated = _update(clause, node, planner, writer, rows, stored)

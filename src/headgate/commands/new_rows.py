@@ -244,7 +244,10 @@ class NewRows:
 
     def accepted(self, rows: pa.Table) -> pa.Table:
         """Rows with generated columns, after every check that stands before their storing; changes nothing."""
-        rows = self.checked(rows)
+        return self.admitted(self.checked(rows))
+
+    def admitted(self, rows: pa.Table) -> pa.Table:
+        """Rows that are `checked`, after what other rows and policies say of them."""
         if rows.num_rows:
             self._check_policies(rows)
             reference.lock(self.transaction, self.relation)

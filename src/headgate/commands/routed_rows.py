@@ -35,11 +35,11 @@ def append(writer: NewRows, rows: pa.Table) -> pa.Table:
 
 
 def insert(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.Table:
-    """INSERT … ON CONFLICT: `conflict.insert` for each leaf."""
+    """INSERT … ON CONFLICT: `conflict.settle` for each leaf."""
     from headgate.commands import conflict
 
-    parts = one_by_one.checked(rows, lambda some: _spread(writer, some))
-    return _together(writer, rows, [(leaf, conflict.insert(node, planner, leaf, part), at) for leaf, part, at in parts])
+    parts = one_by_one.checked(rows, lambda some: [(leaf, leaf.checked(part), at) for leaf, part, at in _spread(writer, some)])
+    return _together(writer, rows, [(leaf, conflict.settle(node, planner, leaf, part), at) for leaf, part, at in parts])
 
 
 def _spread(writer: NewRows, rows: pa.Table) -> list[tuple[NewRows, pa.Table, Any]]:
