@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.expression import moments
+from headgate.expression import moments, spans
 from headgate.types import zone
 from headgate.types.calendar import DAY, INFINITE_DAY, INFINITE_MICROS
 from headgate.types.clock import parts_of
@@ -20,13 +20,8 @@ def _zoned(micros: int, east: int) -> str:
     return print_clock(micros) + print_offset(east)
 
 
-def _wrapped(micros: int) -> int:
-    """C's overflow of 64 bits, for which PostgreSQL 15 does not look here."""
-    return (micros + 2**63) % 2**64 - 2**63
-
-
 def _within_day(micros: int) -> int:
-    return _wrapped(micros) % DAY
+    return spans.wrapped(micros, spans.LONG) % DAY
 
 
 def plus(text: str, span: str) -> str:
@@ -76,9 +71,8 @@ def of_span(span: str) -> str:
     micros = normal(span).micros
     if micros >= 0:
         return print_clock(micros % DAY)
-    upwards = _wrapped(DAY - 1 - micros)
-    days = abs(upwards) // DAY * (1 if upwards > 0 else -1)
-    return print_clock(_wrapped(micros + _wrapped(days * DAY)))
+    days, _ = spans.split(spans.wrapped(DAY - 1 - micros, spans.LONG), DAY)
+    return print_clock(spans.wrapped(micros + days * DAY, spans.LONG))
 
 
 def without_zone(text: str) -> str:

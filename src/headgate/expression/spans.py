@@ -12,7 +12,8 @@ from headgate.types.calendar import DAY
 from headgate.types.interval import Interval, adjusted, normal
 
 _INT = 2**31
-_LONG = 2**63
+LONG = 2**63
+"""Half of the range of 64 bits, for `wrapped`."""
 
 
 def out_of_range() -> PostgresError:
@@ -22,7 +23,7 @@ def out_of_range() -> PostgresError:
 
 def checked(months: int, days: int, micros: int) -> Interval:
     """The interval of three numbers, which must fit."""
-    if not (-_INT <= months < _INT and -_INT <= days < _INT and -_LONG <= micros < _LONG):
+    if not (-_INT <= months < _INT and -_INT <= days < _INT and -LONG <= micros < LONG):
         raise out_of_range()
     return Interval(months, days, micros)
 
@@ -77,7 +78,7 @@ def _scaled(months: float, days: float, micros: float) -> str:
         day += over
         rest -= over * 86400
     total = _rint(micros + rest * 1_000_000.0)
-    if math.isnan(total) or not -float(_LONG) <= total < float(_LONG):
+    if math.isnan(total) or not -float(LONG) <= total < float(LONG):
         raise out_of_range()
     return checked(month, day + _int(rest_days), int(total)).print()
 
@@ -150,13 +151,13 @@ def made(years: int = 0, months: int = 0, weeks: int = 0, days: int = 0, hours: 
     if not math.isfinite(seconds):
         raise out_of_range()
     micros = _rint(seconds * 1_000_000.0)
-    whole = int(micros) if -_LONG <= micros < _LONG else -_LONG
+    whole = int(micros) if -LONG <= micros < LONG else -LONG
     clock = hours * 3_600_000_000 + minutes * 60_000_000 + whole
-    return Interval(_wrapped(years * 12 + months, _INT), _wrapped(weeks * 7 + days, _INT), _wrapped(clock, _LONG)).print()
+    return Interval(wrapped(years * 12 + months, _INT), wrapped(weeks * 7 + days, _INT), wrapped(clock, LONG)).print()
 
 
-def _wrapped(value: int, half: int) -> int:
-    """C's integer overflow, which make_interval does not look for."""
+def wrapped(value: int, half: int) -> int:
+    """C's overflow of an integer of `-half` to `half - 1`, for which PostgreSQL 15 does not look everywhere."""
     return (value + half) % (2 * half) - half
 
 
