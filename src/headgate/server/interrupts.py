@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 from headgate.errors import PostgresError, Severity
@@ -73,9 +74,8 @@ class Interrupts:
             return bool(self._stops)
 
     def _insist(self) -> None:
-        pause = threading.Event()
-        while not pause.wait(AGAIN_SECONDS) and self._told():
-            pass
+        while self._told():
+            time.sleep(AGAIN_SECONDS)
 
     # ---- from the session's thread ----------------------------------------------------------------------
     @contextlib.contextmanager
@@ -126,7 +126,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def cancelling(self, stop: Callable[[], None]) -> Iterator[None]:
-        """Inside, a cancel also calls `stop`, from the thread that cancels."""
+        """Inside, a cancel also calls `stop`, from another thread and until the work has left."""
         with self._lock:
             self._stops.append(stop)
         try:

@@ -296,8 +296,7 @@ class Session:
 
     def fail(self, error: Exception) -> None:
         """Tells the client and the log of an error and lets the transaction fail; a FATAL one ends the session."""
-        found = self.interrupts.pending() if not isinstance(error, PostgresError) else None
-        known = found or as_postgres_error(error)
+        known = as_postgres_error(error)
         try:
             self._drop_portals(everything=False)
             self.block.fail()

@@ -34,12 +34,7 @@ def run(node: Any, session: Session) -> ResultSet:
 
 def _by_catalog(node: Any, session: Session, cursor: Cursor) -> ResultSet:
     with session.cancelling(cursor.interrupt):
-        try:
-            return catalog_query.answer(node, "", session.context, cursor, session.dynamic, session.functions, session.parameters)
-        except PostgresError as error:
-            if error.sqlstate == "57014":
-                session.check_cancel()  # knows whether it was the user or statement_timeout
-            raise
+        return catalog_query.answer(node, "", session.context, cursor, session.dynamic, session.functions, session.parameters)
 
 
 def by_catalog(node: Any, session: Session) -> bool:
