@@ -126,7 +126,7 @@ def _streaming(option: Option) -> bool:
     try:
         return option.boolean()
     except PostgresError as error:
-        raise PostgresError(error.sqlstate, f'{error.message} or "parallel"') from error
+        raise PostgresError("42601", f'{option.name} requires a Boolean value or "parallel"') from error
 
 
 def check_slot_name(name: str) -> None:
