@@ -156,17 +156,11 @@ class Agreement:
             if each.got == each.expected:
                 report.outcomes["agree"] += 1
                 continue
-            if len(each.got) == 1 and (each.got[0] or "").startswith(NOT_STORED):
+            pairs = list(zip(each.got, each.expected, strict=True))
+            if all(a == b or (a or "").startswith(NOT_STORED) for a, b in pairs):
                 report.outcomes["not stored"] += 1
                 continue
-            if len(each.got) == len(each.expected) and all(
-                a == b or (a or "").startswith(NOT_STORED) for a, b in zip(each.got, each.expected, strict=True)
-            ):
-                report.outcomes["not stored"] += 1
-                continue
-            if len(each.got) == len(each.expected) and all(
-                a == b or (raised(a) and raised(b)) for a, b in zip(each.got, each.expected, strict=True)
-            ):
+            if all(a == b or (raised(a) and raised(b)) for a, b in pairs):
                 report.outcomes["other error"] += 1
                 report.others.append(self._difference(each, table))
                 continue
@@ -196,7 +190,7 @@ class Agreement:
         """Takes for a row what PostgreSQL gives where its planner folds the literals, if that is what was got: a user's are not hidden."""
         query = "SELECT pg_temp.judged(%s)"
         [folded] = self.connection.execute(query, (each.expression,)).fetchone() or [None]
-        if folded is not None and len(each.got) == len(folded):
+        if folded is not None:
             outcomes = zip(each.expected, folded, each.got, strict=True)
             each.expected = [other if _same(got, other) else one for one, other, got in outcomes]
             each.got = [one if _same(got, one) else got for one, got in zip(each.expected, each.got, strict=True)]
@@ -219,9 +213,9 @@ class Agreement:
         try:
             outputs = [self._column(each).alias(f"r{place}") for place, each in enumerate(judged)]
             result = frame.select("place", *outputs).toArrow().sort_by("place")
-        except Exception as error:  # noqa: BLE001 (what Spark raises is the result)
+        except Exception:  # noqa: BLE001 (whatever Spark raises, the rows are tried alone)
             if len(judged) == 1:
-                judged[0].got = [f"!{failure.from_spark(error).sqlstate} {str(error)[:300]}"]
+                self._row_by_row(frame, judged[0])
                 return
             self._batch(frame, judged[: len(judged) // 2])
             self._batch(frame, judged[len(judged) // 2 :])
@@ -250,26 +244,29 @@ class Agreement:
 
     def _raise(self, frame: DataFrame, each: _Judged) -> None:
         """Tries one row for each SQLSTATE that PostgreSQL raises."""
-        assert each.bound is not None
         tried = {each.expected[place]: place for place in reversed(each.failing)}
         for place in each.failing:
             each.got[place] = each.expected[place]
-        for expected, place in tried.items():
-            made = compiler.compile(each.bound, self.made, SESSION)
-            try:
-                result = frame.where(F.col("place") == place).select(made.alias("r")).toArrow()
-                each.got[place] = shown(result.column(0).combine_chunks(), each.bound)[0]
-            except Exception as error:  # noqa: BLE001 (what Spark raises is the result)
-                each.got[place] = _error(str(error), expected)
+        for place in tried.values():
+            each.got[place] = self._one_row(frame, each, place)
+
+    def _row_by_row(self, frame: DataFrame, each: _Judged) -> None:
+        """Spark fails on all rows together: one row that raises what nothing catches shall not hide the others."""
+        each.got = [self._one_row(frame, each, place) for place in range(len(each.expected))]
+
+    def _one_row(self, frame: DataFrame, each: _Judged, place: int) -> str | None:
+        assert each.bound is not None
+        made = compiler.compile(each.bound, self.made, SESSION)
+        try:
+            result = frame.where(F.col("place") == place).select(made.alias("r")).toArrow()
+            return shown(result.column(0).combine_chunks(), each.bound)[0]
+        except Exception as error:  # noqa: BLE001 (what Spark raises is the result)
+            return _error(str(error), each.expected[place])
 
     def _difference(self, each: _Judged, table: Sequence[tuple[str | None, ...]]) -> str:
         """A probe with the columns and the first row that show the difference."""
-        if len(each.got) != len(each.expected):
-            place = next((place for place, value in enumerate(each.expected) if not raised(value)), 0)
-            got = each.got[0]
-        else:
-            place = next(place for place, pair in enumerate(zip(each.expected, each.got, strict=True)) if pair[0] != pair[1])
-            got = each.got[place]
+        place = next(place for place, pair in enumerate(zip(each.expected, each.got, strict=True)) if pair[0] != pair[1])
+        got = each.got[place]
         used = [number for number, (name, _) in enumerate(self.columns) if f"{name}" in _words(each.expression)]
         columns = tuple(self.columns[number] for number in used)
         probe = Probe(each.expression, columns, (tuple(table[place][number] for number in used),))
