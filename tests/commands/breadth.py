@@ -195,5 +195,12 @@ ALTER TABLE parts VALIDATE CONSTRAINT short
 DELETE FROM parts WHERE a = 6
 ALTER TABLE parts VALIDATE CONSTRAINT short
 SELECT conrelid::regclass, convalidated, pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'short' ORDER BY 1
+ALTER TABLE parts_low ADD CONSTRAINT even CHECK (a <> 3) NOT VALID
+ALTER TABLE parts ADD CONSTRAINT even CHECK (a <> 3)
+ALTER TABLE parts ADD CONSTRAINT even CHECK (a <> 3) NOT VALID
+SELECT conrelid::regclass, convalidated, coninhcount, conislocal FROM pg_constraint WHERE conname = 'even' ORDER BY 1
+ALTER TABLE parts VALIDATE CONSTRAINT even
+ALTER TABLE parts VALIDATE CONSTRAINT even
+SELECT conrelid::regclass, convalidated FROM pg_constraint WHERE conname = 'even' ORDER BY 1
 DROP TABLE parts
 """

@@ -67,11 +67,12 @@ class Index:
 
 @dataclass(frozen=True)
 class Check:
-    """A CHECK constraint; `expression` as pg_get_expr prints it, without the outer CHECK."""
+    """A CHECK constraint; `expression` as pg_get_expr prints it, without the outer CHECK; not `validated`: NOT VALID."""
 
     name: str
     oid: int
     expression: str
+    validated: bool = True
 
 
 @dataclass(frozen=True)
@@ -352,7 +353,7 @@ def _constraints(cursor: Cursor, scope: str, dbid: str) -> tuple[dict[int, list[
         f" AND (contype = 'c' AND conrelid {scope} OR contype = 'f' AND (conrelid {scope} OR confrelid {scope})) ORDER BY conname",
     ):
         if kind == "c":
-            checks.setdefault(relation, []).append(Check(name, oid, expression))
+            checks.setdefault(relation, []).append(Check(name, oid, expression, bool(rest[-1])))
         else:
             columns, target, target_columns, on_update, on_delete, match, chosen, *flags = rest
             foreign_keys.append(

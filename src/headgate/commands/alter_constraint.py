@@ -67,9 +67,9 @@ def add_check(alteration: Alteration, check: definition.NewCheck) -> None:
     oid = definition.add_check(alteration.cursor, oids(alteration.transaction), alteration.relation, check)
     alteration.refresh()
     made = next(each for each in alteration.relation.checks if each.oid == oid)
-    if check.validated:
+    if made.validated:
         rewrite_table.check_rows(alteration.transaction, alteration.relation, made)
-    partition_alter.add_check(alteration, made, validated=check.validated)
+    partition_alter.add_check(alteration, made)
 
 
 def drop_constraint(alteration: Alteration, command: Any) -> None:
@@ -111,6 +111,8 @@ def validate_constraint(alteration: Alteration, command: Any) -> None:
     relation = alteration.relation
     check = next((each for each in relation.checks if each.name == command.name), None)
     if check is not None:
+        if check.validated:
+            return
         rewrite_table.check_rows(alteration.transaction, relation, check)
         foreign_keys.validate(alteration.cursor, relation.database, check.oid)
         for child in alteration.children():

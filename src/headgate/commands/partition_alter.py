@@ -156,26 +156,30 @@ def add_column(alteration: Alteration, column: Column) -> None:
         add_column(child, column)
 
 
-def add_check(alteration: Alteration, check: Check, *, validated: bool = True) -> None:
+def add_check(alteration: Alteration, check: Check) -> None:
     """Gives the partitions a CHECK constraint that the table above has got; one of the same name must be the same."""
     for child in alteration.children():
         own = next((each for each in child.relation.checks if each.name == check.name), None)
         if own is None:
             used = binding.columns_of(check.expression, child.relation)
             attnums = tuple(sorted(each.attnum for each in child.relation.columns if each.name in used))
-            wanted = NewCheck(check.expression, check.name, attnums, validated)
+            wanted = NewCheck(check.expression, check.name, attnums, check.validated)
             oid = definition.add_check(child.cursor, child.transaction.engine.catalog.next_oid, child.relation, wanted)
             child.refresh()
             made = next(each for each in child.relation.checks if each.oid == oid)
-            if validated:
+            if check.validated:
                 rewrite_table.check_rows(child.transaction, child.relation, made)
         elif own.expression != check.expression:
             message = f'constraint "{check.name}" for relation "{child.relation.name}" already exists'
             raise PostgresError("42710", message)
+        elif check.validated and not own.validated:
+            message = f'constraint "{check.name}" conflicts with NOT VALID constraint on relation "{child.relation.name}"'
+            raise PostgresError("42P17", message)
         else:
+            alteration.session.notices.notice(f'merging constraint "{check.name}" with inherited definition')
             made = own
         partition.set_inherited(child.cursor, child.relation.database, made.oid, 1, local=False)
-        add_check(child, made, validated=validated)
+        add_check(child, made)
 
 
 def check_no_nulls(alteration: Alteration, name: str) -> None:
