@@ -158,3 +158,17 @@ def test_streaming_may_be_parallel_as_a_newer_pg_dump_writes_it(subscriber) -> N
     assert 'streaming requires a Boolean value or "parallel"' in subscriber.sql(create.format("some"))
     assert "WARNING" in subscriber.sql(create.format("parallel"))
     assert subscriber.sql("SELECT substream FROM pg_subscription") == "t"
+
+
+def test_drop_after_giving_up_the_slot_in_the_same_block_was_refused(publisher, subscribers) -> None:
+    publisher.sql("CREATE TABLE t(a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
+    subscriber = subscribers()
+    subscriber.sql("CREATE TABLE t(a int PRIMARY KEY)")
+    subscriber.sql(publisher.subscription())
+    subscriber.wait(READY, "t")
+    refused = subscriber.sql("BEGIN; DROP SUBSCRIPTION s; ROLLBACK")
+    assert "ERROR 25001: DROP SUBSCRIPTION cannot run inside a transaction block" in refused
+    subscriber.sql("BEGIN; ALTER SUBSCRIPTION s DISABLE; ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s; COMMIT")
+    assert subscriber.sql("SELECT count(*) FROM pg_subscription") == "0"
+    kept = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
+    assert publisher.sql(kept) == "1"

@@ -308,8 +308,8 @@ def _hold_workers(name: str, session: Session) -> None:
             return
     finally:
         cursor.close()
-    if found.slot_name is not None:
-        session.prevent_in_block("DROP SUBSCRIPTION")
+    if found.slot_name is not None and session.in_block:
+        return  # `drop` refuses, or finds that this very block has said SET (slot_name = NONE)
     launcher = session.node.launcher
     session.after_commit(lambda: _released(launcher, found.oid))
     session.after_rollback(lambda: _released(launcher, found.oid))
