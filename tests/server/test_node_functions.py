@@ -55,3 +55,14 @@ def test_a_role_may_neither_raise_itself_nor_call_what_is_not_publics_nor_reach_
         with pytest.raises(SqlError, match=message):
             node.psql("postgres", f"SET ROLE climber; {statement}")
     assert node.psql("postgres", "SELECT rolsuper, rolreplication, rolbypassrls FROM pg_roles WHERE rolname = 'climber'") == "f|f|f"
+
+
+def test_monitoring_sees_each_database_with_its_transactions(node) -> None:
+    node.psql("postgres", "CREATE DATABASE monitored")
+    seen = (
+        "SELECT numbackends, xact_commit, xact_rollback, deadlocks, stats_reset <= now() FROM pg_stat_database WHERE datname = 'monitored'"
+    )
+    assert node.psql("postgres", seen) == "0|0|0|0|t"
+    node.psql("monitored", "CREATE TABLE t (a int); BEGIN; INSERT INTO t VALUES (1); ROLLBACK; INSERT INTO t VALUES (2)")
+    assert node.psql("postgres", seen.replace("numbackends, xact_commit", "xact_commit >= 2")) == "t|1|0|t"
+    assert node.psql("monitored", "SELECT numbackends FROM pg_stat_database WHERE datname = current_database()") == "1"

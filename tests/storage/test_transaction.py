@@ -175,6 +175,8 @@ def test_two_writers_that_wait_for_each_other_are_a_deadlock(engine: Engine) -> 
     one.commit()
     assert contents(engine, A) == [(1, "one")]
     assert contents(engine, B) == [(1,)]
+    counted = engine.statistics.of(DATABASE)
+    assert (counted.deadlocks, counted.commits >= 1) == (1, True)
 
 
 def test_a_wait_for_a_lock_can_be_cancelled(engine: Engine) -> None:

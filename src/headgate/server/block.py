@@ -162,7 +162,7 @@ class TransactionBlock:
         storage, self.storage = self.storage, None
         try:
             if storage is not None:
-                storage.rollback()
+                _roll_back(storage)
         finally:
             self._end(rolled_back=True)
 
@@ -181,7 +181,7 @@ class TransactionBlock:
             self.state = State.FAILED
             if not self._savepoints and self.storage is not None:
                 storage, self.storage = self.storage, None
-                storage.rollback()
+                _roll_back(storage)
 
     def _end(self, *, rolled_back: bool) -> None:
         self.state = State.IDLE
@@ -229,3 +229,8 @@ class TransactionBlock:
             if self._savepoints[at][0] == name:
                 return at
         raise PostgresError("3B001", f'savepoint "{name}" does not exist')
+
+
+def _roll_back(storage: Transaction) -> None:
+    storage.engine.statistics.rolled_back(storage.database)
+    storage.rollback()

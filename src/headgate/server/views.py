@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ def providers(node: Node, session: Session) -> Mapping[str, Callable[[], Any]]:
     """The dynamic relations by name."""
     found: dict[str, Callable[[], Any]] = {
         "pg_stat_activity": partial(_activity, node, session),
+        "pg_stat_database": partial(_databases, node),
         "pg_stat_replication": partial(_replication, node, session),
         "pg_replication_slots": partial(_slots, node),
         "pg_stat_replication_slots": partial(_slot_statistics, node),
@@ -85,6 +87,27 @@ def _activity(node: Node, session: Session) -> Iterator[Row]:
             None,
             one.query,
             one.kind,
+        )
+
+
+def _databases(node: Node) -> Iterator[Row]:
+    """Counted since the node's start; what it does not count (blocks, tuples, time) is NULL."""
+    cursor = node.catalog.cursor()
+    names = {one.oid: one.name for one in databases.all_databases(cursor)}
+    cursor.close()
+    backends = Counter(one.database for one in node.activity.all())
+    for oid, name in names.items():
+        counts = node.engine.statistics.of(oid)
+        yield (
+            oid,
+            name,
+            backends[oid],
+            counts.commits,
+            counts.rollbacks,
+            *[None] * 10,
+            counts.deadlocks,
+            *[None] * 11,
+            _moment(node.started_at),
         )
 
 

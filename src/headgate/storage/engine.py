@@ -34,6 +34,7 @@ from headgate.storage.lock import Key, TableLocks
 from headgate.storage.log import Emitted, EntryKind, TableWrite, TransactionLog
 from headgate.storage.mark import MARK
 from headgate.storage.prepared import PreparedTransactions
+from headgate.storage.statistics import Statistics
 from headgate.storage.visible import Visible
 from headgate.storage.write import columns, quoted
 
@@ -62,7 +63,8 @@ class Engine:
         self.durable = settings.get("fsync", "on") == "on"
         self.delta = Delta(self.spark)
         self.log = TransactionLog(catalog)
-        self.locks = TableLocks()
+        self.statistics = Statistics()
+        self.locks = TableLocks(self.statistics)
         self.commit_lock = threading.RLock()
         self._tables: dict[Key, DeltaTable] = {}
         self._active: dict[int, Lsn] = {}

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from headgate.errors import PostgresError
+from headgate.storage.statistics import Statistics
 
 Key = tuple[int, int]
 """(database, relation)"""
@@ -19,7 +20,8 @@ Key = tuple[int, int]
 class TableLocks:
     """Who holds the write lock of which table, who waits for whom. An owner is a transaction's xid."""
 
-    def __init__(self) -> None:
+    def __init__(self, statistics: Statistics) -> None:
+        self._statistics = statistics
         self._changed = threading.Condition()
         self._owner: dict[Key, int] = {}
         self._waiting: dict[int, Key] = {}
@@ -55,6 +57,7 @@ class TableLocks:
                 return
             if holder == start:
                 waits = [f"Transaction {a} waits for ExclusiveLock on relation {self._waiting[a][1]}; " for a in chain]
+                self._statistics.deadlock(key[0])
                 blocked = [f"blocked by transaction {b}." for b in [*chain[1:], start]]
                 detail = "\n".join(w + b for w, b in zip(waits, blocked, strict=True))
                 raise PostgresError("40P01", "deadlock detected", detail=detail, hint="See server log for query details.")

@@ -238,10 +238,12 @@ class Transaction(Uncommitted):
         """Makes all writes visible at once; the end LSN of the entry, None where there was nothing to log."""
         try:
             self.check_now()
-            return self._commit_all(origin)
+            end = self._commit_all(origin)
         except Exception:
             self.rollback()
             raise
+        self.engine.statistics.committed(self.database)
+        return end
 
     def _commit_all(self, origin: OriginProgress | None) -> Lsn | None:
         opened = self._open
