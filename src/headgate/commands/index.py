@@ -22,6 +22,7 @@ from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression import binder
+from headgate.expression.coerce import resolve_unknown
 from headgate.expression.deparse import deparse
 from headgate.expression.node import ColumnRef, Expression
 from headgate.sql import names
@@ -178,7 +179,7 @@ def _class(element: Any, column: Column, method: int, method_name: str, cursor: 
 
 def _bound(node: Any, relation: Relation) -> Expression:
     context = binding.context().within(construct="index expressions", refuse_subquery="cannot use subquery in index expression")
-    bound = binder.resolve_unknown(binder.bind_raw(node, binding.scope_of(relation.columns, relation.name), context), context)
+    bound = resolve_unknown(binder.bind_raw(node, binding.scope_of(relation.columns, relation.name), context), context)
     if not binding.immutable(bound):
         raise PostgresError("42P17", "functions in index expression must be marked IMMUTABLE")
     return bound

@@ -19,6 +19,7 @@ from headgate.catalog.view import Texts
 from headgate.commands import binding
 from headgate.errors import PostgresError
 from headgate.expression import binder
+from headgate.expression.coerce import resolve_unknown
 from headgate.expression.context import BindContext
 from headgate.expression.deparse import deparse
 from headgate.expression.node import ColumnRef, Expression
@@ -90,8 +91,7 @@ class _Printer:
         scope = Scope(tuple(tables), qualify=True)
         context = BindContext(types=self.types, aggregates=True, sets=True)
         targets = [
-            (unwrap(each).name, binder.resolve_unknown(binder.bind_raw(unwrap(each).val, scope, context), context))
-            for each in node.target_list
+            (unwrap(each).name, resolve_unknown(binder.bind_raw(unwrap(each).val, scope, context), context)) for each in node.target_list
         ]
         found = (
             " SELECT "

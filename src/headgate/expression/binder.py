@@ -1,8 +1,9 @@
 """Parse tree → typed expression: PostgreSQL's transformExpr (parse_expr.c) on postgast's nodes.
 
 The public functions: `bind` (a SELECT list's item), `bind_condition` (WHERE, ON, HAVING, CHECK, a row filter), `bind_raw` (leaves
-unknown literals unknown, for VALUES and CASE-like unification above), `assign` (INSERT, UPDATE, DEFAULT: assignment to a column),
-`resolve_unknown`. One short function per parse node; `operators` and `calls` hold the nodes of operators and functions.
+unknown literals unknown, for VALUES and CASE-like unification above), `assign` (INSERT, UPDATE: assignment to a column),
+`bind_default` (DEFAULT), `unify` (VALUES, UNION). One short function per parse node; `operators`, `calls`, `conditional`,
+`array_constructor` and `indirection` hold the nodes that they are named after.
 
 What must hold: the tree is PostgreSQL's analysed tree before constant folding: ``a > 1 + 2`` keeps its addition. Locations
 count characters from 0 (see `headgate.sql.parser`); errors carry PostgreSQL's position.
@@ -17,53 +18,36 @@ from typing import Any
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import builtin, calls, operators
-from headgate.expression.coerce import (
-    Reach,
-    coerce,
-    coerce_type,
-    common_modifier,
-    common_type,
-    modifier_of,
-    to_boolean,
-    to_common,
-)
+from headgate.expression import array_constructor, builtin, calls, conditional, indirection, operators
+from headgate.expression.coerce import Reach, coerce, common_modifier, common_type, resolve_unknown, to_boolean, to_common
 from headgate.expression.context import BindContext
 from headgate.expression.node import (
     BOOLEAN,
     INTEGER,
-    ArrayExpr,
+    UNKNOWN,
     BooleanTest,
     BoolExpr,
     BoolKind,
-    Case,
-    CaseTest,
-    Coalesce,
     Collate,
-    ColumnRef,
     Const,
     Expression,
-    FieldSelect,
     Form,
     Grouping,
-    MinMax,
     NullTest,
     Param,
     RowExpr,
     SetToDefault,
     SqlValue,
     SubLink,
-    Subscript,
     TestKind,
     TypeRef,
     location_of,
 )
-from headgate.expression.scope import Scope, ScopeTable, find_table, has_table, resolve
+from headgate.expression.scope import Scope, find_table, resolve
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types import numeric, registry
 
-UNKNOWN = TypeRef(registry.UNKNOWN)
 _INT4_MAX, _INT8_MAX = 2**31 - 1, 2**63 - 1
 
 
@@ -84,13 +68,6 @@ def bind_raw(node: Any, scope: Scope, context: BindContext) -> Expression:
 def bind_condition(node: Any, scope: Scope, construct: str, *, context: BindContext) -> Expression:
     """A boolean expression: 42804 ``argument of WHERE must be type boolean, not type integer`` with `construct` as the clause."""
     return to_boolean(bind_raw(node, scope, context.within(construct=construct)), construct, context)
-
-
-def resolve_unknown(expression: Expression, context: BindContext) -> Expression:
-    """resolveTargetListUnknowns: what is still unknown becomes text."""
-    if expression.type.oid != registry.UNKNOWN:
-        return expression
-    return coerce_type(expression, registry.TEXT, Reach.IMPLICIT, context)
 
 
 def assign(expression: Expression, target: TypeRef, column: str, context: BindContext) -> Expression:
@@ -195,7 +172,7 @@ def _cast(node: Any, scope: Scope, context: BindContext) -> Expression:
     inner = unwrap(node.arg)
     if inner.DESCRIPTOR.name == "A_ArrayExpr":
         kind = context.types.by_oid(context.base_type(oid))
-        bound: Expression = array(inner, scope, context, kind.oid if kind.is_array else 0)
+        bound: Expression = array_constructor.bind(inner, scope, context, bind_raw, kind.oid if kind.is_array else 0)
     else:
         bound = bind_raw(inner, scope, context)
     result = coerce(bound, target, Reach.EXPLICIT, context, form=Form.EXPLICIT, location=location)
@@ -264,56 +241,6 @@ def _boolean_test(node: Any, scope: Scope, context: BindContext) -> Expression:
     return BooleanTest(type=BOOLEAN, arg=arg, kind=kind, location=node.location)
 
 
-def _case(node: Any, scope: Scope, context: BindContext) -> Expression:
-    arg = bind_raw(node.arg, scope, context) if node.HasField("arg") else None
-    if arg is not None:
-        arg = resolve_unknown(arg, context)
-    conditions, results = [], []
-    for each in node.args:
-        when = unwrap(each)
-        if arg is None:
-            condition = bind_raw(when.expr, scope, context)
-        else:
-            test = CaseTest(type=arg.type)
-            value = bind_raw(when.expr, scope, context)
-            condition = operators.make(["="], test, value, context, when.location)
-        conditions.append(to_boolean(condition, "CASE/WHEN", context))
-        results.append(bind_raw(when.result, scope, context))
-    default = bind_raw(node.defresult, scope, context) if node.HasField("defresult") else Const(type=UNKNOWN, value=None, location=-1)
-    oid = common_type([default, *results], "CASE", context)
-    default = to_common(default, oid, "CASE/ELSE", context)
-    done = [to_common(each, oid, "CASE/WHEN", context) for each in results]
-    modifier = modifier_of([default, *done])
-    return Case(
-        type=TypeRef(oid, modifier, context.inherited_collation(oid, [*done, default])),
-        arg=arg,
-        conditions=tuple(conditions),
-        results=tuple(done),
-        default=default,
-        location=node.location,
-    )
-
-
-def _coalesce(node: Any, scope: Scope, context: BindContext) -> Expression:
-    args, kind = _common(node.args, "COALESCE", scope, context)
-    return Coalesce(type=kind, args=args, location=node.location)
-
-
-def _min_max(node: Any, scope: Scope, context: BindContext) -> Expression:
-    greatest = node.op == pb.IS_GREATEST
-    args, kind = _common(node.args, "GREATEST" if greatest else "LEAST", scope, context)
-    if operators.sorting(kind.oid, 1, context) is None:
-        raise PostgresError("42883", f"could not identify a comparison function for type {context.show_type(kind.oid)}")
-    return MinMax(type=kind, greatest=greatest, args=args, location=node.location)
-
-
-def _common(nodes: Sequence[Any], construct: str, scope: Scope, context: BindContext) -> tuple[tuple[Expression, ...], TypeRef]:
-    bound = [bind_raw(each, scope, context) for each in nodes]
-    oid = common_type(bound, construct, context)
-    done = tuple(to_common(each, oid, construct, context) for each in bound)
-    return done, TypeRef(oid, modifier_of(done), context.inherited_collation(oid, done))
-
-
 def _row(node: Any, scope: Scope, context: BindContext) -> Expression:
     args: tuple[Expression, ...] = ()
     for each in node.args:
@@ -331,160 +258,6 @@ def _columns_of(node: Any, scope: Scope) -> tuple[Expression, ...]:
     parts = names.strings(list(node.fields)[:-1])
     table, _ = find_table(parts[-1], parts[-2] if len(parts) > 1 else None, scope, node.location)
     return tuple(resolve([*parts, each.name], scope, node.location) for each in table.columns)
-
-
-def array(node: Any, scope: Scope, context: BindContext, target: int = 0) -> Expression:
-    """ARRAY[…]; `target` is the array type of a cast written around it."""
-    element = context.types.by_oid(target).element if target else 0
-    bound: list[Expression] = []
-    nested = False
-    for each in node.elements:
-        inner = unwrap(each)
-        if inner.DESCRIPTOR.name == "A_ArrayExpr":
-            nested = True
-            bound.append(array(inner, scope, context, target))
-        else:
-            bound.append(bind_raw(inner, scope, context))
-    if not target:
-        if not bound:
-            raise PostgresError(
-                "42P18",
-                "cannot determine type of empty array",
-                hint="Explicitly cast to the desired type, for example ARRAY[]::integer[].",
-                position=context.position(node.location),
-            )
-        common = common_type(bound, "ARRAY", context)
-        found = context.types.by_oid(common)
-        if found.is_array:
-            nested, target, element = True, common, found.element
-        else:
-            element, target = common, found.array
-            if not target:
-                raise PostgresError(
-                    "42704",
-                    f"could not find array type for data type {context.show_type(common)}",
-                    position=context.position(node.location),
-                )
-        done = [to_common(each, target if nested else element, "ARRAY", context) for each in bound]
-    else:
-        nested = nested or any(context.types.by_oid(each.type.oid).is_array for each in bound)
-        done = [_element(each, target if nested else element, context) for each in bound]
-    return ArrayExpr(
-        type=TypeRef(target, -1, context.inherited_collation(target, done)), elements=tuple(done), nested=nested, location=node.location
-    )
-
-
-def _element(expression: Expression, target: int, context: BindContext) -> Expression:
-    kind = TypeRef(target, -1, context.collation_of_type(target))
-    result = coerce(expression, kind, Reach.EXPLICIT, context, form=Form.EXPLICIT)
-    if result is None:
-        raise PostgresError(
-            "42846",
-            f"cannot cast type {context.show_type(expression.type.oid)} to {context.show_type(target)}",
-            position=context.position(location_of(expression)),
-        )
-    return result
-
-
-def _indirection(node: Any, scope: Scope, context: BindContext) -> Expression:
-    inner = unwrap(node.arg)
-    steps = [unwrap(each) for each in node.indirection]
-    if inner.DESCRIPTOR.name == "ColumnRef" and len(inner.fields) == 1 and steps[0].DESCRIPTOR.name == "String":
-        name = unwrap(inner.fields[0]).sval
-        if has_table(name, scope) and not _is_column(name, scope):
-            result: Expression = resolve([name, steps[0].sval], scope, inner.location)
-            steps = steps[1:]
-            return _steps(result, steps, scope, context)
-    return _steps(bind_raw(inner, scope, context), steps, scope, context)
-
-
-def _is_column(name: str, scope: Scope) -> bool:
-    return any(column.name == name for table in scope.tables for column in table.columns)
-
-
-def _steps(result: Expression, steps: list[Any], scope: Scope, context: BindContext) -> Expression:
-    place = 0
-    while place < len(steps):
-        step = steps[place]
-        kind = step.DESCRIPTOR.name
-        place += 1
-        if kind == "A_Indices":
-            indices = [step]
-            while place < len(steps) and steps[place].DESCRIPTOR.name == "A_Indices":
-                indices.append(steps[place])
-                place += 1
-            result = _subscript(result, indices, scope, context)
-        elif kind == "String" and isinstance(result, ColumnRef) and result.attnum == 0:
-            result = resolve([result.qualifier, step.sval], scope, result.location)
-        elif kind == "String":
-            if not context.is_composite(result.type.oid):
-                raise PostgresError(
-                    "42809",
-                    f"column notation .{step.sval} applied to type {context.show_type(result.type.oid)}, which is not a composite type",
-                    position=context.position(location_of(result)),
-                )
-            result = FieldSelect(type=UNKNOWN, arg=result, name=step.sval, location=result.location)
-        else:
-            raise PostgresError("42601", 'row expansion via "*" is not supported here', position=context.position(location_of(result)))
-    return result
-
-
-_MAX_SUBSCRIPTS = 6
-
-
-def _subscript(arg: Expression, indices: list[Any], scope: Scope, context: BindContext) -> Expression:
-    """transformContainerSubscripts: all adjacent subscripts at once; if one is a slice, ``[n]`` stands for ``[1:n]``."""
-    base = context.types.by_oid(context.base_type(arg.type.oid))
-    document = base.oid == registry.JSONB
-    if not base.is_array and not document:
-        raise PostgresError(
-            "42804",
-            f"cannot subscript type {context.show_type(arg.type.oid)} because it does not support subscripting",
-            position=context.position(location_of(arg)),
-        )
-    sliced = any(each.is_slice for each in indices)
-    if document and sliced:
-        where = next(each for each in indices if each.is_slice)
-        location = location_of(bind_raw(where.uidx if where.HasField("uidx") else where.lidx, scope, context))
-        raise PostgresError("0A000", "jsonb subscript does not support slices", position=context.position(location))
-    if len(indices) > _MAX_SUBSCRIPTS and not document:
-        message = f"number of array dimensions ({len(indices)}) exceeds the maximum allowed ({_MAX_SUBSCRIPTS})"
-        raise PostgresError("54000", message)
-    bound = _key if document else _index
-    lower: list[Expression | None] = []
-    for each in indices if sliced else ():
-        if each.HasField("lidx"):
-            lower.append(bound(each.lidx, scope, context))
-        else:
-            lower.append(None if each.is_slice else Const(type=INTEGER, value="1"))
-    upper = tuple(bound(each.uidx, scope, context) if each.HasField("uidx") else None for each in indices)
-    oid = base.oid if document or sliced else base.element
-    kind = TypeRef(oid, -1 if document else arg.type.typmod, arg.type.collation if context.collation_of_type(oid) else 0)
-    return Subscript(type=kind, arg=arg, lower=tuple(lower), upper=upper, location=arg.location)
-
-
-def _index(node: Any, scope: Scope, context: BindContext) -> Expression:
-    raw = bind_raw(node, scope, context)
-    done = coerce(raw, TypeRef(registry.INT4), Reach.ASSIGNMENT, context)
-    if done is None:
-        raise PostgresError("42804", "array subscript must have type integer", position=context.position(location_of(raw)))
-    return done
-
-
-def _key(node: Any, scope: Scope, context: BindContext) -> Expression:
-    """A subscript of jsonb: an integer, or text."""
-    raw = bind_raw(node, scope, context)
-    if raw.type.oid == registry.INT4:
-        return raw
-    done = coerce(raw, TypeRef(registry.TEXT, -1, context.collation_of_type(registry.TEXT)), Reach.IMPLICIT, context)
-    if done is None:
-        raise PostgresError(
-            "42804",
-            f"subscript type {context.show_type(raw.type.oid)} is not supported",
-            hint="jsonb subscript must be coercible to either integer or text.",
-            position=context.position(location_of(raw)),
-        )
-    return done
 
 
 _SQL_VALUES = {
@@ -537,12 +310,12 @@ _HANDLERS: dict[str, Callable[[Any, Scope, BindContext], Expression]] = {
     "BoolExpr": _boolean,
     "NullTest": _null_test,
     "BooleanTest": _boolean_test,
-    "CaseExpr": _case,
-    "CoalesceExpr": _coalesce,
-    "MinMaxExpr": _min_max,
+    "CaseExpr": lambda node, scope, context: conditional.case(node, scope, context, bind_raw),
+    "CoalesceExpr": lambda node, scope, context: conditional.coalesce(node, scope, context, bind_raw),
+    "MinMaxExpr": lambda node, scope, context: conditional.min_max(node, scope, context, bind_raw),
     "RowExpr": _row,
-    "A_ArrayExpr": array,
-    "A_Indirection": _indirection,
+    "A_ArrayExpr": lambda node, scope, context: array_constructor.bind(node, scope, context, bind_raw),
+    "A_Indirection": lambda node, scope, context: indirection.bind(node, scope, context, bind_raw),
     "SQLValueFunction": _sql_value,
     "SetToDefault": _default,
     "SubLink": _sublink,
@@ -552,13 +325,10 @@ _HANDLERS: dict[str, Callable[[Any, Scope, BindContext], Expression]] = {
 }
 
 __all__ = [
-    "Scope",
-    "ScopeTable",
     "assign",
     "bind",
     "bind_condition",
     "bind_default",
     "bind_raw",
-    "resolve_unknown",
     "unify",
 ]

@@ -5,7 +5,6 @@ Called by `binder` for FuncCall. Whether an aggregate or a set-returning functio
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression import window
 from headgate.expression.builtin import Function
 from headgate.expression.coerce import Reach, coerce, coerce_type, to_boolean
-from headgate.expression.context import BindContext
+from headgate.expression.context import BindContext, Binder
 from headgate.expression.node import Aggregate, ArrayExpr, Expression, Form, FuncExpr, TypeRef, WindowCall, walk
 from headgate.expression.resolve import Candidate, find_function, real_types
 from headgate.expression.scope import Scope
@@ -23,7 +22,6 @@ from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types import registry
 
-Binder = Callable[[Any, Scope, BindContext], Expression]
 _CLAUSES = {"PUBLICATION WHERE": "WHERE"}
 
 

@@ -467,6 +467,13 @@ def to_specific(expression: Expression, target: int, construct: str, context: Bi
     return result
 
 
+def resolve_unknown(expression: Expression, context: BindContext) -> Expression:
+    """resolveTargetListUnknowns: what is still unknown becomes text."""
+    if expression.type.oid != registry.UNKNOWN:
+        return expression
+    return coerce_type(expression, registry.TEXT, Reach.IMPLICIT, context)
+
+
 def is_length_coercion(expression: Expression) -> int:
     """exprIsLengthCoercion: the modifier that a cast applies, -1 if it applies none."""
     if isinstance(expression, FuncExpr) and expression.form in (Form.EXPLICIT, Form.IMPLICIT) and len(expression.args) in (2, 3):

@@ -13,6 +13,7 @@ from typing import Any
 from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression.node import Collate, Const, Expression, Param, TypeRef
+from headgate.expression.scope import Scope
 from headgate.types import registry
 
 
@@ -110,6 +111,10 @@ class BindContext:
             )
         self.parameters[parameter.number] = target
         return Param(type=TypeRef(target, -1, self.collation_of_type(target)), number=parameter.number, location=parameter.location)
+
+
+Binder = Callable[[Any, Scope, BindContext], Expression]
+"""`binder.bind_raw`, handed down to the modules below the binder, which bind operands by it."""
 
 
 def _explicit(expression: Expression) -> Collate | None:

@@ -33,6 +33,7 @@ class TypeRef:
 BOOLEAN = TypeRef(registry.BOOL)
 INTEGER = TypeRef(registry.INT4)
 TEXT = TypeRef(registry.TEXT, -1, DEFAULT_COLLATION)
+UNKNOWN = TypeRef(registry.UNKNOWN)
 
 
 class Form(enum.StrEnum):

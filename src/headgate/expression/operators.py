@@ -14,7 +14,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression.coerce import Reach, can_coerce, coerce_type, common_type, to_common
-from headgate.expression.context import BindContext
+from headgate.expression.context import BindContext, Binder
 from headgate.expression.node import (
     BOOLEAN,
     ArrayExpr,
@@ -39,7 +39,6 @@ from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types import registry
 
-Binder = Callable[[Any, Scope, BindContext], Expression]
 _ROW_OPERATORS = {"=": 3, "<>": 6, "<": 1, "<=": 2, ">=": 4, ">": 5}
 sorting = ordering_operator
 

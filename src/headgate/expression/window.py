@@ -5,20 +5,19 @@ Called by `calls`. A named window (``OVER w``, ``OVER (w ORDER BY …)``) is loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.coerce import Reach, coerce, coerce_type
-from headgate.expression.context import BindContext
+from headgate.expression.context import BindContext, Binder
 from headgate.expression.node import Expression, Frame, TypeRef
 from headgate.expression.scope import Scope
 from headgate.sql.parser import unwrap
 from headgate.types import registry
 
-Binder = Callable[[Any, Scope, BindContext], Expression]
 Order = tuple[tuple[Expression, bool, bool], ...]
 Offsets = tuple[Expression | None, Expression | None]
 _RANGE, _ROWS, _GROUPS = 0x2, 0x4, 0x8

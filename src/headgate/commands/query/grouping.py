@@ -21,6 +21,7 @@ from headgate.commands.query.plan import Sort, Source, col
 from headgate.commands.query.target import Target
 from headgate.errors import PostgresError
 from headgate.expression import binder, builtin, compile_collect, tree
+from headgate.expression.coerce import resolve_unknown
 from headgate.expression.node import Aggregate, ColumnRef, Expression, Grouping, walk
 from headgate.expression.scope import Scope
 from headgate.sql.parser import unwrap
@@ -69,7 +70,7 @@ def _item(planner: Planner, node: Any, targets: Sequence[Target], scope: Scope) 
         expression = named[0].expression if named and not in_scope else binder.bind(inner, scope, context=context)
     if _has_aggregate(expression):
         raise PostgresError("42803", "aggregate functions are not allowed in GROUP BY")
-    known = binder.resolve_unknown(expression, context)
+    known = resolve_unknown(expression, context)
     ordering.require_equality(known)
     return known
 

@@ -17,7 +17,7 @@ from headgate.commands.query.target import Target
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder
 from headgate.expression import compile as compiler
-from headgate.expression.coerce import Reach, coerce
+from headgate.expression.coerce import Reach, coerce, resolve_unknown
 from headgate.expression.context import BindContext
 from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, TypeRef, location_of, walk
 from headgate.expression.resolve import ordering_operator
@@ -76,13 +76,13 @@ def require_equality(expression: Expression) -> None:
 def _item(planner: Planner, node: Any, targets: Sequence[Target], scope: Scope, context: BindContext) -> Expression:
     place = _place(node, len(targets), "ORDER BY")
     if place is not None:
-        return binder.resolve_unknown(targets[place].expression, planner.context)
+        return resolve_unknown(targets[place].expression, planner.context)
     name = plain_name(node)
     named = [each for each in targets if each.name == name] if name is not None else []
     if len({each.expression for each in named}) > 1:
         raise PostgresError("42702", f'ORDER BY "{name}" is ambiguous', position=position(unwrap(node).location))
     if named:
-        return binder.resolve_unknown(named[0].expression, planner.context)
+        return resolve_unknown(named[0].expression, planner.context)
     return binder.bind(node, scope, context=context)
 
 

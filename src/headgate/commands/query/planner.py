@@ -41,6 +41,7 @@ from headgate.commands.query.target import Target
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder, operators, tree
+from headgate.expression.coerce import resolve_unknown
 from headgate.expression.context import BindContext
 from headgate.expression.node import CaseTest, Expression, RowExpr, SubLink, TypeRef
 from headgate.expression.scope import Scope
@@ -283,7 +284,7 @@ class Planner:
         columns, cells = [], []
         for place in range(len(rows[0])):
             values, type_ref = binder.unify(
-                [binder.resolve_unknown(row[place], self.context) if len(rows) == 1 else row[place] for row in rows], "VALUES", self.context
+                [resolve_unknown(row[place], self.context) if len(rows) == 1 else row[place] for row in rows], "VALUES", self.context
             )
             columns.append(PlanColumn(f"column{place + 1}", type_ref, self.key(f"column{place + 1}")))
             cells.append([self.column(value) for value in values])

@@ -12,6 +12,7 @@ from headgate.commands.query.plan import PlanColumn, Source, reference
 from headgate.errors import PostgresError
 from headgate.expression import binder
 from headgate.expression.coerce import Reach, coerce
+from headgate.expression.coerce import resolve_unknown as resolved
 from headgate.expression.context import BindContext
 from headgate.expression.node import ColumnRef, Expression, TypeRef
 from headgate.expression.scope import Scope, find_table
@@ -82,7 +83,7 @@ def resolve_unknown(targets: Sequence[Target], context: BindContext, wanted: Seq
         expression = each.expression
         if expression.type.oid == registry.UNKNOWN and place < len(wanted):
             expression = coerce(expression, wanted[place], Reach.ASSIGNMENT, context) or expression
-        found.append(Target(each.name, binder.resolve_unknown(expression, context), each.node, each.relation, each.attnum))
+        found.append(Target(each.name, resolved(expression, context), each.node, each.relation, each.attnum))
     return found
 
 
