@@ -1,8 +1,8 @@
 """Typed expression → Spark Column with exactly PostgreSQL's meaning, or a refusal (0A000) that names what has none.
 
 The public functions: `compile` (a Column in the storage type of the expression's type), `check` (the refusal alone, without
-Spark), `condition`, `sort_key` (ORDER BY), `is_exact` . One short function per node; operators and functions are looked up by
-the key of their implementation in the tables of the families (`compile_integer`, `compile_numeric`, `compile_text`, …).
+Spark), `condition`, `sort_key` (ORDER BY). One short function per node; what an operator or a function means is looked up by
+`compile_call` in the tables of the families (`compile_integer`, `compile_numeric`, `compile_text`, …).
 
 What must hold: nothing is evaluated approximately; errors are PostgreSQL's (see `failure`); a value that a CASE, COALESCE, AND
 or OR leaves out cannot fail. The session is expected to run with ANSI mode on and in UTC, as `headgate.storage.spark` makes it.
@@ -11,8 +11,6 @@ or OR leaves out cannot fail. The session is expected to run with ANSI mode on a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column
@@ -24,77 +22,22 @@ from headgate.expression import (
     compile_aggregate,
     compile_array,
     compile_cast,
-    compile_clock,
+    compile_conditional,
     compile_document,
     compile_domain,
-    compile_enum,
-    compile_extract,
-    compile_float,
-    compile_format,
-    compile_integer,
     compile_literal,
-    compile_network,
-    compile_number,
-    compile_numeric,
-    compile_octets,
-    compile_regex,
     compile_row,
     compile_set,
-    compile_string,
-    compile_system,
-    compile_text,
-    compile_time,
     compile_window,
-    compile_zone,
 )
 from headgate.expression import node as n
+from headgate.expression.compile_call import BUILDERS, apply, by_operator, check_collation, may_raise
 from headgate.expression.compile_collect import Ordering
-from headgate.expression.compile_comparison import COMPARISONS, comparable, equal_keys, less
+from headgate.expression.compile_comparison import C_COLLATIONS, equal_keys
 from headgate.expression.session_time import SessionTime, planning
-from headgate.expression.value import BOOL, Env, Make, Value, after, missing, refuse, rep_of, settle, spark_type
+from headgate.expression.value import BOOL, Env, Make, Value, after, refuse, rep_of, settle
 from headgate.types import array as arrays
 from headgate.types import registry
-
-Builder = Callable[[n.Expression, Sequence[Value]], Value]
-BUILDERS: dict[str, Builder] = {
-    **COMPARISONS,
-    **compile_integer.BUILDERS,
-    **compile_float.BUILDERS,
-    **compile_numeric.BUILDERS,
-    **compile_text.BUILDERS,
-    **compile_regex.BUILDERS,
-    **compile_clock.BUILDERS,
-    **compile_extract.BUILDERS,
-    **compile_time.BUILDERS,
-    **compile_zone.BUILDERS,
-    **compile_format.BUILDERS,
-    **compile_cast.BUILDERS,
-    **compile_number.BUILDERS,
-    **compile_string.BUILDERS,
-    **compile_array.BUILDERS,
-    **compile_document.BUILDERS,
-    **compile_network.BUILDERS,
-    **compile_octets.BUILDERS,
-    **compile_system.BUILDERS,
-    **compile_enum.BUILDERS,
-}
-_SILENT = frozenset(COMPARISONS) | {
-    "textcat", "textlen", "lower", "upper", "btrim", "btrim1", "ltrim", "ltrim1", "rtrim", "rtrim1", "replace_text", "text_reverse",
-    "textlike", "textnlike", "texticlike", "texticnlike", "like_escape", "int4_numeric", "int8_numeric", "int2_numeric", "i2toi4",
-    "int28", "int48", "i2tod", "i4tod", "i8tod", "ftod", "booltext", "bool_int4", "int4_bool", "date_timestamp", "text_left",
-    "text_right", "textpos", "text_starts_with", "md5_text", "bpcharlen", "textoctetlen",
-}  # fmt: skip
-"""Functions that never raise (but their operands may)."""
-_LIKES = frozenset({"textlike", "textnlike", "texticlike", "texticnlike"})
-"""Silent if the pattern is a constant."""
-_WHOLE = frozenset(compile_text.BUILDERS) - _SILENT | {
-    "btrim", "btrim1", "ltrim", "ltrim1", "rtrim", "rtrim1", "replace_text", "text_left", "text_right",
-}  # fmt: skip
-"""Functions built of parts that do not all hand a NULL on, so that it is looked for first."""
-_RIGHT_FIRST = frozenset(key for key in BUILDERS if "div" in key or "mod" in key)
-"""Functions of which Spark evaluates the right operand first."""
-C_COLLATIONS = frozenset({0, 100, 950, 951, 12628})
-_ORDER_FREE = frozenset({"texteq", "textne", "bpchareq", "bpcharne", "nameeq", "namene", "textcat", "textlen", "textlike", "textnlike"})
 
 
 def compile(  # noqa: A001
@@ -190,79 +133,24 @@ def _param(node: n.Param) -> Value:
     raise not_supported("parameters must be replaced by their values before an expression is compiled")
 
 
-def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[Value]) -> Value:
-    """A call of a function over planned arguments.
-
-    Spark skips an operand once an earlier one is NULL; PostgreSQL evaluates all of them first, and so raises what they raise: an
-    operand that may raise is looked at before the call. A constant NULL makes a strict call NULL before anything is evaluated.
-    """
-    found = builtin.function(function)
-    builder = BUILDERS.get(found.key)
-    if builder is None:
-        shown = registry.format_type
-        raise refuse(f"function {found.name}({', '.join(shown(each) for each in found.arguments)})")
-    value = builder(node, args)
-    if not found.strict:
-        return value
-    if any(each.is_null for each in args):
-        return Value(value.rep, lambda env: F.lit(None).cast(spark_type(value.rep)), is_null=True)
-    if found.key in _WHOLE:
-        watched = [settle(each) for each in args]
-    else:
-        raisers = [place for place, operand in enumerate(operands) if _may_raise(operand)]
-        late = raisers and (raisers[-1] > 0 or found.key in _RIGHT_FIRST)
-        watched = [settle(args[place]) for place in raisers] if late else []
-    if not watched or value.rep.name == "digits" or value.raw is not None:
-        return value
-    return replace(value, make=lambda env: F.when(missing(watched, env) > 0, F.lit(None)).otherwise(value.make(env)))
-
-
-def _may_raise(operand: n.Expression) -> bool:
-    for each in n.walk(operand):
-        if isinstance(each, (n.FuncExpr, n.OpExpr)):
-            function = each.function if isinstance(each, n.FuncExpr) else builtin.operator(each.operator).function
-            key = builtin.function(function).key
-            if key not in _SILENT or (key in _LIKES and not isinstance(each.args[1], n.Const)):
-                return True
-        elif isinstance(each, n.CoerceViaIO):
-            return True
-    return False
-
-
-def _check_collation(node: n.Expression, function: int, args: Sequence[n.Expression]) -> None:
-    if builtin.function(function).key in _ORDER_FREE:
-        return
-    for each in args:
-        if each.type.collation not in C_COLLATIONS:
-            name = builtin.builtins().collation_names.get(each.type.collation, str(each.type.collation))
-            raise not_supported(f'collation "{name}" is not supported: only text in the order of its bytes can be compared exactly')
-
-
 def _call(node: n.FuncExpr) -> Value:
-    _check_collation(node, node.function, node.args)
+    check_collation(node, node.function, node.args)
     args = [plan(each) for each in node.args]
     return apply(node.function, node, node.args, args)
 
 
 def _operation(node: n.OpExpr) -> Value:
     operator = builtin.operator(node.operator)
-    _check_collation(node, operator.function, node.args)
+    check_collation(node, operator.function, node.args)
     if builtin.function(operator.function).key not in BUILDERS:
         left = f"{registry.format_type(operator.left)} " if operator.left else ""
         raise refuse(f"operator {left}{operator.name} {registry.format_type(operator.right)}")
     return apply(operator.function, node, node.args, [plan(each) for each in node.args])
 
 
-def _with(operator: int, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[Value]) -> Value:
-    function = builtin.operator(operator).function
-    _check_collation(node, function, operands)
-    called = n.OpExpr(type=n.BOOLEAN, operator=operator, args=tuple(operands), location=node.location)
-    return apply(function, called, operands, args)
-
-
 def _distinct(node: n.Distinct) -> Value:
     left, right = (plan(each) for each in node.args)
-    same = _with(node.operator, node, node.args, (left, right))
+    same = by_operator(node.operator, node, node.args, (left, right))
 
     def make(env: Env) -> Column:
         a, b = settle(left)(env), settle(right)(env)
@@ -275,7 +163,7 @@ def _distinct(node: n.Distinct) -> Value:
 
 def _null_if(node: n.NullIf) -> Value:
     left, right = (plan(each) for each in node.args)
-    same = _with(node.operator, node, node.args, (left, right))
+    same = by_operator(node.operator, node, node.args, (left, right))
     return Value(
         left.rep, lambda env: F.when(F.coalesce(same.make(env), F.lit(False)), F.lit(None)).otherwise(left.make(env)), left.fallible
     )
@@ -290,10 +178,10 @@ def _array_operation(node: n.ScalarArrayOp) -> Value:
     if not items:
         return Value(BOOL, lambda env: F.when(F.isnull(settle(left)(env)), F.lit(not node.any)).otherwise(F.lit(not node.any)))
     planned = [plan(each) for each in items]
-    tests = [_with(node.operator, node, (left_node, item), (left, value)) for item, value in zip(items, planned, strict=True)]
+    tests = [by_operator(node.operator, node, (left_node, item), (left, value)) for item, value in zip(items, planned, strict=True)]
     chain = _chain(tests, n.BoolKind.OR if node.any else n.BoolKind.AND)
-    raisers = [settle(value) for item, value in zip(items, planned, strict=True) if _may_raise(item)]
-    unseen = any(each.is_null for each in planned) and _may_raise(left_node)
+    raisers = [settle(value) for item, value in zip(items, planned, strict=True) if may_raise(item)]
+    unseen = any(each.is_null for each in planned) and may_raise(left_node)
     return after([settle(left), *raisers], chain) if raisers or unseen else chain
 
 
@@ -364,75 +252,6 @@ def _collate(node: n.Collate) -> Value:
     return plan(node.arg)
 
 
-_case_value: ContextVar[Value] = ContextVar("case_value")
-"""What the CASE that is being planned tests; sessions plan at the same time."""
-
-
-def _case(node: n.Case) -> Value:
-    token = _case_value.set(plan(node.arg)) if node.arg is not None else None
-    try:
-        conditions = [plan(each) for each in node.conditions]
-    finally:
-        if token is not None:
-            _case_value.reset(token)
-    branches = compile_numeric.unify([*(plan(each) for each in node.results), plan(node.default)])
-
-    def make(env: Env) -> Column:
-        made: Any = F
-        reached = env
-        for test, branch in zip(conditions, branches, strict=False):
-            met = F.coalesce(test.make(reached), F.lit(False))
-            made = made.when(met, branch.make(reached.under(met)))
-            reached = reached.under(~met)
-        column: Column = made.otherwise(branches[-1].make(reached))
-        return column
-
-    return Value(branches[0].rep, make, any(each.fallible for each in branches))
-
-
-def _case_test(node: n.CaseTest) -> Value:
-    return _case_value.get()
-
-
-def _coalesce(node: n.Coalesce) -> Value:
-    args = compile_numeric.unify([plan(each) for each in node.args])
-
-    def make(env: Env) -> Column:
-        made = [args[0].make(env)]
-        for each in args[1:]:
-            env = env.under(F.isnull(made[-1]))
-            made.append(each.make(env))
-        return F.coalesce(*made)
-
-    return Value(args[0].rep, make, any(each.fallible for each in args))
-
-
-def _min_max(node: n.MinMax) -> Value:
-    for each in node.args:
-        if each.type.collation not in C_COLLATIONS:
-            raise refuse("GREATEST and LEAST under a collation other than C")
-    args = compile_numeric.unify([plan(each) for each in node.args])
-    comparable(node.type.oid)
-
-    def make(env: Env) -> Column:
-        best = args[0]
-        for each in args[1:]:
-            best = _better(best, each, node)
-        return best.make(env)
-
-    return Value(args[0].rep, make, any(each.fallible for each in args))
-
-
-def _better(best: Value, other: Value, node: n.MinMax) -> Value:
-    def make(env: Env) -> Column:
-        a, b = best.make(env), other.make(env)
-        oid = node.type.oid
-        prefer = less(other, best, oid) if not node.greatest else less(best, other, oid)
-        return F.when(F.isnull(a), b).when(F.isnull(b), a).when(prefer.make(env), b).otherwise(a)
-
-    return Value(best.rep, make, best.fallible or other.fallible)
-
-
 def _row(node: n.RowExpr) -> Value:
     present = plan(node.present) if node.present is not None else None
     return compile_row.build(node, [plan(each) for each in node.args], present)
@@ -464,7 +283,7 @@ def _row_comparison(node: n.RowCompare) -> Value:
     steps = []
     for place, operator in enumerate(node.operators):
         operands = (node.left[place], node.right[place])
-        steps.append(_with(operator, node, operands, (left[place], right[place])))
+        steps.append(by_operator(operator, node, operands, (left[place], right[place])))
     strict = {1: 1, 2: 1, 4: 5, 5: 5}[node.strategy]
     decided = []
     for place, operator in enumerate(node.operators):
@@ -475,8 +294,8 @@ def _row_comparison(node: n.RowCompare) -> Value:
         operands = (node.left[place], node.right[place])
         decided.append(
             (
-                _with(family[3], node, operands, (left[place], right[place])),
-                _with(family[strict], node, operands, (left[place], right[place])),
+                by_operator(family[3], node, operands, (left[place], right[place])),
+                by_operator(family[strict], node, operands, (left[place], right[place])),
             )
         )
 
@@ -526,10 +345,10 @@ _NODES: dict[type[n.Expression], Callable[[Any], Value]] = {
     n.DomainValue: compile_domain.value,
     n.CoerceViaIO: _via_text,
     n.Collate: _collate,
-    n.Case: _case,
-    n.CaseTest: _case_test,
-    n.Coalesce: _coalesce,
-    n.MinMax: _min_max,
+    n.Case: lambda node: compile_conditional.case(node, plan),
+    n.CaseTest: compile_conditional.case_test,
+    n.Coalesce: lambda node: compile_conditional.coalesce(node, plan),
+    n.MinMax: lambda node: compile_conditional.min_max(node, plan),
     n.RowExpr: _row,
     n.NullTest: _null_test,
     n.BooleanTest: _boolean_test,

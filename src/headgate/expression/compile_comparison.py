@@ -1,6 +1,6 @@
 """Comparison: = <> < <= > >= of every compiled type, and the keys by which values order, group and join.
 
-The tables of `compile` take `COMPARISONS` (by the name of PostgreSQL's C function). Strings compare by bytes, char(n) without
+The tables of `compile_call` take `COMPARISONS` (by the name of PostgreSQL's C function). Strings compare by bytes, char(n) without
 its trailing blanks, NaN equals NaN and is the greatest, numeric compares by value whatever its scale.
 """
 
@@ -43,6 +43,8 @@ TESTS: dict[str, Test] = {
     "gt": lambda a, b: a > b,
     "ge": lambda a, b: a >= b,
 }
+C_COLLATIONS = frozenset({0, 100, 950, 951, 12628})
+"""The collations that order text by its bytes; 0 is no collation at all."""
 _COMPARABLE = frozenset(
     {
         registry.BOOL, registry.INT2, registry.INT4, registry.INT8, registry.OID, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC,

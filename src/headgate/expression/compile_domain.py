@@ -16,12 +16,11 @@ from headgate.expression.context import BindContext
 from headgate.expression.failure import marked
 from headgate.expression.node import ColumnRef, DomainValue, Expression, TypeRef
 from headgate.expression.scope import ScopeColumn, relation_scope
-from headgate.expression.value import Env, Make, Value, rep_of, settle, spark_type
+from headgate.expression.value import Env, Make, Plan, Value, rep_of, settle, spark_type
 from headgate.sql.parser import parse_expression
 from headgate.types import registry
 
 _VALUE = "value of a domain"
-Plan = Callable[[Expression], Value]
 
 
 def bind_check(node: object, base: TypeRef, context: BindContext) -> Expression:

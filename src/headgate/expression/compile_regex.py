@@ -1,6 +1,6 @@
 """POSIX regular expressions and SIMILAR TO: a constant pattern as Java's where that is exact, everything else in Python over Arrow.
 
-The tables of `compile` take BUILDERS. A malformed constant pattern raises where a row is looked at, as in PostgreSQL, not when bound.
+The tables of `compile_call` take BUILDERS. A malformed constant pattern raises where a row is looked at, as in PostgreSQL, not when bound.
 """
 
 from __future__ import annotations

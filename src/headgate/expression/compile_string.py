@@ -1,6 +1,6 @@
 """Strings beyond what Spark has: quoting, format, concat of values of any type, normal forms, encodings, bytewise comparison.
 
-The tables of `compile` take BUILDERS; the functions stand in `strings`.
+The tables of `compile_call` take BUILDERS; the functions stand in `strings`.
 """
 
 from __future__ import annotations

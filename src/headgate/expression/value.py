@@ -22,7 +22,7 @@ from pyspark.sql.types import DataType, DecimalType
 
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.failure import MARK, marked
-from headgate.expression.node import TypeRef
+from headgate.expression.node import Expression, TypeRef
 from headgate.types import registry, storage
 
 FAILED = "\x01"
@@ -142,6 +142,10 @@ class Value:
     is_null: bool = False
     raw: Make | None = None
     fields: tuple[Field, ...] = ()
+
+
+Plan = Callable[[Expression], Value]
+"""`compile.plan`, handed down to families that plan operands of their own."""
 
 
 @dataclass(frozen=True)

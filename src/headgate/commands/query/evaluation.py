@@ -22,6 +22,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder, builtin, compile_set, literal, tree
 from headgate.expression import compile as compiler
 from headgate.expression.coerce import Reach, coerce
+from headgate.expression.compile_call import BUILDERS
 from headgate.expression.context import BindContext
 from headgate.expression.node import (
     ArrayExpr,
@@ -190,7 +191,7 @@ class Evaluation:
         called = builtin.function(node.function)
         if called.name in _MOMENTS:
             return self._instant(node.type, called.name)
-        if called.key in compiler.BUILDERS or called.retset:
+        if called.key in BUILDERS or called.retset:
             return None
         arguments = tuple(self.prepare(each) for each in node.args)
         if not all(isinstance(each, (Const, ArrayExpr)) for each in arguments):

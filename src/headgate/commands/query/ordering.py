@@ -1,6 +1,6 @@
 """ORDER BY, DISTINCT, LIMIT and OFFSET.
 
-Sorting and comparing for equality go by `compiler.sort_key`, a key that orders and is equal as PostgreSQL's values do and are.
+Sorting and comparing for equality go by `compile.sort_key`, a key that orders and is equal as PostgreSQL's values do and are.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from headgate.commands.query.plan import Plan, Sort, col, reference
 from headgate.commands.query.target import Target
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder
-from headgate.expression import compile as compiler
 from headgate.expression.coerce import Reach, coerce, resolve_unknown
+from headgate.expression.compile_comparison import C_COLLATIONS
 from headgate.expression.context import BindContext
 from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, TypeRef, location_of, walk
 from headgate.expression.resolve import ordering_operator
@@ -142,7 +142,7 @@ def sort(planner: Planner, plan: Plan, sorts: Sequence[Sort]) -> Plan:
 
 def sort_key(planner: Planner, expression: Expression) -> Column:
     """A Column that orders as PostgreSQL orders the expression's type, and is equal where PostgreSQL's values are equal."""
-    if expression.type.collation not in compiler.C_COLLATIONS:
+    if expression.type.collation not in C_COLLATIONS:
         raise not_supported("sorting by a collation other than C is not supported")
     return planner.evaluation.sort_key(expression)
 

@@ -1,0 +1,138 @@
+"""The call of a function over planned arguments: which functions are compiled, and how a call treats NULL, errors and collations.
+
+Called by `compile`. The functions stand in the tables of the families (`compile_integer`, `compile_numeric`, `compile_text`, …) by
+the key of their implementation; `BUILDERS` is all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pyspark.sql import functions as F
+
+from headgate.errors import not_supported
+from headgate.expression import (
+    builtin,
+    compile_array,
+    compile_cast,
+    compile_clock,
+    compile_document,
+    compile_enum,
+    compile_extract,
+    compile_float,
+    compile_format,
+    compile_integer,
+    compile_network,
+    compile_number,
+    compile_numeric,
+    compile_octets,
+    compile_regex,
+    compile_string,
+    compile_system,
+    compile_text,
+    compile_time,
+    compile_zone,
+)
+from headgate.expression import node as n
+from headgate.expression.compile_comparison import C_COLLATIONS, COMPARISONS
+from headgate.expression.value import Value, missing, refuse, settle, spark_type
+from headgate.types import registry
+
+Builder = Callable[[n.Expression, Sequence[Value]], Value]
+BUILDERS: dict[str, Builder] = {
+    **COMPARISONS,
+    **compile_integer.BUILDERS,
+    **compile_float.BUILDERS,
+    **compile_numeric.BUILDERS,
+    **compile_text.BUILDERS,
+    **compile_regex.BUILDERS,
+    **compile_clock.BUILDERS,
+    **compile_extract.BUILDERS,
+    **compile_time.BUILDERS,
+    **compile_zone.BUILDERS,
+    **compile_format.BUILDERS,
+    **compile_cast.BUILDERS,
+    **compile_number.BUILDERS,
+    **compile_string.BUILDERS,
+    **compile_array.BUILDERS,
+    **compile_document.BUILDERS,
+    **compile_network.BUILDERS,
+    **compile_octets.BUILDERS,
+    **compile_system.BUILDERS,
+    **compile_enum.BUILDERS,
+}
+_SILENT = frozenset(COMPARISONS) | {
+    "textcat", "textlen", "lower", "upper", "btrim", "btrim1", "ltrim", "ltrim1", "rtrim", "rtrim1", "replace_text", "text_reverse",
+    "textlike", "textnlike", "texticlike", "texticnlike", "like_escape", "int4_numeric", "int8_numeric", "int2_numeric", "i2toi4",
+    "int28", "int48", "i2tod", "i4tod", "i8tod", "ftod", "booltext", "bool_int4", "int4_bool", "date_timestamp", "text_left",
+    "text_right", "textpos", "text_starts_with", "md5_text", "bpcharlen", "textoctetlen",
+}  # fmt: skip
+"""Functions that never raise (but their operands may)."""
+_LIKES = frozenset({"textlike", "textnlike", "texticlike", "texticnlike"})
+"""Silent if the pattern is a constant."""
+_WHOLE = frozenset(compile_text.BUILDERS) - _SILENT | {
+    "btrim", "btrim1", "ltrim", "ltrim1", "rtrim", "rtrim1", "replace_text", "text_left", "text_right",
+}  # fmt: skip
+"""Functions built of parts that do not all hand a NULL on, so that it is looked for first."""
+_RIGHT_FIRST = frozenset(key for key in BUILDERS if "div" in key or "mod" in key)
+"""Functions of which Spark evaluates the right operand first."""
+_ORDER_FREE = frozenset({"texteq", "textne", "bpchareq", "bpcharne", "nameeq", "namene", "textcat", "textlen", "textlike", "textnlike"})
+
+
+def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[Value]) -> Value:
+    """A call of a function over planned arguments.
+
+    Spark skips an operand once an earlier one is NULL; PostgreSQL evaluates all of them first, and so raises what they raise: an
+    operand that may raise is looked at before the call. A constant NULL makes a strict call NULL before anything is evaluated.
+    """
+    found = builtin.function(function)
+    builder = BUILDERS.get(found.key)
+    if builder is None:
+        shown = registry.format_type
+        raise refuse(f"function {found.name}({', '.join(shown(each) for each in found.arguments)})")
+    value = builder(node, args)
+    if not found.strict:
+        return value
+    if any(each.is_null for each in args):
+        return Value(value.rep, lambda env: F.lit(None).cast(spark_type(value.rep)), is_null=True)
+    if found.key in _WHOLE:
+        watched = [settle(each) for each in args]
+    else:
+        raisers = [place for place, operand in enumerate(operands) if may_raise(operand)]
+        late = raisers and (raisers[-1] > 0 or found.key in _RIGHT_FIRST)
+        watched = [settle(args[place]) for place in raisers] if late else []
+    if not watched or value.rep.name == "digits" or value.raw is not None:
+        return value
+    return replace(value, make=lambda env: F.when(missing(watched, env) > 0, F.lit(None)).otherwise(value.make(env)))
+
+
+def may_raise(operand: n.Expression) -> bool:
+    """Whether the evaluation of an expression can end in an error."""
+    for each in n.walk(operand):
+        if isinstance(each, (n.FuncExpr, n.OpExpr)):
+            function = each.function if isinstance(each, n.FuncExpr) else builtin.operator(each.operator).function
+            key = builtin.function(function).key
+            if key not in _SILENT or (key in _LIKES and not isinstance(each.args[1], n.Const)):
+                return True
+        elif isinstance(each, n.CoerceViaIO):
+            return True
+    return False
+
+
+def check_collation(node: n.Expression, function: int, args: Sequence[n.Expression]) -> None:
+    """0A000 for a function that depends on the order of characters, over text whose order is not that of its bytes."""
+    if builtin.function(function).key in _ORDER_FREE:
+        return
+    for each in args:
+        if each.type.collation not in C_COLLATIONS:
+            name = builtin.builtins().collation_names.get(each.type.collation, str(each.type.collation))
+            raise not_supported(f'collation "{name}" is not supported: only text in the order of its bytes can be compared exactly')
+
+
+def by_operator(operator: int, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[Value]) -> Value:
+    """As `apply`, by the function of an operator."""
+    function = builtin.operator(operator).function
+    check_collation(node, function, operands)
+    called = n.OpExpr(type=n.BOOLEAN, operator=operator, args=tuple(operands), location=node.location)
+    return apply(function, called, operands, args)

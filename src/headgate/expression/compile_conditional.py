@@ -1,0 +1,89 @@
+"""Conditional expressions: CASE, COALESCE, GREATEST and LEAST (manual, 9.18; NULLIF is an operator's).
+
+Called by `compile`, which hands itself down as `plan`. What must hold: a branch that PostgreSQL leaves out cannot fail.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headgate.expression import compile_numeric
+from headgate.expression import node as n
+from headgate.expression.compile_comparison import C_COLLATIONS, comparable, less
+from headgate.expression.value import Env, Plan, Value, refuse
+
+_case_value: ContextVar[Value] = ContextVar("case_value")
+"""What the CASE that is being planned tests; sessions plan at the same time."""
+
+
+def case(node: n.Case, plan: Plan) -> Value:
+    """CASE: a branch counts only where its condition is the first that is true."""
+    token = _case_value.set(plan(node.arg)) if node.arg is not None else None
+    try:
+        conditions = [plan(each) for each in node.conditions]
+    finally:
+        if token is not None:
+            _case_value.reset(token)
+    branches = compile_numeric.unify([*(plan(each) for each in node.results), plan(node.default)])
+
+    def make(env: Env) -> Column:
+        made: Any = F
+        reached = env
+        for test, branch in zip(conditions, branches, strict=False):
+            met = F.coalesce(test.make(reached), F.lit(False))
+            made = made.when(met, branch.make(reached.under(met)))
+            reached = reached.under(~met)
+        column: Column = made.otherwise(branches[-1].make(reached))
+        return column
+
+    return Value(branches[0].rep, make, any(each.fallible for each in branches))
+
+
+def case_test(node: n.CaseTest) -> Value:
+    """The value that the CASE around it tests."""
+    return _case_value.get()
+
+
+def coalesce(node: n.Coalesce, plan: Plan) -> Value:
+    """COALESCE: an argument counts only where those before it are NULL."""
+    args = compile_numeric.unify([plan(each) for each in node.args])
+
+    def make(env: Env) -> Column:
+        made = [args[0].make(env)]
+        for each in args[1:]:
+            env = env.under(F.isnull(made[-1]))
+            made.append(each.make(env))
+        return F.coalesce(*made)
+
+    return Value(args[0].rep, make, any(each.fallible for each in args))
+
+
+def min_max(node: n.MinMax, plan: Plan) -> Value:
+    """GREATEST and LEAST; NULLs are passed over."""
+    for each in node.args:
+        if each.type.collation not in C_COLLATIONS:
+            raise refuse("GREATEST and LEAST under a collation other than C")
+    args = compile_numeric.unify([plan(each) for each in node.args])
+    comparable(node.type.oid)
+
+    def make(env: Env) -> Column:
+        best = args[0]
+        for each in args[1:]:
+            best = _better(best, each, node)
+        return best.make(env)
+
+    return Value(args[0].rep, make, any(each.fallible for each in args))
+
+
+def _better(best: Value, other: Value, node: n.MinMax) -> Value:
+    def make(env: Env) -> Column:
+        a, b = best.make(env), other.make(env)
+        oid = node.type.oid
+        prefer = less(other, best, oid) if not node.greatest else less(best, other, oid)
+        return F.when(F.isnull(a), b).when(F.isnull(b), a).when(prefer.make(env), b).otherwise(a)
+
+    return Value(best.rep, make, best.fallible or other.fallible)
