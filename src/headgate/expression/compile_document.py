@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from headgate.expression import arrays, compile_row, decimals, documents, json_building, written_json
+from headgate.expression import arrays, compile_row, decimals, document_change, documents, json_building, written_json
 from headgate.expression.element import key
 from headgate.expression.node import Expression, FuncExpr
 from headgate.expression.value import BOOL, DIGITS, FLOAT8, INT2, INT4, INT8, TEXT, Value, refuse
@@ -93,18 +93,18 @@ BUILDERS: dict[str, Builder] = {
     "jsonb_exists": scalar(documents.exists, BOOL, raises=False),
     "jsonb_exists_any": scalar(documents.exists_any, BOOL, raises=False),
     "jsonb_exists_all": scalar(documents.exists_all, BOOL, raises=False),
-    "jsonb_concat": scalar(documents.concatenate, TEXT),
-    "jsonb_delete": scalar(documents.delete, TEXT),
-    "jsonb_delete_idx": scalar(documents.delete_element, TEXT),
-    "jsonb_delete_array": scalar(documents.delete_all, TEXT),
-    "jsonb_delete_path": scalar(documents.delete_path, TEXT),
-    "jsonb_set": scalar(documents.replaced, TEXT),
-    "jsonb_set_lax": scalar(documents.set_lax, TEXT, strict=False),
-    "jsonb_insert": scalar(documents.inserted, TEXT),
-    "jsonb_strip_nulls": scalar(documents.strip_nulls, TEXT, raises=False),
+    "jsonb_concat": scalar(document_change.concatenate, TEXT),
+    "jsonb_delete": scalar(document_change.delete, TEXT),
+    "jsonb_delete_idx": scalar(document_change.delete_element, TEXT),
+    "jsonb_delete_array": scalar(document_change.delete_all, TEXT),
+    "jsonb_delete_path": scalar(document_change.delete_path, TEXT),
+    "jsonb_set": scalar(document_change.replaced, TEXT),
+    "jsonb_set_lax": scalar(document_change.set_lax, TEXT, strict=False),
+    "jsonb_insert": scalar(document_change.inserted, TEXT),
+    "jsonb_strip_nulls": scalar(document_change.strip_nulls, TEXT, raises=False),
     "jsonb_pretty": scalar(documents.pretty, TEXT, raises=False),
-    "jsonb_object": scalar(documents.object_of, TEXT),
-    "jsonb_object_two_arg": scalar(documents.object_of_two, TEXT),
+    "jsonb_object": scalar(json_building.object_of, TEXT),
+    "jsonb_object_two_arg": scalar(json_building.object_of_two, TEXT),
     "jsonb_bool": scalar(documents.to_boolean, BOOL),
     "jsonb_numeric": lambda node, args: call(documents.to_numeric, DIGITS, args, given=("numeric",)),
     "jsonb_int2": _integer(16, "smallint"),

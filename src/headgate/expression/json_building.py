@@ -2,6 +2,7 @@
 
 Called by `compile_document` inside Arrow functions. A value comes as the text of its type's output function together with the
 type's oid, which says how it is written: a number bare, a boolean as a word, json as it is, an array as an array, all else quoted.
+jsonb_object alone takes names and values from arrays of text.
 """
 
 from __future__ import annotations
@@ -139,3 +140,34 @@ def build_object_binary(oids: tuple[int, ...], *items: str | None) -> str:
     """jsonb_build_object."""
     pairs = _pairs(oids, items, "argument {}: key must not be null", None)
     return print_value({document.load(key): _value(oid, item) for key, oid, item in pairs})
+
+
+def object_of(pairs: str) -> str:
+    """jsonb_object(text[]): alternating keys and values, or rows of two."""
+    shape, items = array.parts(pairs)
+    deep = len(shape.lengths)
+    if deep == 0:
+        return "{}"
+    if deep > 2:
+        raise PostgresError("2202E", "wrong number of array subscripts")
+    if deep == 1 and len(items) % 2:
+        raise PostgresError("2202E", "array must have even number of elements")
+    if deep == 2 and shape.lengths[1] != 2:
+        raise PostgresError("2202E", "array must have two columns")
+    return _object(items[::2], items[1::2])
+
+
+def object_of_two(keys: str, values: str) -> str:
+    """jsonb_object(text[], text[])."""
+    one, other = array.parts(keys), array.parts(values)
+    if len(one[0].lengths) > 1 or len(one[0].lengths) != len(other[0].lengths):
+        raise PostgresError("2202E", "wrong number of array subscripts")
+    if len(one[1]) != len(other[1]):
+        raise PostgresError("2202E", "mismatched array dimensions")
+    return _object(one[1], other[1])
+
+
+def _object(keys: tuple[str | None, ...], values: tuple[str | None, ...]) -> str:
+    if None in keys:
+        raise PostgresError("22004", "null value not allowed for object key")
+    return print_value({key: value for key, value in zip(keys, values, strict=True) if key is not None})
