@@ -15,10 +15,11 @@ from headgate.catalog.pretty import pretty
 from headgate.catalog.relation import Column, Relation
 from headgate.errors import PostgresError
 from headgate.expression import binder, builtin, tree
-from headgate.expression.coerce import Reach, coerce
+from headgate.expression.coerce import coerce
 from headgate.expression.context import BindContext
 from headgate.expression.deparse import deparse
 from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, SqlValue, TypeRef, walk
+from headgate.expression.pathway import Reach
 from headgate.expression.scope import EMPTY, Scope, ScopeColumn, relation_scope
 from headgate.sql.parser import parse_expression, position
 from headgate.types import registry

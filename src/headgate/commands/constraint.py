@@ -17,8 +17,9 @@ from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import quoted
 from headgate.expression import compile as compiler
 from headgate.expression import compile_domain, failure
-from headgate.expression.coerce import Reach, coerce
+from headgate.expression.coerce import coerce
 from headgate.expression.node import ColumnRef, TypeRef
+from headgate.expression.pathway import Reach
 from headgate.storage.partitioned import Fence
 from headgate.types import registry
 

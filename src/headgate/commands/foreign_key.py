@@ -15,8 +15,9 @@ from headgate.commands import lookup, privilege, reference
 from headgate.commands.session import Session
 from headgate.commands.table_definition import SYSTEM_COLUMNS, ForeignKeyNeed
 from headgate.errors import PostgresError, not_supported
-from headgate.expression.coerce import Reach, can_coerce
 from headgate.expression.context import BindContext
+from headgate.expression.pathway import Reach
+from headgate.expression.signature import can_coerce
 from headgate.sql import names
 from headgate.sql.parser import position
 from headgate.storage.transaction import Transaction

@@ -19,8 +19,9 @@ from headgate.commands import binding, value_list
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError
 from headgate.expression import binder
-from headgate.expression.coerce import Reach, coerce
+from headgate.expression.coerce import coerce
 from headgate.expression.node import Const
+from headgate.expression.pathway import Reach
 from headgate.expression.scope import EMPTY
 from headgate.sql.parser import position, walk
 from headgate.storage.routing import order_codes

@@ -15,9 +15,10 @@ from headgate.commands.query.plan import quoted
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder
-from headgate.expression.coerce import Reach, coerce
+from headgate.expression.coerce import coerce
 from headgate.expression.deparse import deparse
 from headgate.expression.node import ColumnRef, TypeRef
+from headgate.expression.pathway import Reach
 from headgate.sql.parser import position
 from headgate.storage.transaction import Transaction
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.errors import PostgresError
-from headgate.expression.coerce import Reach, coerce, common_type, to_common
+from headgate.expression.coerce import coerce, common_type, to_common
 from headgate.expression.context import BindContext, Binder
 from headgate.expression.node import ArrayExpr, Expression, Form, TypeRef, location_of
+from headgate.expression.pathway import Reach
 from headgate.expression.scope import Scope
 from headgate.sql.parser import unwrap
 

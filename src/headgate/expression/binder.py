@@ -19,7 +19,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import array_constructor, builtin, calls, conditional, indirection, operators
-from headgate.expression.coerce import Reach, coerce, common_modifier, common_type, resolve_unknown, to_boolean, to_common
+from headgate.expression.coerce import coerce, common_modifier, common_type, resolve_unknown, to_boolean, to_common
 from headgate.expression.context import BindContext
 from headgate.expression.node import (
     BOOLEAN,
@@ -43,6 +43,7 @@ from headgate.expression.node import (
     TypeRef,
     location_of,
 )
+from headgate.expression.pathway import Reach
 from headgate.expression.scope import Scope, find_table, resolve
 from headgate.sql import names
 from headgate.sql.parser import unwrap

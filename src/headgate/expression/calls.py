@@ -13,9 +13,10 @@ from postgast import pg_query_pb2 as pb
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import window
 from headgate.expression.builtin import Function
-from headgate.expression.coerce import Reach, coerce, coerce_type, to_boolean
+from headgate.expression.coerce import coerce, coerce_type, to_boolean
 from headgate.expression.context import BindContext, Binder
 from headgate.expression.node import Aggregate, ArrayExpr, Expression, Form, FuncExpr, TypeRef, WindowCall, walk
+from headgate.expression.pathway import Reach
 from headgate.expression.resolve import Candidate, find_function, real_types
 from headgate.expression.scope import Scope
 from headgate.sql import names

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.errors import PostgresError
-from headgate.expression.coerce import Reach, coerce
+from headgate.expression.coerce import coerce
 from headgate.expression.context import BindContext, Binder
 from headgate.expression.node import INTEGER, UNKNOWN, ColumnRef, Const, Expression, FieldSelect, Subscript, TypeRef, location_of
+from headgate.expression.pathway import Reach
 from headgate.expression.scope import Scope, has_table, resolve
 from headgate.sql.parser import unwrap
 from headgate.types import registry

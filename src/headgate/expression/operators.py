@@ -13,7 +13,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
 from headgate.expression import builtin
-from headgate.expression.coerce import Reach, can_coerce, coerce_type, common_type, to_common
+from headgate.expression.coerce import coerce_type, common_type, to_common
 from headgate.expression.context import BindContext, Binder
 from headgate.expression.node import (
     BOOLEAN,
@@ -33,8 +33,10 @@ from headgate.expression.node import (
     TypeRef,
     walk,
 )
+from headgate.expression.pathway import Reach
 from headgate.expression.resolve import binary_operator, ordering_operator, prefix_operator, real_types
 from headgate.expression.scope import Scope
+from headgate.expression.signature import can_coerce
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types import registry

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression.builtin import Function, Operator
-from headgate.expression.coerce import Reach, can_coerce, find_path, resolve_polymorphic
 from headgate.expression.context import BindContext
+from headgate.expression.pathway import Reach, find_path
+from headgate.expression.signature import can_coerce, resolve_polymorphic
 from headgate.types import registry
 
 _OPERATOR_HINT = "No operator matches the given name and argument types. You might need to add explicit type casts."

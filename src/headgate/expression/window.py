@@ -11,9 +11,10 @@ from typing import Any
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError, not_supported
-from headgate.expression.coerce import Reach, coerce, coerce_type
+from headgate.expression.coerce import coerce, coerce_type
 from headgate.expression.context import BindContext, Binder
 from headgate.expression.node import Expression, Frame, TypeRef
+from headgate.expression.pathway import Reach
 from headgate.expression.scope import Scope
 from headgate.sql.parser import unwrap
 from headgate.types import registry

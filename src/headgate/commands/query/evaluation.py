@@ -21,7 +21,7 @@ from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder, builtin, compile_set, literal, tree
 from headgate.expression import compile as compiler
-from headgate.expression.coerce import Reach, coerce
+from headgate.expression.coerce import coerce
 from headgate.expression.compile_call import BUILDERS
 from headgate.expression.context import BindContext
 from headgate.expression.node import (
@@ -38,6 +38,7 @@ from headgate.expression.node import (
     TypeRef,
     walk,
 )
+from headgate.expression.pathway import Reach
 from headgate.expression.session_time import SessionTime
 from headgate.expression.value import Env
 from headgate.sql.parser import parse, unwrap

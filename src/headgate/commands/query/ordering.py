@@ -16,10 +16,11 @@ from headgate.commands.query.plan import Plan, Sort, col, reference
 from headgate.commands.query.target import Target
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder
-from headgate.expression.coerce import Reach, coerce, resolve_unknown
+from headgate.expression.coerce import coerce, resolve_unknown
 from headgate.expression.compile_comparison import C_COLLATIONS
 from headgate.expression.context import BindContext
 from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, TypeRef, location_of, walk
+from headgate.expression.pathway import Reach
 from headgate.expression.resolve import ordering_operator
 from headgate.expression.scope import Scope
 from headgate.sql.parser import position, unwrap

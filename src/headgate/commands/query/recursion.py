@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame
 from headgate.commands.query import ordering, set_operation
 from headgate.commands.query.plan import Plan, PlanColumn, col, reference
 from headgate.errors import PostgresError, not_supported
-from headgate.expression.coerce import Reach, coerce
+from headgate.expression.coerce import coerce
+from headgate.expression.pathway import Reach
 from headgate.sql.parser import position
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ from postgast import pg_query_pb2 as pb
 from headgate.commands.query.plan import PlanColumn, Source, reference
 from headgate.errors import PostgresError
 from headgate.expression import binder
-from headgate.expression.coerce import Reach, coerce
+from headgate.expression.coerce import coerce
 from headgate.expression.coerce import resolve_unknown as resolved
 from headgate.expression.context import BindContext
 from headgate.expression.node import ColumnRef, Expression, TypeRef
+from headgate.expression.pathway import Reach
 from headgate.expression.scope import Scope, find_table
 from headgate.sql import names
 from headgate.sql.parser import position, unwrap
