@@ -176,6 +176,17 @@ def hide_form(expression: Expression) -> Expression:
     return expression
 
 
+def strip_implicit(expression: Expression) -> Expression:
+    """strip_implicit_coercions: the expression below casts that were not written."""
+    while True:
+        if isinstance(expression, FuncExpr) and expression.form is Form.IMPLICIT:
+            expression = expression.args[0]
+        elif isinstance(expression, (Relabel, CoerceViaIO, ArrayCoerce, RowCoerce)) and expression.form is Form.IMPLICIT:
+            expression = expression.arg
+        else:
+            return expression
+
+
 def common_type(expressions: Sequence[Expression], construct: str, context: BindContext) -> int:
     """select_common_type (manual, 10.5): the type that UNION, CASE, VALUES, ARRAY, GREATEST take; 42804 if there is none.
 

@@ -6,7 +6,6 @@ pg_get_expr(…); with `pretty`, pg_get_expr(…, true), as psql's ``\\d`` asks 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +13,8 @@ from typing import Any
 from headgate.errors import not_supported
 from headgate.expression import builtin, deparse_syntax
 from headgate.expression import node as n
-from headgate.expression.coerce import is_length_coercion
+from headgate.expression.coerce import is_length_coercion, strip_implicit
+from headgate.expression.deparse_precedence import is_simple
 from headgate.sql.names import quote_ident
 from headgate.types import registry
 
@@ -243,17 +243,6 @@ def _case(out: Printer, node: n.Case, implicit: bool) -> None:
     out.keyword("END", -4, 0)
 
 
-def strip_implicit(expression: n.Expression) -> n.Expression:
-    """strip_implicit_coercions: the expression below casts that were not written."""
-    while True:
-        if isinstance(expression, n.FuncExpr) and expression.form is n.Form.IMPLICIT:
-            expression = expression.args[0]
-        elif isinstance(expression, (n.Relabel, n.CoerceViaIO, n.ArrayCoerce, n.RowCoerce)) and expression.form is n.Form.IMPLICIT:
-            expression = expression.arg
-        else:
-            return expression
-
-
 def _case_test(out: Printer, node: n.CaseTest, implicit: bool) -> None:
     out.say("CASE_TEST_EXPR")
 
@@ -363,49 +352,6 @@ def _aggregate(out: Printer, node: n.Aggregate, implicit: bool) -> None:
 
 def _sublink(out: Printer, node: n.SubLink, implicit: bool) -> None:
     raise not_supported("a subquery in an expression cannot be printed")
-
-
-_SEPARATED = (n.Subscript, n.ArrayExpr, n.RowExpr, n.Coalesce, n.MinMax, n.NullIf, n.Aggregate, n.Case)
-_SIMPLE = (
-    n.ColumnRef, n.Const, n.Param, n.SetToDefault, n.Subscript, n.ArrayExpr, n.RowExpr, n.Coalesce, n.MinMax, n.SqlValue,
-    n.NullIf, n.Aggregate, n.FuncExpr, n.Case,
-)  # fmt: skip
-
-
-def is_simple(expression: n.Expression, parent: n.Expression) -> bool:
-    """isSimpleNode: whether the pretty form may print the node below `parent` without parentheses."""
-    if isinstance(expression, _SIMPLE):
-        return True
-    if isinstance(expression, n.FieldSelect):
-        return not isinstance(parent, n.FieldSelect)
-    if isinstance(expression, (n.Relabel, n.CoerceViaIO, n.ArrayCoerce, n.RowCoerce)):
-        return is_simple(expression.arg, expression)
-    if isinstance(expression, n.OpExpr) and isinstance(parent, n.OpExpr):
-        return _binds_tighter(expression, parent)
-    if isinstance(expression, (n.OpExpr, n.SubLink, n.NullTest, n.BooleanTest, n.Distinct)):
-        return isinstance(parent, (n.BoolExpr, *_SEPARATED)) or (isinstance(parent, n.FuncExpr) and parent.form is n.Form.CALL)
-    if isinstance(expression, n.BoolExpr):
-        if isinstance(parent, n.BoolExpr):
-            if expression.kind is n.BoolKind.OR:
-                return parent.kind is n.BoolKind.OR
-            return parent.kind in (n.BoolKind.AND, n.BoolKind.OR)
-        return isinstance(parent, _SEPARATED) or (isinstance(parent, n.FuncExpr) and parent.form is n.Form.CALL)
-    return False
-
-
-def _binds_tighter(expression: n.OpExpr, parent: n.OpExpr) -> bool:
-    own, above = _simple_name(expression), _simple_name(parent)
-    if own is None or above is None or own not in "+-*/%" or above not in "+-*/%":
-        return False
-    high, high_above = own in "*/%", above in "*/%"
-    if high != high_above:
-        return high
-    return expression is parent.args[0]
-
-
-def _simple_name(node: n.OpExpr) -> str | None:
-    name = builtin.operator(node.operator).name
-    return name if len(node.args) == 2 and re.fullmatch(r".", name) else None
 
 
 _PRINTERS: dict[type[n.Expression], Callable[[Printer, Any, bool], None]] = {
