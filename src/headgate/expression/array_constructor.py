@@ -11,7 +11,8 @@ from typing import Any
 from headgate.errors import PostgresError
 from headgate.expression.coerce import coerce, common_type, to_common
 from headgate.expression.context import BindContext, Binder
-from headgate.expression.node import ArrayExpr, Expression, Form, TypeRef, location_of
+from headgate.expression.location import location_of
+from headgate.expression.node import ArrayExpr, Expression, Form, TypeRef
 from headgate.expression.pathway import Reach
 from headgate.expression.scope import Scope
 from headgate.sql.parser import unwrap

@@ -21,6 +21,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression import array_constructor, builtin, calls, conditional, indirection, operators
 from headgate.expression.coerce import coerce, common_modifier, common_type, resolve_unknown, to_boolean, to_common
 from headgate.expression.context import BindContext
+from headgate.expression.location import location_of
 from headgate.expression.node import (
     BOOLEAN,
     INTEGER,
@@ -41,7 +42,6 @@ from headgate.expression.node import (
     SubLink,
     TestKind,
     TypeRef,
-    location_of,
 )
 from headgate.expression.pathway import Reach
 from headgate.expression.scope import Scope, find_table, resolve

@@ -15,6 +15,7 @@ from dataclasses import replace
 from headgate.errors import PostgresError
 from headgate.expression import builtin, literal
 from headgate.expression.context import BindContext
+from headgate.expression.location import location_of
 from headgate.expression.node import (
     INTEGER,
     ArrayCoerce,
@@ -30,7 +31,6 @@ from headgate.expression.node import (
     RowCoerce,
     RowExpr,
     TypeRef,
-    location_of,
 )
 from headgate.expression.pathway import Path, Reach, find_path
 from headgate.expression.signature import POLYMORPHIC, can_coerce

@@ -10,7 +10,8 @@ from typing import Any
 from headgate.errors import PostgresError
 from headgate.expression.coerce import coerce
 from headgate.expression.context import BindContext, Binder
-from headgate.expression.node import INTEGER, UNKNOWN, ColumnRef, Const, Expression, FieldSelect, Subscript, TypeRef, location_of
+from headgate.expression.location import location_of
+from headgate.expression.node import INTEGER, UNKNOWN, ColumnRef, Const, Expression, FieldSelect, Subscript, TypeRef
 from headgate.expression.pathway import Reach
 from headgate.expression.scope import Scope, has_table, resolve
 from headgate.sql.parser import unwrap

@@ -2,7 +2,7 @@
 
 Made by `binder`, read by `deparse`, `serial`, `compile` and the row filter's checks. The nodes are PostgreSQL's (primnodes.h)
 without what only its executor needs. Every node is frozen and compares by value. `location` is the byte offset of the token
-in the source text, -1 if unknown; `position_of` gives PostgreSQL's exprLocation.
+in the source text, -1 if unknown; `location` finds that of a whole expression.
 
 What must hold: `type` is the node's exact result type; operands already have the types the operator or function takes (all
 coercions stand in the tree), so nothing above the binder ever decides on types.
@@ -322,14 +322,6 @@ class FieldSelect(Expression):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamedArg(Expression):
-    """``name => arg`` in a call."""
-
-    arg: Expression
-    name: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Aggregate(Expression):
     """A call of an aggregate. `star`: count(*). `order`: (expression, descending, nulls first) of an ORDER BY inside the call."""
 
@@ -398,24 +390,3 @@ def walk(expression: Expression) -> Iterator[Expression]:
     yield expression
     for child in expression.children():
         yield from walk(child)
-
-
-def location_of(expression: Expression) -> int:
-    """PostgreSQL's exprLocation: the leftmost token of the expression, as a byte offset; -1 if unknown."""
-    match expression:
-        case FuncExpr(args=args) | OpExpr(args=args) | Distinct(args=args) | NullIf(args=args) | ScalarArrayOp(args=args):
-            return _leftmost(expression.location, *(location_of(each) for each in args))
-        case BoolExpr(args=args):
-            return _leftmost(expression.location, *(location_of(each) for each in args[:1]))
-        case RowCompare(left=left):
-            return location_of(left[0]) if left else -1
-        case Relabel(arg=arg) | CoerceViaIO(arg=arg) | ArrayCoerce(arg=arg) | NullTest(arg=arg) | BooleanTest(arg=arg) | RowCoerce(arg=arg):
-            return _leftmost(expression.location, location_of(arg))
-        case Collate(arg=arg) | FieldSelect(arg=arg) | Subscript(arg=arg):
-            return location_of(arg)
-        case _:
-            return expression.location
-
-
-def _leftmost(*locations: int) -> int:
-    return min((each for each in locations if each >= 0), default=-1)

@@ -12,6 +12,7 @@ from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression import node as n
 from headgate.expression.context import BindContext
+from headgate.expression.location import location_of
 from headgate.sql.parser import walk
 
 SYSTEM_COLUMN = "System columns are not allowed."
@@ -37,7 +38,7 @@ def check(expression: n.Expression, context: BindContext) -> None:
                 "0A000",
                 "invalid publication WHERE expression",
                 detail=detail,
-                position=context.position(n.location_of(each)),
+                position=context.position(location_of(each)),
             )
 
 

@@ -19,7 +19,8 @@ from headgate.expression import binder
 from headgate.expression.coerce import coerce, resolve_unknown
 from headgate.expression.compile_comparison import C_COLLATIONS
 from headgate.expression.context import BindContext
-from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, TypeRef, location_of, walk
+from headgate.expression.location import location_of
+from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, TypeRef, walk
 from headgate.expression.pathway import Reach
 from headgate.expression.resolve import ordering_operator
 from headgate.expression.scope import Scope
