@@ -1,6 +1,6 @@
 """The calendar of PostgreSQL: proleptic Gregorian days counted from 1970-01-01, with years before 1 (1 BC is year 0).
 
-Used by `moment_input`, `moment` and `interval`. Days are those of Arrow's date32; PostgreSQL's own epoch is 2000-01-01.
+Used by `moment_decoder`, `moment_input`, `moment` and `interval`. Days are those of Arrow's date32; PostgreSQL's own epoch is 2000-01-01.
 
 Infinite dates and timestamps are stored as the ends of the integers, which no finite one of PostgreSQL's calendar reaches: the same
 numbers that DuckDB reads as infinity and -infinity.

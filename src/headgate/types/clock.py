@@ -1,6 +1,6 @@
 """Text forms of time and timetz, which are stored as text: time_in, timetz_in and their modifiers; their binary forms.
 
-Called by `text` and `binary_value`. What is already in normal form is kept in bulk; the rest is read by `moment_input`.
+Called by `text` and `binary_value`. What is already in normal form is kept in bulk; the rest is read by `moment_decoder`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.types import calendar, column, moment, moment_input, registry, typmod, zone
+from headgate.types import calendar, column, moment, moment_decoder, registry, typmod, zone
 from headgate.types.column import Session
 from headgate.types.moment_field import Flaw, Flawed
 
@@ -38,14 +38,14 @@ def time_of(text: str, oid: int, modifier: int, session: Session) -> str:
     """One time in normal form."""
     name = "time with time zone" if oid == registry.TIMETZ else "time"
     try:
-        parts = moment_input.Decoder(session).read(text, time_only=True)
+        parts = moment_decoder.Decoder(session).read(text, time_only=True)
         if parts.special:
             raise Flawed(Flaw.FORMAT)
         micros = parts.clock
         if (
-            parts.mask & moment_input.ZONE
+            parts.mask & moment_decoder.ZONE
             and parts.named
-            and parts.mask & moment_input.DATE != moment_input.DATE
+            and parts.mask & moment_decoder.DATE != moment_decoder.DATE
             and parts.named.instants.size
         ):
             raise Flawed(Flaw.FORMAT)
@@ -59,11 +59,11 @@ def time_of(text: str, oid: int, modifier: int, session: Session) -> str:
     return moment.print_clock(micros) + (moment.print_offset(offset) if oid == registry.TIMETZ else "")
 
 
-def _offset(parts: moment_input.Parts, session: Session) -> int:
-    if parts.mask & moment_input.ZONE and not parts.named:
+def _offset(parts: moment_decoder.Parts, session: Session) -> int:
+    if parts.mask & moment_decoder.ZONE and not parts.named:
         return parts.offset
     own = parts.named or zone.find(session.timezone)
-    if parts.mask & moment_input.DATE == moment_input.DATE:
+    if parts.mask & moment_decoder.DATE == moment_decoder.DATE:
         local = parts.days * 86400 + parts.clock // 1_000_000
     else:
         today = int(time.time())

@@ -1,7 +1,7 @@
 """The fields of a date, time or interval text: ParseDateTime and the small decoders that all its callers share (datetime.c).
 
-Called by `moment_input`, `clock` and `interval`. `split` cuts a text into fields by their look alone; what a field means is
-the caller's to say. Everything wrong is a `Flawed`, which the caller turns into PostgreSQL's error for its type.
+Called by `moment_decoder` and `interval`. `split` cuts a text into fields by their look alone; what a field means is the caller's
+to say. Everything wrong is a `Flawed`, which `moment_input`, `clock` and `interval` turn into PostgreSQL's error for their type.
 """
 
 from __future__ import annotations

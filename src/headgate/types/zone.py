@@ -1,6 +1,6 @@
 """Time zones: the offset from UTC of many instants at once, by the same tz database that PostgreSQL reads.
 
-Used by `moment` and `moment_input` for timestamptz, whose text depends on the session's TimeZone. A zone is three NumPy
+Used by `moment`, `moment_input` and `moment_decoder` for timestamptz, whose text depends on the session's TimeZone. A zone is three NumPy
 arrays: the instants where its offset changes, from the tz file and, behind the file's last one, from its rule for the
 years up to 2500; from there on the calendar repeats every 400 years.
 """
