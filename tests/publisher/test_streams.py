@@ -46,6 +46,19 @@ def test_prepared_transactions_and_messages_leave_as_from_postgresql(pair: list[
     assert answers[1] == answers[0]
 
 
+def test_a_message_outside_of_transactions_had_the_xid_of_the_last_one(pair: list[tuple[Server, str]]) -> None:
+    answers = []
+    for server, database in pair:
+        slot = slots.make(server, database, "emitted")
+        server.psql(database, "INSERT INTO t VALUES (1, 'x'); SELECT pg_logical_emit_message(false, 'pre', 'alone'); DELETE FROM t;")
+        query = f"""SELECT chr(get_byte(data, 0)), xid <> '0', int2send(get_byte(data, 1)::int2) FROM
+            pg_logical_slot_get_binary_changes('{slot}', NULL, NULL, 'proto_version', '1', 'publication_names', 'p', 'messages', 'on')
+            WHERE get_byte(data, 0) IN (66, 67, 77)"""
+        answers.append(server.psql(database, query))
+        server.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")
+    assert answers[1] == answers[0]
+
+
 def test_a_position_behind_a_commit_skips_that_transaction_alone(pair: list[tuple[Server, str]]) -> None:
     answers = []
     for server, database in pair:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.subscriber.test_errors import context, log  # noqa: F401
 from tests.subscriber.test_stream import READY
 
 from headgate.errors import PostgresError
@@ -61,6 +62,28 @@ def test_a_prepared_transaction_of_a_subscription_can_be_ended_by_hand(publisher
     assert (subscriber.sql("SELECT id FROM t ORDER BY id"), held(subscriber)) == ("1\n2", 0)
     for number in (2, 3):
         publisher.sql(f"ROLLBACK PREPARED '{publisher.database}_{number}'")
+
+
+def test_prepared_transactions_wait_for_room_in_max_prepared_transactions(publisher, subscribers, log) -> None:  # noqa: F811
+    publisher.sql(f"{TABLE}; CREATE PUBLICATION p FOR TABLE t")
+    none = subscribers(max_prepared_transactions="0")
+    none.sql(TABLE)
+    none.sql(publisher.subscription("two_phase = true"))
+    none.wait("SELECT subtwophasestate FROM pg_subscription", "e", 120)
+    gids = [f"{publisher.database}_{number}" for number in (1, 2)]
+    publisher.sql("".join(f"BEGIN; INSERT INTO t VALUES ({number}); PREPARE TRANSACTION '{gid}'; " for number, gid in enumerate(gids)))
+    assert 'message type "PREPARE"' in context(log, "prepared transactions are disabled")
+    none.stop()
+    one = subscribers(max_prepared_transactions="1")
+    context(log, "maximum number of prepared transactions reached")
+    assert held(one) == 1
+    one.stop()
+    two = subscribers(max_prepared_transactions="2")
+    publisher.wait_confirmed()
+    assert held(two) == 2
+    publisher.sql("".join(f"COMMIT PREPARED '{gid}'; " for gid in gids))
+    publisher.wait_confirmed()
+    assert (two.sql("SELECT count(*) FROM t"), held(two)) == ("2", 0)
 
 
 def test_a_streamed_transaction_leaves_nothing_of_what_it_rolled_back(publisher, subscriber) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from headgate.expression import octets
-from headgate.expression.node import Expression
+from headgate.expression import octets, sending
+from headgate.expression.node import Expression, FuncExpr
 from headgate.expression.value import BOOL, BYTES, INT4, INT8, TEXT, Value
-from headgate.expression.vectorised import call, scalar
+from headgate.expression.vectorised import call, call_batch, scalar
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
 
@@ -16,7 +16,19 @@ def _digest(name: str) -> Builder:
     return lambda node, args: call(octets.digest, BYTES, args, given=(name,), raises=False)
 
 
+def _sent(node: Expression, args: Sequence[Value]) -> Value:
+    assert isinstance(node, FuncExpr)
+    return call_batch(sending.sent, BYTES, args, given=(node.args[0].type.oid,), raises=False)
+
+
+_SENT = (
+    "int2send", "int4send", "int8send", "oidsend", "float4send", "float8send", "boolsend", "byteasend", "textsend", "varcharsend",
+    "namesend", "numeric_send", "date_send", "time_send", "timetz_send", "timestamp_send", "timestamptz_send", "interval_send", "uuid_send",
+    "json_send", "jsonb_send", "macaddr_send", "inet_send", "cidr_send", "bit_send", "varbit_send",
+)  # fmt: skip
+
 BUILDERS: dict[str, Builder] = {
+    **dict.fromkeys(_SENT, _sent),
     "byteaGetByte": scalar(octets.get_byte, INT4),
     "byteaSetByte": scalar(octets.set_byte, BYTES),
     "byteaGetBit": scalar(octets.get_bit, INT4),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Row = tuple[Any, ...]
 _XID = {b"B": 17, b"S": 1, b"c": 1, b"A": 1, b"b": 25, b"P": 26, b"K": 26, b"p": 26, b"r": 34}
 """Where a message has its transaction's xid."""
+_OPENING, _CLOSING = frozenset({b"B", b"S", b"b"}), frozenset({b"C", b"E", b"P"})
+"""The messages between which those of a transaction stand."""
 NAME_BYTES = 63
 
 
@@ -195,7 +197,7 @@ def _collect(stream: Stream, upto: Lsn | None, limit: int | None) -> tuple[list[
     """(lsn, xid, data) of each message, up to the end of the transaction in which a limit is reached; what is to be counted."""
     found: list[Row] = []
     counts: list[Counts] = []
-    xid = 0
+    xid, inside = 0, False
     while limit is None or len(found) < limit:
         batch = stream.next(upto, alone=limit is not None)
         if batch is None:
@@ -207,9 +209,11 @@ def _collect(stream: Stream, upto: Lsn | None, limit: int | None) -> tuple[list[
             length = int.from_bytes(data[at + 1 : at + 5], "big") + 1
             lsn = int.from_bytes(data[at + 6 : at + 14], "big")
             payload = data[at + 30 : at + length]
-            place = _XID.get(payload[:1])
+            kind = payload[:1]
+            place = _XID.get(kind)
             if place is not None:
                 xid = int.from_bytes(payload[place : place + 4], "big")
-            found.append((Lsn(lsn), xid, payload))
+            inside = (inside or kind in _OPENING) and kind not in _CLOSING
+            found.append((Lsn(lsn), xid if inside or kind != b"M" else 0, payload))
             at += length
     return found, counts

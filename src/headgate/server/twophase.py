@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.errors import PostgresError
 from headgate.server.block import State
-from headgate.subscriber.prepared import commit_by_hand, is_held, rollback_by_hand
+from headgate.storage.prepared import check_room
+from headgate.subscriber.prepared import commit_by_hand, held, is_held, rollback_by_hand
 
 if TYPE_CHECKING:
     from headgate.server.session import Session
@@ -45,15 +46,9 @@ def _check(session: Session, gid: str) -> None:
     if len(gid.encode()) >= GID_LENGTH:
         raise PostgresError("22023", f'transaction identifier "{gid}" is too long')
     limit = session.node.settings.integer("max_prepared_transactions")
-    if not limit:
-        hint = "Set max_prepared_transactions to a nonzero value."
-        raise PostgresError("55000", "prepared transactions are disabled", hint=hint)
-    known = session.node.engine.prepared.all()
-    if any(one.gid == gid for one in known):
+    if limit and any(one.gid == gid for one in session.node.engine.prepared.all()):
         raise PostgresError("42710", f'transaction identifier "{gid}" is already in use')
-    if len(known) >= limit:
-        hint = f"Increase max_prepared_transactions (currently {limit})."
-        raise PostgresError("53200", "maximum number of prepared transactions reached", hint=hint)
+    check_room(limit, held(session.node))
 
 
 def commit(session: Session, node: Any) -> str:

@@ -222,6 +222,16 @@ class PreparedTransactions:
             self._busy.discard(one.gid)
 
 
+def check_room(limit: int, held: int) -> None:
+    """55000 and 53200 where max_prepared_transactions (`limit`) has no room beside those that are `held`."""
+    if not limit:
+        hint = "Set max_prepared_transactions to a nonzero value."
+        raise PostgresError("55000", "prepared transactions are disabled", hint=hint)
+    if held >= limit:
+        hint = f"Increase max_prepared_transactions (currently {limit})."
+        raise PostgresError("53200", "maximum number of prepared transactions reached", hint=hint)
+
+
 def _store(cursor: Any, one: Prepared) -> None:
     body = pickle.dumps((one.versions, one.created, one.dropped, one.catalog))
     row = [one.xid, one.gid, one.database, one.owner, one.time, int(one.position), body]

@@ -8,7 +8,7 @@ The apply worker of a subscription with two_phase calls `Prepared.handle` for ea
     committed  applied, the row removed and the origin's progress written in one commit; the files go afterwards
     rolled back  the row removed with the origin's progress; the files go afterwards
 
-max_prepared_transactions is no limit here: nothing is held in shared memory. The name is PostgreSQL's:
+max_prepared_transactions limits them together with the node's own (`storage.prepared`). The name is PostgreSQL's:
 ``pg_gid_<subscription>_<xid at the publisher>``. Unlike in PostgreSQL no row is locked in between: a local change between PREPARE and
 COMMIT PREPARED is met at COMMIT PREPARED. Files without a row are what a crash left, and are overwritten.
 """
@@ -38,6 +38,7 @@ from headgate.pgoutput import message as m
 from headgate.pgoutput.outline import scan, starts_of
 from headgate.pgoutput.write import write
 from headgate.storage.log import now
+from headgate.storage.prepared import check_room
 from headgate.storage.transaction import Transaction
 from headgate.subscriber import conflict
 from headgate.subscriber.apply import Applier, Stream
@@ -68,6 +69,15 @@ def all_prepared(cursor: Cursor) -> list[PreparedTransaction]:
     """What subscriptions hold prepared, oldest first."""
     found = rows(cursor, "SELECT xid, gid, prepared, owner, dbid FROM hg.applied_prepare ORDER BY prepared, gid")
     return [PreparedTransaction(*row) for row in found]
+
+
+def held(node: Any) -> int:
+    """How many prepared transactions a node holds: those of its subscriptions and its own."""
+    cursor = node.catalog.cursor()
+    try:
+        return len(all_prepared(cursor)) + len(node.engine.prepared.all())
+    finally:
+        cursor.close()
 
 
 def is_held(catalog: Catalog, gid: str) -> bool:
@@ -178,6 +188,8 @@ class Prepared:
         if not skipped:
             worker.applier.check(segment)
         gid = self._gid(mark.xid)
+        if not is_held(worker.catalog, gid):
+            check_room(worker.node.settings.integer("max_prepared_transactions"), held(worker.node))
         worker.applier.learn(segment)
         self._write(gid, segment, skipped=skipped)
         subscription, xid = worker.subscription, worker.engine.log.next_xid()
