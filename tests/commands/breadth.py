@@ -167,6 +167,18 @@ DROP TABLE IF EXISTS ctb, sit, ctc, ctd
 """
 
 ROW_BY_ROW = r"""
+CREATE TABLE counted (a int, b text DEFAULT 'd')
+INSERT INTO counted VALUES (generate_series(1, 3))
+INSERT INTO counted (b, a) VALUES ('k', generate_series(4, 5) * 10)
+INSERT INTO counted (a, b) VALUES (generate_series(6, 7), DEFAULT)
+INSERT INTO counted VALUES (8), (generate_series(1, 2))
+INSERT INTO counted VALUES (generate_series(1, 2), 'x', 3)
+INSERT INTO counted (a, b) VALUES (generate_series(1, 2))
+INSERT INTO counted VALUES (generate_series(9, 10), generate_series(1, 3)) RETURNING b
+INSERT INTO counted (b) VALUES (unnest(ARRAY['p', 'q']))
+INSERT INTO counted VALUES ((SELECT count(*) FROM generate_series(1, 4)), 'sub')
+SELECT * FROM counted ORDER BY a, b
+DROP TABLE counted
 CREATE TABLE two (a int PRIMARY KEY, b int, c text, UNIQUE (b, c))
 INSERT INTO two VALUES (9, 9, 'z')
 INSERT INTO two VALUES (3,4,'x'),(6,4,'x'),(6,5,''),(4,0,NULL),(5,0,NULL),(9,1,'y'),(7,9,'z'),(7,1,'y'),(5,6,'x'),(8,1,'y') ON CONFLICT DO NOTHING RETURNING a, b

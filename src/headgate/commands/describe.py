@@ -71,7 +71,7 @@ def _insert(node: Any, planner: Planner, session: Session) -> tuple[ResultColumn
     columns = target_columns(node, relation)
     query = unwrap(node.select_stmt)
     if query is not None and query.values_lists:
-        context = planner.context.within(construct="VALUES", default=True)
+        context = planner.context.within(construct="VALUES", default=True, sets=len(query.values_lists) == 1)
         for row in query.values_lists:
             for item, column in zip(unwrap(row).items, columns, strict=False):
                 bound = binder.bind_raw(item, EMPTY, context)

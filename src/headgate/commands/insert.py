@@ -19,10 +19,11 @@ from headgate.commands.result import CommandResult
 from headgate.commands.returning import returned
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import binder
-from headgate.expression.node import Expression, SetToDefault
+from headgate.expression import binder, builtin
+from headgate.expression import node as nodes
+from headgate.expression.node import Expression, FuncExpr, SetToDefault
 from headgate.expression.scope import EMPTY
-from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import position, unwrap, walk
 from headgate.storage import spool
 from headgate.storage.local import local_frame
 from headgate.storage.write import columns as spark_columns
@@ -119,7 +120,7 @@ def _source(node: Any, planner: Planner, writer: NewRows, columns: Sequence[Colu
     return _selected(plan, node, planner, writer, columns)
 
 
-def _values(select: Any, node: Any, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> pa.Table:
+def _values(select: Any, node: Any, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
     lists = [list(unwrap(row).items) for row in select.values_lists]
     width = len(lists[0])
     if any(len(row) != width for row in lists):
@@ -132,6 +133,8 @@ def _values(select: Any, node: Any, planner: Planner, writer: NewRows, columns: 
         raise PostgresError(
             "42601", "INSERT has more target columns than expressions", position=position(unwrap(node.cols[width]).location)
         )
+    if len(lists) == 1 and any(_expands(item, planner) for item in lists[0]):
+        return _expanded(lists[0], node, planner, writer, columns)
     arrays: dict[str, pa.Array] = {}
     for place, column in enumerate(columns[:width]):
         with unstorable.entering(writer.relation.name, column.name):
@@ -140,6 +143,25 @@ def _values(select: Any, node: Any, planner: Planner, writer: NewRows, columns: 
             arrays[column.name] = values
     rows = pa.table(arrays) if arrays else pa.table({"none": pa.array([True] * len(lists), pa.bool_())})
     return writer.completed(rows)
+
+
+def _expands(item: Any, planner: Planner) -> bool:
+    """Whether an item of VALUES calls a set-returning function, which it may where VALUES has one row (transformInsertStmt)."""
+    if not any(part.DESCRIPTOR.name == "FuncCall" for part in walk(item)):
+        return False
+    bound = binder.bind_raw(item, EMPTY, planner.context.within(construct="VALUES", default=True, sets=True))
+    return any(isinstance(each, FuncExpr) and builtin.function(each.function).retset for each in nodes.walk(bound))
+
+
+def _expanded(items: Sequence[Any], node: Any, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
+    """The rows of the one list of VALUES as those of a SELECT list; what is DEFAULT there is left to `completed`."""
+    select, named = pb.SelectStmt(limit_option=pb.LIMIT_OPTION_DEFAULT, op=pb.SETOP_NONE), []
+    for item, column in zip(items, columns, strict=False):
+        if unwrap(item).DESCRIPTOR.name != "SetToDefault":
+            select.target_list.add().res_target.val.CopyFrom(item)
+            named.append(column)
+    plan = planner.select(select, None, [binding.type_of(each) for each in named])
+    return _selected(plan, node, planner, writer, named)
 
 
 def _column_of_values(items: Sequence[Any], node: Any, planner: Planner, writer: NewRows, column: Column) -> pa.Array | None:
