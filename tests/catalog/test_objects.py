@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.catalog import definition, history, origin, publication, relation, role, slot, subscription
+from headgate.catalog import attribute, class_row, definition, history, origin, publication, relation, removal, role, slot, subscription
 from headgate.catalog.catalog import Catalog
-from headgate.catalog.definition import Definition, Key, NewCheck
+from headgate.catalog.constraint import NewCheck
+from headgate.catalog.definition import Definition
+from headgate.catalog.index import Key
 from headgate.catalog.publication import Member, Publication
 from headgate.catalog.relation import Column, Relation
 from headgate.catalog.subscription import Subscription, SubscriptionRel
@@ -46,11 +48,11 @@ def test_changes_of_a_table_reach_what_depends_on_it(empty_catalog: Catalog, dat
     made = make_table(empty_catalog, database)
     with empty_catalog.begin() as transaction:
         cursor = transaction.cursor
-        definition.rename_column(cursor, made, 1, "A b")
-        definition.drop_column(cursor, made, 3)
-        definition.rename(cursor, made, "u")
-        definition.set_replica_identity(cursor, made, "f")
-        added = definition.add_column(cursor, empty_catalog.next_oid, relation.get(cursor, database, made.oid), Column(0, "d", t.BOOL))
+        attribute.rename_column(cursor, made, 1, "A b")
+        removal.drop_column(cursor, made, 3)
+        class_row.rename(cursor, made, "u")
+        class_row.set_replica_identity(cursor, made, "f")
+        added = attribute.add_column(cursor, empty_catalog.next_oid, relation.get(cursor, database, made.oid), Column(0, "d", t.BOOL))
     after = relation.get(empty_catalog.cursor(), database, made.oid)
     assert added == 4
     assert (after.name, [column.name for column in after.columns]) == ("u", ["A b", "b", "d"])
@@ -63,7 +65,7 @@ def test_changes_of_a_table_reach_what_depends_on_it(empty_catalog: Catalog, dat
 
 def test_dropping_a_table_leaves_no_row_behind(empty_catalog: Catalog, database: int) -> None:
     made = make_table(empty_catalog, database)
-    empty_catalog.change(lambda cursor: definition.drop(cursor, database, made.oid))
+    empty_catalog.change(lambda cursor: removal.drop(cursor, database, made.oid))
     cursor = empty_catalog.cursor()
     for table in ("pg_class", "pg_attribute", "pg_attrdef", "pg_index", "pg_constraint", "pg_type", "pg_depend"):
         assert cursor.execute(f"SELECT count(*) FROM hg.{table} WHERE dbid = ?", [database]).fetchall() == [(0,)], table
@@ -80,10 +82,10 @@ def test_a_transaction_that_rolls_back_leaves_nothing(empty_catalog: Catalog, da
 def test_the_second_writer_of_a_row_is_told_so(empty_catalog: Catalog, database: int) -> None:
     made = make_table(empty_catalog, database)
     with empty_catalog.begin() as first:
-        definition.set_replica_identity(first.cursor, made, "f")
+        class_row.set_replica_identity(first.cursor, made, "f")
         second = empty_catalog.begin()
         with pytest.raises(PostgresError) as caught:
-            definition.set_replica_identity(second.cursor, made, "n")
+            class_row.set_replica_identity(second.cursor, made, "n")
         second.rollback()
     assert caught.value.sqlstate == "40001"
 
@@ -97,7 +99,7 @@ def test_history_tells_what_held_at_a_place_in_the_log(empty_catalog: Catalog, d
         published = publication.create(cursor, empty_catalog.next_oid, database, Publication(0, "p", members=(member,), schemas=(2200,)))
         history.record(cursor, database, 0x500, 2)
         publication.drop(cursor, database, published.oid)
-        definition.drop(cursor, database, made.oid)
+        removal.drop(cursor, database, made.oid)
         history.record(cursor, database, 0x600, 0)
     cursor = empty_catalog.cursor()
     assert history.at(cursor, database, 0x4FF, 9).relations == {}

@@ -9,7 +9,8 @@ import pytest
 
 from headgate.catalog import definition, publication, query
 from headgate.catalog.catalog import Catalog
-from headgate.catalog.definition import Definition, Key
+from headgate.catalog.definition import Definition
+from headgate.catalog.index import Key
 from headgate.catalog.publication import Member, Publication
 from headgate.catalog.query import Parameter
 from headgate.catalog.relation import Column

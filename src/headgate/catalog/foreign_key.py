@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headgate.catalog import definition, key_text
+from headgate.catalog import key_text, object_name
 from headgate.catalog import relation as relations
-from headgate.catalog.definition import Oids
-from headgate.catalog.physical import Cursor, insert, rows, run
+from headgate.catalog.physical import Cursor, Oids, insert, rows, run
 from headgate.catalog.relation import ForeignKey, Relation
 from headgate.errors import PostgresError
 
@@ -31,7 +30,7 @@ def create(cursor: Cursor, oids: Oids, relation: Relation, key: ForeignKey) -> i
     if key.name in taken:
         raise PostgresError("42710", f'constraint "{key.name}" for relation "{relation.name}" already exists')
     columns = [column.name for attnum in key.columns if (column := relation.numbered(attnum))]
-    name = key.name or definition.free_name(relation.name, "_".join(columns), "fkey", taken)
+    name = key.name or object_name.free_name(relation.name, "_".join(columns), "fkey", taken)
     oid = oids()
     insert(
         cursor, "pg_constraint", dbid=relation.database, oid=oid, conname=name, connamespace=relation.namespace_oid, contype="f",

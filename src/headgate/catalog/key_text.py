@@ -1,7 +1,7 @@
 """The printed keys of indexes and constraints, which pg_get_indexdef and pg_get_constraintdef put into their texts.
 
 They are written when a key is made and when a column of it is renamed: a query that prints thousands of them only reads. Called by
-`definition` and `foreign_key` with the relation, by `macros.install` for all relations of a database.
+`attribute`, `index` and `foreign_key` with the relation, by `macros.install` for all relations of a database.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ name, "char", text and whatever else → VARCHAR; arrays → lists.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -28,6 +28,9 @@ from headgate.types import registry
 
 Cursor = duckdb.DuckDBPyConnection
 """A DuckDB cursor, as `Catalog.cursor` gives it."""
+
+Oids = Callable[[], int]
+"""Gives new oids: `Catalog.next_oid`."""
 
 DATA = Path(str(resources.files("headgate.catalog").joinpath("data")))
 

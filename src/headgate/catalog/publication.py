@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from headgate.catalog.definition import Oids
-from headgate.catalog.physical import Cursor, insert, rows, run
+from headgate.catalog.physical import Cursor, Oids, insert, rows, run
 from headgate.errors import PostgresError
 
 

@@ -1,7 +1,7 @@
 """Relations as the node sees them: pg_class with its columns, indexes, constraints and partition data in one value.
 
-`get` and `lookup` read; `headgate.catalog.definition` creates and changes. A `Relation` is immutable and can be pickled and
-written as JSON (`dump`, `load`): the catalog's history keeps relations so.
+`get` and `lookup` read; `definition` creates, `class_row`, `attribute`, `index` and `constraint` change, `removal` drops. A `Relation` is
+immutable and can be pickled and written as JSON (`dump`, `load`): the catalog's history keeps relations so.
 """
 
 from __future__ import annotations

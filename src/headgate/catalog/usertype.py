@@ -8,14 +8,14 @@ transaction ends, so that every thread reads the types again (`Catalog.type_chan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headgate.catalog import namespace
-from headgate.catalog.physical import Cursor, insert, one, rows, run
+from headgate.catalog.physical import Cursor, Oids, insert, one, rows, run
 from headgate.catalog.pretty import pretty
 from headgate.errors import PostgresError
 from headgate.sql.names import quote_ident
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 _TYPE, _NAMESPACE = 1247, 2615
 NAME_LENGTH = 63
-
-Oids = Callable[[], int]
 
 
 def registry_of(cursor: Cursor, database: int, path: Sequence[str] | None) -> TypeRegistry:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from headgate.catalog import definition
+from headgate.catalog import attribute, definition
 from headgate.catalog import relation as relations
-from headgate.catalog.definition import Definition, Oids
-from headgate.catalog.physical import Cursor, insert, one, rows, run
+from headgate.catalog.definition import Definition
+from headgate.catalog.physical import Cursor, Oids, insert, one, rows, run
 from headgate.catalog.relation import Column, Relation
 
 RULE, RELATION = 2618, 1259
@@ -50,7 +50,7 @@ def replace(
 ) -> None:
     """CREATE OR REPLACE VIEW: another query with the same columns and perhaps more behind them."""
     for column in added:
-        definition.add_column(cursor, oids, relations.get(cursor, view.database, view.oid), column)
+        attribute.add_column(cursor, oids, relations.get(cursor, view.database, view.oid), column)
     run(cursor, "UPDATE hg.pg_class SET reloptions = ? WHERE dbid = ? AND oid = ?", [list(options) or None, view.database, view.oid])
     _drop_rule(cursor, view.database, view.oid)
     _write_rule(cursor, oids, view, texts, uses)

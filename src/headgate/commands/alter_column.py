@@ -10,7 +10,7 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import definition
+from headgate.catalog import attribute, removal
 from headgate.catalog.relation import Column, Relation
 from headgate.commands import (
     alter_constraint,
@@ -52,7 +52,7 @@ def add_column(alteration: Alteration, command: Any) -> None:
         )
         if not need.identity:
             column = replace(column, default=nextval(relation.schema, name, alteration.session.context.search_path))
-    attnum = definition.add_column(cursor, next_oid, relation, column)
+    attnum = attribute.add_column(cursor, next_oid, relation, column)
     for oid in sequences.values():
         sequence.own(cursor, relation.database, oid, relation.oid, attnum, identity=bool(column.identity))
     alteration.refresh()
@@ -80,13 +80,13 @@ def drop_column(alteration: Alteration, command: Any) -> None:
     generated = [each for each in relation.columns if column.name in _used(each.generated, relation)]
     for index in relation.indexes:
         if not index.plain and column.attnum in uniqueness.used_columns(relation, index):
-            definition.drop_index(cursor, alteration.relation, index.oid)
+            removal.drop_index(cursor, alteration.relation, index.oid)
     alteration.refresh()
     for gone in [*generated, column]:
         owned = sequence.of_column(cursor, relation.database, relation.oid, gone.attnum)
         if owned is not None:
-            definition.drop(cursor, relation.database, owned)
-        definition.drop_column(cursor, alteration.relation, gone.attnum)
+            removal.drop(cursor, relation.database, owned)
+        removal.drop_column(cursor, alteration.relation, gone.attnum)
         alteration.refresh()
     alteration.stored_columns_changed(relation)
     for child in alteration.children():
@@ -130,7 +130,7 @@ def set_default(alteration: Alteration, command: Any) -> None:
         hint = "Use ALTER TABLE ... ALTER COLUMN ... DROP EXPRESSION instead." if not command.HasField("def") else None
         raise PostgresError("42601", f'column "{column.name}" of relation "{relation.name}" is a generated column', hint=hint)
     default = binding.default(getattr(command, "def"), column) if command.HasField("def") else None
-    definition.set_default(alteration.cursor, oids(alteration.transaction), relation, column.attnum, default)
+    attribute.set_default(alteration.cursor, oids(alteration.transaction), relation, column.attnum, default)
     for child in alteration.children():
         set_default(child, command)
 
@@ -142,7 +142,7 @@ def set_not_null(alteration: Alteration, command: Any) -> None:
         set_not_null(child, command)
     if not column.not_null:
         rewrite_table.check_no_nulls(alteration.transaction, alteration.relation, column)
-        definition.set_not_null(alteration.cursor, alteration.relation, column.attnum, not_null=True)
+        attribute.set_not_null(alteration.cursor, alteration.relation, column.attnum, not_null=True)
 
 
 def drop_not_null(alteration: Alteration, command: Any) -> None:
@@ -155,7 +155,7 @@ def drop_not_null(alteration: Alteration, command: Any) -> None:
         raise PostgresError("42601", f'column "{column.name}" of relation "{relation.name}" is an identity column')
     if relation.replica_identity == "i" and column.attnum in (relation.identity_index or ()):
         raise PostgresError("42P16", f'column "{column.name}" is in index used as replica identity')
-    definition.set_not_null(alteration.cursor, relation, column.attnum, not_null=False)
+    attribute.set_not_null(alteration.cursor, relation, column.attnum, not_null=False)
     for child in alteration.children():
         drop_not_null(child, command)
 

@@ -10,8 +10,10 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import definition
+from headgate.catalog import constraint as constraints
 from headgate.catalog import foreign_key as foreign_keys
+from headgate.catalog import index as indexes
+from headgate.catalog import object_name
 from headgate.catalog.relation import ForeignKey
 from headgate.commands import (
     alter_sequence,
@@ -45,14 +47,14 @@ def add_constraint(alteration: Alteration, command: Any) -> None:
     add_key(alteration, table_definition.key(node, relation.columns, relation.name))
 
 
-def add_key(alteration: Alteration, key: definition.Key) -> None:
+def add_key(alteration: Alteration, key: indexes.Key) -> None:
     """A primary or unique key."""
     relation = alteration.relation
     if key.primary and relation.primary_key:
         raise PostgresError("42P16", f'multiple primary keys for table "{relation.name}" are not allowed')
     label = "pkey" if key.primary else "key"
     named = None if key.primary else "_".join(each.name for number in (*key.attnums, *key.included) if (each := relation.numbered(number)))
-    name = key.name or definition.choose_name(alteration.cursor, relation.database, relation.namespace_oid, relation.name, named, label)
+    name = key.name or object_name.choose_name(alteration.cursor, relation.database, relation.namespace_oid, relation.name, named, label)
     if key.primary:
         for number in key.attnums:
             column = relation.numbered(number)
@@ -62,9 +64,9 @@ def add_key(alteration: Alteration, key: definition.Key) -> None:
     alteration.refresh()
 
 
-def add_check(alteration: Alteration, check: definition.NewCheck) -> None:
+def add_check(alteration: Alteration, check: constraints.NewCheck) -> None:
     """A CHECK, which the rows that are there must meet unless it is NOT VALID."""
-    oid = definition.add_check(alteration.cursor, oids(alteration.transaction), alteration.relation, check)
+    oid = constraints.add_check(alteration.cursor, oids(alteration.transaction), alteration.relation, check)
     alteration.refresh()
     made = next(each for each in alteration.relation.checks if each.oid == oid)
     if made.validated:

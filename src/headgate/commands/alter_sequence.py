@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import definition, key_text
+from headgate.catalog import attribute, class_row, key_text, removal
 from headgate.catalog import relation as relations
 from headgate.catalog.physical import Cursor, insert, one, run
 from headgate.catalog.relation import Relation
@@ -161,7 +161,7 @@ def add_identity(alteration: Alteration, command: Any) -> None:
     )
     options = [each for each in node.options if each.def_elem.defname not in ("sequence_name", "as")]
     oid = sequence.create(cursor, next_oid, relation.database, relation.namespace_oid, name, relation.owner, column.type_oid, options)
-    definition.set_identity(cursor, relation, column.attnum, node.generated_when)
+    attribute.set_identity(cursor, relation, column.attnum, node.generated_when)
     sequence.own(cursor, relation.database, oid, relation.oid, column.attnum, identity=True)
 
 
@@ -180,7 +180,7 @@ def set_identity(alteration: Alteration, command: Any) -> None:
     options = unwrap(getattr(command, "def")).items
     for item in options:
         if item.def_elem.defname == "generated":
-            definition.set_identity(alteration.cursor, alteration.relation, column.attnum, chr(item.def_elem.arg.integer.ival))
+            attribute.set_identity(alteration.cursor, alteration.relation, column.attnum, chr(item.def_elem.arg.integer.ival))
     rest = [each for each in options if each.def_elem.defname != "generated"]
     if rest:
         change(alteration.cursor, _identity_sequence(alteration, column.attnum), rest)
@@ -196,8 +196,8 @@ def drop_identity(alteration: Alteration, command: Any) -> None:
         alteration.session.notices.notice(f"{message}, skipping")
         return
     found = _identity_sequence(alteration, column.attnum)
-    definition.set_identity(alteration.cursor, relation, column.attnum, "")
-    definition.drop(alteration.cursor, relation.database, found.oid)
+    attribute.set_identity(alteration.cursor, relation, column.attnum, "")
+    removal.drop(alteration.cursor, relation.database, found.oid)
 
 
 def drop_expression(alteration: Alteration, command: Any) -> None:
@@ -211,7 +211,7 @@ def drop_expression(alteration: Alteration, command: Any) -> None:
         return
     run(cursor, "UPDATE hg.pg_attribute SET attgenerated = '' WHERE dbid = ? AND attrelid = ? AND attnum = ?", [
         relation.database, relation.oid, column.attnum])  # fmt: skip
-    definition.set_default(cursor, lambda: 0, relation, column.attnum, None)
+    attribute.set_default(cursor, lambda: 0, relation, column.attnum, None)
 
 
 def using_index(alteration: Alteration, node: Any) -> None:
@@ -235,7 +235,7 @@ def using_index(alteration: Alteration, node: Any) -> None:
     wanted = node.conname or name
     if wanted != name:
         alteration.session.notices.notice(f'ALTER TABLE / ADD CONSTRAINT USING INDEX will rename index "{name}" to "{wanted}"')
-        definition.rename(cursor, relations.get(cursor, relation.database, index.oid), wanted)
+        class_row.rename(cursor, relations.get(cursor, relation.database, index.oid), wanted)
     deferrable = node.deferrable or node.initdeferred
     oid = alteration.transaction.engine.catalog.next_oid()
     insert(
@@ -252,5 +252,5 @@ def using_index(alteration: Alteration, node: Any) -> None:
         column = relation.numbered(attnum)
         if column is not None and not column.not_null:
             rewrite_table.check_no_nulls(alteration.transaction, relation, column)
-            definition.set_not_null(cursor, relation, attnum, not_null=True)
+            attribute.set_not_null(cursor, relation, attnum, not_null=True)
     key_text.write(cursor, relation.database, relation.oid)

@@ -12,7 +12,7 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import definition
+from headgate.catalog import class_row
 from headgate.catalog import publication as publications
 from headgate.catalog import relation as relations
 from headgate.catalog.relation import Relation
@@ -93,7 +93,7 @@ def replica_identity(alteration: Alteration, command: Any) -> None:
     relation = alteration.relation
     wanted = unwrap(getattr(command, "def"))
     if wanted.identity_type != "i":
-        definition.set_replica_identity(alteration.cursor, relation, wanted.identity_type)
+        class_row.set_replica_identity(alteration.cursor, relation, wanted.identity_type)
         return
     oid = relations.find_oid(alteration.cursor, relation.database, relation.schema, wanted.name)
     if oid is None:
@@ -114,7 +114,7 @@ def replica_identity(alteration: Alteration, command: Any) -> None:
         if column is not None and not column.not_null:
             message = f'index "{wanted.name}" cannot be used as replica identity because column "{column.name}" is nullable'
             raise PostgresError("42809", message)
-    definition.set_replica_identity(alteration.cursor, relation, "i", index.oid)
+    class_row.set_replica_identity(alteration.cursor, relation, "i", index.oid)
 
 
 def change_owner(alteration: Alteration, command: Any) -> None:
@@ -126,7 +126,7 @@ def change_owner(alteration: Alteration, command: Any) -> None:
         if not privilege.is_member(cursor, context.user, new_owner):
             raise PostgresError("42501", f'must be member of role "{new_owner}"')
         privilege.check_create_in_schema(cursor, new_owner, context.database, alteration.relation.namespace_oid)
-    definition.set_owner(cursor, alteration.relation, oid)
+    class_row.set_owner(cursor, alteration.relation, oid)
 
 
 def row_security(alteration: Alteration, command: Any) -> None:
@@ -137,7 +137,7 @@ def row_security(alteration: Alteration, command: Any) -> None:
         pb.AT_ForceRowSecurity: ("relforcerowsecurity", True),
         pb.AT_NoForceRowSecurity: ("relforcerowsecurity", False),
     }[command.subtype]
-    definition.set_class(alteration.cursor, alteration.relation, column, value)
+    class_row.set_class(alteration.cursor, alteration.relation, column, value)
 
 
 def set_logged(alteration: Alteration, command: Any) -> None:
@@ -163,7 +163,7 @@ def set_logged(alteration: Alteration, command: Any) -> None:
                 "42P16", f'could not change table "{relation.name}" to {word} because it references {state} table "{other.name}"'
             )
     for oid in (relation.oid, *[each.oid for each in relation.indexes]):
-        definition.set_class(cursor, replace(relation, oid=oid), "relpersistence", wanted)
+        class_row.set_class(cursor, replace(relation, oid=oid), "relpersistence", wanted)
 
 
 def triggers(alteration: Alteration, command: Any) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from headgate.catalog import definition, key_text
+from headgate.catalog import attribute, key_text
 from headgate.catalog.physical import Cursor, rows, run
 from headgate.catalog.pretty import pretty
 from headgate.catalog.relation import Column, Relation
@@ -154,7 +154,7 @@ def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation
             )
     for column in old.columns:
         if column.generated is not None and renamed(column.generated) != column.generated:
-            definition.set_default(cursor, oids, new, column.attnum, renamed(column.generated))
+            attribute.set_default(cursor, oids, new, column.attnum, renamed(column.generated))
     for index in old.indexes:
         if not index.expressions and index.predicate is None:
             continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from headgate.catalog import definition, foreign_key
+from headgate.catalog import attribute, foreign_key, removal
 from headgate.catalog import relation as relations
 from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import ForeignKey, Index, Relation
@@ -70,7 +70,7 @@ def of_sequence(cursor: Cursor, context: SessionContext, found: Relation) -> lis
 
 
 def _without_default(cursor: Cursor, relation: Relation, attnum: int) -> Callable[[], None]:
-    return lambda: definition.set_default(cursor, lambda: 0, relation, attnum, None)
+    return lambda: attribute.set_default(cursor, lambda: 0, relation, attnum, None)
 
 
 def of_column(cursor: Cursor, context: SessionContext, relation: Relation, attnum: int) -> list[Dependant]:
@@ -105,7 +105,7 @@ def _of_key(cursor: Cursor, context: SessionContext, key: ForeignKey, on: str) -
 
 def drop_relation(cursor: Cursor, context: SessionContext, oid: int) -> None:
     """Removes a view (or another relation without rows) from the catalog."""
-    definition.drop(cursor, context.database, oid)
+    removal.drop(cursor, context.database, oid)
 
 
 def views_of(cursor: Cursor, context: SessionContext, relation: Relation, on: str, attnum: int = 0) -> list[Dependant]:

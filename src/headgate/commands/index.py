@@ -11,9 +11,10 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import definition, key_text, partition, title
+from headgate.catalog import index as indexes
+from headgate.catalog import key_text, object_name, partition, title
 from headgate.catalog import relation as relations
-from headgate.catalog.definition import Key
+from headgate.catalog.index import Key
 from headgate.catalog.physical import Cursor, one, run
 from headgate.catalog.relation import Column, Relation
 from headgate.commands import binding, lookup, partition_index, privilege
@@ -93,7 +94,7 @@ def _key(node: Any, relation: Relation, cursor: Cursor) -> Key:
             raise PostgresError("42P17", "including column does not support NULLS FIRST/LAST options")
         included.append(_column(relation, element.name))
     middle = "_".join(_distinct([each.name for each in parts.columns + included]))
-    name = node.idxname or definition.choose_name(cursor, relation.database, relation.namespace_oid, relation.name, middle, "idx")
+    name = node.idxname or object_name.choose_name(cursor, relation.database, relation.namespace_oid, relation.name, middle, "idx")
     return Key(
         tuple(parts.attnums), unique=node.unique, name=name, constraint=False, included=tuple(each.attnum for each in included),
         expressions=tuple(parts.expressions), expression_columns=tuple(parts.expression_columns), predicate=predicate,
@@ -166,7 +167,7 @@ def _class(element: Any, column: Column, method: int, method_name: str, cursor: 
         if found is None:
             raise PostgresError("42704", f'operator class "{name}" does not exist for access method "{method_name}"')
         return int(found[0])
-    own = definition.operator_class(cursor, column.type_oid, method)
+    own = indexes.operator_class(cursor, column.type_oid, method)
     if not own:
         shown = registry.format_type(column.type_oid)
         raise PostgresError(

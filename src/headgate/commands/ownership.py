@@ -11,7 +11,7 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import acl, definition, namespace
+from headgate.catalog import acl, namespace, removal
 from headgate.catalog import publication as publications
 from headgate.catalog import relation as relations
 from headgate.catalog.physical import Cursor, one, rows, run
@@ -186,7 +186,7 @@ def _gone(transaction: Any, relation: relations.Relation) -> None:
     if relation.kind in "rp":
         table.drop_all(transaction, [relation])
     else:
-        definition.drop(transaction.cursor, relation.database, relation.oid)
+        removal.drop(transaction.cursor, relation.database, relation.oid)
 
 
 def _revoke_all(cursor: Cursor, database: int, name: str, role: int) -> None:

@@ -12,9 +12,11 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import definition, partition
+from headgate.catalog import constraint as constraints
+from headgate.catalog import index as indexes
+from headgate.catalog import partition
 from headgate.catalog import relation as relations
-from headgate.catalog.definition import NewCheck
+from headgate.catalog.constraint import NewCheck
 from headgate.catalog.partition import WORDS, Bound, Branch, Strategy
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import Column, PartitionKey, Relation
@@ -51,7 +53,7 @@ def key(spec: Any, columns: Sequence[Column], cursor: Cursor) -> PartitionKey:
     if len(spec.part_params) > MAX_KEYS:
         raise PostgresError("54011", f"cannot partition using more than {MAX_KEYS} columns")
     chosen = [_key_column(unwrap(each), columns) for each in spec.part_params]
-    method = definition.HASH if strategy is Strategy.HASH else definition.BTREE
+    method = indexes.HASH if strategy is Strategy.HASH else indexes.BTREE
     classes = tuple(_operator_class(cursor, column, strategy, method) for column in chosen)
     collations = tuple(column.collation for column in chosen)
     attnums = tuple(column.attnum for column in chosen)
@@ -82,7 +84,7 @@ def _key_column(element: Any, columns: Sequence[Column]) -> Column:
 
 def _operator_class(cursor: Cursor, column: Column, strategy: Strategy, method: int) -> int:
     """The operator class; 42704 if the type has none, 0A000 if a node cannot place rows by the type."""
-    found = definition.operator_class(cursor, column.type_oid, method)
+    found = indexes.operator_class(cursor, column.type_oid, method)
     shown = registry.format_type(column.type_oid)
     if not found:
         word, article = ("hash", "a") if strategy is Strategy.HASH else ("btree", "a")
@@ -233,5 +235,5 @@ def detach(command: Any, parent: Relation, session: Session, transaction: Transa
         # what held of the rows by the bound becomes a constraint of the table's own, as PostgreSQL leaves it
         attnums = tuple(each.attnum for column in table.key if (each := child.column(column.name)) is not None)
         alone = relations.get(cursor, child.database, child.oid)
-        definition.add_check(cursor, transaction.engine.catalog.next_oid, alone, NewCheck(str(constraint[0]), None, attnums))
+        constraints.add_check(cursor, transaction.engine.catalog.next_oid, alone, NewCheck(str(constraint[0]), None, attnums))
     transaction.catalog_changed()

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import definition, partition
+from headgate.catalog import attribute, partition, removal
+from headgate.catalog import constraint as constraints
 from headgate.catalog import relation as relations
-from headgate.catalog.definition import NewCheck
+from headgate.catalog.constraint import NewCheck
 from headgate.catalog.physical import Cursor, run
 from headgate.catalog.relation import Check, Column, Relation
 from headgate.commands import binding, partition_constraint, partition_index, rewrite_table
@@ -148,7 +149,7 @@ def add_column(alteration: Alteration, column: Column) -> None:
         if existing is not None:
             raise PostgresError("42701", f'column "{column.name}" of relation "{before.name}" already exists')
         next_oid = child.transaction.engine.catalog.next_oid
-        attnum = definition.add_column(child.cursor, next_oid, before, replace(column, identity=""))
+        attnum = attribute.add_column(child.cursor, next_oid, before, replace(column, identity=""))
         child.refresh()
         partition.set_column_inherited(child.cursor, child.relation, attnum)
         child.stored_columns_changed(before)
@@ -164,7 +165,7 @@ def add_check(alteration: Alteration, check: Check) -> None:
             used = binding.columns_of(check.expression, child.relation)
             attnums = tuple(sorted(each.attnum for each in child.relation.columns if each.name in used))
             wanted = NewCheck(check.expression, check.name, attnums, check.validated)
-            oid = definition.add_check(child.cursor, child.transaction.engine.catalog.next_oid, child.relation, wanted)
+            oid = constraints.add_check(child.cursor, child.transaction.engine.catalog.next_oid, child.relation, wanted)
             child.refresh()
             made = next(each for each in child.relation.checks if each.oid == oid)
             if check.validated:
@@ -203,7 +204,7 @@ def drop_constraint(alteration: Alteration, name: str, *, missing_ok: bool) -> b
         for child in alteration.children():
             if any(each.name == name for each in child.relation.checks):
                 drop_constraint(child, name, missing_ok=True)
-    return definition.drop_constraint(cursor, relation, name, missing_ok=missing_ok)
+    return removal.drop_constraint(cursor, relation, name, missing_ok=missing_ok)
 
 
 def renamed(transaction: Transaction, relation: Relation) -> None:

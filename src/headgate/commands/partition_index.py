@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headgate.catalog import definition, partition
+from headgate.catalog import index as indexes
+from headgate.catalog import object_name, partition, removal
 from headgate.catalog import relation as relations
-from headgate.catalog.definition import Key
+from headgate.catalog.index import Key
 from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import Column, Index, Relation
 from headgate.commands import uniqueness
@@ -38,10 +39,10 @@ def add(transaction: Transaction, relation: Relation, key: Key, *, only: bool = 
     require_partition_columns(relation, key)
     if key.unique:
         uniqueness.check_table(transaction, relation, key.index(key.name or _chosen(transaction.cursor, relation, key)))
-    oid = definition.add_key(transaction.cursor, transaction.engine.catalog.next_oid, relation, key)
+    oid = indexes.add_key(transaction.cursor, transaction.engine.catalog.next_oid, relation, key)
     below = children(transaction.cursor, relation) if relation.kind == "p" else []
     if only and below:
-        definition.set_valid(transaction.cursor, relation.database, oid, valid=False)
+        indexes.set_valid(transaction.cursor, relation.database, oid, valid=False)
         return oid
     for child in below:
         _follow(transaction, relation, child, key, oid)
@@ -110,7 +111,7 @@ def _chosen(cursor: Cursor, relation: Relation, key: Key) -> str:
     """The name that the index will get."""
     named = "_".join(each.name for number in key.attnums if (each := relation.numbered(number)))
     label = "pkey" if key.primary else "key" if key.constraint else "idx"
-    return definition.choose_name(
+    return object_name.choose_name(
         cursor, relation.database, relation.namespace_oid, relation.name, None if key.primary else named, label
     )  # fmt: skip
 
@@ -127,7 +128,7 @@ def drop(cursor: Cursor, relation: Relation, index: int) -> None:
     for child in below:
         owner = rows(cursor, "SELECT indrelid FROM hg.pg_index WHERE dbid = ? AND indexrelid = ?", [relation.database, child])
         drop(cursor, relations.get(cursor, relation.database, int(owner[0][0])), child)
-    definition.drop_index(cursor, relations.get(cursor, relation.database, relation.oid), index)
+    removal.drop_index(cursor, relations.get(cursor, relation.database, relation.oid), index)
 
 
 def validate(cursor: Cursor, database: int, index: int) -> None:
@@ -135,4 +136,4 @@ def validate(cursor: Cursor, database: int, index: int) -> None:
     table = rows(cursor, "SELECT indrelid FROM hg.pg_index WHERE dbid = ? AND indexrelid = ?", [database, index])[0][0]
     parts = [child for child, parent in partition.index_parents(cursor, database).items() if parent == index]
     if len(parts) >= len(children(cursor, relations.get(cursor, database, table))):
-        definition.set_valid(cursor, database, index, valid=True)
+        indexes.set_valid(cursor, database, index, valid=True)

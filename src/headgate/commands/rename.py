@@ -9,7 +9,8 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import definition
+from headgate.catalog import attribute, class_row
+from headgate.catalog import constraint as constraints
 from headgate.catalog import relation as relations
 from headgate.catalog.physical import rows
 from headgate.catalog.relation import Relation
@@ -67,9 +68,9 @@ def rename(node: Any, session: Session) -> CommandResult:
         _rename_column(transaction, relation, node.subname, node.newname)
         partition_alter.renamed(transaction, relation)
     elif node.rename_type == pb.OBJECT_TABCONSTRAINT:
-        definition.rename_constraint(cursor, relation, node.subname, node.newname)
+        constraints.rename_constraint(cursor, relation, node.subname, node.newname)
     else:
-        definition.rename(cursor, relation, node.newname)
+        class_row.rename(cursor, relation, node.newname)
     if relation.kind in "rpv" and node.rename_type != pb.OBJECT_TABCONSTRAINT:
         view.renamed(session, transaction, relation, relations.get(cursor, relation.database, relation.oid))
     transaction.catalog_changed()
@@ -82,7 +83,7 @@ def _rename_column(transaction: Transaction, relation: Relation, name: str, new_
     assert column is not None
     for child in partition_index.children(cursor, relation) if relation.kind == "p" else ():
         _rename_column(transaction, child, name, new_name)
-    definition.rename_column(cursor, relation, column.attnum, new_name)
+    attribute.rename_column(cursor, relation, column.attnum, new_name)
     changed = relations.get(cursor, relation.database, relation.oid)
     binding.rename_in_expressions(cursor, oids(transaction), relation, changed)
     membership.renamed(cursor, relation, changed)
@@ -113,7 +114,7 @@ def set_schema(node: Any, session: Session) -> CommandResult:
     )
     if taken:
         raise PostgresError("42P07", f'relation "{relation.name}" already exists in schema "{node.newschema}"')
-    definition.set_schema(cursor, relation, namespace)
+    class_row.set_schema(cursor, relation, namespace)
     view.renamed(session, transaction, relation, relations.get(cursor, relation.database, relation.oid))
     transaction.catalog_changed()
     return CommandResult(f"ALTER {word}")

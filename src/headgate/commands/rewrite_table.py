@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from headgate.catalog import definition
+from headgate.catalog import attribute
 from headgate.catalog.relation import Check, Column, Relation
 from headgate.commands import binding, sequence
 from headgate.commands.query import render
@@ -130,9 +130,9 @@ def alter_type(alteration: Alteration, column: Column, oid: int, typmod: int, us
                 "42804", f'default for column "{column.name}" cannot be cast automatically to type {evaluation.context.show_type(oid)}'
             )
         default = deparse(bound_default)
-    definition.set_type(alteration.cursor, relation, column.attnum, oid, typmod, known.collation)
+    attribute.set_type(alteration.cursor, relation, column.attnum, oid, typmod, known.collation)
     if default is not None:
-        definition.set_default(alteration.cursor, transaction.engine.catalog.next_oid, relation, column.attnum, default)
+        attribute.set_default(alteration.cursor, transaction.engine.catalog.next_oid, relation, column.attnum, default)
     alteration.refresh()
     if relation.kind == "r":
         if not hasattr(transaction, "change_type"):

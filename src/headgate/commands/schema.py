@@ -6,7 +6,7 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import definition, namespace
+from headgate.catalog import namespace, removal
 from headgate.catalog import relation as relations
 from headgate.catalog import usertype as types
 from headgate.catalog.physical import run
@@ -80,7 +80,7 @@ def drop(node: Any, session: Session) -> CommandResult:
     table.drop_all(transaction, [each for each in tables if not each.parent or all(each.parent != other.oid for other in tables)])
     for _, each in held:
         if each.kind not in "rp" and relations.find(cursor, context.database, each.oid) is not None:
-            definition.drop(cursor, context.database, each.oid)
+            removal.drop(cursor, context.database, each.oid)
     if kinds:
         usertype.drop_all(session, transaction, [each for _, each in kinds], cascade=True)
         usertype.changed(session)

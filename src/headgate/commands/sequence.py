@@ -12,9 +12,9 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import definition
 from headgate.catalog import relation as relations
-from headgate.catalog.definition import choose_name
+from headgate.catalog import removal
+from headgate.catalog.object_name import choose_name
 from headgate.catalog.physical import Cursor, insert, one, run
 from headgate.catalog.session import SessionContext
 from headgate.commands import dependency, grant, lookup, privilege
@@ -198,7 +198,7 @@ def drop_sequence(node: Any, session: Session) -> CommandResult:
         cascade = node.behavior == pb.DROP_CASCADE
         subject = f"sequence {dependency.shown_name(cursor, context, found)}"
         dependency.settle(dependency.of_sequence(cursor, context, found), [subject], session.notices, cascade=cascade)
-        definition.drop(cursor, context.database, found.oid)
+        removal.drop(cursor, context.database, found.oid)
     return CommandResult("DROP SEQUENCE")
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import definition
+from headgate.catalog import definition, removal
 from headgate.catalog import foreign_key as foreign_keys
 from headgate.catalog import partition as catalog_partition
 from headgate.catalog import relation as relations
 from headgate.catalog import sequence as sequences
-from headgate.catalog.definition import Definition, NewCheck
+from headgate.catalog.constraint import NewCheck
+from headgate.catalog.definition import Definition
 from headgate.catalog.relation import Column, Relation
 from headgate.commands import (
     binding,
@@ -213,7 +214,7 @@ def drop_all(transaction: Transaction, found: list[Relation]) -> None:
 
 
 def _drop_one(transaction: Transaction, relation: Relation) -> None:
-    definition.drop(transaction.cursor, relation.database, relation.oid)
+    removal.drop(transaction.cursor, relation.database, relation.oid)
     if relation.kind == "r":
         transaction.drop_table(relation)
 

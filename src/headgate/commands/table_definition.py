@@ -12,7 +12,8 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog.definition import Key, NewCheck
+from headgate.catalog.constraint import NewCheck
+from headgate.catalog.index import Key
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import Column
 from headgate.commands import binding

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.catalog import definition, namespace
+from headgate.catalog import namespace, removal
 from headgate.catalog import relation as relations
 from headgate.catalog.physical import rows
 from headgate.catalog.relation import Relation
@@ -115,4 +115,4 @@ def _drop(transaction: Transaction, found: list[Relation]) -> None:
         if known.kind in "rp":
             table.drop_all(transaction, [known])
         else:
-            definition.drop(transaction.cursor, known.database, known.oid)
+            removal.drop(transaction.cursor, known.database, known.oid)

@@ -18,7 +18,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from headgate.catalog import definition, namespace, usertype
+from headgate.catalog import attribute, namespace, usertype
 from headgate.catalog import relation as relations
 from headgate.catalog.physical import Cursor, one, rows, run
 from headgate.catalog.pretty import pretty
@@ -352,4 +352,4 @@ def _rewrite_relation(transaction: Transaction, relation: Relation, before: Type
     for column in relation.columns:
         old = column.generated if column.generated is not None else column.default
         if old is not None and "::" in old and not old.startswith("nextval(") and (text := again(old, column)) != old:
-            definition.set_default(cursor, oids, relation, column.attnum, text)
+            attribute.set_default(cursor, oids, relation, column.attnum, text)
