@@ -1,4 +1,4 @@
-"""SELECT on system relations → DuckDB SQL: WITH, FROM, set operations, grouping, ordering.
+"""SELECT on system relations → DuckDB SQL: WITH, set operations, grouping, ordering; FROM is `fromitem`'s.
 
 `Rewriter` is made per statement by headgate.catalog.query. FROM items and output columns get names of the writer's own (t1, c1), so
 that PostgreSQL's case-sensitive names cannot meet in DuckDB, which folds case.
@@ -6,27 +6,25 @@ that PostgreSQL's case-sensitive names cannot meet in DuckDB, which folds case.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import namespace, relation, rights, views
+from headgate.catalog import namespace, views
 from headgate.catalog.cast import Names, coerce, common, output
-from headgate.catalog.dynamic import arrow_table
-from headgate.catalog.fromfunction import FromFunctions
+from headgate.catalog.fromitem import FromItems, output_columns
 from headgate.catalog.physical import Cursor
-from headgate.catalog.scope import Cte, Query, Scope, Source
+from headgate.catalog.scope import Cte, Query, Scope
 from headgate.catalog.session import SessionContext
 from headgate.catalog.sessioncall import Acting
 from headgate.catalog.title import title
 from headgate.catalog.value import Value, position
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names as sql_names
-from headgate.sql.parser import parse, unwrap, walk
+from headgate.sql.parser import unwrap, walk
 from headgate.types import registry as t
 
 
@@ -38,7 +36,7 @@ class Parameter:
     text: str | None
 
 
-class Rewriter(FromFunctions):
+class Rewriter(FromItems):
     """Rewrites one statement."""
 
     def __init__(
@@ -61,9 +59,8 @@ class Rewriter(FromFunctions):
         self.inferred: dict[int, int] = {}
         self.acting: list[tuple[Acting, list[Value]]] = []
         self.guarded: list[tuple[str, str]] = []
-        """(a column's SQL, its relation) of the columns that the user may not read: the finished query must not have them."""
         self._aliases = 0
-        self._view_depth = 0
+        self.view_depth = 0
         self.path_cache = {}
         found = self.schema_oids()
         oids = [str(oid) for oid in (found if "pg_catalog" in found else {"pg_catalog": namespace.PG_CATALOG, **found}).values()]
@@ -77,10 +74,6 @@ class Rewriter(FromFunctions):
             rows = [] if provider is None else list(provider())
             self.tables[name] = pa.table({f"c{n + 1}": pa.array([row[n] for row in rows], pa.int64()) for n in range(4)})
         return name
-
-    def _path(self) -> list[str]:
-        found = self._schemas()
-        return found if "pg_catalog" in found else ["pg_catalog", *found]
 
     def alias(self, letter: str = "t") -> str:
         """A name that nothing else in the statement has."""
@@ -140,7 +133,7 @@ class Rewriter(FromFunctions):
             recursive = node.with_clause.recursive and inner.op != pb.SETOP_NONE and _mentions(inner.rarg, cte.ctename)
             if recursive:
                 base = self.select(inner.larg, scope)
-                scope.ctes[cte.ctename] = Cte(name, _output(base.columns, base.types(), name, given))
+                scope.ctes[cte.ctename] = Cte(name, output_columns(base.columns, base.types(), name, given))
                 step = self.select(inner.rarg, scope)
                 types = base.types()
                 word = "UNION ALL" if inner.all else "UNION"
@@ -150,7 +143,7 @@ class Rewriter(FromFunctions):
             else:
                 query = self.select(inner, scope)
                 types = query.types()
-                scope.ctes[cte.ctename] = Cte(name, _output(query.columns, types, name, given))
+                scope.ctes[cte.ctename] = Cte(name, output_columns(query.columns, types, name, given))
                 parts.append(f"{name} AS ({query.build(types)})")
         return f"WITH {'RECURSIVE ' if node.with_clause.recursive else ''}{', '.join(parts)}"
 
@@ -202,7 +195,7 @@ class Rewriter(FromFunctions):
         return Query(columns, build)
 
     def _plain(self, node: Any, scope: Scope, *, keep_order: bool) -> Query:
-        source = self._from(node.from_clause, scope)
+        source = self.from_clause(node.from_clause, scope)
         targets = self._targets(node, scope)
         where = f" WHERE {self.condition(node.where_clause, scope, 'WHERE')}" if node.HasField("where_clause") else ""
         group = self._group(node, targets, scope)
@@ -311,191 +304,6 @@ class Rewriter(FromFunctions):
                 found += f" {word} {coerce(self.expression(inner, scope), t.INT8, self.names).sql}"
         return found
 
-    # ---- FROM ------------------------------------------------------------------------------------------------------------------
-
-    def _from(self, clause: Sequence[Any], scope: Scope) -> str:
-        shown = [self._item(unwrap(each), scope) for each in clause]
-        return f" FROM {', '.join(shown)}" if shown else ""
-
-    def _item(self, node: Any, scope: Scope) -> str:
-        kind = node.DESCRIPTOR.name
-        if kind == "RangeVar":
-            return self._range_var(node, scope)
-        if kind == "RangeSubselect":
-            return self._range_subselect(node, scope)
-        if kind == "RangeFunction":
-            return self.range_function(node, scope)
-        if kind == "JoinExpr":
-            return self._join(node, scope)
-        raise not_supported(f"{kind} is not supported in a query on system catalogs")
-
-    def _range_var(self, node: Any, scope: Scope) -> str:
-        alias = self.alias()
-        cte = scope.cte(node.relname) if not node.schemaname else None
-        if cte is not None:
-            columns = [(name, replace(value, sql=f"{alias}.c{place}")) for place, (name, value) in enumerate(cte.columns, 1)]
-            self.add_source(scope, node, node.relname, None, columns)
-            return f"{cte.sql_name} {alias}"
-        if node.schemaname == "hg" and self._view_depth:
-            listed = [(name, Value(f'{alias}."{name}"', kind)) for name, kind in views.NODE_TABLES[node.relname]]
-            self.add_source(scope, node, node.relname, None, listed)
-            return f"hg.{node.relname} {alias}"
-        found = self._system_relation(node)
-        self._guard(found, alias)
-        self.add_source(scope, node, found.name, found.schema, self._relation_columns(found, alias), table=found.oid)
-        return f"({self._relation_sql(found)}) {alias}"
-
-    def _guard(self, found: views.SystemRelation, alias: str) -> None:
-        """42501 for a relation that the user may not read; its single columns are checked in the finished query."""
-        if self.context.superuser or self._view_depth or found.schema == "information_schema":
-            return
-        if rights.may_select(self.cursor, self.context, found.oid):
-            return
-        allowed = rights.selectable_columns(self.cursor, self.context, found.oid)
-        if not allowed:
-            word = "view" if found.kind == "v" else "table"
-            raise PostgresError("42501", f"permission denied for {word} {found.name}")
-        self.guarded += [(f'{alias}."{each.name}"', found.name) for each in found.columns if each.attnum not in allowed]
-
-    def check_guarded(self, sql: str) -> None:
-        """42501 if the query reads a column that the user may not."""
-        for column, name in self.guarded:
-            if re.search(rf"(?<!\w){re.escape(column)}", sql):
-                raise PostgresError("42501", f"permission denied for table {name}")
-
-    def _relation_columns(self, found: views.SystemRelation, alias: str) -> list[tuple[str, Value]]:
-        columns = []
-        for place, column in enumerate(found.columns, 1):
-            name = f"c{place}" if found.physical is None else f'"{column.name}"'
-            value = Value(
-                f"{alias}.{name}", column.type_oid, column.typmod, zero_based=column.type_oid in (t.INT2VECTOR, t.OIDVECTOR),
-                relation=found.oid, attnum=column.attnum,
-            )  # fmt: skip
-            columns.append((column.name, value))
-        return columns
-
-    def _system_relation(self, node: Any) -> views.SystemRelation:
-        if node.catalogname and node.catalogname != self.context.database_name:
-            shown = f"{node.catalogname}.{node.schemaname}.{node.relname}"
-            raise PostgresError("0A000", f'cross-database references are not implemented: "{shown}"', position=position(node.location))
-        schemas = [node.schemaname] if node.schemaname else self._path()
-        for schema in schemas:
-            found = views.relations().get((schema, node.relname))
-            if found is not None:
-                return found
-        shown = f"{node.schemaname}.{node.relname}" if node.schemaname else node.relname
-        oid = relation.find_oid(self.cursor, self.context.database, node.schemaname or None, node.relname, self._schemas())
-        if oid is not None:
-            raise not_supported(f'relation "{shown}" cannot be used together with system catalogs', position=position(node.location))
-        raise PostgresError("42P01", f'relation "{shown}" does not exist', position=position(node.location))
-
-    def _relation_sql(self, found: views.SystemRelation) -> str:
-        table = found.physical
-        if table is not None:
-            names = ", ".join(f'"{column.name}"' for column in table.columns)
-            if table.name in _PRETTY:
-                names += f", {_PRETTY[table.name]}"
-            scope = "" if table.shared else f" WHERE dbid IN (0, {self.context.database})"
-            return f"SELECT {names} FROM hg.{table.name}{scope}"
-        if found.expanded or (found.name in views.FROM_CATALOG and found.name not in self.dynamic):
-            return self._view_sql(found)
-        provider = self.dynamic.get(found.name)
-        rows = [] if provider is None or self.describing else list(provider())
-        name = f"hg_dynamic_{self.alias('d')}"
-        self.tables[name] = arrow_table(found.columns, rows)
-        return f"SELECT * FROM {name}"
-
-    def _view_sql(self, found: views.SystemRelation) -> str:
-        """The definition of a view as a subquery, rewritten with nothing but pg_catalog in the search path."""
-        text = views.FROM_CATALOG.get(found.name) or found.definition or ""
-        if self._view_depth > 12:
-            raise PostgresError("54001", "stack depth limit exceeded")
-        [statement] = parse(text)
-        kept = self.context
-        self.context = replace(kept, search_path=["pg_catalog"])
-        self._view_depth += 1
-        try:
-            query = self.select(statement.node, None)
-            return query.build([column.type_oid for column in found.columns])
-        finally:
-            self.context = kept
-            self._view_depth -= 1
-
-    def _range_subselect(self, node: Any, scope: Scope) -> str:
-        alias = self.alias()
-        parent = scope if node.lateral else Scope(scope.parent, ctes=scope.ctes)
-        query = self.subquery(node.subquery, parent)
-        types = query.types()
-        columns = _output(query.columns, types, alias, [])
-        self.add_source(scope, node, "", None, columns)
-        return f"{'LATERAL ' if node.lateral else ''}({query.build(types)}) {alias}"
-
-    def add_source(
-        self,
-        scope: Scope,
-        node: Any,
-        name: str,
-        schema: str | None,
-        columns: list[tuple[str, Value]],
-        order: str | None = None,
-        table: int = 0,
-    ) -> None:
-        """Makes a FROM item visible, with its alias and column aliases."""
-        shown = list(columns)
-        visible: str | None = name or None
-        if node.HasField("alias"):
-            visible, schema = node.alias.aliasname, None
-            given = sql_names.strings(node.alias.colnames)
-            if len(given) > len(shown):
-                raise PostgresError("42P10", f'table "{visible}" has {len(shown)} columns available but {len(given)} columns specified')
-            shown = [(new, value) for new, (_, value) in zip(given, shown, strict=False)] + shown[len(given) :]
-        if visible is not None and any(source.name == visible and source.schema == schema for source in scope.sources):
-            raise PostgresError("42712", f'table name "{visible}" specified more than once')
-        scope.sources.append(Source(visible, schema, shown, order=order, table=table))
-
-    def _join(self, node: Any, scope: Scope) -> str:
-        start = len(scope.sources)
-        left = self._item(unwrap(node.larg), scope)
-        middle = len(scope.sources)
-        right = self._item(unwrap(node.rarg), scope)
-        word = {pb.JOIN_INNER: "JOIN", pb.JOIN_LEFT: "LEFT JOIN", pb.JOIN_RIGHT: "RIGHT JOIN", pb.JOIN_FULL: "FULL JOIN"}[node.jointype]
-        if node.HasField("quals"):
-            inner = Scope(scope.parent, scope.sources[start:], scope.ctes)
-            return f"({left} {word} {right} ON {self.condition(node.quals, inner, 'JOIN/ON')})"
-        names = sql_names.strings(node.using_clause)
-        if node.is_natural:
-            there = {name for source in scope.sources[middle:] for name, _ in source.columns if name not in source.hidden}
-            names = [
-                name for source in scope.sources[start:middle] for name, _ in source.columns if name in there and name not in source.hidden
-            ]
-        if not names:
-            return f"({left} CROSS JOIN {right})" if word == "JOIN" else f"({left} {word} {right} ON true)"
-        return f"({left} {word} {right} ON {self._merge(names, node, scope, start, middle)})"
-
-    def _merge(self, names: list[str], node: Any, scope: Scope, start: int, middle: int) -> str:
-        """USING: the condition, and the merged columns before the others."""
-        conditions, merged = [], []
-        for name in names:
-            a = Scope(None, scope.sources[start:middle]).column(name, -1)
-            b = Scope(None, scope.sources[middle:]).column(name, -1)
-            conditions.append(f"{a.sql} = {b.sql}")
-            chosen = b if node.jointype == pb.JOIN_RIGHT else a
-            if node.jointype == pb.JOIN_FULL:
-                chosen = Value(f"coalesce({a.sql}, {b.sql})", a.type)
-            merged.append((name, chosen))
-        for source in scope.sources[start:]:
-            source.hidden.update(names)
-        scope.sources.insert(start, Source(None, None, merged))
-        return " AND ".join(conditions)
-
-
-def _output(columns: list[tuple[str, Value]], types: list[int], alias: str, given: list[str]) -> list[tuple[str, Value]]:
-    found = []
-    for place, ((name, value), kind) in enumerate(zip(columns, types, strict=True), 1):
-        shown = given[place - 1] if place <= len(given) else name
-        found.append((shown, replace(value, sql=f"{alias}.c{place}", type=kind, literal=None, parameter=0, fields=())))
-    return found
-
 
 def _output_place(node: Any, names: list[str]) -> int | None:
     """The output column that a key of ORDER BY names by number or name, counted from 0."""
@@ -511,7 +319,3 @@ def _output_place(node: Any, names: list[str]) -> int | None:
 
 def _mentions(node: Any, name: str) -> bool:
     return any(each.DESCRIPTOR.name == "RangeVar" and each.relname == name for each in walk(node))
-
-
-_PRETTY = {"pg_attrdef": "adbinpretty", "pg_constraint": "conbinpretty", "pg_index": "indpredpretty"}
-"""Catalogs with the pretty-printed form of an expression beside it (`writer._pretty`)."""
