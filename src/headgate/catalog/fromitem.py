@@ -24,7 +24,7 @@ from headgate.sql.parser import parse, unwrap
 from headgate.types import registry as t
 
 _PRETTY = {"pg_attrdef": "adbinpretty", "pg_constraint": "conbinpretty", "pg_index": "indpredpretty"}
-"""Catalogs with the pretty-printed form of an expression beside it (`writer._pretty`)."""
+"""Catalogs with the pretty-printed form of an expression beside it (`call._pretty`)."""
 
 
 class FromItems(FromFunctions):

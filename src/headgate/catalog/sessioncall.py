@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 
 from headgate.catalog import acl, namespace, physical, relation, rights
 from headgate.catalog import role as roles
+from headgate.catalog.call import CallWriter
 from headgate.catalog.cast import Names, coerce, implicit
 from headgate.catalog.physical import Cursor, duckdb_type, one, rows
 from headgate.catalog.scope import Scope
 from headgate.catalog.session import SessionContext
 from headgate.catalog.value import Value, element_of, no_function, null, position, quote
-from headgate.catalog.writer import ExpressionWriter
 from headgate.errors import PostgresError, not_supported
 from headgate.lsn import Lsn
 from headgate.sql.names import strings, type_name
@@ -67,7 +67,7 @@ class Procedure:
     """The roles that may call it; None: PUBLIC."""
 
 
-class SessionFunctions(ExpressionWriter):
+class SessionFunctions(CallWriter):
     """The functions of a session. Needs `context`, `cursor`, `functions`, `describing`."""
 
     context: SessionContext
