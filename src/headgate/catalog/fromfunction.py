@@ -15,8 +15,9 @@ import pyarrow as pa
 from headgate.catalog.cast import coerce, common
 from headgate.catalog.dynamic import arrow_table
 from headgate.catalog.physical import one
+from headgate.catalog.procedure import Procedure, procedures
 from headgate.catalog.scope import Scope
-from headgate.catalog.sessioncall import Procedure, SessionFunctions, procedures
+from headgate.catalog.sessioncall import SessionFunctions
 from headgate.catalog.value import NUMBERS, VECTORS, Value, element_of, no_function, position, quote
 from headgate.catalog.views import SystemColumn
 from headgate.errors import PostgresError, not_supported

@@ -12,20 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import duckdb
-import pyarrow.parquet as pq
 
-from headgate.catalog import acl, namespace, physical, relation, rights
+from headgate.catalog import acl, namespace, regname, rights
 from headgate.catalog import role as roles
 from headgate.catalog.call import CallWriter
 from headgate.catalog.cast import Names, coerce, implicit
-from headgate.catalog.physical import Cursor, duckdb_type, one, rows
+from headgate.catalog.physical import Cursor, duckdb_type
+from headgate.catalog.procedure import Procedure, fitting, procedures
 from headgate.catalog.scope import Scope
 from headgate.catalog.session import SessionContext
 from headgate.catalog.value import Value, element_of, no_function, null, position, quote
 from headgate.errors import PostgresError, not_supported
 from headgate.lsn import Lsn
-from headgate.sql.names import strings, type_name
-from headgate.sql.parser import parse_expression, unwrap
+from headgate.sql.parser import unwrap
 from headgate.types import registry as t
 
 SERVER_VERSION = "15.18"
@@ -49,22 +48,6 @@ class Acting:
     types: tuple[int, ...]
     result: int
     procedure: Procedure
-
-
-@dataclass(frozen=True)
-class Procedure:
-    """What pg_proc says of a function that acts."""
-
-    name: str
-    arguments: tuple[int, ...]
-    argument_names: tuple[str, ...]
-    required: int
-    variadic: int
-    result: int
-    is_set: bool
-    outputs: tuple[tuple[str, int], ...]
-    granted: frozenset[str] | None = None
-    """The roles that may call it; None: PUBLIC."""
 
 
 class SessionFunctions(CallWriter):
@@ -205,52 +188,8 @@ class SessionFunctions(CallWriter):
         return self._to_reg(arguments, t.REGPROC)
 
     def resolve(self, text: str, kind: int, where: int | None) -> int:
-        """The oid that the text of a reg… literal stands for; 42P01, 42704, 42883, 3F000 if there is none."""
-        word = text.strip()
-        if word.isdigit():
-            return int(word)
-        if word == "-":
-            return 0
-        if kind == t.REGTYPE:
-            return self._resolve_type(word, where)
-        parts = _split(word, where)
-        schema, name = (parts[-2] if len(parts) > 1 else None), parts[-1]
-        database = self.context.database
-        if kind == t.REGCLASS:
-            oid = relation.find_oid(self.cursor, database, schema, name, self._schemas())
-            if oid is None:
-                raise PostgresError("42P01", f'relation "{".".join(parts)}" does not exist', position=where)
-            return oid
-        sql, code, label = _REGISTERS[kind]
-        found = rows(self.cursor, sql, [name] if sql.count("?") == 1 else [database, name])
-        if not found:
-            raise PostgresError(code, label.format(name), position=where)
-        if kind == t.REGPROC and len(found) > 1:
-            raise PostgresError("42725", f'more than one function named "{name}"', position=where)
-        return int(found[0][0])
-
-    def _resolve_type(self, word: str, where: int | None) -> int:
-        known = t.builtin().find_name(
-            word.removeprefix("pg_catalog.").strip('"') if not word.startswith('"') or word.count('"') == 2 else word
-        )
-        if known is not None:
-            return known.oid
-        parts = _split(word.removesuffix("[]"), where)
-        column = "typarray" if word.endswith("[]") else "oid"
-        sql = (
-            f"SELECT t.{column} FROM hg.pg_type t JOIN hg.pg_namespace n ON n.oid = t.typnamespace AND n.dbid IN (0, ?)"
-            " WHERE t.dbid IN (0, ?)"
-            " AND t.typname = ? AND (? = '' OR n.nspname = ?)"
-        )
-        schema = parts[-2] if len(parts) > 1 else ""
-        found = one(self.cursor, sql, [self.context.database, self.context.database, parts[-1], schema, schema])
-        if found is None:
-            try:
-                cast = parse_expression(f"NULL::{word}")
-                return type_name(unwrap(cast).type_name)[0]
-            except PostgresError:
-                raise PostgresError("42704", f'type "{word}" does not exist', position=where) from None
-        return int(found[0])
+        """The oid that the text of a reg… literal stands for along the session's search path (`regname`)."""
+        return regname.resolve(self.cursor, self.context.database, self._schemas, text, kind, where)
 
     # ---- privileges, time ------------------------------------------------------------------------------------------------------
 
@@ -286,12 +225,12 @@ class SessionFunctions(CallWriter):
 
     def _chosen(self, candidates: list[Procedure], node: Any, scope: Scope) -> tuple[Procedure, list[Value], tuple[str | None, ...]]:
         """The first function of the name that takes the arguments, and these cast to its types; 42883 if none does."""
-        fitting = _fitting(candidates, node)
-        for place, each in enumerate(fitting):
+        possible = fitting(candidates, node)
+        for place, each in enumerate(possible):
             try:
                 found = (each, *self.acting_arguments(each, node, scope))
             except PostgresError as error:
-                if error.sqlstate != "42883" or place == len(fitting) - 1:
+                if error.sqlstate != "42883" or place == len(possible) - 1:
                     raise
                 continue
             self.check_right(each)
@@ -373,84 +312,6 @@ _ACTING_ALWAYS = frozenset(
     " pg_create_logical_replication_slot pg_current_wal_lsn pg_replication_origin_advance".split()
 )
 
-_REGISTERS = {
-    t.REGNAMESPACE: ("SELECT oid FROM hg.pg_namespace WHERE dbid IN (0, ?) AND nspname = ?", "3F000", 'schema "{}" does not exist'),
-    t.REGROLE: ("SELECT oid FROM hg.pg_authid WHERE rolname = ?", "42704", 'role "{}" does not exist'),
-    t.REGPROC: ("SELECT oid FROM hg.pg_proc WHERE dbid IN (0, ?) AND proname = ?", "42883", 'function "{}" does not exist'),
-    2202: ("SELECT oid FROM hg.pg_proc WHERE dbid IN (0, ?) AND proname = ?", "42883", 'function "{}" does not exist'),
-    2203: ("SELECT oid FROM hg.pg_operator WHERE dbid IN (0, ?) AND oprname = ?", "42883", "operator does not exist: {}"),
-    2204: ("SELECT oid FROM hg.pg_operator WHERE dbid IN (0, ?) AND oprname = ?", "42883", "operator does not exist: {}"),
-    3734: (
-        "SELECT oid FROM hg.pg_ts_config WHERE dbid IN (0, ?) AND cfgname = ?",
-        "42704",
-        'text search configuration "{}" does not exist',
-    ),
-    3769: ("SELECT oid FROM hg.pg_ts_dict WHERE dbid IN (0, ?) AND dictname = ?", "42704", 'text search dictionary "{}" does not exist'),
-    4191: ("SELECT oid FROM hg.pg_collation WHERE dbid IN (0, ?) AND collname = ?", "42704", 'collation "{}" does not exist'),
-}
-
-_procedures: dict[str, list[Procedure]] = {}
-
-
-def procedures() -> dict[str, list[Procedure]]:
-    """pg_proc by name, read once."""
-    if not _procedures:
-        names = [
-            "proname",
-            "proargtypes",
-            "proallargtypes",
-            "proargmodes",
-            "proargnames",
-            "pronargdefaults",
-            "prorettype",
-            "proretset",
-            "provariadic",
-            "proacl",
-        ]
-        for row in pq.read_table(physical.DATA / "pg_proc.parquet", columns=names).to_pylist():
-            modes = row["proargmodes"] or ["i"] * len(row["proargtypes"])
-            all_types = row["proallargtypes"] or row["proargtypes"]
-            argument_names = row["proargnames"] or [""] * len(all_types)
-            outputs = tuple((n, k) for n, k, m in zip(argument_names, all_types, modes, strict=False) if m in "obt")
-            inputs = tuple(n for n, m in zip(argument_names, modes, strict=False) if m in "iv")
-            required = len(row["proargtypes"]) - row["pronargdefaults"] - (1 if row["provariadic"] else 0)
-            found = Procedure(
-                row["proname"], tuple(row["proargtypes"]), inputs, required, row["provariadic"], row["prorettype"], row["proretset"],
-                outputs if row["prorettype"] == t.RECORD else (), _granted(row["proacl"]),
-            )  # fmt: skip
-            _procedures.setdefault(row["proname"], []).append(found)
-    return _procedures
-
-
-def _granted(items: list[str] | None) -> frozenset[str] | None:
-    """The roles to which an access list of functions grants EXECUTE, without the one that owns them all; None: PUBLIC."""
-    if items is None:
-        return None
-    names = [item.split("=")[0] for item in items]
-    return None if "" in names else frozenset(name for name in names if name.startswith("pg_"))
-
-
-def _fitting(candidates: list[Procedure], node: Any) -> list[Procedure]:
-    """Those that take so many arguments; the first of all if none does, for its error."""
-    count = 0 if node is None else len(node.args)
-    return [each for each in candidates if each.required <= count <= len(each.arguments) or each.variadic] or candidates[:1]
-
 
 def _text_or_null(value: str | None, kind: int) -> Value:
     return Value("CAST(NULL AS VARCHAR)" if value is None else quote(value), kind)
-
-
-def _split(text: str, where: int | None) -> list[str]:
-    try:
-        node = parse_expression(text)
-        if node.DESCRIPTOR.name == "ColumnRef":
-            return strings(node.fields)
-        if node.DESCRIPTOR.name == "FuncCall":
-            return strings(node.funcname)
-    except PostgresError:
-        pass
-    if text.replace("_", "").replace(".", "").isalnum():
-        return text.lower().split(".")
-    if text and not any(char.isalnum() for char in text):
-        return [text]
-    raise PostgresError("42602", "invalid name syntax", position=where)

@@ -1,0 +1,77 @@
+"""The functions of pg_proc as calls of functions that act see them: their arguments, results, and who may call them.
+
+Called by `sessioncall` and `fromfunction`. They come from the rows that tools/dump_catalog.py took from a real server, read once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from headgate.catalog import physical
+from headgate.types import registry as t
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """What pg_proc says of a function that acts."""
+
+    name: str
+    arguments: tuple[int, ...]
+    argument_names: tuple[str, ...]
+    required: int
+    variadic: int
+    result: int
+    is_set: bool
+    outputs: tuple[tuple[str, int], ...]
+    granted: frozenset[str] | None = None
+    """The roles that may call it; None: PUBLIC."""
+
+
+_procedures: dict[str, list[Procedure]] = {}
+
+
+def procedures() -> dict[str, list[Procedure]]:
+    """pg_proc by name, read once."""
+    if not _procedures:
+        names = [
+            "proname",
+            "proargtypes",
+            "proallargtypes",
+            "proargmodes",
+            "proargnames",
+            "pronargdefaults",
+            "prorettype",
+            "proretset",
+            "provariadic",
+            "proacl",
+        ]
+        for row in pq.read_table(physical.DATA / "pg_proc.parquet", columns=names).to_pylist():
+            modes = row["proargmodes"] or ["i"] * len(row["proargtypes"])
+            all_types = row["proallargtypes"] or row["proargtypes"]
+            argument_names = row["proargnames"] or [""] * len(all_types)
+            outputs = tuple((n, k) for n, k, m in zip(argument_names, all_types, modes, strict=False) if m in "obt")
+            inputs = tuple(n for n, m in zip(argument_names, modes, strict=False) if m in "iv")
+            required = len(row["proargtypes"]) - row["pronargdefaults"] - (1 if row["provariadic"] else 0)
+            found = Procedure(
+                row["proname"], tuple(row["proargtypes"]), inputs, required, row["provariadic"], row["prorettype"], row["proretset"],
+                outputs if row["prorettype"] == t.RECORD else (), _granted(row["proacl"]),
+            )  # fmt: skip
+            _procedures.setdefault(row["proname"], []).append(found)
+    return _procedures
+
+
+def _granted(items: list[str] | None) -> frozenset[str] | None:
+    """The roles to which an access list of functions grants EXECUTE, without the one that owns them all; None: PUBLIC."""
+    if items is None:
+        return None
+    names = [item.split("=")[0] for item in items]
+    return None if "" in names else frozenset(name for name in names if name.startswith("pg_"))
+
+
+def fitting(candidates: list[Procedure], node: Any) -> list[Procedure]:
+    """Those that take as many arguments as the call `node` has; the first of all if none does, for its error."""
+    count = 0 if node is None else len(node.args)
+    return [each for each in candidates if each.required <= count <= len(each.arguments) or each.variadic] or candidates[:1]
