@@ -9,7 +9,8 @@ import pytest
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.walreceiver import remote
-from headgate.walreceiver.connection import Connection, check_conninfo
+from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.link import check_conninfo
 from headgate.walreceiver.waker import Waker
 
 

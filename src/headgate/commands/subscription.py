@@ -31,7 +31,8 @@ from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.storage.transaction import Transaction
 from headgate.walreceiver import remote
-from headgate.walreceiver.connection import Connection, check_conninfo
+from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.link import check_conninfo
 
 NOT_SUBSCRIBED = "tables were not subscribed, you will have to run ALTER SUBSCRIPTION ... REFRESH PUBLICATION to subscribe the tables"
 

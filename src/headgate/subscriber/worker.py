@@ -28,7 +28,8 @@ from headgate.lsn import Lsn
 from headgate.storage.transaction import Transaction
 from headgate.subscriber.completion import Factory, Rows
 from headgate.subscriber.convert import Session
-from headgate.walreceiver.connection import Connection, terminated
+from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.link import terminated
 from headgate.walreceiver.progress import Position, Progress
 from headgate.walreceiver.reassembly import Reassembly
 from headgate.walreceiver.receiver import Limits, Receiver, StreamEndError

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from headgate.errors import PostgresError
 from headgate.sql.names import qualified, quote_ident
-from headgate.walreceiver.connection import Connection, Row, literal
+from headgate.walreceiver.connection import Connection, literal
+from headgate.walreceiver.link import Row
 
 
 @dataclass(frozen=True)
