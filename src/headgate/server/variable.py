@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import PostgresError
+from headgate.server import session_role
 from headgate.sql import parser
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet, of_rows
@@ -32,9 +33,9 @@ def set_statement(session: Session, node: Any, text: str) -> str:
         if node.name in _MODES:
             _mode(session, node.name, values(node.args)[0])
         elif node.name == "role":
-            session.set_role(values(node.args)[0], local=local)
+            session_role.set_role(session, values(node.args)[0], local=local)
         elif node.name == "session_authorization":
-            session.set_session_authorization(values(node.args)[0], local=local)
+            session_role.set_session_authorization(session, values(node.args)[0], local=local)
         else:
             set_value(session, node.name, values(node.args), local=local)
     elif kind == "VAR_RESET_ALL":
@@ -42,9 +43,9 @@ def set_statement(session: Session, node: Any, text: str) -> str:
         return "RESET"
     elif kind in ("VAR_SET_DEFAULT", "VAR_RESET"):
         if node.name == "role":
-            session.set_role("none", local=local)
+            session_role.set_role(session, "none", local=local)
         elif node.name == "session_authorization":
-            session.set_session_authorization(None, local=local)
+            session_role.set_session_authorization(session, None, local=local)
         else:
             session.settings.reset(node.name, local=local)
         return "RESET" if kind == "VAR_RESET" else "SET"
