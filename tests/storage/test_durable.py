@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.storage import delta, durable, vector
+from headgate.storage import delta_log, durable, vector
 
 
 def test_every_file_that_a_version_adds_is_synchronized_with_its_folder(tmp_path, monkeypatch):
@@ -26,4 +26,4 @@ def test_every_file_that_a_version_adds_is_synchronized_with_its_folder(tmp_path
     assert deleted is not None
     expected = {"a b.parquet", "new.parquet", "_change_data/c.parquet", deleted.name, f"_delta_log/{3:020d}.json"}
     assert expected | {".", "_delta_log", "_change_data"} == set(seen)
-    assert delta.newest_version(tmp_path) == 3
+    assert delta_log.newest_version(tmp_path) == 3

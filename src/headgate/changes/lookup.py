@@ -25,8 +25,9 @@ from pyspark.sql.types import BinaryType
 
 from headgate.expression.value import arrow_function
 from headgate.storage import bounds, vector
-from headgate.storage.delta import DeltaTable, TableState
+from headgate.storage.delta import DeltaTable
 from headgate.storage.partitioned import ordered
+from headgate.storage.table_state import TableState
 from headgate.storage.transaction import Transaction
 from headgate.storage.write import arrow_row, quoted
 from headgate.types import registry, sortkey

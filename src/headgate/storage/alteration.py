@@ -4,7 +4,7 @@ Column mapping by name, switched on by the first alteration, ties a column to th
 column held never comes back under its name, and a renamed column keeps its values. The table property
 ``headgate.altered`` tells since which version the columns are what they are, so that a stream reads older changes by the columns of then.
 
-A version with new metadata is written as the one small file that it is, as `delta.create` writes version 0: the caller holds
+A version with new metadata is written as the one small file that it is, as `delta_log.create` writes version 0: the caller holds
 the table's lock, and only the node writes the table. `Transaction.rollback` and recovery undo it by the metadata of before.
 """
 
@@ -19,7 +19,9 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from headgate.errors import PostgresError
-from headgate.storage.delta import ALTERED, PLACEHOLDER, Action, TableState, check_names
+from headgate.storage.delta_log import PLACEHOLDER, check_names
+from headgate.storage.file_action import Action
+from headgate.storage.table_state import ALTERED, TableState
 from headgate.types.storage import spark_type
 
 _ID, _PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"

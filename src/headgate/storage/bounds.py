@@ -1,6 +1,6 @@
 """Which files of a table can hold given values, by the minimum and maximum that the `add` actions name.
 
-The statistics are in memory with the table's state (`delta.TableState.files`), so the question costs no Spark job: an insert
+The statistics are in memory with the table's state (`TableState.files`), so the question costs no Spark job: an insert
 whose keys lie outside all files needs no look-up. Unknown bounds mean that the file can hold anything.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.storage.delta import TableState
+from headgate.storage.table_state import TableState
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _NOTHING: tuple[Any, Any] = (None, None)

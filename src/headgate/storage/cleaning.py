@@ -27,7 +27,7 @@ from urllib.parse import unquote
 
 from headgate.catalog import history
 from headgate.lsn import Lsn
-from headgate.storage import delta, vector
+from headgate.storage import delta_log, vector
 from headgate.storage.lock import Key
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Cleaner:
         kept = set(_names(path, shown.files.values()))
         for version in _versions(path):
             if version > upto:
-                for action in delta.read_version(path, version):
+                for action in delta_log.read_version(path, version):
                     kept |= set(_names(path, [action[name] for name in ("add", "remove", "cdc") if name in action]))
         return kept
 
@@ -111,7 +111,7 @@ def _removed(path: Path, first: int, last: int, needed: int) -> set[str]:
     gone: set[str] = set()
     for version in range(first, last + 1):
         try:
-            actions = delta.read_version(path, version)
+            actions = delta_log.read_version(path, version)
         except FileNotFoundError:
             continue
         gone |= set(_names(path, [action["remove"] for action in actions if "remove" in action]))

@@ -19,9 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.errors import PostgresError
-from headgate.storage import delta, parquet, vector
-from headgate.storage.delta import Action, DeltaTable, TableState
+from headgate.storage import file_action, parquet, vector
+from headgate.storage.delta import DeltaTable
+from headgate.storage.file_action import Action
 from headgate.storage.lock import Key
+from headgate.storage.table_state import TableState
 
 if TYPE_CHECKING:
     from headgate.storage.engine import Engine
@@ -55,7 +57,7 @@ def after_commit(engine: Engine, keys: Iterable[Key]) -> None:
 
 def small_files(state: TableState) -> list[Action]:
     """The `add` actions of the small files, oldest first, as many as are put together at once."""
-    small = [(add, delta.records(add)) for add in state.files.values() if add["size"] < SMALL_BYTES]
+    small = [(add, file_action.records(add)) for add in state.files.values() if add["size"] < SMALL_BYTES]
     chosen = [(add, rows) for add, rows in small if 0 < rows < SMALL_ROWS]
     totals = itertools.accumulate(((rows, add["size"]) for add, rows in chosen), lambda a, b: (a[0] + b[0], a[1] + b[1]))
     return [add for (add, _), (rows, size) in zip(chosen, totals, strict=True) if rows <= TOTAL_ROWS and size <= TOTAL_BYTES]
@@ -79,7 +81,7 @@ def replaced(table: DeltaTable, state: TableState, chosen: list[Action]) -> list
     """Writes the rows of these files as one; the actions that put it in their place."""
     names = [state.physical.get(name, name) for name in state.schema.fieldNames()]
     rows = pa.concat_tables([_live(table, add, names) for add in chosen], promote_options="default")
-    actions = [delta.removal(add, data_change=False) for add in chosen]
+    actions = [file_action.removal(add, data_change=False) for add in chosen]
     if rows.num_rows:
         added = parquet.write(table.path, rows.select([name for name in names if name in rows.column_names]), {})
         actions.append({"add": {**added["add"], "dataChange": False}})

@@ -5,18 +5,14 @@ write is one Spark job that writes files (`OptimisticTransaction.writeFiles`) an
 `Write(Append)`, never `ManualUpdate`, for which Delta rebuilds the table's state at each commit. Each commit carries
 ``headgate <xid>`` as its user metadata, so that recovery can tell the node's commits from those of other writers.
 
-Used by `engine` and `transaction`, and by `feed` to read the files that a version names.
+Used by `engine` and `transaction`, and by what reads a table's rows at a version.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import time
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,57 +21,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError
+from headgate.storage import alteration
+from headgate.storage.delta_log import read_version
+from headgate.storage.file_action import Action
+from headgate.storage.table_state import TableState, advance, altered, difference, physical_names
 
-Action = dict[str, Any]
 FILE, ROW = "_file", "_row"
-PLACEHOLDER = "__headgate_row"
-"""The one column of the Delta table of a relation without columns: a Delta table must have one."""
-
-ALTERED = "headgate.altered"
-"""Table property: the version that last changed the columns."""
-
-_MAPPED = set(" ,;{}()\n\t=")
-_RESERVED = {"_change_type", "_commit_version", "_commit_timestamp"}
-
-
-@dataclass(frozen=True)
-class TableState:
-    """A table at one version: Delta's snapshot (a JVM object) and the files by path, each the `add` action of the log."""
-
-    version: int
-    snapshot: Any
-    files: Mapping[str, Action]
-    schema: StructType
-    physical: Mapping[str, str]
-    """Names in the Parquet files by column name; the same unless column mapping is on."""
-    altered: int = 0
-    """The version since which the columns are what they are (0: since the table was made)."""
-
-    @property
-    def rows(self) -> int:
-        """Number of rows, from the statistics."""
-        total = 0
-        for add in self.files.values():
-            total += records(add) - (add.get("deletionVector") or {}).get("cardinality", 0)
-        return total
-
-
-def records(add: Action) -> int:
-    """Number of rows in the file of an `add` action, those in its deletion vector included."""
-    stats = add.get("stats")
-    return int(json.loads(stats).get("numRecords", 0)) if stats else 0
-
-
-def physical_names(row: StructType) -> dict[str, str]:
-    """Column name → name in the Parquet files."""
-    return {f.name: (f.metadata or {}).get("delta.columnMapping.physicalName", f.name) for f in row.fields}
-
-
-def altered(snapshot: Any) -> int:
-    """The version of the last change of columns, from the table's properties."""
-    found = snapshot.metadata().configuration().get(ALTERED)
-    return int(found.get()) if found.isDefined() else 0
 
 
 class Delta:
@@ -118,90 +70,6 @@ class Delta:
     def action(self, action: Action) -> Any:
         """Delta's object for an action in JSON form."""
         return self.Action.fromJson(json.dumps(action))
-
-
-def check_names(row: StructType) -> None:
-    """Refuses what a Delta table cannot be called: columns that differ in case only, names of the change feed."""
-    seen: dict[str, str] = {}
-    for name in row.fieldNames():
-        if name in _RESERVED:
-            raise not_supported(f'column name "{name}" is reserved by Delta Lake\'s change data feed')
-        if (other := seen.setdefault(name.lower(), name)) != name:
-            raise not_supported(f'column names "{other}" and "{name}" differ in case only', detail="Delta Lake cannot hold both.")
-
-
-def create(path: Path, row: StructType, *, checkpoint_interval: int = 100, description: str | None = None) -> None:
-    """Makes an empty table: version 0 with the protocol and the metadata, written as the one small file that it is.
-
-    Change feed and deletion vectors are on; column mapping is on only if a name has one of the characters that Parquet's
-    schema language refuses (space , ; { } ( ) = newline tab). Columns are nullable: NOT NULL is the node's business.
-    """
-    check_names(row)
-    mapped = any(_MAPPED & set(name) for name in row.fieldNames())
-    configuration = {
-        "delta.enableChangeDataFeed": "true",
-        "delta.enableDeletionVectors": "true",
-        "delta.checkpointInterval": str(checkpoint_interval),
-        "delta.logRetentionDuration": "interval 30 days",
-        "delta.enableExpiredLogCleanup": "false",  # `clean` knows what slots need
-        "delta.deletedFileRetentionDuration": "interval 7 days",
-    }
-    fields = json.loads(row.json())["fields"]
-    writer = ["changeDataFeed", "deletionVectors"]
-    reader = ["deletionVectors"]
-    if '"timestamp_ntz"' in row.json():
-        writer.append("timestampNtz")
-        reader.append("timestampNtz")
-    if mapped:
-        writer.append("columnMapping")
-        reader.append("columnMapping")
-        configuration |= {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": str(len(fields))}
-        for number, column in enumerate(fields, 1):
-            column["metadata"] = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{uuid.uuid4()}"}
-    created = int(time.time() * 1000)
-    actions = [
-        {"commitInfo": {"timestamp": created, "operation": "CREATE TABLE", "operationParameters": {}, "isBlindAppend": True}},
-        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": reader, "writerFeatures": writer}},
-        {
-            "metaData": {
-                "id": str(uuid.uuid4()),
-                "description": description,
-                "format": {"provider": "parquet", "options": {}},
-                "schemaString": json.dumps({"type": "struct", "fields": fields}),
-                "partitionColumns": [],
-                "configuration": configuration,
-                "createdTime": created,
-            }
-        },
-    ]
-    log = path / "_delta_log"
-    log.mkdir(parents=True)
-    text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
-    with (log / ".0.tmp").open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    (log / ".0.tmp").rename(log / f"{0:020d}.json")
-
-
-def read_version(path: Path, version: int) -> list[Action]:
-    """The actions of one version of a table."""
-    with (path / "_delta_log" / f"{version:020d}.json").open(encoding="utf-8") as file:
-        return [json.loads(line) for line in file if line.strip()]
-
-
-def has_version(path: Path, version: int) -> bool:
-    """Whether a table has this version: one look at the file system, however long its log is."""
-    return (path / "_delta_log" / f"{version:020d}.json").exists()
-
-
-def newest_version(path: Path) -> int | None:
-    """The newest version in a table's log by its file names (20 µs, no Spark); None where there is no table."""
-    try:
-        names = os.listdir(path / "_delta_log")  # noqa: PTH208 (a tenth of the time of iterdir)
-    except FileNotFoundError:
-        return None
-    return max((int(n[:20]) for n in names if len(n) == 25 and n.endswith(".json") and n[:20].isdigit()), default=None)
 
 
 class DeltaTable:
@@ -327,8 +195,6 @@ class DeltaTable:
 
     def undo(self, state: TableState, to: TableState, mark: str) -> TableState:
         """Makes the newest version (`state`) equal to an earlier one by inverse file actions, without change rows."""
-        from headgate.storage import alteration
-
         actions = difference(state, to)
         if state.schema != to.schema:
             return self.write_version(state, [*alteration.restored(to), *actions], mark)
@@ -336,8 +202,6 @@ class DeltaTable:
 
     def write_version(self, state: TableState, actions: Sequence[Action], mark: str) -> TableState:
         """Commits actions that change the metadata, on top of `state`, which must be the newest version; the state afterwards."""
-        from headgate.storage import alteration
-
         d = self.delta
         alteration.write_version(self.path, state.version + 1, list(actions), mark)
         snapshot = self._log.update(False, d.none, d.none)
@@ -350,74 +214,3 @@ class DeltaTable:
         """Deletes the table's directory."""
         self.delta.DeltaLog.invalidateCache(self.delta.session, self.delta.jvm.org.apache.hadoop.fs.Path(str(self.path)))
         shutil.rmtree(self.path, ignore_errors=True)
-
-
-def files_after(files: Mapping[str, Action], actions: Iterable[Action]) -> dict[str, Action]:
-    """The `add` actions that hold, by path, after a commit of `actions`."""
-    after = dict(files)
-    for action in actions:
-        if "remove" in action:
-            after.pop(action["remove"]["path"], None)
-    for action in actions:
-        if "add" in action:
-            after[action["add"]["path"]] = action["add"]
-    return after
-
-
-def advance(state: TableState, version: int, snapshot: Any, actions: Iterable[Action]) -> TableState:
-    """The state after a commit of `actions`."""
-    files = files_after(state.files, actions)
-    if not any("metaData" in action for action in actions):
-        return replace(state, version=version, snapshot=snapshot, files=files)
-    row = StructType.fromJson(json.loads(snapshot.schema().json()))
-    return TableState(version, snapshot, files, row, physical_names(row), altered(snapshot))
-
-
-def removal(add: Action, *, data_change: bool) -> Action:
-    """The `remove` action of a file, with its size and statistics so that Delta can keep its checksum up to date."""
-    removed = {
-        "path": add["path"],
-        "deletionTimestamp": int(time.time() * 1000),
-        "dataChange": data_change,
-        "extendedFileMetadata": True,
-        "partitionValues": add.get("partitionValues") or {},
-        "size": add["size"],
-    }
-    if add.get("stats"):
-        removed["stats"] = add["stats"]
-    if add.get("deletionVector"):
-        removed["deletionVector"] = add["deletionVector"]
-    return {"remove": removed}
-
-
-def marked(add: Action, deletion_vector: Action) -> Action:
-    """The `add` action of a file some of whose rows are deleted; its statistics are bounds no more."""
-    stats = add["stats"].replace('"tightBounds":true', '"tightBounds":false')
-    return {
-        "add": {
-            **{k: v for k, v in add.items() if k != "deletionVector"},
-            "modificationTime": int(time.time() * 1000),
-            "dataChange": True,
-            "stats": stats,
-            "deletionVector": deletion_vector,
-        }
-    }
-
-
-def _vector(add: Action) -> tuple[Any, ...] | None:
-    vector = add.get("deletionVector")
-    return (vector["storageType"], vector["pathOrInlineDv"], vector.get("offset")) if vector else None
-
-
-def difference(now: TableState, wanted: TableState) -> list[Action]:
-    """The file actions (`dataChange` false) that turn the files of one state into those of another."""
-    actions: list[Action] = []
-    for path, add in now.files.items():
-        other = wanted.files.get(path)
-        if other is None or _vector(other) != _vector(add):
-            actions.append(removal(add, data_change=False))
-    for path, add in wanted.files.items():
-        other = now.files.get(path)
-        if other is None or _vector(other) != _vector(add):
-            actions.append({"add": {**add, "dataChange": False}})
-    return actions

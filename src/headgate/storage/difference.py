@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headgate.storage.delta import TableState
+from headgate.storage.table_state import TableState
 from headgate.storage.write import CHANGE, columns, quoted
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-from headgate.storage import delta, vector
+from headgate.storage import delta_log, vector
 
 
 def sync(table: Path, version: int) -> None:
@@ -27,7 +27,7 @@ def sync(table: Path, version: int) -> None:
 
 
 def _files(table: Path, version: int) -> Iterator[Path]:
-    for action in delta.read_version(table, version):
+    for action in delta_log.read_version(table, version):
         named = action.get("add") or action.get("cdc")
         if named is None:
             continue

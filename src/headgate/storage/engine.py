@@ -28,13 +28,14 @@ from pyspark.sql import functions as F
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.storage import spark, warmup
-from headgate.storage.delta import Delta, DeltaTable, TableState
+from headgate.storage.delta import Delta, DeltaTable
 from headgate.storage.foreign import ForeignWriters
 from headgate.storage.lock import Key, TableLocks
 from headgate.storage.log import Emitted, EntryKind, TableWrite, TransactionLog
 from headgate.storage.mark import MARK
 from headgate.storage.prepared import PreparedTransactions
 from headgate.storage.statistics import Statistics
+from headgate.storage.table_state import TableState
 from headgate.storage.visible import Visible
 from headgate.storage.write import columns, quoted
 

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.errors import PostgresError
-from headgate.storage import delta, foreign
+from headgate.storage import delta_log, file_action, foreign
 from headgate.storage.engine import Engine
 from headgate.storage.local import local_frame
 from headgate.storage.log import TableWrite
@@ -145,7 +145,7 @@ def _files(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> Itera
             yield from _written_down(foreign.folder(path, write.version), write)
             continue
         try:
-            actions = delta.read_version(path, write.version)
+            actions = delta_log.read_version(path, write.version)
         except FileNotFoundError as error:
             raise PostgresError("58P01", f"version {write.version} of relation {relation.oid} is no longer there") from error
         named = [a["cdc"] for a in actions if "cdc" in a]
@@ -155,7 +155,7 @@ def _files(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> Itera
         first = 0
         for file in sorted(named, key=_order):
             full = str(path / unquote(file["path"]))
-            rows = pq.read_metadata(full).num_rows if paired else delta.records(file)
+            rows = pq.read_metadata(full).num_rows if paired else file_action.records(file)
             yield ChangeFile(full, file["size"], int(write.commit_lsn), write.seq, first, paired)
             first += rows
 

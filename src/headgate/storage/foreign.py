@@ -30,10 +30,11 @@ from pyspark.sql.types import StructType
 
 from headgate.catalog import relation as relations
 from headgate.errors import PostgresError
-from headgate.storage import delta, difference
-from headgate.storage.delta import Action, TableState
+from headgate.storage import delta_log, difference, file_action, table_state
+from headgate.storage.file_action import Action
 from headgate.storage.lock import Key
 from headgate.storage.mark import marked_with, undo_mark
+from headgate.storage.table_state import TableState
 
 if TYPE_CHECKING:
     from headgate.storage.engine import Engine
@@ -87,7 +88,7 @@ class ForeignWriters:
         for key, shown in list(self._engine.visible.items()):
             if not self._moved(key):
                 continue
-            if delta.has_version(self._engine.path(key), self._known(key, shown) + 1):
+            if delta_log.has_version(self._engine.path(key), self._known(key, shown) + 1):
                 self._try(key)
 
     def _moved(self, key: Key) -> bool:
@@ -124,9 +125,9 @@ class ForeignWriters:
     def adopt(self, key: Key) -> None:
         """Adopts the versions above the visible one. The caller holds the table's lock and has not written to it. 55000."""
         shown = self._engine.visible.get(key)
-        if shown is None or not delta.has_version(self._engine.path(key), shown.state.version + 1):
+        if shown is None or not delta_log.has_version(self._engine.path(key), shown.state.version + 1):
             return
-        newest = delta.newest_version(self._engine.path(key)) or 0
+        newest = delta_log.newest_version(self._engine.path(key)) or 0
         self.adopt_range(key, range(shown.state.version + 1, newest + 1))
 
     def adopt_range(self, key: Key, versions: Sequence[int], visible: TableState | None = None) -> None:
@@ -134,7 +135,7 @@ class ForeignWriters:
         engine = self._engine
         before = engine.visible[key].state
         table, path = engine.table(key), engine.path(key)
-        steps = self._steps(before, [(version, delta.read_version(path, version)) for version in versions])
+        steps = self._steps(before, [(version, delta_log.read_version(path, version)) for version in versions])
         if isinstance(steps, str):
             raise self._block(key, versions[-1], steps)
         self._blocked.pop(key, None)
@@ -154,7 +155,7 @@ class ForeignWriters:
         kind, changes, size = "write", 0, 0
         if actions is not None and _appends(actions):
             added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
-            changes, size = sum(delta.records(add) for add in added), sum(add["size"] for add in added)
+            changes, size = sum(file_action.records(add) for add in added), sum(add["size"] for add in added)
         elif actions is None or _changes(actions):
             kind = "foreign"
             if relation is None:
@@ -202,10 +203,10 @@ class ForeignWriters:
         engine = self._engine
         self._moved(key)
         path = engine.path(key)
-        newest = delta.newest_version(path)
+        newest = delta_log.newest_version(path)
         if newest is None or newest <= logged:
             return Recovered()
-        marks = [(version, marked_with(delta.read_version(path, version))) for version in range(logged + 1, newest + 1)]
+        marks = [(version, marked_with(delta_log.read_version(path, version))) for version in range(logged + 1, newest + 1)]
         others = [version for version, mark in marks if mark is None]
         if not others and marks[-1][1] == undo_mark(logged):
             return Recovered()
@@ -220,7 +221,7 @@ class ForeignWriters:
             return base
         files = base.files
         for version in others:
-            files = delta.files_after(files, delta.read_version(self._engine.path(key), version))
+            files = file_action.files_after(files, delta_log.read_version(self._engine.path(key), version))
         return TableState(base.version, base.snapshot, files, base.schema, base.physical, base.altered)
 
     def adopt_recovered(self, key: Key, found: Recovered) -> None:
@@ -270,7 +271,7 @@ def _other_columns(state: TableState, metadata: dict[str, Any]) -> str:
         return f"it is partitioned by {', '.join(metadata['partitionColumns'])}"
     now = StructType.fromJson(json.loads(metadata["schemaString"]))
     was = {field.name: (field.dataType, state.physical.get(field.name, field.name)) for field in state.schema.fields}
-    physical = delta.physical_names(now)
+    physical = table_state.physical_names(now)
     for column in now.fields:
         known = was.pop(column.name, None)
         if known is None:

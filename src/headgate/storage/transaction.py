@@ -28,12 +28,14 @@ from headgate.catalog import history
 from headgate.catalog import origin as origins
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.storage import alteration, compaction, delta, durable, write
-from headgate.storage.delta import FILE, ROW, Action, TableState
+from headgate.storage import alteration, compaction, delta_log, durable, file_action, write
+from headgate.storage.delta import FILE, ROW
+from headgate.storage.file_action import Action
 from headgate.storage.lock import Key
 from headgate.storage.log import Emitted, OriginProgress, TableVersion, TableWrite
 from headgate.storage.mark import MARK
 from headgate.storage.partitioned import PartitionedTable
+from headgate.storage.table_state import TableState
 from headgate.storage.uncommitted import Handed, Uncommitted
 from headgate.storage.visible import Visible
 from headgate.storage.write import quoted, stored
@@ -104,7 +106,7 @@ class Transaction(Uncommitted):
         path = self.engine.path(key)
         if path.exists():
             self.engine.forget(key)
-        delta.create(path, stored(relation), description=f"{relation.schema}.{relation.name}")
+        delta_log.create(path, stored(relation), description=f"{relation.schema}.{relation.name}")
         self._open.states[key] = self._table(relation).state(0)
         self._open.created.add(key)
 
@@ -125,7 +127,7 @@ class Transaction(Uncommitted):
         rows = table.frame(before).select(*values)
         state = self._alter(key, alteration.actions(before, old, new, retyped=name))
         added = [{"add": {**a["add"], "dataChange": False}} for a in table.write(state, rows) if "add" in a]
-        removed = [delta.removal(add, data_change=False) for add in state.files.values()]
+        removed = [file_action.removal(add, data_change=False) for add in state.files.values()]
         if removed or added:
             self._open.states[key] = table.commit(state, removed + added, mark)
 
@@ -150,7 +152,7 @@ class Transaction(Uncommitted):
     def add_files(self, relation: Any, actions: Sequence[Action]) -> int:
         """Adds files of new rows that were written into `data_path` (their `add` actions, with statistics); the number of rows."""
         key = self._lock(relation)
-        rows = sum(delta.records(action["add"]) for action in actions)
+        rows = sum(file_action.records(action["add"]) for action in actions)
         return self._commit_written(key, write.Written(list(actions), rows))
 
     def replace_rows(self, relation: Any, changed: DataFrame | pa.Table) -> int:
@@ -209,7 +211,7 @@ class Transaction(Uncommitted):
                 self._name_truncated(relation.oid, statement, options)
                 continue
             key = self._lock(relation)
-            actions = [delta.removal(add, data_change=True) for add in self._base(key).files.values()]
+            actions = [file_action.removal(add, data_change=True) for add in self._base(key).files.values()]
             self._commit(key, actions, 0, kind="truncate", statement=statement, options=options)
 
     @property
@@ -308,7 +310,7 @@ class Transaction(Uncommitted):
             for key, state in opened.states.items():
                 if key in opened.created:
                     self.engine.forget(key)
-                elif key in self._overtaken or delta.has_version(self.engine.path(key), state.version + 1):
+                elif key in self._overtaken or delta_log.has_version(self.engine.path(key), state.version + 1):
                     self.engine.foreign.take_back(key, self.engine.visible[key].state)
                 else:
                     restored[key] = self._undo(key, state, self.engine.visible[key].state)

@@ -14,12 +14,13 @@ from typing import Any
 from headgate.catalog import history
 from headgate.errors import PostgresError
 from headgate.storage import delta, write
-from headgate.storage.delta import Action, TableState
 from headgate.storage.engine import Engine
+from headgate.storage.file_action import Action
 from headgate.storage.lock import Key
 from headgate.storage.log import TableWrite
 from headgate.storage.mark import MARK, undo_mark
 from headgate.storage.recorded import RecordedCatalog
+from headgate.storage.table_state import TableState
 
 
 @dataclass

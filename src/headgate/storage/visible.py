@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from headgate.storage.delta import TableState
+from headgate.storage.table_state import TableState
 
 
 class Visible:

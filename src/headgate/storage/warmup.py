@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from headgate.storage import delta
+from headgate.storage import delta_log
 from headgate.storage.delta import Delta, DeltaTable
 
 
@@ -25,7 +25,7 @@ def warm_up(session: SparkSession, scratch: Path) -> None:
     """Makes a table, writes, reads and rewrites it, and removes it."""
     place = scratch / f"warmup-{uuid.uuid4()}"
     try:
-        delta.create(place, StructType([StructField("a", LongType()), StructField("b", StringType())]))
+        delta_log.create(place, StructType([StructField("a", LongType()), StructField("b", StringType())]))
         table = DeltaTable(Delta(session), place)
         state = table.state()
         rows = session.range(100).select(F.col("id").alias("a"), F.lit("x").alias("b"))

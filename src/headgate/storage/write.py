@@ -16,8 +16,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructField, StructType
 
-from headgate.storage import delta, parquet, vector
-from headgate.storage.delta import FILE, PLACEHOLDER, ROW, Action, DeltaTable, TableState
+from headgate.storage import file_action, parquet, vector
+from headgate.storage.delta import FILE, ROW, DeltaTable
+from headgate.storage.delta_log import PLACEHOLDER
+from headgate.storage.file_action import Action
+from headgate.storage.table_state import TableState
 from headgate.types.storage import arrow_type, spark_type
 
 CHANGE = "_change_type"
@@ -68,7 +71,7 @@ def append(table: DeltaTable, relation: Any, state: TableState, rows: DataFrame 
         return _append_small(table, relation, state, rows)
     frame = rows.select(*[F.col(quoted(c.name)) for c in relation.columns] or [F.col(PLACEHOLDER)])
     actions = table.write(state, frame)
-    return Written(actions, sum(delta.records(a["add"]) for a in actions if "add" in a))
+    return Written(actions, sum(file_action.records(a["add"]) for a in actions if "add" in a))
 
 
 def _append_small(table: DeltaTable, relation: Any, state: TableState, rows: pa.Table) -> Written:
@@ -191,8 +194,8 @@ def mark_deleted(table: DeltaTable, state: TableState, files: pa.ChunkedArray, r
     for uri, found in zip(grouped["file"].to_pylist(), grouped["row_list"].combine_chunks(), strict=True):
         path = table.name(uri)
         deleted = np.union1d(vector.read(table.path, state.files[path].get("deletionVector")), np.asarray(found.values, np.int64))
-        actions.append(delta.removal(state.files[path], data_change=True))
-        if len(deleted) < delta.records(state.files[path]):
+        actions.append(file_action.removal(state.files[path], data_change=True))
+        if len(deleted) < file_action.records(state.files[path]):
             vectors[path] = deleted
     described = vector.write(table.path, vectors) if vectors else {}
-    return actions + [delta.marked(state.files[path], described[path]) for path in vectors]
+    return actions + [file_action.marked(state.files[path], described[path]) for path in vectors]

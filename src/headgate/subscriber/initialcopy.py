@@ -30,7 +30,7 @@ from headgate.catalog.subscription import SubscriptionRel
 from headgate.changes.merge import merge
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.storage.delta import Action
+from headgate.storage.file_action import Action
 from headgate.storage.log import OriginProgress
 from headgate.storage.partitioned import Fence
 from headgate.storage.transaction import Transaction

@@ -1,0 +1,79 @@
+"""A Delta table at one version: what its log says of its files and columns, held in memory.
+
+Made by `delta.DeltaTable`, shared by all that reads or writes the table at that version; never changed, a commit makes another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from headgate.storage.file_action import Action, files_after, records, removal
+
+ALTERED = "headgate.altered"
+"""Table property: the version that last changed the columns."""
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table at one version: Delta's snapshot (a JVM object) and the files by path, each the `add` action of the log."""
+
+    version: int
+    snapshot: Any
+    files: Mapping[str, Action]
+    schema: StructType
+    physical: Mapping[str, str]
+    """Names in the Parquet files by column name; the same unless column mapping is on."""
+    altered: int = 0
+    """The version since which the columns are what they are (0: since the table was made)."""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows, from the statistics."""
+        total = 0
+        for add in self.files.values():
+            total += records(add) - (add.get("deletionVector") or {}).get("cardinality", 0)
+        return total
+
+
+def physical_names(row: StructType) -> dict[str, str]:
+    """Column name → name in the Parquet files."""
+    return {f.name: (f.metadata or {}).get("delta.columnMapping.physicalName", f.name) for f in row.fields}
+
+
+def altered(snapshot: Any) -> int:
+    """The version of the last change of columns, from the table's properties."""
+    found = snapshot.metadata().configuration().get(ALTERED)
+    return int(found.get()) if found.isDefined() else 0
+
+
+def advance(state: TableState, version: int, snapshot: Any, actions: Iterable[Action]) -> TableState:
+    """The state after a commit of `actions`."""
+    files = files_after(state.files, actions)
+    if not any("metaData" in action for action in actions):
+        return replace(state, version=version, snapshot=snapshot, files=files)
+    row = StructType.fromJson(json.loads(snapshot.schema().json()))
+    return TableState(version, snapshot, files, row, physical_names(row), altered(snapshot))
+
+
+def difference(now: TableState, wanted: TableState) -> list[Action]:
+    """The file actions (`dataChange` false) that turn the files of one state into those of another."""
+    actions: list[Action] = []
+    for path, add in now.files.items():
+        other = wanted.files.get(path)
+        if other is None or _vector(other) != _vector(add):
+            actions.append(removal(add, data_change=False))
+    for path, add in wanted.files.items():
+        other = now.files.get(path)
+        if other is None or _vector(other) != _vector(add):
+            actions.append({"add": {**add, "dataChange": False}})
+    return actions
+
+
+def _vector(add: Action) -> tuple[Any, ...] | None:
+    vector = add.get("deletionVector")
+    return (vector["storageType"], vector["pathOrInlineDv"], vector.get("offset")) if vector else None
