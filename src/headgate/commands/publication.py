@@ -22,7 +22,7 @@ from headgate.commands.session import Session
 from headgate.commands.table import oids
 from headgate.errors import PostgresError
 from headgate.sql import names
-from headgate.sql.options import Option, unique
+from headgate.sql.options import Option, conflicting, options
 from headgate.sql.parser import unwrap
 from headgate.storage.transaction import Transaction
 
@@ -32,18 +32,18 @@ ACTIONS = ("insert", "update", "delete", "truncate")
 def read_options(nodes: Iterable[Any]) -> dict[str, bool]:
     """The options as fields of `Publication`: insert, update, delete and truncate (all four or none), via_root."""
     found: dict[str, bool] = {}
-    for name, option in _in_order(nodes):
-        if name == "publish":
+    given: set[str] = set()
+    for option in options(nodes):
+        if option.name not in ("publish", "publish_via_partition_root"):
+            raise PostgresError("42601", f'unrecognized publication parameter: "{option.name}"')
+        if option.name in given:
+            raise conflicting(option)
+        given.add(option.name)
+        if option.name == "publish":
             found |= _actions(option)
-        elif name == "publish_via_partition_root":
-            found["via_root"] = option.boolean()
         else:
-            raise PostgresError("42601", f'unrecognized publication parameter: "{name}"')
+            found["via_root"] = option.boolean()
     return found
-
-
-def _in_order(nodes: Iterable[Any]) -> list[tuple[str, Option]]:
-    return list(unique(nodes).items())
 
 
 def _actions(option: Option) -> dict[str, bool]:
