@@ -71,7 +71,7 @@ def check_truncate(cursor: Cursor, truncated: Sequence[Relation]) -> None:
     """0A000 if a table outside of `truncated` has a foreign key to one of them (heap_truncate_check_FKs)."""
     oids = {each.oid for each in truncated}
     for relation in truncated:
-        for key in relation.referenced:
+        for key in sorted(relation.referenced, key=lambda each: each.relation):
             if key.relation not in oids:
                 other = relations.get(cursor, relation.database, key.relation)
                 raise PostgresError(

@@ -76,6 +76,8 @@ def _check_kind(command: Any, relation: Relation) -> None:
         return
     if relation.kind == "m" and command.subtype == pb.AT_ReplicaIdentity:
         return
+    if relation.kind == "I" and command.subtype == pb.AT_AttachPartition:
+        return
     if relation.kind in "vi" and command.subtype in (pb.AT_SetRelOptions, pb.AT_ResetRelOptions):
         return
     word = {pb.AT_ReplicaIdentity: "REPLICA IDENTITY", pb.AT_AddColumn: "ADD COLUMN", pb.AT_DropColumn: "DROP COLUMN"}.get(
