@@ -6,24 +6,22 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import namespace, removal
+from headgate.catalog import attribute, namespace, removal
 from headgate.catalog import relation as relations
 from headgate.catalog import usertype as types
 from headgate.catalog.physical import run
 from headgate.catalog.relation import Relation
-from headgate.commands import dependency, privilege, subscription_state, table, usertype, view
+from headgate.commands import dependency, privilege, schema_element, subscription_state, table, usertype, view
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types import registry
 
 
 def create(node: Any, session: Session) -> CommandResult:
-    """CREATE SCHEMA [IF NOT EXISTS] s [AUTHORIZATION r]."""
-    if node.schema_elts:
-        raise not_supported("CREATE SCHEMA with schema elements is not supported")
+    """CREATE SCHEMA [IF NOT EXISTS] s [AUTHORIZATION r] [elements]."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     owner = names.role_name(node.authrole, context.user, context.session_user) if node.HasField("authrole") else context.user
@@ -35,8 +33,10 @@ def create(node: Any, session: Session) -> CommandResult:
     if node.if_not_exists and namespace.lookup(cursor, context.database, name) is not None:
         session.notices.notice(f'schema "{name}" already exists, skipping', sqlstate="42P06")
         return CommandResult("CREATE SCHEMA")
+    schema_element.check(node.schema_elts, name)
     namespace.create(cursor, transaction.engine.catalog.next_oid(), context.database, name, owner_oid)
     transaction.catalog_changed()
+    schema_element.make(node.schema_elts, session, name, owner, owner_oid)
     return CommandResult("CREATE SCHEMA")
 
 
@@ -70,7 +70,9 @@ def drop(node: Any, session: Session) -> CommandResult:
     kinds = [(schema, each) for schema in found for each in types.of_schema(cursor, context.database, schema.oid)]
     for schema, kind in kinds:
         dependants.append(dependency.Dependant((1247, kind.oid), _type(kind), f"schema {names.quote_ident(schema.name)}", lambda: None))
-    dependants.sort(key=lambda each: each.key[1])  # as they were made
+    order = {each.oid: place for place, each in enumerate(found)}
+    place = {(1259, each.oid): order[schema.oid] for schema, each in held} | {(1247, kind.oid): order[schema.oid] for schema, kind in kinds}
+    dependants.sort(key=lambda each: (-place.get(each.key, 0), each.key[1]))  # the last schema's first, in it as they were made
     subjects = [f"schema {names.quote_ident(each.name)}" for each in found]
     inside = [(2606, key.oid) for _, each in held for key in each.foreign_keys]
     dependency.settle(dependants, subjects, session.notices, cascade=node.behavior == pb.DROP_CASCADE, going=inside)
@@ -115,7 +117,8 @@ def rename(node: Any, session: Session) -> CommandResult:
     schema = namespace.get(cursor, context.database, node.subname)
     privilege.check_owner(cursor, context.user, schema.owner, "schema", schema.name)
     held = relations.in_schema(cursor, context.database, schema.oid, "rpv")
-    namespace.rename(cursor, context.database, schema.oid, node.newname)
+    with attribute.sequences_followed(cursor, context.database):
+        namespace.rename(cursor, context.database, schema.oid, node.newname)
     for relation in held:
         view.renamed(session, transaction, relation, relations.get(cursor, context.database, relation.oid))
     usertype.changed(session)
