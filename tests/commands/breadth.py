@@ -216,3 +216,83 @@ ALTER TABLE parts VALIDATE CONSTRAINT even
 SELECT conrelid::regclass, convalidated FROM pg_constraint WHERE conname = 'even' ORDER BY 1
 DROP TABLE parts
 """
+
+SEQUENCES = r"""
+CREATE SCHEMA q1
+SET search_path = q1
+CREATE SEQUENCE q
+CREATE TABLE t (a int DEFAULT nextval('q'), b int, c serial)
+RESET search_path
+INSERT INTO q1.t (b) VALUES (1), (2)
+ALTER SEQUENCE q1.q RENAME TO "Q 2"
+INSERT INTO q1.t (b) VALUES (3)
+ALTER SCHEMA q1 RENAME TO q3
+INSERT INTO q3.t (b) VALUES (4)
+CREATE SCHEMA q4
+ALTER SEQUENCE q3."Q 2" SET SCHEMA q4
+ALTER TABLE q3.t SET SCHEMA q4
+INSERT INTO q4.t (b) VALUES (5)
+SELECT column_default FROM information_schema.columns WHERE table_schema = 'q4' ORDER BY 1
+SELECT * FROM q4.t ORDER BY b
+DROP SEQUENCE q4."Q 2"
+ALTER TABLE q4.t ADD COLUMN d int DEFAULT nextval('nonesuch')
+CREATE SEQUENCE pubq
+ALTER TABLE q4.t ADD COLUMN d int DEFAULT nextval('pubq') * 2, ALTER COLUMN b SET DEFAULT nextval('public.pubq'::regclass)
+SET search_path = ''
+SET search_path = q4
+INSERT INTO t DEFAULT VALUES
+DROP TABLE t CASCADE
+DROP SEQUENCE public.pubq
+DROP SCHEMA q4 CASCADE
+RESET search_path
+create table cv (id serial, b int)
+insert into cv (b) values (1),(2)
+create table cv2 (id int generated always as identity, b int)
+insert into cv2 (b) values (1), (2)
+create sequence other
+create table cv3 (id text default 'A' || nextval('cv_id_seq'), b int, c int default nextval('other') * 100)
+insert into cv3 (b) values (1),(2)
+select * from cv3 order by b
+insert into cv3 (b) select i from generate_series(3, 5) i
+select count(distinct id), min(c % 100) from cv3
+insert into cv3 (b) select i from generate_series(6, 30000) i
+select count(distinct id), count(distinct c), max(c) from cv3
+create sequence free
+alter table cv add column c int default nextval('free'), add column d bigserial, add column e text default 'x' || nextval('other')
+select * from cv order by id
+insert into cv (id, b) values (default, 7), (default, 8), (50, 9)
+select * from cv order by b
+update cv set c = default where b = 9
+select c from cv where b = 9
+select b, id is not null, e from cv where b > 9 order by b
+create domain dseq as int default nextval('free')
+create table cv4 (a dseq, b int)
+insert into cv4 (b) values (1), (2)
+select b, a is null from cv4 order by b
+drop table cv, cv2, cv3, cv4 cascade
+drop domain dseq
+drop sequence free, other
+CREATE SCHEMA pubme CREATE VIEW v AS SELECT a, b FROM t CREATE INDEX t_b ON t (b) CREATE TABLE t (a int PRIMARY KEY DEFAULT nextval('s'), b text) CREATE SEQUENCE s
+CREATE SCHEMA owned CREATE TABLE t (a int) CREATE TABLE u (a int)
+INSERT INTO pubme.t (b) VALUES ('x'), ('y')
+SELECT * FROM pubme.v ORDER BY a
+CREATE SCHEMA other CREATE TABLE pubme.u (a int)
+CREATE SCHEMA failing CREATE TABLE t (a int) CREATE TABLE t (b int)
+CREATE PUBLICATION pe FOR ALL TABLES WITH (publish = 'insert', foo, publish = 'update')
+CREATE PUBLICATION pe FOR ALL TABLES WITH (publish = 'insert', publish = 'update', foo)
+CREATE PUBLICATION pe FOR ALL TABLES WITH (publish_via_partition_root = maybe, foo)
+CREATE TABLE ta (a int PRIMARY KEY)
+CREATE TABLE tc (a int PRIMARY KEY)
+CREATE TABLE td (a int REFERENCES tc)
+ALTER TABLE ta ADD FOREIGN KEY (a) REFERENCES tc
+TRUNCATE tc
+CREATE TABLE ip (id int NOT NULL) PARTITION BY LIST (id)
+CREATE TABLE ip1 (id int NOT NULL)
+ALTER TABLE ONLY ip ATTACH PARTITION ip1 FOR VALUES IN (1)
+ALTER TABLE ONLY ip ADD CONSTRAINT ip_pkey PRIMARY KEY (id)
+ALTER TABLE ONLY ip1 ADD CONSTRAINT ip1_pkey PRIMARY KEY (id)
+ALTER INDEX ip_pkey ATTACH PARTITION ip1_pkey
+ALTER INDEX ip1_pkey ATTACH PARTITION ip_pkey
+DROP TABLE ip, ta, td, tc
+DROP SCHEMA pubme, owned CASCADE
+"""

@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 import pytest
-from breadth import CHANGES, QUERIES, ROW_BY_ROW, TABLES
+from breadth import CHANGES, QUERIES, ROW_BY_ROW, SEQUENCES, TABLES
 from local import LocalSession
 from test_agreement import Native, comparable, ours
 
@@ -27,7 +27,7 @@ def parts(script: str) -> list[list[str]]:
     return [statements[place : place + PART] for place in range(0, len(statements), PART)]
 
 
-@pytest.mark.parametrize("statements", [*parts(QUERIES), CHANGES.strip().split("\n"), ROW_BY_ROW.strip().split("\n")])
+@pytest.mark.parametrize("statements", [*parts(QUERIES), *(each.strip().split("\n") for each in (CHANGES, ROW_BY_ROW, SEQUENCES))])
 def test_statements_in_breadth_are_answered_as_postgresql_answers_them(ours: LocalSession, postgres: Any, statements: list[str]) -> None:
     native = Native(postgres.conninfo(postgres.new_database()))
     different = []

@@ -66,3 +66,22 @@ def test_monitoring_sees_each_database_with_its_transactions(node) -> None:
     node.psql("monitored", "CREATE TABLE t (a int); BEGIN; INSERT INTO t VALUES (1); ROLLBACK; INSERT INTO t VALUES (2)")
     assert node.psql("postgres", seen.replace("numbackends, xact_commit", "xact_commit >= 2")) == "t|1|0|t"
     assert node.psql("monitored", "SELECT numbackends FROM pg_stat_database WHERE datname = current_database()") == "1"
+
+
+def test_currval_and_lastval_did_not_know_of_the_numbers_that_an_insert_takes(node) -> None:
+    node.psql("postgres", "CREATE DATABASE numbered")
+    said = node.psql(
+        "numbered",
+        """CREATE TABLE t (id serial, b int); CREATE TABLE u (id int GENERATED ALWAYS AS IDENTITY, b int);
+        INSERT INTO t (b) VALUES (1), (2); SELECT lastval(), currval('t_id_seq'); INSERT INTO u (b) VALUES (1);
+        SELECT lastval(), currval('u_id_seq'), currval('t_id_seq'); DROP TABLE t; SELECT lastval()""",
+    )
+    assert said == "2|2\n1|1|2\n1"
+    with pytest.raises(SqlError, match="lastval is not yet defined in this session"):
+        node.psql("numbered", "SELECT lastval()")
+    with pytest.raises(SqlError, match="permission denied for sequence s_id_seq"):
+        node.psql(
+            "numbered",
+            "CREATE TABLE s (id serial, b int); CREATE ROLE taker; GRANT INSERT ON s TO taker; SET ROLE taker; INSERT INTO s (b) VALUES (1)",
+        )
+    node.psql("numbered", "GRANT USAGE ON SEQUENCE s_id_seq TO taker; SET ROLE taker; INSERT INTO s (b) VALUES (1)")

@@ -7,7 +7,7 @@ type, its indexes and constraints) follows.
 from __future__ import annotations
 
 from headgate.catalog.object_name import require_free
-from headgate.catalog.physical import Cursor, run
+from headgate.catalog.physical import Cursor, rows, run
 from headgate.catalog.relation import Relation
 
 
@@ -25,7 +25,7 @@ def rename(cursor: Cursor, relation: Relation, name: str) -> None:
 
 
 def set_schema(cursor: Cursor, relation: Relation, namespace: int) -> None:
-    """ALTER TABLE … SET SCHEMA: the table, its row type, its indexes and constraints."""
+    """ALTER TABLE … SET SCHEMA: the table, its row type, its indexes and constraints, the sequences of its columns."""
     require_free(cursor, relation.database, namespace, relation.name)
     set_class(cursor, relation, "relnamespace", namespace)
     scope = [relation.database, relation.oid]
@@ -33,6 +33,18 @@ def set_schema(cursor: Cursor, relation: Relation, namespace: int) -> None:
     run(cursor, "UPDATE hg.pg_constraint SET connamespace = ? WHERE dbid = ? AND conrelid = ?", [namespace, *scope])
     for index in relation.indexes:
         run(cursor, "UPDATE hg.pg_class SET relnamespace = ? WHERE dbid = ? AND oid = ?", [namespace, relation.database, index.oid])
+    for oid, name in _sequences_of_columns(cursor, relation):
+        require_free(cursor, relation.database, namespace, name)
+        run(cursor, "UPDATE hg.pg_class SET relnamespace = ? WHERE dbid = ? AND oid = ?", [namespace, relation.database, oid])
+
+
+def _sequences_of_columns(cursor: Cursor, relation: Relation) -> list[tuple[int, str]]:
+    return rows(
+        cursor,
+        "SELECT c.oid, c.relname FROM hg.pg_depend d JOIN hg.pg_class c ON c.oid = d.objid AND c.dbid = d.dbid AND c.relkind = 'S'"
+        " WHERE d.dbid = ? AND d.classid = 1259 AND d.refclassid = 1259 AND d.refobjid = ? AND d.deptype IN ('a', 'i')",
+        [relation.database, relation.oid],
+    )
 
 
 def set_owner(cursor: Cursor, relation: Relation, owner: int) -> None:

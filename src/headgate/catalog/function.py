@@ -23,7 +23,7 @@ from headgate.types import registry as t
 
 _SCALARS = r"""
 format_type(oid, int4) -> text: hg.format_type({0}, {1}, {db}, {p})
-pg_get_expr(text, oid, bool=false) -> text: {0}
+pg_get_expr(text, oid, bool=false) -> text: hg.expression_out({0}, {db}, {p})
 pg_get_userbyid(oid) -> name: hg.userbyid({0})
 pg_table_is_visible(oid) -> bool: hg.table_is_visible({0}, {db}, {p})
 pg_type_is_visible(oid) -> bool: hg.type_is_visible({0}, {db}, {p})

@@ -47,6 +47,12 @@ class_name(o, db, p) AS (SELECT CASE WHEN hg.visible_class(_c.oid, db, p) THEN h
     FROM hg.pg_class _c JOIN hg.pg_namespace _n ON _n.oid = _c.relnamespace AND _n.dbid IN (0, db) WHERE _c.oid = o AND _c.dbid IN (0, db))
 qualified_class(o, db) AS (SELECT hg.quote_ident(_n.nspname) || '.' || hg.quote_ident(_c.relname)
     FROM hg.pg_class _c JOIN hg.pg_namespace _n ON _n.oid = _c.relnamespace AND _n.dbid IN (0, db) WHERE _c.oid = o AND _c.dbid IN (0, db))
+nextval_of(name) AS 'nextval(' || hg.quote_literal(name) || '::regclass)'
+expression_out(t, db, p) AS CASE WHEN t LIKE '%nextval(%' THEN coalesce((SELECT min(replace(t, hg.nextval_of(_s.name), hg.nextval_of(_s.shown)))
+    FROM (SELECT hg.quote_ident(_n.nspname) || '.' || hg.quote_ident(_c.relname) AS name,
+        CASE WHEN hg.visible_class(_c.oid, db, p) THEN hg.quote_ident(_c.relname) ELSE name END AS shown
+        FROM hg.pg_class _c JOIN hg.pg_namespace _n ON _n.oid = _c.relnamespace AND _n.dbid IN (0, db) WHERE _c.relkind = 'S' AND _c.dbid = db) _s
+    WHERE contains(t, hg.nextval_of(_s.name))), t) ELSE t END
 regclass_out(o, db, p) AS CASE WHEN o = 0 THEN '-' ELSE coalesce(hg.class_name(o, db, p), CAST(o AS VARCHAR)) END
 regproc_out(o, db, p) AS CASE WHEN o = 0 THEN '-' ELSE coalesce((SELECT CASE WHEN list_contains(p, _f.pronamespace) AND
     (SELECT count(*) FROM hg.pg_proc _g WHERE _g.proname = _f.proname AND _g.dbid IN (0, db)) = 1 THEN hg.quote_ident(_f.proname)

@@ -18,6 +18,7 @@ from headgate.commands import (
     dependency,
     foreign_key,
     membership,
+    next_value,
     partition_alter,
     policy,
     rewrite_table,
@@ -26,7 +27,7 @@ from headgate.commands import (
     uniqueness,
 )
 from headgate.commands.alteration import Alteration
-from headgate.commands.table import nextval, oids
+from headgate.commands.table import oids
 from headgate.errors import PostgresError
 from headgate.sql import names
 from headgate.sql.parser import unwrap
@@ -43,6 +44,7 @@ def add_column(alteration: Alteration, command: Any) -> None:
         alteration.session.notices.notice(message + ", skipping", sqlstate="42701")
         return
     column, elements = table_definition.column(element, relation.name, relation.all_columns, cursor, relation.database)
+    column = replace(column, default=next_value.in_full(column.default, cursor, alteration.session.context))
     next_oid = oids(alteration.transaction)
     sequences: dict[str, int] = {}
     for need in elements.sequences:
@@ -51,7 +53,7 @@ def add_column(alteration: Alteration, command: Any) -> None:
             cursor, next_oid, relation.database, relation.namespace_oid, name, relation.owner, need.type_oid, need.options
         )
         if not need.identity:
-            column = replace(column, default=nextval(relation.schema, name, alteration.session.context.search_path))
+            column = replace(column, default=next_value.text(relation.schema, name))
     attnum = attribute.add_column(cursor, next_oid, relation, column)
     for oid in sequences.values():
         sequence.own(cursor, relation.database, oid, relation.oid, attnum, identity=bool(column.identity))
@@ -130,6 +132,7 @@ def set_default(alteration: Alteration, command: Any) -> None:
         hint = "Use ALTER TABLE ... ALTER COLUMN ... DROP EXPRESSION instead." if not command.HasField("def") else None
         raise PostgresError("42601", f'column "{column.name}" of relation "{relation.name}" is a generated column', hint=hint)
     default = binding.default(getattr(command, "def"), column) if command.HasField("def") else None
+    default = next_value.in_full(default, alteration.cursor, alteration.session.context)
     attribute.set_default(alteration.cursor, oids(alteration.transaction), relation, column.attnum, default)
     for child in alteration.children():
         set_default(child, command)

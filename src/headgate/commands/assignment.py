@@ -110,7 +110,7 @@ def _default(planner: Planner, relation: Relation, column: Any) -> Column:
     kind = spark_type(column.type_oid, column.typmod)
     if column.generated is not None:
         return F.lit(None).cast(kind)
-    if column.identity or (column.default or "").startswith("nextval("):
+    if column.identity or "nextval(" in (column.default or ""):
         [value] = NewRows(planner, relation).default(column, 1).to_pylist()
         return F.lit(value).cast(kind)
     if column.default is None:

@@ -10,7 +10,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import Column, Relation
-from headgate.commands import binding, conflict, lookup, privilege, routed_rows, sequence, temporary, unstorable, value_list, view
+from headgate.commands import binding, conflict, lookup, next_value, privilege, routed_rows, temporary, unstorable, value_list, view
 from headgate.commands.new_rows import NewRows
 from headgate.commands.query import render
 from headgate.commands.query.plan import Plan, reference
@@ -190,7 +190,7 @@ def _cell(item: Any, column: Column, context: Any, planner: Planner) -> Expressi
     wanted = binding.type_of(column)
     if isinstance(bound, SetToDefault):
         return bound
-    bound = sequence.with_next_values(bound, planner)
+    bound = next_value.with_next_values(bound, planner.session, planner.transaction)
     constant = value_list.folded(bound, wanted)
     return constant if constant is not None else binder.assign(bound, wanted, column.name, context)
 

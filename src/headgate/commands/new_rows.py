@@ -6,7 +6,6 @@ generated columns) or as a Spark frame. Both have the table's columns by name, i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,24 +14,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 
 from headgate.catalog.relation import Column, Index, Relation
 from headgate.changes import lookup as key_lookup
-from headgate.commands import binding, constraint, one_by_one, reference, routed_rows, sequence, uniqueness, value_list
+from headgate.commands import binding, constraint, next_value, one_by_one, reference, routed_rows, sequence, uniqueness, value_list
+from headgate.commands.next_value import Numbers
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError
 from headgate.expression import compile_domain
-from headgate.expression.node import Const
+from headgate.expression.node import Const, Expression
 from headgate.storage.local import local_frame
 from headgate.storage.partitioned import Fence
 from headgate.storage.write import columns as spark_columns
 from headgate.types import registry
 from headgate.types.storage import arrow_type, spark_type
 from headgate.types.text import write_text
-
-_NEXTVAL = re.compile(r"nextval\('(?:[^']|'')*'::regclass\)\Z")
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,15 @@ class NewRows:
     def default(self, column: Column, rows: int) -> pa.Array:
         """`rows` default values of a column."""
         kind = arrow_type(column.type_oid, column.typmod)
-        if column.identity or (column.default and _NEXTVAL.match(column.default)):
-            first, step = self._numbers(column, rows)
-            return pa.array(first + step * np.arange(rows, dtype=np.int64)).cast(kind)
+        numbers = self._numbers(column, rows)
+        if numbers is not None:
+            return numbers.array(rows).cast(kind)
         text = default_of(column)
         if text is None or column.generated is not None:
             return pa.nulls(rows, kind)
         bound = binding.stored(text, self.relation, column)
+        if next_value.called(bound):
+            return self._numbered(bound, rows).cast(kind)
         if not isinstance(bound, Const):
             prepared = self.planner.prepare(bound)
             if binding.immutable(prepared) or not _volatile(text):
@@ -75,12 +77,21 @@ class NewRows:
             return value_list.column_of(self.planner, column, [prepared] * rows)
         return value_list.column_of(self.planner, column, [bound] * rows)
 
-    def _numbers(self, column: Column, rows: int) -> tuple[int, int]:
-        cursor = self.transaction.cursor
-        owned = sequence.of_column(cursor, self.relation.database, self.relation.oid, column.attnum)
-        if owned is None:
-            owned = sequence.named(cursor, self.planner.session.context, column.default or "")
-        return sequence.take(self.transaction.engine.catalog, cursor, self.relation.database, owned, rows) if rows else (0, 1)
+    def _numbers(self, column: Column, rows: int) -> Numbers | None:
+        """What nextval gives the rows where it is all that the column's default is; None otherwise."""
+        session, name = self.planner.session, next_value.alone(column.default)
+        if column.identity:
+            owned = sequence.of_column(self.transaction.cursor, self.relation.database, self.relation.oid, column.attnum)
+            assert owned is not None
+            return next_value.of_sequence(owned, session, self.transaction, rows)
+        return None if name is None else next_value.of_name(name, session, self.transaction, rows)
+
+    def _numbered(self, default: Expression, rows: int) -> pa.Array:
+        """The values of a default that calls nextval, a number of its own for each row."""
+        expression, made = next_value.taken(default, self.planner.session, self.transaction, rows)
+        table = pa.table([each.array(rows) for each in made], names=[each.key for each in made])
+        frame = local_frame(self.planner.session_spark, table, StructType([StructField(each.key, LongType()) for each in made]))
+        return _whole(frame.select(self.planner.column(expression).alias("value")).toArrow().column(0))
 
     def completed(self, rows: pa.Table) -> pa.Table:
         """Rows with the columns that they lack at their defaults, in the table's order."""
@@ -91,21 +102,35 @@ class NewRows:
     def completed_frame(self, rows: DataFrame) -> DataFrame:
         """The same for a frame."""
         given = set(rows.columns)
-        selected = []
+        selected: list[SparkColumn] = []
+        numbered: list[SparkColumn] = []
         for each in self.relation.columns:
             kind = spark_type(each.type_oid, each.typmod)
             if each.name in given:
                 selected.append(F.col(_quoted(each.name)))
-            elif each.identity or (each.default and _NEXTVAL.match(each.default)):
+                continue
+            text = None if each.generated is not None else default_of(each)
+            bound = None if text is None else binding.stored(text, self.relation, each)
+            if each.identity or (bound is not None and next_value.called(bound)):
                 held = rows.persist(StorageLevel.MEMORY_AND_DISK)
-                first, step = self._numbers(each, held.count())
-                place = F.row_number().over(Window.orderBy(F.monotonically_increasing_id())) - 1
-                selected.append((F.lit(first) + place * F.lit(step)).cast(kind).alias(each.name))
-            elif (text := default_of(each)) is not None and each.generated is None:
-                selected.append(self.planner.column(binding.stored(text, self.relation, each)).alias(each.name))
+                value, made = self._numbered_column(each, bound, held.count(), len(numbered))
+                numbered += made
+                selected.append(value.cast(kind).alias(each.name))
+            elif bound is not None:
+                selected.append(self.planner.column(bound).alias(each.name))
             else:
                 selected.append(F.lit(None).cast(kind).alias(each.name))
-        return rows.select(*selected)
+        return rows.select("*", *numbered).select(*selected)
+
+    def _numbered_column(self, column: Column, default: Expression | None, rows: int, others: int) -> tuple[SparkColumn, list[SparkColumn]]:
+        """The value of a column with numbers, and the columns of the numbers that it is made of; `others` there are already."""
+        place = F.row_number().over(Window.orderBy(F.monotonically_increasing_id())) - 1
+        numbers = self._numbers(column, rows)
+        if numbers is not None:
+            return numbers.column(place), []
+        assert default is not None
+        expression, made = next_value.taken(default, self.planner.session, self.transaction, rows, first=others)
+        return self.planner.column(expression), [each.column(place).alias(each.key) for each in made]
 
     # ---- checks ----------------------------------------------------------------------------------------------
 

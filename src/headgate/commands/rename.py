@@ -70,7 +70,8 @@ def rename(node: Any, session: Session) -> CommandResult:
     elif node.rename_type == pb.OBJECT_TABCONSTRAINT:
         constraints.rename_constraint(cursor, relation, node.subname, node.newname)
     else:
-        class_row.rename(cursor, relation, node.newname)
+        with attribute.sequences_followed(cursor, relation.database):
+            class_row.rename(cursor, relation, node.newname)
     if relation.kind in "rpv" and node.rename_type != pb.OBJECT_TABCONSTRAINT:
         view.renamed(session, transaction, relation, relations.get(cursor, relation.database, relation.oid))
     transaction.catalog_changed()
@@ -114,7 +115,8 @@ def set_schema(node: Any, session: Session) -> CommandResult:
     )
     if taken:
         raise PostgresError("42P07", f'relation "{relation.name}" already exists in schema "{node.newschema}"')
-    class_row.set_schema(cursor, relation, namespace)
+    with attribute.sequences_followed(cursor, context.database):
+        class_row.set_schema(cursor, relation, namespace)
     view.renamed(session, transaction, relation, relations.get(cursor, relation.database, relation.oid))
     transaction.catalog_changed()
     return CommandResult(f"ALTER {word}")

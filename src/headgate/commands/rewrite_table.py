@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from headgate.catalog import attribute
 from headgate.catalog.relation import Check, Column, Relation
-from headgate.commands import binding, sequence
+from headgate.commands import binding, next_value, sequence
+from headgate.commands.next_value import Numbers
 from headgate.commands.query import render
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import quoted
@@ -21,6 +24,7 @@ from headgate.expression.node import ColumnRef, TypeRef
 from headgate.expression.pathway import Reach
 from headgate.sql.parser import position
 from headgate.storage.transaction import Transaction
+from headgate.types.storage import spark_type
 
 if TYPE_CHECKING:
     from headgate.commands.alteration import Alteration
@@ -65,32 +69,29 @@ def fill_added_column(session: Session, transaction: Transaction, relation: Rela
         return
     evaluation = Evaluation(session)
     text = column.generated if column.generated is not None else column.default
-    if column.identity or (text or "").startswith("nextval("):
-        value = _from_sequence(transaction, relation, column, positions)
+    numbers: Sequence[Numbers] = ()
+    if column.identity:
+        owned = sequence.of_column(transaction.cursor, relation.database, relation.oid, column.attnum)
+        assert owned is not None
+        numbers = [next_value.of_sequence(owned, session, transaction, positions.count())]
+        value = F.col(numbers[0].key).cast(spark_type(column.type_oid))
     else:
         assert text is not None
-        value = evaluation.column(binding.stored(text, relation, column))
-    replace_column(session, transaction, relation, column, value)
+        bound = binding.stored(text, relation, column)
+        if next_value.called(bound):
+            bound, numbers = next_value.taken(bound, session, transaction, positions.count())
+        value = evaluation.column(bound)
+    replace_column(session, transaction, relation, column, value, numbers)
     if column.not_null:
         check_no_nulls(transaction, relation, column)
 
 
-def _from_sequence(transaction: Transaction, relation: Relation, column: Column, positions: Any) -> Any:
-    owned = sequence.of_column(transaction.cursor, relation.database, relation.oid, column.attnum)
-    assert owned is not None
-    count = positions.count()
-    first, step = sequence.take(transaction.engine.catalog, transaction.cursor, relation.database, owned, count)
-    from pyspark.sql import Window
-
-    number = F.row_number().over(Window.orderBy("_file", "_row"))
-    from headgate.types.storage import spark_type
-
-    return (F.lit(first) + (number - 1) * F.lit(step)).cast(spark_type(column.type_oid))
-
-
-def replace_column(session: Session, transaction: Transaction, relation: Relation, column: Column, value: Any) -> None:
-    """Writes all rows again with another value in one column. Streams do not see it: the change is the catalog's."""
-    positions = transaction.positions(relation)
+def replace_column(
+    session: Session, transaction: Transaction, relation: Relation, column: Column, value: Any, numbers: Sequence[Numbers] = ()
+) -> None:
+    """Writes all rows again with another value in one column, that may use `numbers`. Streams do not see it: the catalog changes."""
+    place = F.row_number().over(Window.orderBy("_file", "_row")) - 1
+    positions = transaction.positions(relation).select("*", *[each.column(place).alias(each.key) for each in numbers])
     old = F.struct(*[F.col(quoted(each.name)) for each in relation.columns])
     new = F.struct(*[value.alias(each.name) if each.name == column.name else F.col(quoted(each.name)) for each in relation.columns])
     changed = positions.select(old.alias("old"), new.alias("new"), F.col("_file").alias("file"), F.col("_row").alias("row"))

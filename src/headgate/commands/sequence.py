@@ -16,16 +16,13 @@ from headgate.catalog import relation as relations
 from headgate.catalog import removal
 from headgate.catalog.object_name import choose_name
 from headgate.catalog.physical import Cursor, insert, one, run
-from headgate.catalog.session import SessionContext
 from headgate.commands import dependency, grant, lookup, privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
-from headgate.expression import tree
-from headgate.expression.node import Const, Expression, FuncExpr, TypeRef
 from headgate.sql import names
 from headgate.sql.options import unique
-from headgate.sql.parser import parse_expression, unwrap
+from headgate.sql.parser import unwrap
 from headgate.types import registry
 
 _MAXIMA = {registry.INT2: 2**15 - 1, registry.INT4: 2**31 - 1, registry.INT8: 2**63 - 1}
@@ -200,38 +197,3 @@ def drop_sequence(node: Any, session: Session) -> CommandResult:
         dependency.settle(dependency.of_sequence(cursor, context, found), [subject], session.notices, cascade=cascade)
         removal.drop(cursor, context.database, found.oid)
     return CommandResult("DROP SEQUENCE")
-
-
-def named(cursor: Cursor, context: SessionContext, default: str) -> int:
-    """The sequence that a default of the form ``nextval('s'::regclass)`` names."""
-    call = parse_expression(default)
-    literal = unwrap(call.args[0])
-    text = unwrap(literal.arg).sval.sval if literal.DESCRIPTOR.name == "TypeCast" else literal.sval.sval
-    parts = names.split_identifiers(text.replace(".", ",")) or [text]
-    schema = parts[-2] if len(parts) > 1 else None
-    found = relations.lookup(cursor, context.database, schema, parts[-1], lookup.search_path(cursor, context))
-    if found is None or found.kind != "S":
-        raise PostgresError("42P01", f'relation "{text}" does not exist')
-    return found.oid
-
-
-NEXTVAL = 1574
-"""The oid of nextval(regclass)."""
-
-
-def with_next_values(expression: Expression, planner: Any) -> Expression:
-    """An expression of VALUES, with a new value in the place of each nextval('s'): each such expression is evaluated once."""
-
-    def taken(node: Expression) -> Expression | None:
-        if not isinstance(node, FuncExpr) or node.function != NEXTVAL or not isinstance(node.args[0], Const) or node.args[0].value is None:
-            return None
-        session, transaction = planner.session, planner.transaction
-        quoted = names.quote_literal(node.args[0].value)
-        found = named(transaction.cursor, session.context, f"nextval({quoted}::regclass)")
-        privilege.check_table(transaction.cursor, session.context.user, session.context.database, found, node.args[0].value, "USAGE")
-        value, _ = take(transaction.engine.catalog, transaction.cursor, session.context.database, found, 1)
-        session.context.sequence_values[found] = value
-        session.context.last_sequence = found
-        return Const(type=TypeRef(registry.INT8), value=str(value))
-
-    return expression if isinstance(expression, Const) else tree.rewrite(expression, taken)

@@ -23,6 +23,7 @@ from headgate.commands import (
     grant,
     like,
     lookup,
+    next_value,
     partition,
     partition_constraint,
     partition_index,
@@ -35,7 +36,6 @@ from headgate.commands import temporary as temporary_tables
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
-from headgate.sql import names
 from headgate.sql.parser import parse, position, unwrap
 from headgate.storage.transaction import Transaction
 
@@ -69,14 +69,12 @@ def create(node: Any, session: Session) -> CommandResult:
     owner = privilege.role_oid(cursor, context.user)
     next_oid = oids(transaction)
     made: dict[str, int] = {}
-    columns = list(elements.columns)
+    columns = [replace(each, default=next_value.in_full(each.default, cursor, context)) for each in elements.columns]
     for need in elements.sequences:
         name = sequence.owned_name(cursor, context.database, namespace, target.relname, need.column)
         made[need.column] = sequence.create(cursor, next_oid, context.database, namespace, name, owner, need.type_oid, need.options)
         if not need.identity:
-            columns = [
-                replace(each, default=nextval(schema, name, context.search_path)) if each.name == need.column else each for each in columns
-            ]
+            columns = [replace(each, default=next_value.text(schema, name)) if each.name == need.column else each for each in columns]
     checks = [*(inherited_checks(parent, columns) if parent else ()), *elements.checks]
     relation = definition.create(
         cursor,
@@ -151,12 +149,6 @@ def _run_later(later: list[str], session: Session) -> None:
         [statement] = parse(text)
         action = index.create if statement.kind == "IndexStmt" else comment.comment
         action(statement.node, session)
-
-
-def nextval(schema: str, name: str, search_path: list[str]) -> str:
-    """The default of a serial column as pg_get_expr prints it."""
-    shown = names.quote_ident(name) if schema in search_path else names.qualified(schema, name)
-    return f"nextval({names.quote_literal(shown)}::regclass)"
 
 
 def _refuse_unsupported(node: Any) -> None:

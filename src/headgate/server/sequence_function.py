@@ -36,6 +36,10 @@ class SequenceFunctions:
             raise PostgresError("42501", f"permission denied for sequence {found.name}")
         return cursor, found
 
+    def _there(self, oid: int) -> bool:
+        context = self.session.context
+        return relations.find(self.session.begin_statement().cursor, context.database, oid) is not None
+
     def fn_nextval(self, regclass: int) -> int:
         """The next value of a sequence."""
         cursor, found = self._sequence(regclass, "USAGE", "UPDATE")
@@ -55,7 +59,7 @@ class SequenceFunctions:
     def fn_lastval(self) -> int:
         """The value that nextval gave last in this session, of whichever sequence."""
         context = self.session.context
-        if context.last_sequence == 0:
+        if context.last_sequence == 0 or not self._there(context.last_sequence):
             raise PostgresError("55000", "lastval is not yet defined in this session")
         self._sequence(context.last_sequence, "USAGE", "SELECT")
         return int(context.sequence_values[context.last_sequence])

@@ -1,0 +1,151 @@
+"""nextval in defaults and VALUES: the numbers of all rows are taken at once, and columns of them stand in the place of the calls.
+
+Called by `new_rows` and `assignment` for defaults, by `rewrite_table` for the rows that get a column, by `insert` for VALUES, and by the
+commands that store a default. What must hold: each row gets a number of its own from each call, in the order of the rows, and currval and
+lastval then give the last one, as in PostgreSQL (manual, 9.17).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headgate.catalog import relation as relations
+from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import Relation
+from headgate.catalog.session import SessionContext
+from headgate.commands import lookup, privilege, sequence
+from headgate.commands.session import Session
+from headgate.errors import PostgresError
+from headgate.expression import tree
+from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, TypeRef, walk
+from headgate.sql import names
+from headgate.storage.transaction import Transaction
+from headgate.types import registry
+
+NEXTVAL = 1574
+"""The oid of nextval(regclass)."""
+_CALL = re.compile(r"nextval\('((?:[^']|'')*)'::regclass\)")
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a call of nextval gives the rows of a statement: `first` to row 0, `step` more to each next one; `key` names their column."""
+
+    key: str
+    first: int
+    step: int
+
+    def array(self, rows: int) -> pa.Array:
+        """The numbers of so many rows, int64."""
+        return pa.array(self.first + self.step * np.arange(rows, dtype=np.int64))
+
+    def column(self, place: Column) -> Column:
+        """The number of a row by its place, counted from 0."""
+        return F.lit(self.first) + place * F.lit(self.step)
+
+
+# ---- the text of a default ------------------------------------------------------------------------------------------------
+
+
+def text(schema: str, name: str) -> str:
+    """The default of a serial column as the catalog keeps it: the sequence with its schema (pg_get_expr leaves it out where it may)."""
+    return f"nextval({names.quote_literal(names.qualified(schema, name))}::regclass)"
+
+
+def in_full(default: str | None, cursor: Cursor, context: SessionContext) -> str | None:
+    """A default with its sequences as `text` names them: the search_path of later sessions may not find them; 42P01."""
+
+    def full(match: re.Match[str]) -> str:
+        found = _named(cursor, context, match[1].replace("''", "'"))
+        return text(found.schema, found.name)
+
+    return default and _CALL.sub(full, default)
+
+
+def alone(default: str | None) -> str | None:
+    """The name of the sequence where a default is nextval of it and nothing else."""
+    found = _CALL.fullmatch(default or "")
+    return None if found is None else found[1].replace("''", "'")
+
+
+def _named(cursor: Cursor, context: SessionContext, name: str) -> Relation:
+    parts = names.split_identifiers(name.replace(".", ",")) or [name]
+    schema = parts[-2] if len(parts) > 1 else None
+    found = relations.lookup(cursor, context.database, schema, parts[-1], lookup.search_path(cursor, context))
+    if found is None:
+        raise PostgresError("42P01", f'relation "{name}" does not exist')
+    return found
+
+
+# ---- the numbers ----------------------------------------------------------------------------------------------------------
+
+
+def called(expression: Expression) -> bool:
+    """Whether an expression calls nextval of a sequence that it names."""
+    return any(_called(each) is not None for each in walk(expression))
+
+
+def taken(
+    expression: Expression, session: Session, transaction: Transaction, rows: int, first: int = 0
+) -> tuple[Expression, Sequence[Numbers]]:
+    """The expression with a column (bigint) for each call of nextval, and the numbers of these columns for so many rows; 42809, 42501.
+
+    The columns are __nextval<first> and on.
+    """
+    made: list[Numbers] = []
+
+    def substitute(node: Expression) -> Expression | None:
+        name = _called(node)
+        if name is None:
+            return None
+        made.append(of_name(name, session, transaction, rows, key=f"__nextval{first + len(made)}"))
+        return ColumnRef(type=TypeRef(registry.INT8), name=made[-1].key, attnum=1, key=made[-1].key)
+
+    return tree.rewrite(expression, substitute), made
+
+
+def with_next_values(expression: Expression, session: Session, transaction: Transaction) -> Expression:
+    """An expression of VALUES, with a new value in the place of each nextval('s'): each such expression is evaluated once."""
+
+    def substitute(node: Expression) -> Expression | None:
+        name = _called(node)
+        if name is None:
+            return None
+        return Const(type=TypeRef(registry.INT8), value=str(of_name(name, session, transaction, 1).first))
+
+    return expression if isinstance(expression, Const) else tree.rewrite(expression, substitute)
+
+
+def of_name(name: str, session: Session, transaction: Transaction, rows: int, *, key: str = "__nextval") -> Numbers:
+    """Numbers of the sequence of this name; 42809 if it is none, 42501 without USAGE or UPDATE on it."""
+    found = _named(transaction.cursor, session.context, name)
+    if found.kind != "S":
+        raise PostgresError("42809", f'"{found.name}" is not a sequence')
+    cursor, role = transaction.cursor, session.context.user
+    if not any(privilege.may_on_table(cursor, role, found.database, found.oid, right) for right in ("USAGE", "UPDATE")):
+        raise privilege.denied(cursor, found.database, found.oid, found.name)
+    return of_sequence(found.oid, session, transaction, rows, key=key)
+
+
+def of_sequence(oid: int, session: Session, transaction: Transaction, rows: int, *, key: str = "__nextval") -> Numbers:
+    """Numbers of a sequence for so many rows; 2200H when it has no more."""
+    if not rows:
+        return Numbers(key, 0, 1)
+    context = session.context
+    first, step = sequence.take(transaction.engine.catalog, transaction.cursor, context.database, oid, rows)
+    context.sequence_values[oid] = first + step * (rows - 1)
+    context.last_sequence = oid
+    return Numbers(key, first, step)
+
+
+def _called(node: Expression) -> str | None:
+    if isinstance(node, FuncExpr) and node.function == NEXTVAL and isinstance(node.args[0], Const):
+        return node.args[0].value
+    return None
