@@ -101,6 +101,8 @@ def target_columns(node: Any, relation: Relation) -> list[Column]:
             raise PostgresError(
                 "42703", f'column "{each.name}" of relation "{relation.name}" does not exist', position=position(each.location)
             )
+        if each.indirection:
+            raise not_supported("assigning to a part of a column is not supported", position=position(each.location))
         if column in found:
             raise PostgresError("42701", f'column "{each.name}" specified more than once', position=position(each.location))
         found.append(column)
