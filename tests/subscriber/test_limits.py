@@ -9,6 +9,7 @@ from tests.subscriber.test_errors import context, log  # noqa: F401
 from tests.subscriber.test_stream import READY
 from tests.system.proxy import Proxy
 
+from headgate.catalog import origin as origins
 from headgate.subscriber import applyworker
 
 TABLES = "CREATE TABLE a(i int PRIMARY KEY); CREATE TABLE b(i int PRIMARY KEY); CREATE TABLE c(i int PRIMARY KEY)"
@@ -160,3 +161,23 @@ def test_the_first_row_that_a_copy_cannot_take_is_named_with_its_line(publisher,
     subscriber.sql("ALTER TABLE a DROP CONSTRAINT a_check")
     assert context(log, 'null value in column "t" of relation "a" violates not-null constraint') == 'COPY a, line 7: "7\t\\N"'
     assert any(record.__dict__.get("detail") == "Failing row contains (7, null, 5)." for record in log.records)
+
+
+def test_a_sync_slot_that_could_not_be_dropped_was_left_on_the_publisher(publisher, subscribers, log) -> None:  # noqa: F811
+    publisher.sql("CREATE TABLE t(a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
+    subscriber = subscribers(wal_retrieve_retry_interval="200ms")
+    subscriber.sql("CREATE TABLE t(a int PRIMARY KEY)")
+    subscriber.sql(publisher.subscription())
+    subscriber.wait(READY, "t")
+    oid, relation = (int(each) for each in subscriber.sql("SELECT srsubid, srrelid FROM pg_subscription_rel").split("|"))
+    slot = subscriber.launcher.sync_slot_name(oid, relation)
+    publisher.sql(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
+    subscriber.catalog.change(lambda cursor: origins.create(cursor, f"pg_{oid}_{relation}"))
+    asked = "SELECT count(*) FROM pg_replication_origin"
+    publisher.server.psql("postgres", f"ALTER DATABASE {publisher.database} ALLOW_CONNECTIONS false")
+    subscriber.launcher.clean_again(oid)
+    until(lambda: said(log, "is not currently accepting connections") >= 2)
+    assert subscriber.sql(asked) == "2"
+    publisher.server.psql("postgres", f"ALTER DATABASE {publisher.database} ALLOW_CONNECTIONS true")
+    subscriber.wait(asked, "1")
+    assert publisher.sql(f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{slot}'") == "0"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from headgate.catalog import origin as origins
@@ -21,7 +22,7 @@ from headgate.catalog.subscription import Subscription
 from headgate.errors import PostgresError
 from headgate.subscriber.applyworker import ApplyWorker
 from headgate.subscriber.report import Ledger
-from headgate.subscriber.tablesync import SyncWorker, drop_leftover
+from headgate.subscriber.tablesync import SyncWorker, drop_slot
 from headgate.subscriber.worker import Started, Worker
 
 _BOOTSTRAP = 10
@@ -43,6 +44,7 @@ class Launcher:
         """Subscriptions whose workers a command has stopped."""
         self._last_start: dict[int, float] = {}
         self._cleaned: set[int] = set()
+        """Subscriptions that have left no sync slot on their publishers, as far as is known."""
         self.ledger = Ledger()
         self._thread = threading.Thread(target=self._run, name="logical replication launcher", daemon=True)
 
@@ -93,6 +95,17 @@ class Launcher:
             self._held.discard(subscription)
             self._last_start.pop(subscription, None)
         self._wanted.set()
+
+    def clean_again(self, subscription: int) -> None:
+        """A sync slot could not be dropped: it is tried again after `wal_retrieve_retry_interval`, until the publisher is there."""
+
+        def due() -> None:
+            self._cleaned.discard(subscription)
+            self._wanted.set()
+
+        timer = threading.Timer(self.node.settings.seconds("wal_retrieve_retry_interval"), due)
+        timer.daemon = True
+        timer.start()
 
     def stop_table(self, subscription: int, relation: int) -> None:
         """Ends the sync worker of a table, if there is one, and waits for it (REFRESH removes the table)."""
@@ -238,6 +251,10 @@ class Launcher:
         pause = 60.0
         for subscription in enabled:
             with self._lock:
+                running = self._workers.get(subscription.oid)
+            if running is not None:
+                self._clean(running)
+            with self._lock:
                 if self.stopping or subscription.oid in self._workers or subscription.oid in self._held:
                     continue
                 last = self._last_start.get(subscription.oid)
@@ -256,7 +273,7 @@ class Launcher:
         return pause
 
     def _clean(self, worker: ApplyWorker) -> None:
-        """Drops sync slots that a crash between SYNCDONE and the drop left on the publisher."""
+        """Drops sync slots that a crash, of either side, between SYNCDONE and the drop left on the publisher."""
         oid = worker.subscription.oid
         if oid in self._cleaned:
             return
@@ -267,9 +284,14 @@ class Launcher:
             left = [relation for relation in done if origins.find(cursor, f"pg_{oid}_{relation}") is not None]
         finally:
             cursor.close()
-        for relation in left:
-            name = self.sync_slot_name(oid, relation)
-            threading.Thread(target=drop_leftover, args=(worker, name, f"pg_{oid}_{relation}"), daemon=True).start()
+        if left:
+            threading.Thread(target=self._drop_slots, args=(worker, left), daemon=True).start()
+
+    def _drop_slots(self, worker: ApplyWorker, relations: Sequence[int]) -> None:
+        oid = worker.subscription.oid
+        dropped = [drop_slot(worker, self.sync_slot_name(oid, relation), f"pg_{oid}_{relation}") for relation in relations]
+        if not all(dropped):
+            self.clean_again(oid)
 
 
 def _row(subscription: Subscription, worker: Worker | None) -> dict[str, Any]:

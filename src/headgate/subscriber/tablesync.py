@@ -27,7 +27,6 @@ publisher's error stays, and TRUNCATE and REFRESH are the user's.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import logging
 import threading
@@ -237,13 +236,17 @@ class SyncWorker(Worker):
             self.phase = Phase.SYNCDONE
             self._moved.notify_all()
         self.leader.look()
-        drop_leftover(self)
+        if not drop_slot(self, self.slot, self.origin):
+            self.launcher.clean_again(self.subscription.oid)
 
 
-def drop_leftover(worker: Worker, slot: str | None = None, origin: str | None = None) -> None:
-    """Drops a sync slot on the publisher and then its origin; what cannot be reached is tried again by the next apply worker."""
-    slot = slot or getattr(worker, "slot")  # noqa: B009
-    origin = origin or getattr(worker, "origin")  # noqa: B009
-    with contextlib.suppress(PostgresError), Connection.open(worker.subscription.conninfo, slot) as connection:
-        connection.drop_slot(slot, missing_ok=True)
-        worker.catalog.change(lambda cursor: origins.drop(cursor, origin, missing_ok=True))
+def drop_slot(worker: Worker, slot: str, origin: str) -> bool:
+    """Drops a sync slot on the publisher and then its origin; False where the publisher cannot be reached."""
+    try:
+        with Connection.open(worker.subscription.conninfo, slot) as connection:
+            connection.drop_slot(slot, missing_ok=True)
+    except PostgresError as error:
+        _log.warning("%s", error.message)
+        return False
+    worker.catalog.change(lambda cursor: origins.drop(cursor, origin, missing_ok=True))
+    return True
