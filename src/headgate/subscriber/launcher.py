@@ -254,8 +254,9 @@ class Launcher:
                 running = self._workers.get(subscription.oid)
             if running is not None:
                 self._clean(running)
+                continue
             with self._lock:
-                if self.stopping or subscription.oid in self._workers or subscription.oid in self._held:
+                if self.stopping or subscription.oid in self._held:
                     continue
                 last = self._last_start.get(subscription.oid)
                 left = 0.0 if last is None else last + interval - time.monotonic()
