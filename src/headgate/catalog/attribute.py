@@ -6,20 +6,12 @@ indexes of its table (name, type) follows it; how one goes is `removal`'s.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from headgate.catalog import class_row, key_text
-from headgate.catalog import relation as relations
-from headgate.catalog.physical import Cursor, Oids, insert, one, rows, run
+from headgate.catalog import class_row, key_text, sequence
+from headgate.catalog.physical import Cursor, Oids, insert, one, run
 from headgate.catalog.pretty import pretty
 from headgate.catalog.relation import Column, Relation
 from headgate.errors import PostgresError
-from headgate.sql.names import qualified, quote_literal, split_identifiers
 from headgate.types import registry
-
-_NEXTVAL = re.compile(r"nextval\('((?:[^']|'')*)'::regclass\)")
 
 
 def add_column(cursor: Cursor, oids: Oids, relation: Relation, column: Column) -> int:
@@ -114,44 +106,8 @@ def _insert_default(cursor: Cursor, oids: Oids, database: int, relation: int, at
     oid = oids()
     insert(cursor, "pg_attrdef", dbid=database, oid=oid, adrelid=relation, adnum=attnum, adbin=text, adbinpretty=pretty(text))
     depends = [(relation, attnum, "a")]
-    for found in _NEXTVAL.findall(text):
-        sequence = _sequence_named(cursor, database, found.replace("''", "'"))
-        if sequence is not None:
-            depends.append((sequence, 0, "n"))
+    depends += [(found, 0, "n") for found in sequence.of_default(cursor, database, text)]
     for target, sub, kind in depends:
         insert(
             cursor, "pg_depend", dbid=database, classid=2604, objid=oid, refclassid=1259, refobjid=target, refobjsubid=sub, deptype=kind
         )  # fmt: skip
-
-
-def _sequence_named(cursor: Cursor, database: int, text: str) -> int | None:
-    parts = split_identifiers(text.replace(".", ",")) or [text]
-    return relations.find_oid(cursor, database, parts[0], parts[-1])
-
-
-@contextmanager
-def sequences_followed(cursor: Cursor, database: int) -> Iterator[None]:
-    """Inside, sequences or their schemas get other names; the defaults that name them have the new ones afterwards."""
-    before = _sequences_of_defaults(cursor, database)
-    yield
-    for oid, name in _sequences_of_defaults(cursor, database).items():
-        if name != before.get(oid, name):
-            old, new = (f"nextval({quote_literal(each)}::regclass)" for each in (before[oid], name))
-            run(
-                cursor,
-                "UPDATE hg.pg_attrdef SET adbin = replace(adbin, ?, ?), adbinpretty = replace(adbinpretty, ?, ?) WHERE dbid = ?"
-                " AND oid IN (SELECT objid FROM hg.pg_depend WHERE dbid = ? AND classid = 2604 AND refclassid = 1259 AND refobjid = ?)",
-                [old, new, old, new, database, database, oid],
-            )
-
-
-def _sequences_of_defaults(cursor: Cursor, database: int) -> dict[int, str]:
-    """The sequences whose nextval is a default: their full names by oid."""
-    found = rows(
-        cursor,
-        "SELECT DISTINCT c.oid, n.nspname, c.relname FROM hg.pg_depend d JOIN hg.pg_class c ON c.oid = d.refobjid AND c.dbid = d.dbid"
-        " JOIN hg.pg_namespace n ON n.oid = c.relnamespace AND n.dbid IN (0, d.dbid)"
-        " WHERE d.dbid = ? AND d.classid = 2604 AND d.refclassid = 1259 AND c.relkind = 'S'",
-        [database],
-    )
-    return {oid: qualified(schema, name) for oid, schema, name in found}

@@ -6,8 +6,9 @@ type, its indexes and constraints) follows.
 
 from __future__ import annotations
 
+from headgate.catalog import sequence
 from headgate.catalog.object_name import require_free
-from headgate.catalog.physical import Cursor, rows, run
+from headgate.catalog.physical import Cursor, run
 from headgate.catalog.relation import Relation
 
 
@@ -33,18 +34,9 @@ def set_schema(cursor: Cursor, relation: Relation, namespace: int) -> None:
     run(cursor, "UPDATE hg.pg_constraint SET connamespace = ? WHERE dbid = ? AND conrelid = ?", [namespace, *scope])
     for index in relation.indexes:
         run(cursor, "UPDATE hg.pg_class SET relnamespace = ? WHERE dbid = ? AND oid = ?", [namespace, relation.database, index.oid])
-    for oid, name in _sequences_of_columns(cursor, relation):
+    for oid, name in sequence.of_columns(cursor, relation.database, relation.oid):
         require_free(cursor, relation.database, namespace, name)
         run(cursor, "UPDATE hg.pg_class SET relnamespace = ? WHERE dbid = ? AND oid = ?", [namespace, relation.database, oid])
-
-
-def _sequences_of_columns(cursor: Cursor, relation: Relation) -> list[tuple[int, str]]:
-    return rows(
-        cursor,
-        "SELECT c.oid, c.relname FROM hg.pg_depend d JOIN hg.pg_class c ON c.oid = d.objid AND c.dbid = d.dbid AND c.relkind = 'S'"
-        " WHERE d.dbid = ? AND d.classid = 1259 AND d.refclassid = 1259 AND d.refobjid = ? AND d.deptype IN ('a', 'i')",
-        [relation.database, relation.oid],
-    )
 
 
 def set_owner(cursor: Cursor, relation: Relation, owner: int) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.catalog import relation as relations
+from headgate.catalog import sequence as sequences
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import Relation
 from headgate.catalog.session import SessionContext
@@ -31,7 +32,6 @@ from headgate.types import registry
 
 NEXTVAL = 1574
 """The oid of nextval(regclass)."""
-_CALL = re.compile(r"nextval\('((?:[^']|'')*)'::regclass\)")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Numbers:
 
 def text(schema: str, name: str) -> str:
     """The default of a serial column as the catalog keeps it: the sequence with its schema (pg_get_expr leaves it out where it may)."""
-    return f"nextval({names.quote_literal(names.qualified(schema, name))}::regclass)"
+    return sequences.next_value(names.qualified(schema, name))
 
 
 def in_full(default: str | None, cursor: Cursor, context: SessionContext) -> str | None:
@@ -66,19 +66,18 @@ def in_full(default: str | None, cursor: Cursor, context: SessionContext) -> str
         found = _named(cursor, context, match[1].replace("''", "'"))
         return text(found.schema, found.name)
 
-    return default and _CALL.sub(full, default)
+    return default and sequences.CALL.sub(full, default)
 
 
 def alone(default: str | None) -> str | None:
     """The name of the sequence where a default is nextval of it and nothing else."""
-    found = _CALL.fullmatch(default or "")
+    found = sequences.CALL.fullmatch(default or "")
     return None if found is None else found[1].replace("''", "'")
 
 
 def _named(cursor: Cursor, context: SessionContext, name: str) -> Relation:
-    parts = names.split_identifiers(name.replace(".", ",")) or [name]
-    schema = parts[-2] if len(parts) > 1 else None
-    found = relations.lookup(cursor, context.database, schema, parts[-1], lookup.search_path(cursor, context))
+    schema, own = sequences.split_name(name)
+    found = relations.lookup(cursor, context.database, schema, own, lookup.search_path(cursor, context))
     if found is None:
         raise PostgresError("42P01", f'relation "{name}" does not exist')
     return found

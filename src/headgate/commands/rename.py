@@ -12,6 +12,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import attribute, class_row
 from headgate.catalog import constraint as constraints
 from headgate.catalog import relation as relations
+from headgate.catalog import sequence as sequences
 from headgate.catalog.physical import rows
 from headgate.catalog.relation import Relation
 from headgate.commands import (
@@ -70,7 +71,7 @@ def rename(node: Any, session: Session) -> CommandResult:
     elif node.rename_type == pb.OBJECT_TABCONSTRAINT:
         constraints.rename_constraint(cursor, relation, node.subname, node.newname)
     else:
-        with attribute.sequences_followed(cursor, relation.database):
+        with sequences.followed(cursor, relation.database):
             class_row.rename(cursor, relation, node.newname)
     if relation.kind in "rpv" and node.rename_type != pb.OBJECT_TABCONSTRAINT:
         view.renamed(session, transaction, relation, relations.get(cursor, relation.database, relation.oid))
@@ -115,7 +116,7 @@ def set_schema(node: Any, session: Session) -> CommandResult:
     )
     if taken:
         raise PostgresError("42P07", f'relation "{relation.name}" already exists in schema "{node.newschema}"')
-    with attribute.sequences_followed(cursor, context.database):
+    with sequences.followed(cursor, context.database):
         class_row.set_schema(cursor, relation, namespace)
     view.renamed(session, transaction, relation, relations.get(cursor, relation.database, relation.oid))
     transaction.catalog_changed()

@@ -6,8 +6,9 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import attribute, namespace, removal
+from headgate.catalog import namespace, removal
 from headgate.catalog import relation as relations
+from headgate.catalog import sequence as sequences
 from headgate.catalog import usertype as types
 from headgate.catalog.physical import run
 from headgate.catalog.relation import Relation
@@ -117,7 +118,7 @@ def rename(node: Any, session: Session) -> CommandResult:
     schema = namespace.get(cursor, context.database, node.subname)
     privilege.check_owner(cursor, context.user, schema.owner, "schema", schema.name)
     held = relations.in_schema(cursor, context.database, schema.oid, "rpv")
-    with attribute.sequences_followed(cursor, context.database):
+    with sequences.followed(cursor, context.database):
         namespace.rename(cursor, context.database, schema.oid, node.newname)
     for relation in held:
         view.renamed(session, transaction, relation, relations.get(cursor, context.database, relation.oid))
