@@ -36,7 +36,7 @@ from headgate.expression import (
 )
 from headgate.expression import node as n
 from headgate.expression.compile_comparison import C_COLLATIONS, COMPARISONS
-from headgate.expression.value import Value, missing, refuse, settle, spark_type
+from headgate.expression.value import Make, Value, after, missing, refuse, settle, spark_type
 from headgate.types import registry
 
 Builder = Callable[[n.Expression, Sequence[Value]], Value]
@@ -84,7 +84,9 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
     """A call of a function over planned arguments.
 
     Spark skips an operand once an earlier one is NULL; PostgreSQL evaluates all of them first, and so raises what they raise: an
-    operand that may raise is looked at before the call. A constant NULL makes a strict call NULL before anything is evaluated.
+    operand that may raise is looked at before the call. A constant NULL makes a strict call NULL before anything is evaluated but the
+    constant operands, which PostgreSQL has computed by then; as Spark leaves out a call of which it finds an operand to be NULL as it
+    plans, they are looked at too.
     """
     found = builtin.function(function)
     builder = BUILDERS.get(found.key)
@@ -94,15 +96,26 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
     value = builder(node, args)
     if not found.strict:
         return value
+    fixed = [settle(each) for each, operand in zip(args, operands, strict=True) if may_raise(operand) and not _varies(operand)]
     if any(each.is_null for each in args):
-        return Value(value.rep, lambda env: F.lit(None).cast(spark_type(value.rep)), is_null=True)
+        nothing = Value(value.rep, lambda env: F.lit(None).cast(spark_type(value.rep)), is_null=True)
+        return after(fixed, nothing) if fixed else nothing
     if found.key in _WHOLE:
         watched = [settle(each) for each in args]
     else:
         raisers = [place for place, operand in enumerate(operands) if may_raise(operand)]
         late = raisers and (raisers[-1] > 0 or found.key in _RIGHT_FIRST)
         watched = [settle(args[place]) for place in raisers] if late else []
-    if not watched or value.rep.name == "digits" or value.raw is not None:
+    if value.rep.name == "digits" or value.raw is not None:
+        return value
+    if fixed and len(args) > 1:
+        return after(fixed, _looked_at(value, watched))
+    return _looked_at(value, watched)
+
+
+def _looked_at(value: Value, watched: Sequence[Make]) -> Value:
+    """The value, NULL where one of the watched operands is."""
+    if not watched:
         return value
     return replace(value, make=lambda env: F.when(missing(watched, env) > 0, F.lit(None)).otherwise(value.make(env)))
 
@@ -118,6 +131,11 @@ def may_raise(operand: n.Expression) -> bool:
         elif isinstance(each, n.CoerceViaIO):
             return True
     return False
+
+
+def _varies(operand: n.Expression) -> bool:
+    """Whether an expression depends on the row."""
+    return any(isinstance(each, n.ColumnRef) for each in n.walk(operand))
 
 
 def check_collation(node: n.Expression, function: int, args: Sequence[n.Expression]) -> None:
