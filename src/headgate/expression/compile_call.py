@@ -123,12 +123,12 @@ def _looked_at(value: Value, watched: Sequence[Make]) -> Value:
 def may_raise(operand: n.Expression) -> bool:
     """Whether the evaluation of an expression can end in an error."""
     for each in n.walk(operand):
-        if isinstance(each, (n.FuncExpr, n.OpExpr)):
+        if isinstance(each, (n.FuncExpr, n.OpExpr, n.ScalarArrayOp)):
             function = each.function if isinstance(each, n.FuncExpr) else builtin.operator(each.operator).function
             key = builtin.function(function).key
             if key not in _SILENT or (key in _LIKES and not isinstance(each.args[1], n.Const)):
                 return True
-        elif isinstance(each, n.CoerceViaIO):
+        elif isinstance(each, (n.CoerceViaIO, n.ArrayCoerce, n.DomainCoerce)) or (isinstance(each, n.ArrayExpr) and each.nested):
             return True
     return False
 
