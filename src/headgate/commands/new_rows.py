@@ -29,6 +29,7 @@ from headgate.expression import compile_domain
 from headgate.expression.node import Const, Expression
 from headgate.storage.local import local_frame
 from headgate.storage.partitioned import Fence
+from headgate.storage.write import SMALL_ROWS
 from headgate.storage.write import columns as spark_columns
 from headgate.types import registry
 from headgate.types.storage import arrow_type, spark_type
@@ -54,6 +55,7 @@ class NewRows:
         self.shown = routed_from or relation
         self.fence = Fence(self.transaction.cursor, relation) if relation.parent and routed_from is None else None
         self._new: list[pa.Table] = []
+        self._later = False
 
     # ---- defaults --------------------------------------------------------------------------------------------
 
@@ -275,15 +277,32 @@ class NewRows:
         """Rows that are `checked`, after what other rows and policies say of them."""
         if rows.num_rows:
             self._check_policies(rows)
-            reference.lock(self.transaction, self.relation)
-            self.transaction.lock(self.relation)
-            self.refuse_clash(rows)
+            self._later = self._may_wait(rows)
+            if self._later:
+                with self.transaction.looking_up():
+                    self.refuse_clash(rows)
+            else:
+                reference.lock(self.transaction, self.relation)
+                self.transaction.lock(self.relation)
+                self.refuse_clash(rows)
         return rows
+
+    def _may_wait(self, rows: pa.Table) -> bool:
+        """Whether the rows may be added without the table's lock, so that others add theirs meanwhile: their keys are claimed then."""
+        relation, indexes = self.relation, uniqueness.keys_of(self.relation)
+        if relation.foreign_keys or relation.persistence == "t" or not relation.columns or rows.num_rows > SMALL_ROWS:
+            return False
+        if not all(each.plain and each.immediate for each in indexes):
+            return False
+        return self.transaction.claim(relation, {each.oid: self.keys(rows, each)[1].drop_columns("place") for each in indexes})
 
     def store(self, rows: pa.Table) -> pa.Table:
         """Adds rows that are `accepted`."""
         if rows.num_rows:
-            self.transaction.append(self.relation, rows)
+            if self._later:
+                self.transaction.add_later(self.relation, rows, self.refuse_clash)
+            else:
+                self.transaction.append(self.relation, rows)
             self._remember(rows)
         return rows
 

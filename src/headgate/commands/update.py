@@ -70,6 +70,11 @@ def _name(relation: Any, attnum: int) -> str:
     return "" if column is None else str(column.name)
 
 
+def _keeps_keys(relation: Any, node: Any) -> bool:
+    """Whether an UPDATE or DELETE gives no row another unique key."""
+    return node.DESCRIPTOR.name != "UpdateStmt" or not assignment.touched_keys(relation, {unwrap(each).name for each in node.target_list})
+
+
 def touched(planner: Planner, relation: Any, node: Any, items: Any) -> Sequence[Any]:
     """The tables that an UPDATE or DELETE can change: the table, or leaves of it."""
     return partition_prune.leaves(planner, relation, node, items) if relation.kind == "p" else [relation]
@@ -81,9 +86,10 @@ def changed_source(planner: Planner, relation: Any, node: Any, items: Any) -> tu
     if planner.describing:
         frame = planner.transaction.frame(relation).select("*", F.lit("").alias("_file"), F.lit(0).alias("_row"))
     elif relation.kind == "p":
-        frame = planner.transaction.partitioned(relation).positions(partition_prune.leaves(planner, relation, node, items))
+        leaves = partition_prune.leaves(planner, relation, node, items)
+        frame = planner.transaction.partitioned(relation).positions(leaves, keeps_keys=_keeps_keys(relation, node))
     else:
-        frame = planner.transaction.positions(relation)
+        frame = planner.transaction.positions(relation, keeps_keys=_keeps_keys(relation, node))
     if relation.kind == "p":
         frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column("_file"))
     table = from_clause.table_source(

@@ -66,7 +66,7 @@ def small_files(state: TableState) -> list[Action]:
 def _compact(engine: Engine, key: Key) -> None:
     transaction = engine.begin(key[0])
     try:
-        engine.locks.acquire(key, transaction.xid, lock_timeout=0)
+        engine.locks.acquire(key, transaction.xid, lock_timeout=0, beside_claims=True)
         state = engine.visible[key].state
         chosen = small_files(state)
         if len(chosen) >= MOST:

@@ -109,7 +109,7 @@ class ForeignWriters:
     def _try(self, key: Key) -> None:
         transaction = self._engine.begin(key[0])
         try:
-            self._engine.locks.acquire(key, transaction.xid, lock_timeout=0)
+            self._engine.locks.acquire(key, transaction.xid, lock_timeout=0, beside_claims=True)
             self.adopt(key)
         except PostgresError as error:
             self._looked.pop(key, None)

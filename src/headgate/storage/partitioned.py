@@ -60,9 +60,10 @@ class PartitionedTable:
         """The rows of all leaves."""
         return self._union([self.transaction.frame(leaf) for leaf in self.leaves], [])
 
-    def positions(self, leaves: Sequence[Relation] | None = None) -> DataFrame:
-        """The same with their positions, of some leaves if these are given; takes the leaves' write locks."""
-        return self._union([self.transaction.positions(leaf) for leaf in (self.leaves if leaves is None else leaves)], [FILE, ROW])
+    def positions(self, leaves: Sequence[Relation] | None = None, *, keeps_keys: bool = False) -> DataFrame:
+        """The same with their positions, of some leaves if these are given; takes the leaves' write locks (`Transaction.positions`)."""
+        chosen = self.leaves if leaves is None else leaves
+        return self._union([self.transaction.positions(leaf, keeps_keys=keeps_keys) for leaf in chosen], [FILE, ROW])
 
     def _union(self, frames: list[DataFrame], more: list[str]) -> DataFrame:
         names = [F.col(quoted(each.name)) for each in self.root.columns]

@@ -14,7 +14,8 @@ After a crash before the DuckDB commit, recovery finds version 8 above the logge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,16 @@ from headgate.lsn import Lsn
 from headgate.storage import alteration, compaction, delta_log, durable, file_action, write
 from headgate.storage.delta import FILE, ROW
 from headgate.storage.file_action import Action
-from headgate.storage.lock import Key
+from headgate.storage.local import local_frame
+from headgate.storage.lock import Key, Keys
 from headgate.storage.log import Emitted, OriginProgress, TableVersion, TableWrite
 from headgate.storage.mark import MARK
 from headgate.storage.partitioned import PartitionedTable
+from headgate.storage.pending import Check, Pending
 from headgate.storage.table_state import TableState
 from headgate.storage.uncommitted import Handed, Uncommitted
 from headgate.storage.visible import Visible
-from headgate.storage.write import quoted, stored
+from headgate.storage.write import columns, quoted, stored
 
 CASCADE, RESTART_IDENTITY = 1, 2
 
@@ -55,6 +58,8 @@ class Transaction(Uncommitted):
     def state(self, relation: Any) -> TableState:
         """The table's state as this transaction sees it."""
         key = (relation.database, relation.oid)
+        if not self._looking_up and self._pending.of(key):
+            self._lock(relation)
         if key in self._open.states:
             return self._open.states[key]
         view = self._view if self._view is not None else self.engine.visible
@@ -83,14 +88,22 @@ class Transaction(Uncommitted):
         """The rows of a relation: live columns in order, storage types; committed at statement start, and own writes."""
         if relation.kind == "p":
             return self.partitioned(relation).frame()
-        frame = self._table(relation).frame(self.state(relation))
-        return frame.select(*[F.col(quoted(c.name)) for c in relation.columns])
+        pending = self._pending.of((relation.database, relation.oid)) if relation.columns else []
+        with self.looking_up() if pending else contextlib.nullcontext():
+            frame = self._table(relation).frame(self.state(relation))
+        frame = frame.select(*[F.col(quoted(c.name)) for c in relation.columns])
+        if not pending:
+            return frame
+        return frame.unionAll(local_frame(self.engine.spark, pa.concat_tables(pending), columns(relation)))
 
-    def positions(self, relation: Any) -> DataFrame:
-        """As `frame`, and where each row is: `_file` string (URI), `_row` bigint. For `rewrite`; takes the table's write lock."""
+    def positions(self, relation: Any, *, keeps_keys: bool = False) -> DataFrame:
+        """As `frame`, and where each row is: `_file` string (URI), `_row` bigint. For `rewrite`; takes the table's write lock.
+
+        `keeps_keys`: no row will get another unique key, so that those who are about to add rows need not be waited for.
+        """
         if relation.kind == "p":
-            return self.partitioned(relation).positions()
-        self._lock(relation)
+            return self.partitioned(relation).positions(keeps_keys=keeps_keys)
+        self._lock(relation, beside_claims=keeps_keys)
         frame = self._table(relation).frame(self.state(relation), positions=True)
         return frame.select(*[F.col(quoted(c.name)) for c in relation.columns], FILE, ROW)
 
@@ -144,6 +157,29 @@ class Transaction(Uncommitted):
         key = self._lock(relation)
         written = write.append(self.engine.table(key), relation, self._base(key), rows)
         return self._commit_written(key, written)
+
+    def claim(self, relation: Any, keys: Keys) -> bool:
+        """Whether rows with these keys may be added by `add_later`, without the table's lock; waits for others that add one of them."""
+        key = (relation.database, relation.oid)
+        if key in self._open.states or self._history_due or self._history_recorded or not self._pending.claim(key, keys):
+            return False
+        self._see_newest(key)
+        return True
+
+    @contextlib.contextmanager
+    def looking_up(self) -> Iterator[None]:
+        """Meanwhile a table's `state` is that without this transaction's pending rows, which are not written for it."""
+        before, self._looking_up = self._looking_up, True
+        try:
+            yield
+        finally:
+            self._looking_up = before
+
+    def add_later(self, relation: Any, rows: pa.Table, check: Check) -> None:
+        """Adds rows whose keys are claimed when the lock is taken (`pending`); `check` raises if a key is in the table."""
+        made = self.engine.log.end, self._subtransaction()
+        with self.looking_up():
+            self._pending.add(Pending(relation, rows, self.state(relation), check, *made))
 
     def data_path(self, relation: Any) -> Path:
         """Where the files of a relation go: for those who write them themselves and then call `add_files`."""
@@ -217,7 +253,7 @@ class Transaction(Uncommitted):
     @property
     def has_writes(self) -> bool:
         """Whether rows have been written."""
-        return bool(self._open.writes)
+        return bool(self._open.writes or self._pending)
 
     # ending
 
@@ -239,6 +275,7 @@ class Transaction(Uncommitted):
     def commit(self, origin: OriginProgress | None = None) -> Lsn | None:
         """Makes all writes visible at once; the end LSN of the entry, None where there was nothing to log."""
         try:
+            self._pending.settle()
             self.check_now()
             end = self._commit_all(origin)
         except Exception:
@@ -301,6 +338,7 @@ class Transaction(Uncommitted):
         """Undoes everything; does nothing after the end."""
         if self._ended:
             return
+        self._pending.restore(())
         opened = self._open
         try:
             if self._catalog is not None:
@@ -320,6 +358,7 @@ class Transaction(Uncommitted):
 
     def emit(self, prefix: str, content: bytes) -> None:
         """A transactional logical decoding message at this place."""
+        self._pending.settle()
         self._record_history()
         seq, size, xid = len(self._open.writes), len(content), self._subtransaction()
         said = Emitted(prefix, content)
@@ -327,6 +366,7 @@ class Transaction(Uncommitted):
 
     def hand_over(self) -> Handed:
         """PREPARE TRANSACTION: gives away what was written, and ends without releasing the locks (`prepared`)."""
+        self._pending.settle()
         self.check_now()
         self._record_history()
         if self.engine.durable:

@@ -11,14 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from headgate.catalog import history
 from headgate.errors import PostgresError
+from headgate.lsn import Lsn
 from headgate.storage import delta, write
 from headgate.storage.engine import Engine
 from headgate.storage.file_action import Action
 from headgate.storage.lock import Key
 from headgate.storage.log import TableWrite
 from headgate.storage.mark import MARK, undo_mark
+from headgate.storage.pending import Pending, PendingRows
 from headgate.storage.recorded import RecordedCatalog
 from headgate.storage.table_state import TableState
 
@@ -32,6 +36,7 @@ class _Savepoint:
     dropped: set[Key]
     catalog: int
     history: tuple[bool, bool]
+    pending: tuple[Pending, ...]
     xid: int = 0
 
 
@@ -69,6 +74,8 @@ class Uncommitted:
         """Called while waiting for a lock; raises to end the wait."""
         self._catalog: Any = None
         self._open = _Open()
+        self._pending = PendingRows(self)
+        self._looking_up = False
         self._view: Any = None
         self._savepoints: list[_Savepoint] = []
         self._history_due = False
@@ -106,7 +113,8 @@ class Uncommitted:
         opened = self._open
         place = self._catalog.place if self._catalog is not None else 0
         recorded = (self._history_due, self._history_recorded)
-        saved = _Savepoint(name, dict(opened.states), len(opened.writes), set(opened.created), set(opened.dropped), place, recorded)
+        made, gone = set(opened.created), set(opened.dropped)
+        saved = _Savepoint(name, dict(opened.states), len(opened.writes), made, gone, place, recorded, self._pending.saved())
         self._savepoints.append(saved)
 
     def rollback_to(self, name: str) -> None:
@@ -125,6 +133,7 @@ class Uncommitted:
                     self._overtaken.add(key)
                     raise PostgresError("40001", "could not serialize access due to concurrent update")
         self._partitioned.clear()
+        self._pending.restore(saved.pending)
         if self._catalog is not None:
             self._catalog.rollback_to(saved.catalog)
         self._history_due, self._history_recorded = saved.history
@@ -149,10 +158,12 @@ class Uncommitted:
 
     def has_written(self, relation: Any) -> bool:
         """Whether this transaction has written to the relation."""
-        return (relation.database, relation.oid) in self._open.states
+        key = (relation.database, relation.oid)
+        return key in self._open.states or bool(self._pending.of(key))
 
     def catalog_changed(self) -> None:
         """The catalog changed in a way that streams must know: its state is recorded at this place, before the next write."""
+        self._pending.settle()
         self._history_due = True
         self._partitioned.clear()
 
@@ -167,15 +178,25 @@ class Uncommitted:
     def _table(self, relation: Any) -> delta.DeltaTable:
         return self.engine.table((relation.database, relation.oid))
 
-    def _lock(self, relation: Any) -> Key:
+    def _lock(self, relation: Any, *, beside_claims: bool = False) -> Key:
+        self._pending.settle()
         key = (relation.database, relation.oid)
-        self.engine.locks.acquire(key, self.xid, self.cancelled)
+        self.engine.locks.acquire(key, self.xid, self.cancelled, beside_claims=beside_claims)
         if key not in self._open.states:
             self.engine.foreign.adopt(key)
+        self._see_newest(key)
+        return key
+
+    def _see_newest(self, key: Key) -> None:
         shown = self.engine.visible.get(key)
         if self._view is not None and shown is not None and self._view.get(key) is not shown:
             self._view = {**self._view, key: shown}  # what was committed while this waited is what the statement changes
-        return key
+
+    def append_pending(self, relation: Any, rows: pa.Table, made: tuple[Lsn, int]) -> None:
+        """Writes rows that were pending (for `PendingRows`); `made`: `seen` and `xid` of the write."""
+        key = self._lock(relation)
+        written = write.append(self.engine.table(key), relation, self._base(key), rows)
+        self._commit(key, written.actions, written.changes, made=made)
 
     def _base(self, key: Key) -> TableState:
         """The newest state, on which a write goes: the lock is held, so it is ours or the visible one."""
@@ -187,14 +208,15 @@ class Uncommitted:
         return written.changes
 
     def _commit(
-        self, key: Key, actions: list[Action], changes: int, *, kind: Any = "write", statement: int | None = None, options: int = 0
-    ) -> None:
+        self, key: Key, actions: list[Action], changes: int, *, kind: Any = "write", statement: int | None = None, options: int = 0,
+        made: tuple[Lsn, int] | None = None,
+    ) -> None:  # fmt: skip
         self._record_history()
         base = self._base(key)
         state = self.engine.table(key).commit(base, actions, f"{MARK} {self.xid}")
         self._look_between(key, base, state)
         size = sum(action[name]["size"] for action in actions for name in ("add", "cdc") if name in action and kind == "write")
-        self._written(key, state, changes, kind, statement, options, size)
+        self._written(key, state, changes, kind, statement, options, size, made=made)
 
     def _written(
         self,
@@ -206,10 +228,13 @@ class Uncommitted:
         options: int = 0,
         size: int = 0,
         version: int | None = None,
+        made: tuple[Lsn, int] | None = None,
     ) -> None:
+        """`made`: the end of the log and the subtransaction when the statement ran, if that was earlier."""
         self._open.states[key] = state
         seq, at = len(self._open.writes), state.version if version is None else version
-        place, seen, xid = seq if statement is None else statement, self.engine.log.end, self._subtransaction()
+        seen, xid = made or (self.engine.log.end, self._subtransaction())
+        place = seq if statement is None else statement
         self._open.writes.append(TableWrite(seq, key[1], kind, at, changes, place, options, bytes=size, seen=seen, xid=xid))
 
     def _name_truncated(self, relation: int, statement: int, options: int) -> None:

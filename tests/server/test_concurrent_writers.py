@@ -1,0 +1,214 @@
+"""Sessions that write to one table at the same time: what each gets and what is there afterwards, on a node and on a PostgreSQL alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+from tests.conftest import Server
+
+TABLE = "CREATE TABLE t (a int PRIMARY KEY, b int UNIQUE, c text DEFAULT 'd'); INSERT INTO t VALUES (0, 0), (1, 1), (2, 2)"
+CONTENTS = "SELECT * FROM t ORDER BY a"
+Step = tuple[str, str]
+"""The session and what it says; a session that still waits for its last answer is asked for it by ``("a", "")``."""
+
+
+class Play:
+    """Sessions of one database, by name."""
+
+    def __init__(self, server: Server) -> None:
+        self._conninfo = server.conninfo(server.new_database())
+        self._sessions: dict[str, psycopg.Connection[Any]] = {}
+        self._answers: dict[str, Future[Any]] = {}
+        self._pool = ThreadPoolExecutor(4)
+        self.said: list[tuple[str, str, Any]] = []
+
+    def run(self, steps: Sequence[Step]) -> list[tuple[str, str, Any]]:
+        """What each step answered; ``waits`` for those of a session named with a ``+``, which is answered later."""
+        for who, sql in steps:
+            name = who.rstrip("+")
+            if not sql:
+                self.said.append((name, "answer", self._answers.pop(name).result(60)))
+            elif who != name:
+                session = self._session(name)
+                self._answers[name] = self._pool.submit(_answer, session, sql)
+                self._wait_until_it_runs(session.info.backend_pid)
+            else:
+                self.said.append((name, sql, _answer(self._session(name), sql)))
+        return self.said
+
+    def _session(self, name: str) -> psycopg.Connection[Any]:
+        if name not in self._sessions:
+            self._sessions[name] = psycopg.connect(self._conninfo, autocommit=True)
+        return self._sessions[name]
+
+    def _wait_until_it_runs(self, pid: int) -> None:
+        query, give_up = "SELECT state FROM pg_stat_activity WHERE pid = %s", time.monotonic() + 30
+        while self._session("watcher").execute(query, (pid,)).fetchone() != ("active",):
+            assert time.monotonic() < give_up
+
+    def close(self) -> None:
+        for session in self._sessions.values():
+            session.cancel_safe()
+            session.close()
+        self._pool.shutdown()
+
+
+def _answer(session: psycopg.Connection[Any], sql: str) -> Any:
+    try:
+        done = session.execute(sql.encode())
+        return done.fetchall() if done.description else done.statusmessage
+    except psycopg.Error as error:
+        return error.sqlstate, error.diag.message_primary, error.diag.message_detail if error.sqlstate != "40P01" else ""
+
+
+@pytest.fixture
+def plays(node: Server, postgres: Server) -> Iterator[tuple[Play, Play]]:
+    made = Play(node), Play(postgres)
+    yield made
+    for each in made:
+        each.close()
+
+
+PLAYS: dict[str, list[Step]] = {
+    "each transaction sees its own new rows and those that are committed": [
+        ("a", "BEGIN"),
+        ("a", "INSERT INTO t VALUES (3, 3), (5, 5)"),
+        ("b", "BEGIN"),
+        ("b", "INSERT INTO t (a) VALUES (4) RETURNING *"),
+        ("c", "INSERT INTO t VALUES (6, 6)"),
+        ("a", CONTENTS),
+        ("b", CONTENTS),
+        ("b", "COMMIT"),
+        ("a", CONTENTS),
+        ("a", "COMMIT"),
+    ],
+    "a key that another is adding is waited for and then taken": [
+        ("a", "BEGIN"),
+        ("a", "INSERT INTO t VALUES (10, 10)"),
+        ("b+", "INSERT INTO t VALUES (11, 10)"),
+        ("c", "INSERT INTO t VALUES (12, 12)"),
+        ("a", "COMMIT"),
+        ("b", ""),
+    ],
+    "a key that another was adding is free after its rollback": [
+        ("a", "BEGIN"),
+        ("a", "INSERT INTO t VALUES (10, 10)"),
+        ("b+", "INSERT INTO t VALUES (10, 11)"),
+        ("a", "ROLLBACK"),
+        ("b", ""),
+    ],
+    "ON CONFLICT waits for the row that another is adding": [
+        ("a", "BEGIN"),
+        ("a", "INSERT INTO t VALUES (10, 10)"),
+        ("b+", "INSERT INTO t VALUES (10, 11) ON CONFLICT (a) DO UPDATE SET c = 'met'"),
+        ("a", "COMMIT"),
+        ("b", ""),
+    ],
+    "rows are changed while another adds some": [
+        ("a", "BEGIN"),
+        ("a", "INSERT INTO t VALUES (10, 10)"),
+        ("b", "UPDATE t SET c = 'changed' WHERE a = 1"),
+        ("b", "DELETE FROM t WHERE a = 2"),
+        ("a", "COMMIT"),
+    ],
+    "an UPDATE to a key that another is adding waits for it": [
+        ("a", "BEGIN"),
+        ("a", "INSERT INTO t VALUES (10, 10)"),
+        ("b+", "UPDATE t SET a = 10 WHERE a = 1"),
+        ("a", "COMMIT"),
+        ("b", ""),
+    ],
+    "TRUNCATE waits for those who add rows": [
+        ("a", "BEGIN"),
+        ("a", "INSERT INTO t VALUES (10, 10)"),
+        ("b+", "TRUNCATE t"),
+        ("a", "COMMIT"),
+        ("b", ""),
+    ],
+    "two that have added rows change them one after the other": [
+        ("a", "BEGIN"),
+        ("b", "BEGIN"),
+        ("a", "INSERT INTO t VALUES (10, 10)"),
+        ("b", "INSERT INTO t VALUES (11, 11)"),
+        ("a", "UPDATE t SET c = 'a' WHERE a = 10"),
+        ("a", "INSERT INTO t VALUES (12, 12)"),
+        ("a", "COMMIT"),
+        ("b", "UPDATE t SET c = 'b' WHERE a >= 10"),
+        ("b", "COMMIT"),
+    ],
+    "rows that a savepoint undoes are gone, those before it are kept, written or not": [
+        ("a", "BEGIN"),
+        ("a", "INSERT INTO t VALUES (10, 10)"),
+        ("a", "SAVEPOINT s"),
+        ("a", "INSERT INTO t VALUES (11, 11)"),
+        ("a", "ROLLBACK TO s"),
+        ("a", CONTENTS),
+        ("a", "UPDATE t SET c = 'undone' WHERE a = 10"),
+        ("a", "INSERT INTO t VALUES (12, 12)"),
+        ("a", "ROLLBACK TO s"),
+        ("a", CONTENTS),
+        ("a", "INSERT INTO t VALUES (11, 12)"),
+        ("a", "COMMIT"),
+    ],
+    "a key may not be added twice in one transaction": [
+        ("a", "BEGIN"),
+        ("a", "INSERT INTO t VALUES (10, 10)"),
+        ("a", "SAVEPOINT s"),
+        ("a", "INSERT INTO t VALUES (11, 11), (12, 10)"),
+        ("a", "ROLLBACK TO s"),
+        ("a", "INSERT INTO t VALUES (10, 12) ON CONFLICT (a) DO UPDATE SET c = 'met'"),
+        ("a", "COMMIT"),
+    ],
+    "a deferred check and the end of the block find rows that were only added": [
+        ("a", "CREATE TABLE child (n int REFERENCES t DEFERRABLE INITIALLY DEFERRED)"),
+        ("a", "BEGIN"),
+        ("a", "INSERT INTO child VALUES (20), (21)"),
+        ("a", "INSERT INTO t VALUES (20, 20)"),
+        ("a", "COMMIT"),
+        ("a", "BEGIN"),
+        ("a", "INSERT INTO child VALUES (20)"),
+        ("a", "INSERT INTO t VALUES (20, 20)"),
+        ("a", "COMMIT"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", PLAYS)
+def test_writers_of_one_table(plays: tuple[Play, Play], name: str) -> None:
+    steps = [("a", TABLE), *PLAYS[name], ("a", CONTENTS)]
+    on_node, on_postgres = (play.run(steps) for play in plays)
+    assert on_node == on_postgres
+
+
+def test_two_that_wait_for_each_others_keys_are_a_deadlock(plays: tuple[Play, Play]) -> None:
+    begun = [("a", TABLE), ("a", "BEGIN"), ("b", "BEGIN"), ("a", "INSERT INTO t VALUES (10, 10)"), ("b", "INSERT INTO t VALUES (11, 11)")]
+    crossed = [("a+", "INSERT INTO t VALUES (11, 12)"), ("b+", "INSERT INTO t VALUES (10, 13)"), ("a", ""), ("b", "")]
+    for play in plays:
+        said = play.run([*begun, *crossed])
+        assert sorted(str(answer) for _, _, answer in said[-2:]) == ["('40P01', 'deadlock detected', '')", "INSERT 0 1"]
+
+
+def test_rows_of_one_transaction_are_published_in_the_order_of_its_statements(node: Server, postgres: Server) -> None:
+    def published(server: Server) -> list[tuple[Any, ...]]:
+        with psycopg.connect(server.conninfo(server.new_database()), autocommit=True) as session:
+            slot = f"order_{session.info.backend_pid}"
+            session.execute("CREATE TABLE t (a int PRIMARY KEY); CREATE TABLE u (a int); CREATE PUBLICATION p FOR ALL TABLES")
+            session.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+            session.execute(
+                "BEGIN; INSERT INTO t VALUES (1); INSERT INTO u VALUES (2); INSERT INTO t VALUES (3); SAVEPOINT s; INSERT INTO t VALUES (4);"
+                "SELECT pg_logical_emit_message(true, 'p', 'between'); INSERT INTO u VALUES (5); DELETE FROM t WHERE a = 1; COMMIT"
+            )
+            changes = session.execute(
+                "SELECT chr(get_byte(data, 0)), encode(substr(data, 6), 'escape') FROM pg_logical_slot_get_binary_changes"
+                "(%s, NULL, NULL, 'proto_version', '1', 'publication_names', 'p', 'messages', 'true') WHERE get_byte(data, 0) IN (73, 68)",
+                (slot,),
+            ).fetchall()
+            session.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+            return changes
+
+    assert published(node) == published(postgres)

@@ -1,0 +1,116 @@
+"""Who waits for whom: the rows of `lock`'s table, each with threads that wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+
+from headgate.errors import PostgresError
+from headgate.storage.lock import TableLocks
+from headgate.storage.statistics import Statistics
+
+TABLE, INDEX = (5, 16384), 16390
+
+
+def keys(*values: int) -> dict[int, pa.Table]:
+    return {INDEX: pa.table({"k0": list(values)})}
+
+
+@pytest.fixture
+def locks() -> TableLocks:
+    return TableLocks(Statistics())
+
+
+def begun(locks: TableLocks, owner: int, ask: Callable[[], object]) -> Future[object]:
+    """`ask` in a thread of its own, once it waits."""
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(ask)
+    pool.shutdown(wait=False)
+    give_up = time.monotonic() + 10
+    while owner not in locks._waiting:
+        assert time.monotonic() < give_up
+        assert not future.done()
+    return future
+
+
+def test_the_lock_waits_for_its_holder(locks: TableLocks) -> None:
+    locks.acquire(TABLE, 1)
+    second = begun(locks, 2, lambda: locks.acquire(TABLE, 2))
+    locks.release(1)
+    second.result(10)
+
+
+def test_the_lock_waits_for_those_with_a_claim(locks: TableLocks) -> None:
+    assert locks.claim(TABLE, 1, keys(1))
+    second = begun(locks, 2, lambda: locks.acquire(TABLE, 2))
+    locks.release(1)
+    second.result(10)
+
+
+def test_who_has_a_claim_itself_gets_the_lock_beside_other_claims(locks: TableLocks) -> None:
+    assert locks.claim(TABLE, 1, keys(1))
+    assert locks.claim(TABLE, 2, keys(2))
+    locks.acquire(TABLE, 2)
+
+
+def test_who_adds_no_key_gets_the_lock_beside_claims(locks: TableLocks) -> None:
+    assert locks.claim(TABLE, 1, keys(1))
+    locks.acquire(TABLE, 2, beside_claims=True)
+
+
+def test_a_claim_waits_for_those_that_have_claimed_one_of_its_keys(locks: TableLocks) -> None:
+    assert locks.claim(TABLE, 1, keys(1, 2))
+    assert locks.claim(TABLE, 2, keys(3))
+    third = begun(locks, 3, lambda: locks.claim(TABLE, 3, keys(2, 4)))
+    locks.release(1)
+    assert third.result(10)
+
+
+def test_a_table_without_keys_is_claimed_by_all(locks: TableLocks) -> None:
+    assert locks.claim(TABLE, 1, {})
+    assert locks.claim(TABLE, 2, {})
+
+
+def test_there_is_no_claim_where_somebody_holds_the_lock(locks: TableLocks) -> None:
+    locks.acquire(TABLE, 1)
+    assert not locks.claim(TABLE, 2, keys(1))
+    assert not locks.claim(TABLE, 1, keys(1))
+
+
+def test_there_is_no_claim_where_somebody_waits_for_the_lock(locks: TableLocks) -> None:
+    assert locks.claim(TABLE, 1, keys(1))
+    waiting = begun(locks, 2, lambda: locks.acquire(TABLE, 2))
+    assert not locks.claim(TABLE, 3, keys(3))
+    assert locks.claim(TABLE, 1, keys(4)), "who is waited for goes on"
+    locks.release(1)
+    waiting.result(10)
+
+
+def test_there_is_no_second_claim_of_a_key(locks: TableLocks) -> None:
+    assert locks.claim(TABLE, 1, keys(1))
+    assert not locks.claim(TABLE, 1, keys(1, 2))
+
+
+def test_a_wait_ends_after_lock_timeout(locks: TableLocks) -> None:
+    assert locks.claim(TABLE, 1, keys(1))
+    with pytest.raises(PostgresError, match="canceling statement due to lock timeout"):
+        locks.acquire(TABLE, 2, lock_timeout=0)
+
+
+def test_a_circle_of_a_lock_and_a_claim_is_a_deadlock(locks: TableLocks) -> None:
+    other = (5, 16400)
+    assert locks.claim(TABLE, 1, keys(1))
+    locks.acquire(other, 2)
+    waiting = begun(locks, 1, lambda: locks.acquire(other, 1))
+    with pytest.raises(PostgresError, match="deadlock detected") as raised:
+        locks.claim(TABLE, 2, keys(1))
+    assert raised.value.detail == (
+        "Transaction 2 waits for ShareLock on transaction 1; blocked by transaction 1.\n"
+        "Transaction 1 waits for ExclusiveLock on relation 16400; blocked by transaction 2."
+    )
+    locks.release(2)
+    waiting.result(10)
