@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from headgate.commands import lock_table
 from headgate.errors import PostgresError
 from headgate.server import cursor, prepare, twophase, variable
 from headgate.server.altersystem import alter_system
@@ -146,9 +147,9 @@ def _discard(session: Session, node: Any, text: str) -> str:
     return target.replace("_", " ")
 
 
-def _lock(session: Session, node: Any, text: str) -> str:
-    """A table is locked by writing to it; here only the block and the names are checked."""
+def _lock(session: Any, node: Any, text: str) -> str:
     session.require_block("LOCK TABLE")
+    lock_table.lock(node, session)
     return "LOCK TABLE"
 
 

@@ -79,10 +79,10 @@ class Transaction(Uncommitted):
             found = self._partitioned[relation.oid] = PartitionedTable(self, relation)
         return found
 
-    def lock(self, relation: Any) -> None:
-        """Takes the write lock of a table, of a partitioned one those of its leaves, until the transaction ends."""
+    def lock(self, relation: Any, *, wait: bool = True) -> None:
+        """Takes the write lock of a table, of a partitioned one those of its leaves, until the transaction ends; 55P03 if not `wait`."""
         for each in self.partitioned(relation).leaves if relation.kind == "p" else (relation,):
-            super().lock(each)
+            super().lock(each, wait=wait)
 
     def frame(self, relation: Any) -> DataFrame:
         """The rows of a relation: live columns in order, storage types; committed at statement start, and own writes."""

@@ -152,9 +152,9 @@ class Uncommitted:
                 return at
         raise PostgresError("3B001", f'savepoint "{name}" does not exist')
 
-    def lock(self, relation: Any) -> None:
+    def lock(self, relation: Any, *, wait: bool = True) -> None:
         """Takes the relation's write lock until the transaction ends, before it writes: what it then reads stays the newest."""
-        self._lock(relation)
+        self._lock(relation, wait=wait)
 
     def has_written(self, relation: Any) -> bool:
         """Whether this transaction has written to the relation."""
@@ -178,10 +178,10 @@ class Uncommitted:
     def _table(self, relation: Any) -> delta.DeltaTable:
         return self.engine.table((relation.database, relation.oid))
 
-    def _lock(self, relation: Any, *, beside_claims: bool = False) -> Key:
+    def _lock(self, relation: Any, *, beside_claims: bool = False, wait: bool = True) -> Key:
         self._pending.settle()
         key = (relation.database, relation.oid)
-        self.engine.locks.acquire(key, self.xid, self.cancelled, beside_claims=beside_claims)
+        self.engine.locks.acquire(key, self.xid, self.cancelled, None if wait else 0, beside_claims=beside_claims)
         if key not in self._open.states:
             self.engine.foreign.adopt(key)
         self._see_newest(key)
