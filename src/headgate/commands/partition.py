@@ -143,6 +143,7 @@ def _check_rows(transaction: Transaction, branch: Branch, message: str) -> None:
     """23514 if a row of a table lies outside of its partition."""
     for leaf in branch.leaves():
         now = relations.get(transaction.cursor, leaf.database, leaf.oid)
+        transaction.lock(now)
         if transaction.state(now).files and Fence(transaction.cursor, now).crossed(transaction.frame(now)):
             raise PostgresError("23514", message.format(leaf.name), schema=leaf.schema, table=leaf.name)
 

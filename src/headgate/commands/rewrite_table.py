@@ -34,6 +34,7 @@ def check_no_nulls(transaction: Transaction, relation: Relation, column: Column)
     """23502 `column "a" of relation "t" contains null values`."""
     if relation.kind != "r":
         return
+    transaction.lock(relation)
     frame = transaction.frame(relation)
     if not frame.where(F.col(quoted(column.name)).isNull()).limit(1).isEmpty():
         raise PostgresError(
@@ -49,6 +50,7 @@ def check_rows(transaction: Transaction, relation: Relation, check: Check) -> No
     from headgate.expression import compile as compiler
 
     met = compiler.compile(binding.stored(check.expression, relation), {each.name: F.col(quoted(each.name)) for each in relation.columns})
+    transaction.lock(relation)
     if not transaction.frame(relation).where(~F.coalesce(met, F.lit(True))).limit(1).isEmpty():
         raise PostgresError(
             "23514", f'check constraint "{check.name}" of relation "{relation.name}" is violated by some row',

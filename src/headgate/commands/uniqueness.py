@@ -77,6 +77,7 @@ def check_table(transaction: Transaction, relation: Relation, index: Index) -> N
     """23505 `could not create unique index` if the table has a key twice."""
     if relation.kind != "r":
         return
+    transaction.lock(relation)
     found = _twice(keyed(relation, index, transaction.frame(relation)), len(index.attnums))
     if found is not None:
         raise PostgresError(

@@ -293,6 +293,7 @@ def _rename_stored(session: Session, transaction: Transaction, found: TypeRow, l
         else:
             changed = relabelled(value, label, new_label)
             concerned = value.contains(label.replace("\\", "\\\\").replace('"', '\\"'))
+        transaction.lock(relation)
         if not transaction.frame(relation).where(concerned).limit(1).isEmpty():
             rewrite_table.replace_column(session, transaction, relation, column, changed)
 
