@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pyarrow as pa
 import pytest
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
@@ -50,6 +52,26 @@ def test_writes_stand_in_the_log_in_the_order_of_the_statements(engine: Engine) 
     one.commit()
     written = [write.relation for entry in engine.log.entries(start, DATABASE, 10) for write in entry.writes]
     assert written == [A.oid, B.oid, A.oid]
+
+
+def test_two_that_commit_at_the_same_time_are_no_deadlock(engine: Engine) -> None:
+    made(engine, A)
+    made(engine, B)
+    first, one, two = (engine.begin(DATABASE) for _ in range(3))
+    later(one, (1, "x"))
+    later(one, (1, "x"), table=B)
+    later(two, (2, "y"), table=B)
+    later(two, (2, "y"))
+    later(first, (3, "z"))
+    first.lock(A)
+    with ThreadPoolExecutor(2) as pool:
+        ends = [pool.submit(each.commit) for each in (one, two)]
+        while not {one.xid, two.xid} <= engine.locks._waiting.keys():
+            assert not any(each.done() for each in ends)
+        first.commit()
+        assert all(each.result(60) for each in ends)
+    assert contents(engine, A) == [(1, "x"), (2, "y"), (3, "z")]
+    assert contents(engine, B) == [(1, "x"), (2, "y")]
 
 
 def test_a_change_writes_what_was_added_before_it(engine: Engine) -> None:
