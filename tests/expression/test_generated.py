@@ -29,6 +29,11 @@ ONCE_DIFFERENT = (
     Probe("pl - (1e-20 - n)", (("pl", "pg_lsn"), ("n", "numeric")), (("FFFFFFFF/FFFFFFFF", "-2.5"), ("0/3", "2.5"), ("0/3", "Infinity"))),
     Probe("'2024-01-01'::timestamp AT TIME ZONE '40 days 30:00'::interval > ('{1970-01-01,NULL}'::date[])[0]", (), ((),)),
     Probe("nullif(ai, ('{Infinity,-1.50}'::numeric[])::int4[])", (("ai", "int4[]"),), ((None,), ("{1}",))),
+    Probe(
+        "(i, array_position(ai, l::int4)) >= (2, 1)",
+        (("i", "int4"), ("l", "int8"), ("ai", "int4[]")),
+        (("1", "-9223372036854775808", None),),
+    ),
     Probe("(1 / (i - i)) > ('{1}'::int4[])[0]", (("i", "int4"),), (("1",), (None,))),
     Probe("o >= s", (("o", "oid"), ("s", "int2")), (("0", "-32768"), ("2147483648", "1"))),
     Probe("(ARRAY[a, a])::numeric[]", (("a", "int4[]"),), (("{1,2}",), ("{}",))),

@@ -299,12 +299,12 @@ def _row_comparison(node: n.RowCompare) -> Value:
             )
         )
 
-    def make(env: Env) -> Column:
-        made = steps[-1].make(env)
-        for place in range(len(steps) - 2, -1, -1):
-            same, before = (each.make(env) for each in decided[place])
-            made = F.when(F.isnull(same), F.lit(None).cast("boolean")).when(same, made).otherwise(before)
-        return made
+    def make(env: Env, place: int = 0) -> Column:
+        if place == len(decided) - 1:
+            return steps[-1].make(env)
+        same, before = (each.make(env) for each in decided[place])
+        rest = make(env.under(F.coalesce(same, F.lit(False))), place + 1)
+        return F.when(F.isnull(same), F.lit(None).cast("boolean")).when(same, rest).otherwise(before)
 
     return Value(BOOL, make)
 
