@@ -34,6 +34,8 @@ ONCE_DIFFERENT = (
         (("i", "int4"), ("l", "int8"), ("ai", "int4[]")),
         (("1", "-9223372036854775808", None),),
     ),
+    Probe("m AT TIME ZONE 'Asia/Tokyo'", (("m", "timestamp"),), (("4714-11-24 BC",), ("4714-11-25 BC",), ("infinity",), (None,))),
+    Probe("m AT TIME ZONE 'PST'", (("m", "timestamptz"),), (("4714-11-24 BC",), ("4714-11-25 BC",), ("-infinity",), (None,))),
     Probe("(1 / (i - i)) > ('{1}'::int4[])[0]", (("i", "int4"),), (("1",), (None,))),
     Probe("o >= s", (("o", "oid"), ("s", "int2")), (("0", "-32768"), ("2147483648", "1"))),
     Probe("(ARRAY[a, a])::numeric[]", (("a", "int4[]"),), (("{1,2}",), ("{}",))),

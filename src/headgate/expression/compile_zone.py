@@ -22,6 +22,7 @@ from headgate.expression.compile_extract import DAY, NAMES, big, extracted, fiel
 from headgate.expression.compile_infinite import infinite_timestamp, timestamp_to_date
 from headgate.expression.compile_time import (
     CALENDAR_UNITS,
+    FIRST_DAY,
     Builder,
     Make,
     local_moment,
@@ -30,6 +31,7 @@ from headgate.expression.compile_time import (
     overlaps_spans,
     shifted,
     span_of,
+    too_late,
     truncated,
     usual_span,
 )
@@ -55,6 +57,7 @@ from headgate.expression.value import (
 )
 from headgate.expression.vectorised import call, scalar
 from headgate.types import zone
+from headgate.types.calendar import INFINITE_MICROS
 
 
 def _offset_by(found: zone.Zone, micros: Column, *, of_local: bool, env: Env) -> Column:
@@ -75,7 +78,7 @@ def local_of(instant: Make, found: zone.Zone) -> Make:
     def make(env: Env) -> Column:
         moment = instant(env)
         micros = micros_of(moment)
-        moved = F.coalesce(F.try_add(micros, _offset_by(found, micros, of_local=False, env=env)), _overflow(micros))
+        moved = _within(F.try_add(micros, _offset_by(found, micros, of_local=False, env=env)), micros)
         return local_moment(F.when(infinite_timestamp(moment), micros).otherwise(moved))
 
     return make
@@ -87,15 +90,16 @@ def instant_of(local: Make, found: zone.Zone) -> Make:
     def make(env: Env) -> Column:
         moment = local(env)
         micros = micros_of(moment)
-        moved = F.coalesce(F.try_subtract(micros, _offset_by(found, micros, of_local=True, env=env)), _overflow(micros))
+        moved = _within(F.try_subtract(micros, _offset_by(found, micros, of_local=True, env=env)), micros)
         return F.timestamp_micros(F.when(infinite_timestamp(moment), micros).otherwise(moved))
 
     return make
 
 
-def _overflow(micros: Column) -> Column:
-    """22008, but NULL for NULL."""
-    return F.when(F.isnotnull(micros), out_of_days())
+def _within(moved: Column, micros: Column) -> Column:
+    """A moment that was moved by a zone's offset: 22008 before PostgreSQL's first one, 0A000 after the last that is stored."""
+    error = F.when(micros < 0, out_of_days().cast("bigint")).otherwise(too_late())
+    return F.when((moved >= big(FIRST_DAY * DAY)) & (moved < big(INFINITE_MICROS)), moved).otherwise(F.when(F.isnotnull(micros), error))
 
 
 def _named(value: Value) -> zone.Zone | PostgresError:
