@@ -6,8 +6,10 @@ Fixtures: `postgres` (one cluster for the whole run), `spark` (one session), `no
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -41,10 +43,15 @@ def pytest_report_header() -> list[str]:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port of the loopback interface that nobody listens on.
+
+    None of those that the system gives to outgoing connections: one of them may be taken while the server starts, or is down.
+    """
+    while True:
+        port = 12_000 + secrets.randbelow(20_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class SqlError(Exception):
