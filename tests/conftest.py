@@ -6,13 +6,10 @@ Fixtures: `postgres` (one cluster for the whole run), `spark` (one session), `no
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
-import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +19,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from headgate.cli.demo.servers import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,18 +39,6 @@ def pytest_report_header() -> list[str]:
     """The versions of what the tests run on."""
     psql = subprocess.run([PG_BIN / "psql", "--version"], capture_output=True, text=True)
     return [f"servers: {psql.stdout.strip()}"]
-
-
-def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on.
-
-    None of those that the system gives to outgoing connections: one of them may be taken while the server starts, or is down.
-    """
-    while True:
-        port = 12_000 + secrets.randbelow(20_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 class SqlError(Exception):

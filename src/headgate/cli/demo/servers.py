@@ -6,8 +6,10 @@ postgres when the caller is root, which PostgreSQL refuses), a node by the headg
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
+import secrets
 import shutil
 import socket
 import subprocess
@@ -25,11 +27,15 @@ SETTINGS = {"wal_level": "logical", "wal_retrieve_retry_interval": "500ms", "tim
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port of the loopback interface that nobody listens on.
+
+    None of those that the system gives to outgoing connections: one of them may be taken while the server starts, or is down.
+    """
+    while True:
+        port = 12_000 + secrets.randbelow(20_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def postgresql_programs() -> Path:
