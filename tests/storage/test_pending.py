@@ -74,6 +74,18 @@ def test_two_that_commit_at_the_same_time_are_no_deadlock(engine: Engine) -> Non
     assert contents(engine, B) == [(1, "x"), (2, "y")]
 
 
+def test_rows_are_several_writes_where_something_was_logged_between_their_statements(engine: Engine) -> None:
+    made(engine, A)
+    start, one = engine.log.end, engine.begin(DATABASE)
+    later(one, (1, "x"))
+    later(one, (2, "y"))
+    middle = engine.emit(DATABASE, "prefix", b"between")
+    later(one, (3, "z"))
+    one.commit()
+    [_, entry] = engine.log.entries(start, DATABASE, 10)
+    assert [(write.changes, write.seen <= middle) for write in entry.writes] == [(2, True), (1, False)]
+
+
 def test_a_change_writes_what_was_added_before_it(engine: Engine) -> None:
     made(engine, A)
     one = engine.begin(DATABASE)

@@ -88,16 +88,17 @@ class PendingRows:
     def settle(self) -> None:
         """Writes the rows, each table under its lock. 23505 where a key has been added meanwhile by somebody who did not ask.
 
-        The locks are taken in the order of the tables, so that two that commit at the same time are no deadlock.
+        The locks are taken in the order of the tables, so that two that commit at the same time are no deadlock. Rows that were added in
+        a row are one write, unless something was logged in between: each is published as the catalog was when its statement ran.
         """
         waiting, self._all = self._all, ()
         for _, relation in sorted({one.key: one.relation for one in waiting}.items(), key=lambda item: item[0]):
             self._transaction.lock(relation)
-        for (key, xid), each in itertools.groupby(waiting, lambda one: (one.key, one.xid)):
+        for (key, made), each in itertools.groupby(waiting, lambda one: (one.key, (one.seen, one.xid))):
             group = list(each)
             visible = self._transaction.engine.visible[key].state
             for one in group:
                 if one.state is not visible:
                     one.check(one.rows)
             rows = pa.concat_tables([one.rows for one in group])
-            self._transaction.append_pending(group[-1].relation, rows, (group[0].seen, xid))
+            self._transaction.append_pending(group[-1].relation, rows, made)
