@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-import pyarrow as pa
 import pytest
 
 from headgate.errors import PostgresError
@@ -16,8 +15,8 @@ from headgate.storage.statistics import Statistics
 TABLE, INDEX = (5, 16384), 16390
 
 
-def keys(*values: int) -> dict[int, pa.Table]:
-    return {INDEX: pa.table({"k0": list(values)})}
+def keys(*values: int) -> dict[int, set[int]]:
+    return {INDEX: set(values)}
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -110,6 +110,19 @@ def canonical_array(column: pa.Array, kind: int) -> pa.Array:
             return pc.add(column, pa.scalar(0, column.type))  # -0 is 0
         case _:
             return sortkey.keys(column, kind, registry.known())
+
+
+def members(keys: pa.Table) -> frozenset[tuple[Hashable, ...]]:
+    """The canonical keys of a few rows as a set, in which NaN is NaN and no moment is too late for Python."""
+    return frozenset(zip(*[_hashable(column).to_pylist() for column in keys.columns], strict=True))
+
+
+def _hashable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_floating(column.type):
+        return column.cast(pa.string())
+    if pa.types.is_temporal(column.type):
+        return column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
+    return column
 
 
 def _canonical_sql(name: str, kind: int) -> str:

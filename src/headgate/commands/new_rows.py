@@ -6,7 +6,7 @@ generated columns) or as a Spark frame. Both have the table's columns by name, i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -278,12 +278,10 @@ class NewRows:
         if rows.num_rows:
             self._check_policies(rows)
             self._later = self._may_wait(rows)
-            if self._later:
-                with self.transaction.looking_up():
-                    self.refuse_clash(rows)
-            else:
+            if not self._later:
                 reference.lock(self.transaction, self.relation)
                 self.transaction.lock(self.relation)
+            with self.transaction.looking_up():
                 self.refuse_clash(rows)
         return rows
 
@@ -294,7 +292,10 @@ class NewRows:
             return False
         if not all(each.plain and each.immediate for each in indexes):
             return False
-        return self.transaction.claim(relation, {each.oid: self.keys(rows, each)[1].drop_columns("place") for each in indexes})
+        return self.transaction.claim(relation, {each.oid: self._members(rows, each) for each in indexes})
+
+    def _members(self, rows: pa.Table, index: Index) -> frozenset[Hashable]:
+        return key_lookup.members(self.keys(rows, index)[1].drop_columns("place"))
 
     def store(self, rows: pa.Table) -> pa.Table:
         """Adds rows that are `accepted`."""

@@ -72,7 +72,7 @@ def updated(session: Any, transaction: Transaction, relation: Relation, changed:
 def check_table(session: Any, transaction: Transaction, relation: Relation, key: ForeignKey) -> None:
     """Checks all rows of a table against a constraint that is new."""
     if relation.kind == "r":
-        lock(transaction, relation)
+        transaction.lock(relations.get(transaction.cursor, relation.database, key.target))
         transaction.lock(relation)
         _check_new(transaction, relation, key, reference_key.of_rows(transaction.frame(relation), relation, key.columns), now=True)
 

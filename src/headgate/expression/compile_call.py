@@ -96,27 +96,23 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
     value = builder(node, args)
     if not found.strict:
         return value
-    fixed = [settle(each) for each, operand in zip(args, operands, strict=True) if may_raise(operand) and not _varies(operand)]
+    raisers = [place for place, operand in enumerate(operands) if may_raise(operand)]
     if any(each.is_null for each in args):
-        nothing = Value(value.rep, lambda env: F.lit(None).cast(spark_type(value.rep)), is_null=True)
-        return after(fixed, nothing) if fixed else nothing
-    if found.key in _WHOLE:
-        watched = [settle(each) for each in args]
-    else:
-        raisers = [place for place, operand in enumerate(operands) if may_raise(operand)]
-        late = raisers and (raisers[-1] > 0 or found.key in _RIGHT_FIRST)
-        watched = [settle(args[place]) for place in raisers] if late else []
-    if value.rep.name == "digits" or value.raw is not None:
+        made = Value(value.rep, lambda env: F.lit(None).cast(spark_type(value.rep)), is_null=True)
+    elif value.rep.name == "digits" or value.raw is not None:
         return value
-    if fixed and len(args) > 1:
-        return after(fixed, _looked_at(value, watched))
-    return _looked_at(value, watched)
+    elif found.key in _WHOLE:
+        made = _looked_at(value, [settle(each) for each in args])
+    elif raisers and (raisers[-1] > 0 or found.key in _RIGHT_FIRST):
+        made = _looked_at(value, [settle(args[place]) for place in raisers])
+    else:
+        made = value
+    fixed = [settle(args[place]) for place in raisers if not _varies(operands[place])]
+    return after(fixed, made) if fixed and len(args) > 1 else made
 
 
 def _looked_at(value: Value, watched: Sequence[Make]) -> Value:
     """The value, NULL where one of the watched operands is."""
-    if not watched:
-        return value
     return replace(value, make=lambda env: F.when(missing(watched, env) > 0, F.lit(None)).otherwise(value.make(env)))
 
 

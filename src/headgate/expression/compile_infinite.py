@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headgate.expression.moments import TOO_LATE
 from headgate.expression.value import raising
 from headgate.types import calendar
 
@@ -18,6 +19,11 @@ _LAST_DAY = calendar.INFINITE_MICROS // calendar.DAY
 """The last day all of whose timestamps are stored is the one before."""
 _END_DAY = 109_203_528 - calendar.JULIAN_EPOCH
 """The first day that PostgreSQL's timestamps do not reach (TIMESTAMP_END_JULIAN)."""
+
+
+def too_late() -> Column:
+    """Raises 0A000 for a timestamp that PostgreSQL has and Delta has not."""
+    return raising("0A000", TOO_LATE)
 
 
 def infinite_date(day: Column) -> Column:
@@ -42,7 +48,7 @@ def date_to_timestamp(day: Column) -> Column:
     return (
         F.when(infinite_date(day), infinite(number > 0))
         .when(number >= _END_DAY, raising("22008", "date out of range for timestamp").cast("timestamp_ntz"))
-        .when(number >= _LAST_DAY, raising("0A000", "cannot store a timestamp after 294247-01-10 04:00:54.775806").cast("timestamp_ntz"))
+        .when(number >= _LAST_DAY, too_late().cast("timestamp_ntz"))
         .otherwise(day.cast("timestamp_ntz"))
     )
 

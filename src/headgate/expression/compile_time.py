@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from headgate.expression import compile_clock, moments
 from headgate.expression.compile_comparison import by_key
 from headgate.expression.compile_extract import DAY, NAMES, big, isodow, micros_of, whole
-from headgate.expression.compile_infinite import date_to_timestamp, infinite_date, infinite_timestamp
+from headgate.expression.compile_infinite import date_to_timestamp, infinite_date, infinite_timestamp, too_late
 from headgate.expression.node import Expression
 from headgate.expression.session_time import local_now
 from headgate.expression.units import Unit, truncation_unit
@@ -25,14 +25,9 @@ from headgate.types.interval import Interval, normal
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
 Make = Callable[[Env], Column]
-FIRST_DAY, _END_DAY = -2_440_588, 2_147_483_494 - 2_440_588
+_END_DAY = 2_147_483_494 - 2_440_588
 LAST_MOMENT_DAY = 106_751_990
 """The last whole day whose microseconds since 1970 fit in 64 bits."""
-
-
-def too_late() -> Column:
-    """Raises 0A000 for the microseconds of a timestamp that PostgreSQL has and Delta has not."""
-    return raising("0A000", "cannot store a timestamp after 294247-01-10 04:00:54.775806").cast("bigint")
 
 
 def out_of_days() -> Column:
@@ -42,7 +37,7 @@ def out_of_days() -> Column:
 
 def moment_of(days: Column, clock: Column) -> Column:
     """The timestamp of a day (bigint, since 1970) and microseconds since midnight; 22008 outside PostgreSQL's years."""
-    outside = (days < big(FIRST_DAY)) | (days > big(LAST_MOMENT_DAY))
+    outside = (days < big(moments.FIRST_DAY)) | (days > big(LAST_MOMENT_DAY))
     return local_moment(F.when(outside, out_of_days()).otherwise(days * big(DAY) + clock))
 
 
@@ -64,7 +59,7 @@ def _date_plus(sign: int) -> Builder:
         def make(env: Env) -> Column:
             source, days = day.make(env), count.make(env)
             moved = F.unix_date(source).cast("bigint") + F.lit(sign) * days.cast("bigint")
-            outside = (moved < FIRST_DAY) | (moved >= _END_DAY)
+            outside = (moved < moments.FIRST_DAY) | (moved >= _END_DAY)
             made = F.when(outside, raising("22008", "date out of range")).otherwise(F.date_from_unix_date(moved.cast("int")))
             return F.when(infinite_date(source) & F.isnotnull(days), source).otherwise(made)
 
@@ -103,8 +98,8 @@ def shifted(moment: Column, span: Interval) -> Column:
     else:
         day = F.unix_date(F.add_months(moment.cast("date"), F.lit(span.months))).cast("bigint") + big(span.days)
         moved = F.try_add(F.try_multiply(day, big(DAY)), F.pmod(micros, big(DAY)) + big(span.micros))
-    usual = (moved >= big(FIRST_DAY * DAY)) & (moved <= big(LAST_MOMENT_DAY * DAY))
-    error = F.when((day >= big(LAST_MOMENT_DAY)) & (day < big(moments.END_DAY)), too_late()).otherwise(out_of_days())
+    usual = (moved >= big(moments.FIRST_DAY * DAY)) & (moved <= big(LAST_MOMENT_DAY * DAY))
+    error = F.when((day >= big(LAST_MOMENT_DAY)) & (day < big(moments.END_DAY)), too_late().cast("bigint")).otherwise(out_of_days())
     made = local_moment(F.when(usual, moved).otherwise(F.when(F.isnotnull(moment), error)))
     return F.when(infinite_timestamp(moment), moment).otherwise(made)
 

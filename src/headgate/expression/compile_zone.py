@@ -19,10 +19,9 @@ from headgate.errors import PostgresError
 from headgate.expression import clocks, moments
 from headgate.expression.compile_comparison import TESTS
 from headgate.expression.compile_extract import DAY, NAMES, big, extracted, field_of, micros_of, whole, with_infinity
-from headgate.expression.compile_infinite import infinite_timestamp, timestamp_to_date
+from headgate.expression.compile_infinite import infinite_timestamp, timestamp_to_date, too_late
 from headgate.expression.compile_time import (
     CALENDAR_UNITS,
-    FIRST_DAY,
     Builder,
     Make,
     local_moment,
@@ -31,7 +30,6 @@ from headgate.expression.compile_time import (
     overlaps_spans,
     shifted,
     span_of,
-    too_late,
     truncated,
     usual_span,
 )
@@ -98,8 +96,9 @@ def instant_of(local: Make, found: zone.Zone) -> Make:
 
 def _within(moved: Column, micros: Column) -> Column:
     """A moment that was moved by a zone's offset: 22008 before PostgreSQL's first one, 0A000 after the last that is stored."""
-    error = F.when(micros < 0, out_of_days().cast("bigint")).otherwise(too_late())
-    return F.when((moved >= big(FIRST_DAY * DAY)) & (moved < big(INFINITE_MICROS)), moved).otherwise(F.when(F.isnotnull(micros), error))
+    error = F.when(micros < 0, out_of_days().cast("bigint")).otherwise(too_late().cast("bigint"))
+    stored = (moved >= big(moments.FIRST_DAY * DAY)) & (moved < big(INFINITE_MICROS))
+    return F.when(stored, moved).otherwise(F.when(F.isnotnull(micros), error))
 
 
 def _named(value: Value) -> zone.Zone | PostgresError:

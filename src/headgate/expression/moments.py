@@ -20,6 +20,7 @@ from headgate.types.interval import Interval, normal
 FIRST_DAY = -calendar.JULIAN_EPOCH
 END_DAY = 106_762_940
 """294277-01-01, the first day that is no timestamp."""
+TOO_LATE = "cannot store a timestamp after 294247-01-10 04:00:54.775806"
 _FIRST = FIRST_DAY * DAY
 _END = END_DAY * DAY
 
@@ -39,7 +40,7 @@ def storable(micros: int) -> int:
     if not _FIRST <= micros < _END:
         raise out_of_range()
     if micros >= INFINITE_MICROS:
-        raise not_supported("cannot store a timestamp after 294247-01-10 04:00:54.775806")
+        raise not_supported(TOO_LATE)
     return micros
 
 

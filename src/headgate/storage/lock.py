@@ -14,20 +14,27 @@ circle is looked for when the wait begins, not after `deadlock_timeout`.
 
 from __future__ import annotations
 
+import enum
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-
-import pyarrow as pa
 
 from headgate.errors import PostgresError
 from headgate.storage.statistics import Statistics
 
 Key = tuple[int, int]
 """(database, relation)"""
-Keys = Mapping[int, pa.Table]
-"""The keys of rows by unique index (oid): columns k0, k1, … in a form that is equal for equal values, without NULL."""
+Keys = Mapping[int, AbstractSet[Hashable]]
+"""The keys of rows by unique index (oid), in a form that is equal for equal values; a row with a NULL in its key has none."""
+
+
+class Mode(enum.StrEnum):
+    """What is waited for, as the DETAIL of a deadlock names it."""
+
+    LOCK = "ExclusiveLock"
+    CLAIM = "ShareLock"
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,7 @@ class _Wait:
     """What a transaction waits for; `blockers` gives the xids of those whose end it needs."""
 
     key: Key
-    mode: str
+    mode: Mode
     blockers: Callable[[], set[int]]
 
 
@@ -46,7 +53,7 @@ class TableLocks:
         self._statistics = statistics
         self._changed = threading.Condition()
         self._owner: dict[Key, int] = {}
-        self._claims: dict[Key, dict[int, dict[int, pa.Table]]] = {}
+        self._claims: dict[Key, dict[int, dict[int, set[Hashable]]]] = {}
         self._waiting: dict[int, _Wait] = {}
 
     def acquire(
@@ -72,7 +79,7 @@ class TableLocks:
             return set() if beside_claims or owner in claims else set(claims)
 
         with self._changed:
-            self._wait(owner, _Wait(key, "ExclusiveLock", blockers), cancelled, lock_timeout)
+            self._wait(owner, _Wait(key, Mode.LOCK, blockers), cancelled, lock_timeout)
             self._owner[key] = owner
 
     def claim(self, key: Key, owner: int, keys: Keys, cancelled: Callable[[], None] | None = None) -> bool:
@@ -87,20 +94,18 @@ class TableLocks:
         with self._changed:
             if self._closed(key, owner) or _meet(keys, self._claims.get(key, {}).get(owner, {})):
                 return False
-            self._wait(owner, _Wait(key, "ShareLock", blockers), cancelled, None)
+            self._wait(owner, _Wait(key, Mode.CLAIM, blockers), cancelled, None)
             if self._closed(key, owner):
                 return False
             mine = self._claims.setdefault(key, {}).setdefault(owner, {})
             for index, added in keys.items():
-                mine[index] = pa.concat_tables([mine[index], added]) if index in mine else added
+                mine.setdefault(index, set()).update(added)
             return True
 
     def _closed(self, key: Key, owner: int) -> bool:
         if key in self._owner:
             return True
-        return owner not in self._claims.get(key, {}) and any(
-            each.key == key and each.mode == "ExclusiveLock" for each in self._waiting.values()
-        )
+        return owner not in self._claims.get(key, {}) and any(each.key == key and each.mode is Mode.LOCK for each in self._waiting.values())
 
     def _wait(self, owner: int, wait: _Wait, cancelled: Callable[[], None] | None, lock_timeout: float | None) -> None:
         give_up = None if lock_timeout is None else time.monotonic() + lock_timeout
@@ -125,7 +130,7 @@ class TableLocks:
         lines = []
         for waiting, blocking in zip(chain, [*chain[1:], start], strict=True):
             wait = self._waiting[waiting]
-            what = f"relation {wait.key[1]}" if wait.mode == "ExclusiveLock" else f"transaction {blocking}"
+            what = f"relation {wait.key[1]}" if wait.mode is Mode.LOCK else f"transaction {blocking}"
             lines.append(f"Transaction {waiting} waits for {wait.mode} on {what}; blocked by transaction {blocking}.")
         raise PostgresError("40P01", "deadlock detected", detail="\n".join(lines), hint="See server log for query details.")
 
@@ -158,5 +163,4 @@ class TableLocks:
 
 def _meet(keys: Keys, others: Keys) -> bool:
     """Whether an index has one key in both."""
-    shared = keys.keys() & others.keys()
-    return any(keys[index].join(others[index], keys[index].column_names, join_type="left semi").num_rows for index in shared)
+    return any(not keys[index].isdisjoint(others[index]) for index in keys.keys() & others.keys())

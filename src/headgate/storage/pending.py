@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headgate.lsn import Lsn
-from headgate.storage.lock import Key, Keys
+from headgate.storage.lock import Key
 from headgate.storage.table_state import TableState
 from headgate.storage.write import SMALL_BYTES, SMALL_ROWS
 
@@ -58,20 +58,21 @@ class PendingRows:
     def __init__(self, transaction: Uncommitted) -> None:
         self._transaction = transaction
         self._all: tuple[Pending, ...] = ()
+        self._rows = self._bytes = 0
 
     def __bool__(self) -> bool:
         return bool(self._all)
 
-    def claim(self, key: Key, keys: Keys) -> bool:
-        """Whether rows with these keys may be added later. Waits as `TableLocks.claim` does."""
-        transaction = self._transaction
-        return transaction.engine.locks.claim(key, transaction.xid, keys, transaction.cancelled)
-
     def add(self, added: Pending) -> None:
         """Keeps rows; writes all of them where they are many."""
         self._all += (added,)
-        if sum(each.rows.num_rows for each in self._all) > SMALL_ROWS or sum(each.rows.nbytes for each in self._all) > SMALL_BYTES:
+        self._rows, self._bytes = self._rows + added.rows.num_rows, self._bytes + added.rows.nbytes
+        if self._rows > SMALL_ROWS or self._bytes > SMALL_BYTES:
             self.settle()
+
+    def has(self, key: Key) -> bool:
+        """Whether a table has some."""
+        return any(each.key == key for each in self._all)
 
     def of(self, key: Key) -> list[pa.Table]:
         """The rows of a table."""
@@ -84,6 +85,7 @@ class PendingRows:
     def restore(self, saved: tuple[Pending, ...]) -> None:
         """Makes it what it was: later rows are forgotten, rows that were written since are pending again."""
         self._all = saved
+        self._rows, self._bytes = sum(each.rows.num_rows for each in saved), sum(each.rows.nbytes for each in saved)
 
     def settle(self) -> None:
         """Writes the rows, each table under its lock. 23505 where a key has been added meanwhile by somebody who did not ask.
@@ -91,7 +93,8 @@ class PendingRows:
         The locks are taken in the order of the tables, so that two that commit at the same time are no deadlock. Rows that were added in
         a row are one write, unless something was logged in between: each is published as the catalog was when its statement ran.
         """
-        waiting, self._all = self._all, ()
+        waiting = self._all
+        self.restore(())
         for _, relation in sorted({one.key: one.relation for one in waiting}.items(), key=lambda item: item[0]):
             self._transaction.lock(relation)
         for (key, made), each in itertools.groupby(waiting, lambda one: (one.key, (one.seen, one.xid))):

@@ -58,7 +58,7 @@ class Transaction(Uncommitted):
     def state(self, relation: Any) -> TableState:
         """The table's state as this transaction sees it."""
         key = (relation.database, relation.oid)
-        if not self._looking_up and self._pending.of(key):
+        if not self._looking_up and self._pending.has(key):
             self._lock(relation)
         if key in self._open.states:
             return self._open.states[key]
@@ -88,8 +88,8 @@ class Transaction(Uncommitted):
         """The rows of a relation: live columns in order, storage types; committed at statement start, and own writes."""
         if relation.kind == "p":
             return self.partitioned(relation).frame()
-        pending = self._pending.of((relation.database, relation.oid)) if relation.columns else []
-        with self.looking_up() if pending else contextlib.nullcontext():
+        pending = self._pending.of((relation.database, relation.oid))
+        with self.looking_up():
             frame = self._table(relation).frame(self.state(relation))
         frame = frame.select(*[F.col(quoted(c.name)) for c in relation.columns])
         if not pending:
@@ -161,7 +161,12 @@ class Transaction(Uncommitted):
     def claim(self, relation: Any, keys: Keys) -> bool:
         """Whether rows with these keys may be added by `add_later`, without the table's lock; waits for others that add one of them."""
         key = (relation.database, relation.oid)
-        if key in self._open.states or self._history_due or self._history_recorded or not self._pending.claim(key, keys):
+        if (
+            key in self._open.states
+            or self._history_due
+            or self._history_recorded
+            or not self.engine.locks.claim(key, self.xid, keys, self.cancelled)
+        ):
             return False
         self._see_newest(key)
         return True
@@ -338,7 +343,6 @@ class Transaction(Uncommitted):
         """Undoes everything; does nothing after the end."""
         if self._ended:
             return
-        self._pending.restore(())
         opened = self._open
         try:
             if self._catalog is not None:

@@ -159,7 +159,7 @@ class Uncommitted:
     def has_written(self, relation: Any) -> bool:
         """Whether this transaction has written to the relation."""
         key = (relation.database, relation.oid)
-        return key in self._open.states or bool(self._pending.of(key))
+        return key in self._open.states or self._pending.has(key)
 
     def catalog_changed(self) -> None:
         """The catalog changed in a way that streams must know: its state is recorded at this place, before the next write."""
