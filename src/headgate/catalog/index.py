@@ -126,12 +126,16 @@ def set_valid(cursor: Cursor, database: int, index: int, *, valid: bool) -> None
 
 
 def operator_class(cursor: Cursor, type_oid: int, method: int = BTREE) -> int:
-    """The default operator class of a type, 0 if it has none; varchar uses text's (binary coercible), arrays array_ops, enums enum_ops."""
+    """The default operator class of a type, 0 if it has none.
+
+    A domain uses its base type's, varchar text's (binary coercible), an array array_ops, an enum enum_ops.
+    """
+    type_oid, _ = registry.known().base(type_oid, -1)
     known = registry.known().find(type_oid)
     wanted = {registry.VARCHAR: registry.TEXT, registry.CIDR: registry.INET}.get(type_oid, type_oid)
     if known is not None and known.is_array:
         wanted = registry.ANYARRAY
-    elif known is None:
+    elif known is None or known.kind is registry.Kind.ENUM:
         wanted = registry.ANYENUM
     found = one(cursor, "SELECT oid FROM hg.pg_opclass WHERE opcmethod = ? AND opcdefault AND opcintype = ?", [method, wanted])
     return 0 if found is None else int(found[0])

@@ -21,20 +21,21 @@ from headgate.expression.element import as_item
 from headgate.expression.node import walk as expressions
 from headgate.expression.scope import EMPTY
 from headgate.expression.session_time import planning
+from headgate.sql.names import strings
 from headgate.sql.parser import unwrap, walk
 from headgate.types import registry, sortkey
 from headgate.types.resultset import ResultSet
 from headgate.types.text import read_text
 
 _PLAIN = frozenset({"target_list", "limit_option", "op"})
-_VARIABLE = frozenset({"ParamRef", "SubLink", "ColumnRef", "SetToDefault", "SQLValueFunction"})
+_VARIABLE = frozenset({"ParamRef", "SubLink", "ColumnRef", "SetToDefault"})
 
 
 def answer(node: Any, session: Session) -> ResultSet | None:
     """The one row, or None."""
     if {field.name for field, _ in node.ListFields()} - _PLAIN or not node.target_list:
         return None
-    if any(each.DESCRIPTOR.name in _VARIABLE or _asks_the_session(each) for each in walk(node)):
+    if any(each.DESCRIPTOR.name in _VARIABLE or _acts(each, session) for each in walk(node)):
         return None
     try:
         return _answer(node, session)
@@ -42,9 +43,9 @@ def answer(node: Any, session: Session) -> ResultSet | None:
         return None
 
 
-def _asks_the_session(node: Any) -> bool:
-    """Whether a call has no arguments: now(), random() and their like, whose value the transaction or nobody knows."""
-    return node.DESCRIPTOR.name == "FuncCall" and not node.args
+def _acts(node: Any, session: Session) -> bool:
+    """Whether a node of the tree calls a function that acts or that tells of the node's state."""
+    return node.DESCRIPTOR.name == "FuncCall" and strings(node.funcname)[-1] in session.functions
 
 
 def _answer(node: Any, session: Session) -> ResultSet | None:

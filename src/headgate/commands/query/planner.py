@@ -104,8 +104,8 @@ class Planner:
         return self.evaluation.prepare(expression)
 
     def one_row(self) -> DataFrame:
-        """One row without columns that matter."""
-        return self.session_spark.range(1).select(F.col("id").alias(self.key("one")))
+        """One row without columns that matter; what is computed of it alone, Spark computes while it plans, without compiling code."""
+        return self.session_spark.sql(f"VALUES (0) AS t ({self.key('one')})")
 
     def frame_of(self, relation: Relation, *, only: bool = False) -> DataFrame:
         """The rows of a table, of a partitioned one those of all its leaves (`only`: none), as this statement sees them.

@@ -6,12 +6,19 @@ from typing import Any
 
 from headgate.catalog import query as catalog_query
 from headgate.catalog.physical import Cursor
+from headgate.catalog.value import REGISTERED
 from headgate.commands.query import constant, render
+from headgate.commands.query.plan import Plan
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
+from headgate.sql.names import strings
 from headgate.sql.parser import walk
+from headgate.types import registry
 from headgate.types.resultset import ResultSet
+
+_UNKNOWN = ("0A000", "42883")
+_REGISTERED = frozenset(registry.format_type(each) for each in REGISTERED)
 
 
 def run(node: Any, session: Session) -> ResultSet:
@@ -20,15 +27,15 @@ def run(node: Any, session: Session) -> ResultSet:
     known = constant.answer(node, session)
     if known is not None:
         return known
-    if by_catalog(node, session):
+    by_catalog, plan = _way(node, session)
+    if by_catalog:
         try:
             return _by_catalog(node, session, transaction.cursor)
         except catalog_query.BeyondCatalog:
             if _reads_relations(node):
                 raise
-    planner = Planner(session, transaction)
-    with render.running(session, transaction):
-        plan = planner.select(node, None)
+    if plan is None:
+        plan = _planned(node, session)
     return render.result(plan, session, transaction)
 
 
@@ -38,20 +45,54 @@ def _by_catalog(node: Any, session: Session, cursor: Cursor) -> ResultSet:
 
 
 def by_catalog(node: Any, session: Session) -> bool:
-    """Whether the catalog answers the query by itself: it reads system relations only, or nothing that the catalog cannot compute."""
-    cursor = session.begin_statement().cursor
-    if not catalog_query.uses_catalog_only(node, session.context, cursor):
-        return False
+    """Whether the catalog answers the query: it reads system relations only, or none and needs what only the catalog has.
+
+    Expressions have one meaning, that of `headgate.expression`; the catalog's SQL is near to it for what catalogs hold, no more.
+    """
+    return constant.answer(node, session) is None and _way(node, session)[0]
+
+
+def _way(node: Any, session: Session) -> tuple[bool, Plan | None]:
+    """Whether the catalog answers a query; if not, its plan where that had to be made to know."""
+    if not catalog_query.uses_catalog_only(node, session.context, session.begin_statement().cursor):
+        return False, None
     if _reads_relations(node):
-        return True
-    if constant.answer(node, session) is not None:
-        return False
+        return True, None
+    if any(_is_the_catalogs(each, session) for each in walk(node)):
+        return _refused(node, session) not in _UNKNOWN, None
     try:
-        given = tuple(each.type_oid for each in session.parameters)
-        catalog_query.describe(node, session.context, cursor, given, session.functions)
+        return False, _planned(node, session)
     except PostgresError as error:
-        return error.sqlstate not in ("0A000", "42883")
-    return True
+        if error.sqlstate in _UNKNOWN and _refused(node, session) is None:
+            return True, None
+        raise
+
+
+def _is_the_catalogs(node: Any, session: Session) -> bool:
+    """Whether a node of the tree is a call of a function that acts or tells of the node's state, or regclass and its like."""
+    match node.DESCRIPTOR.name:
+        case "FuncCall":
+            return strings(node.funcname)[-1] in session.functions
+        case "TypeName":
+            return bool(node.names) and strings(node.names)[-1] in _REGISTERED
+        case _:
+            return False
+
+
+def _planned(node: Any, session: Session) -> Plan:
+    transaction = session.begin_statement()
+    with render.running(session, transaction):
+        return Planner(session, transaction).select(node, None)
+
+
+def _refused(node: Any, session: Session) -> str | None:
+    """With what SQLSTATE the catalog refuses the query; None if it takes it."""
+    given = tuple(each.type_oid for each in session.parameters)
+    try:
+        catalog_query.describe(node, session.context, session.begin_statement().cursor, given, session.functions)
+    except PostgresError as error:
+        return error.sqlstate
+    return None
 
 
 def _reads_relations(node: Any) -> bool:
