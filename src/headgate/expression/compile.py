@@ -11,6 +11,7 @@ or OR leaves out cannot fail. The session is expected to run with ANSI mode on a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column
@@ -31,7 +32,7 @@ from headgate.expression import (
     compile_window,
 )
 from headgate.expression import node as n
-from headgate.expression.compile_call import BUILDERS, apply, by_operator, check_collation, may_raise
+from headgate.expression.compile_call import BUILDERS, apply, by_operator, check_collation, is_silent, may_raise
 from headgate.expression.compile_collect import Ordering
 from headgate.expression.compile_comparison import C_COLLATIONS, equal_keys
 from headgate.expression.session_time import SessionTime, planning
@@ -107,7 +108,8 @@ def plan(expression: n.Expression) -> Value:
     handler = _NODES.get(type(expression))
     if handler is None:
         raise not_supported(f"expressions of the form {type(expression).__name__} are not supported")
-    return handler(expression)
+    value = handler(expression)
+    return value if value.calm or may_raise(expression) else replace(value, calm=True)
 
 
 def _column(node: n.ColumnRef) -> Value:
@@ -179,7 +181,7 @@ def _array_operation(node: n.ScalarArrayOp) -> Value:
         return Value(BOOL, lambda env: F.when(F.isnull(settle(left)(env)), F.lit(not node.any)).otherwise(F.lit(not node.any)))
     planned = [plan(each) for each in items]
     tests = [by_operator(node.operator, node, (left_node, item), (left, value)) for item, value in zip(items, planned, strict=True)]
-    chain = _chain(tests, n.BoolKind.OR if node.any else n.BoolKind.AND)
+    chain = _chain(tests, n.BoolKind.OR if node.any else n.BoolKind.AND, guarded=not is_silent(builtin.operator(node.operator).function))
     raisers = [settle(value) for item, value in zip(items, planned, strict=True) if may_raise(item)]
     unseen = any(each.is_null for each in planned) and may_raise(left_node)
     return after([settle(left), *raisers], chain) if raisers or unseen else chain
@@ -225,16 +227,16 @@ def _boolean(node: n.BoolExpr) -> Value:
     return _chain(args, node.kind)
 
 
-def _chain(args: Sequence[Value], kind: n.BoolKind) -> Value:
-    """AND or OR from left to right: an operand counts only where those before it have not decided."""
+def _chain(args: Sequence[Value], kind: n.BoolKind, *, guarded: bool = True) -> Value:
+    """AND or OR from left to right: an operand counts only where those before it have not decided (`guarded`)."""
 
     def make(env: Env) -> Column:
-        made = args[0].make(env)
+        made = last = args[0].make(env)
         for each in args[1:]:
-            if kind is n.BoolKind.AND:
-                made = made & each.make(env.under(F.coalesce(made, F.lit(True))))
-            else:
-                made = made | each.make(env.under(~F.coalesce(made, F.lit(False))))
+            if guarded:
+                env = env.under(F.coalesce(last, F.lit(True)) if kind is n.BoolKind.AND else ~F.coalesce(last, F.lit(False)))
+            last = each.make(env)
+            made = made & last if kind is n.BoolKind.AND else made | last
         return made
 
     return Value(BOOL, make)

@@ -36,6 +36,7 @@ from headgate.expression import (
 )
 from headgate.expression import node as n
 from headgate.expression.compile_comparison import C_COLLATIONS, COMPARISONS
+from headgate.expression.compile_once import once
 from headgate.expression.value import Make, Value, after, missing, refuse, settle, spark_type
 from headgate.types import registry
 
@@ -65,7 +66,7 @@ BUILDERS: dict[str, Builder] = {
 _SILENT = frozenset(COMPARISONS) | {
     "textcat", "textlen", "lower", "upper", "btrim", "btrim1", "ltrim", "ltrim1", "rtrim", "rtrim1", "replace_text", "text_reverse",
     "textlike", "textnlike", "texticlike", "texticnlike", "like_escape", "int4_numeric", "int8_numeric", "int2_numeric", "i2toi4",
-    "int28", "int48", "i2tod", "i4tod", "i8tod", "ftod", "booltext", "bool_int4", "int4_bool", "date_timestamp", "text_left",
+    "int28", "int48", "i2tod", "i4tod", "i8tod", "ftod", "booltext", "bool_int4", "int4_bool", "text_left",
     "text_right", "textpos", "text_starts_with", "md5_text", "bpcharlen", "textoctetlen",
 }  # fmt: skip
 """Functions that never raise (but their operands may)."""
@@ -77,6 +78,7 @@ _WHOLE = frozenset(compile_text.BUILDERS) - _SILENT | {
 """Functions built of parts that do not all hand a NULL on, so that it is looked for first."""
 _RIGHT_FIRST = frozenset(key for key in BUILDERS if "div" in key or "mod" in key)
 """Functions of which Spark evaluates the right operand first."""
+_NUMBERS = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC})
 _ORDER_FREE = frozenset({"texteq", "textne", "bpchareq", "bpcharne", "nameeq", "namene", "textcat", "textlen", "textlike", "textnlike"})
 
 
@@ -86,7 +88,8 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
     Spark skips an operand once an earlier one is NULL; PostgreSQL evaluates all of them first, and so raises what they raise: an
     operand that may raise is looked at before the call. A constant NULL makes a strict call NULL before anything is evaluated but the
     constant operands, which PostgreSQL has computed by then; as Spark leaves out a call of which it finds an operand to be NULL as it
-    plans, they are looked at too.
+    plans, they are looked at too. Looking at an operand doubles it in the expression: where no other can be NULL it is not done, so
+    that 1 + 1 + 1 + … stays as long as it is.
     """
     found = builtin.function(function)
     builder = BUILDERS.get(found.key)
@@ -97,23 +100,44 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
     if not found.strict:
         return value
     raisers = [place for place, operand in enumerate(operands) if may_raise(operand)]
+    may_be_null = [not _never_null(each) for each in operands]
     if any(each.is_null for each in args):
         made = Value(value.rep, lambda env: F.lit(None).cast(spark_type(value.rep)), is_null=True)
     elif value.rep.name == "digits" or value.raw is not None:
         return value
     elif found.key in _WHOLE:
         made = _looked_at(value, [settle(each) for each in args])
-    elif raisers and (raisers[-1] > 0 or found.key in _RIGHT_FIRST):
+    elif raisers and (found.key in _RIGHT_FIRST or any(may_be_null[: raisers[-1]])):
         made = _looked_at(value, [settle(args[place]) for place in raisers])
     else:
         made = value
     fixed = [settle(args[place]) for place in raisers if not _varies(operands[place])]
-    return after(fixed, made) if fixed and len(args) > 1 else made
+    usual = after(fixed, made) if fixed and len(args) > 1 and any(may_be_null) else made
+    return usual if usual.is_null else once(builder, node, operands, args, usual)
 
 
 def _looked_at(value: Value, watched: Sequence[Make]) -> Value:
     """The value, NULL where one of the watched operands is."""
     return replace(value, make=lambda env: F.when(missing(watched, env) > 0, F.lit(None)).otherwise(value.make(env)))
+
+
+def _never_null(operand: n.Expression) -> bool:
+    """Whether an expression is arithmetic with constants that are not NULL."""
+    match operand:
+        case n.Const():
+            return operand.value is not None
+        case n.OpExpr() | n.FuncExpr():
+            return operand.type.oid in _NUMBERS and all(each.type.oid in _NUMBERS and _never_null(each) for each in operand.args)
+        case n.Relabel():
+            return _never_null(operand.arg)
+        case _:
+            return False
+
+
+def is_silent(function: int) -> bool:
+    """Whether a function never raises, whatever its operands are."""
+    key = builtin.function(function).key
+    return key in _SILENT and key not in _LIKES
 
 
 def may_raise(operand: n.Expression) -> bool:

@@ -282,7 +282,7 @@ def printed(value: Value, source: TypeRef) -> Value:
             target = storage.arrow_type(oid, modifier)
             return text.write_text(values if values.type == target else values.cast(target), oid, modifier, timezone=timezone)
 
-        return arrow_function(text_form, StringType())(env.needed(value.make(env)))
+        return arrow_function(text_form, StringType())(env.needed(value.make(env), calm=value.calm and value.raw is None))
 
     return Value(TEXT, make)
 
@@ -300,7 +300,7 @@ def read_from(value: Value, oid: int) -> Value:
             except PostgresError:
                 return pa.array([_read_one(each, oid, rep, types, timezone) for each in texts.to_pylist()], pa.string())
 
-        return arrow_function(input_form, StringType())(env.needed(value.make(env)))
+        return arrow_function(input_form, StringType())(env.needed(value.make(env), calm=value.calm and value.raw is None))
 
     read = settle(Value(TEXT, make, fallible=True))
     return Value(rep, lambda env: _from_plain(read(env), rep))

@@ -106,7 +106,7 @@ def numeric_key(value: Value) -> Callable[[Env], Column]:
             return _key_bytes(texts)
 
         made = text(env)
-        key = arrow_function(numeric_sort_key, BinaryType())(env.needed(made))
+        key = arrow_function(numeric_sort_key, BinaryType())(env.needed(made, calm=value.calm))
         if not value.fallible:
             return key
         return F.when(made.startswith(FAILED), F.raise_error(F.substring(made, 2, 10_000)).cast("binary")).otherwise(key)

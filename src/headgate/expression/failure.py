@@ -30,6 +30,12 @@ def marked(sqlstate: str, message: str) -> str:
     return f"{MARK}{sqlstate}:{message}"
 
 
+def told(error: PostgresError) -> str:
+    """The message of an error with its DETAIL and HINT, for `marked`."""
+    text = with_fields(error.message, hint=error.hint) if error.hint else error.message
+    return f"{text}|DETAIL|{error.detail}" if error.detail else text
+
+
 def from_spark(exception: BaseException) -> PostgresError:
     """The PostgreSQL error that an exception of Spark, Java or the operating system stands for; XX000 with its cause if for none."""
     seen: BaseException | None = exception
@@ -69,7 +75,7 @@ def _of_system(exception: BaseException, text: str) -> PostgresError:
 
 
 def with_fields(text: str, **fields: str) -> str:
-    """The text of a marked message with the error's fields schema, table, column, constraint."""
+    """The text of a marked message with the error: hint, schema, table, column, constraint."""
     return f"{text}|OF|{json.dumps(fields)}|OF|"
 
 

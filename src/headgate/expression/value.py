@@ -11,7 +11,9 @@ the value is used (`settle`), and arguments are NULL where the guard of an enclo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -21,7 +23,8 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import DataType, DecimalType
 
 from headgate.errors import PostgresError, not_supported
-from headgate.expression.failure import MARK, marked
+from headgate.expression import failure
+from headgate.expression.failure import marked
 from headgate.expression.node import Expression, TypeRef
 from headgate.types import registry, storage
 
@@ -104,10 +107,14 @@ def decimal(precision: int, scale: int) -> Rep:
 
 @dataclass(frozen=True)
 class Env:
-    """The columns by key; the guard: where it is not true, the value is not needed and must not fail; the window of aggregates."""
+    """The columns by key; the guard: where it is not true, the value is not needed and must not fail; the window of aggregates.
+
+    `first`: the outermost condition of the guard.
+    """
 
     columns: Mapping[str, Column]
     guard: Column | None = None
+    first: Column | None = None
     window: WindowSpec | None = None
 
     def over(self, aggregate: Column) -> Column:
@@ -116,11 +123,18 @@ class Env:
 
     def under(self, condition: Column) -> Env:
         """The same, where the condition holds too."""
-        return replace(self, guard=condition if self.guard is None else self.guard & condition)
+        if self.guard is None:
+            return replace(self, guard=condition, first=condition)
+        return replace(self, guard=self.guard & condition)
 
-    def needed(self, column: Column) -> Column:
-        """The column where it is needed, NULL elsewhere."""
-        return column if self.guard is None else F.when(self.guard, column)
+    def needed(self, column: Column, *, calm: bool = False) -> Column:
+        """The column where it is needed, NULL elsewhere.
+
+        Of a `calm` one only the outermost condition is looked at, for speed. The whole guard contains what came before, and that its own
+        guards: a chain of n Python functions under whole guards is an expression of 2^n nodes, which Spark does not finish planning.
+        """
+        guard = self.first if calm else self.guard
+        return column if guard is None else F.when(guard, column)
 
 
 Make = Callable[[Env], Column]
@@ -132,7 +146,7 @@ class Value:
 
     `fallible`: digits that may be a failure. `constant`: the Python text of a constant, else None. `raw`: the value as a text
     that may be a failure, for functions of `vectorised` that take it (`make` raises instead). `fields`: of a row, which itself
-    is the text that record_out prints.
+    is the text that record_out prints. `calm`: as a Python function gets it, it raises for no row.
     """
 
     rep: Rep
@@ -142,6 +156,7 @@ class Value:
     is_null: bool = False
     raw: Make | None = None
     fields: tuple[Field, ...] = ()
+    calm: bool = False
 
 
 Plan = Callable[[Expression], Value]
@@ -194,8 +209,7 @@ def after(watched: Sequence[Make], value: Value) -> Value:
 
 def fail(error: PostgresError) -> str:
     """The in-band form of an error."""
-    detail = f"|DETAIL|{error.detail}" if error.detail else ""
-    return f"{FAILED}{MARK}{error.sqlstate}:{error.message}{detail}"
+    return FAILED + failure.marked(error.sqlstate, failure.told(error))
 
 
 def as_text(value: Value) -> Make:
@@ -207,8 +221,27 @@ def as_text(value: Value) -> Make:
 
 def arrow_function(run: Callable[..., pa.Array], result: DataType) -> Callable[..., Column]:
     """An Arrow function (pa.Array → pa.Array) as Spark runs it, over Columns."""
+    if _in_lambda.get():
+        raise PythonInside
     made: Callable[..., Column] = arrow_udf(run, result)  # type: ignore[call-overload]  # the stub knows no Arrow arrays
     return made
+
+
+class PythonInside(Exception):
+    """A Python function was about to be made `without_python`."""
+
+
+_in_lambda: ContextVar[bool] = ContextVar("in_lambda", default=False)
+
+
+@contextmanager
+def without_python() -> Iterator[None]:
+    """Columns that stand inside a lambda are made here; `PythonInside` for one that needs a Python function."""
+    token = _in_lambda.set(True)
+    try:
+        yield
+    finally:
+        _in_lambda.reset(token)
 
 
 def refuse(what: str, reason: str = "it has no exact counterpart in Spark") -> PostgresError:

@@ -32,6 +32,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, DataType, DoubleType, FloatType, IntegerType, LongType, ShortType, StringType
 
 from headgate.errors import PostgresError
+from headgate.expression import failure
 from headgate.expression.node import Expression
 from headgate.expression.value import FAILED, SPARK, Env, Make, Rep, Value, arrow_function, as_text, fail, raising, spark_type
 from headgate.types import registry, text
@@ -121,7 +122,7 @@ def plain_constant(value: Value) -> Any:
     if name in ("int2", "int4", "int8"):
         return int(shown)
     if name == "float4":
-        return float(np.float32(shown))
+        return pa.scalar(shown).cast(pa.float32()).as_py()  # NumPy would round twice
     if name == "float8":
         return float(shown)
     if name == "bytes":
@@ -139,17 +140,18 @@ def _planned(
     made = _Call(function, result, sent, given, strict, raises or any(each.marked for each in sent), whole)
     if all(each.fixed for each in made.sent):
         return _folded(made)
-    makes = [_column_of(each) for each, sent in zip(args, made.sent, strict=True) if not sent.fixed]
+    makes = [(_column_of(each), each.calm) for each, sent in zip(args, made.sent, strict=True) if not sent.fixed]
+    calm = all(each for _, each in makes)
     run = functools.cache(made.column_function)  # one function however often its Column is made, so that Spark runs it once
 
     def raw(env: Env) -> Column:
-        return run()(*(env.needed(each(env)) for each in makes))
+        return run()(*(env.needed(make(env), calm=calm) for make, _ in makes))
 
     if not made.raises:
-        return Value(made.result, lambda env: _from_plain(raw(env), made.result))
+        return Value(made.result, lambda env: _from_plain(raw(env), made.result), calm=calm)
     if made.result.name == "digits":
-        return Value(made.result, raw, fallible=True)
-    return Value(made.result, lambda env: _from_marked(raw(env), made.result), raw=raw)
+        return Value(made.result, raw, fallible=True, calm=calm)
+    return Value(made.result, lambda env: _from_marked(raw(env), made.result), raw=raw, calm=calm)
 
 
 def _column_of(value: Value) -> Make:
@@ -174,8 +176,7 @@ def _folded(made: _Call) -> Value:
     try:
         result = made.once()
     except PostgresError as error:
-        shown = error.message + (f"|DETAIL|{error.detail}" if error.detail else "")
-        state = error.sqlstate
+        state, shown = error.sqlstate, failure.told(error)
         return Value(rep, lambda env: raising(state, shown).cast(spark_type(rep)))
     if result is None:
         return Value(rep, lambda env: F.lit(None).cast(spark_type(rep)), is_null=True)

@@ -1,0 +1,60 @@
+"""Long expressions: their Columns grow with their text, and mean what PostgreSQL means."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from tests.expression.comparison import Comparison, Probe, scope_of
+
+from headgate.expression import binder
+from headgate.expression import compile as compiler
+from headgate.expression.context import BindContext
+from headgate.sql.parser import parse_expression
+
+COLUMNS = (("x", "int4"), ("d", "float8"), ("m", "numeric(10,2)"), ("u", "interval"), ("ts", "timestamp"), ("t", "text"))
+ROWS = (
+    ("1", "0.5", "1.25", "1 day", "2024-02-29", "abc"),
+    ("2147483647", "1e308", "-99999999.99", "-1 mon", "infinity", ""),
+    (None, "NaN", None, None, None, None),
+    ("0", "-0", "0", "00:00:01", "1999-12-31 23:59:59", "A"),
+)
+TERMS = 12
+PATTERNS = (
+    "1{more: + 1}",
+    "x{more: + x}",
+    "x{more: - (x + 1)}",
+    "x{more: / 2}",
+    "d{more: + d}",
+    "d{more: / d}",
+    "m{more: * 1.01}",
+    "ts{more: + u}",
+    "x{more: + (1}{more:)}",
+    "sind(x) = 0{more: OR sind(x) = 1}",
+    "sind(x) = 0{more: AND cosd(x) < 2}",
+    "CASE WHEN sind(x) = 7 THEN 1{more: WHEN sind(x) = 8 THEN 2} END",
+    "sind(x) IN (0{more:, 7})",
+    "md5(t) IN ('a'{more:, 'b'})",
+    "abs(d{more: + abs(d}{more:)})",
+)
+
+
+def spelled(pattern: str, terms: int) -> str:
+    head, *rest = pattern.split("{more:")
+    return head + "".join(each.split("}")[0] * terms + each.split("}")[1] for each in rest)
+
+
+def length(expression: str) -> int:
+    bound = binder.bind_raw(parse_expression(expression), scope_of(COLUMNS), BindContext())
+    return len(str(compiler.compile(bound, {name: F.col(name) for name, _ in COLUMNS})))
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_column_grows_with_the_text_of_its_expression(spark: SparkSession, pattern: str) -> None:
+    assert length(spelled(pattern, 16)) < 3 * length(spelled(pattern, 8)) + 5_000
+
+
+def test_long_expressions_mean_what_postgresql_means(spark: SparkSession, oracle: psycopg.Connection) -> None:
+    probes = [Probe(spelled(each, TERMS), COLUMNS, ROWS) for each in PATTERNS]
+    assert [str(each) for each in Comparison(spark, oracle).run(probes) if each.outcome != "agree"] == []
