@@ -112,7 +112,7 @@ def read_and_write(value: str, oid: int, modifier: int, timezone: str = "UTC") -
         return Outcome(None, error.sqlstate, error.message, error.detail)
 
 
-NO_DETAIL = {"json", "jsonb", "int4[]", "text[]"}
+NO_DETAIL = {"int4[]", "text[]"}
 """Types whose DETAIL is worded differently for some malformed values (docs/types.md)."""
 
 

@@ -125,12 +125,18 @@ def _constant(node: Any, scope: Scope, context: BindContext) -> Expression:
         return Const(type=BOOLEAN, value="t" if node.boolval.boolval else "f", location=node.location)
     if which == "sval":
         return Const(type=UNKNOWN, value=node.sval.sval, location=node.location)
-    bits = node.bsval.bsval
-    if bits[:1] in ("x", "X"):
-        digits = "".join(f"{int(each, 16):04b}" for each in bits[1:])
-    else:
-        digits = bits[1:]
-    return Const(type=TypeRef(registry.BIT), value=digits, location=node.location)
+    return _bits(node.bsval.bsval, context, node.location)
+
+
+def _bits(text: str, context: BindContext, location: int) -> Const:
+    """B'…' and X'…' (bit_in)."""
+    hexadecimal = text[:1] in ("x", "X")
+    for each in text[1:]:
+        if each not in ("0123456789abcdefABCDEF" if hexadecimal else "01"):
+            kind = "hexadecimal" if hexadecimal else "binary"
+            raise PostgresError("22P02", f'"{each}" is not a valid {kind} digit', position=context.position(location))
+    digits = "".join(f"{int(each, 16):04b}" for each in text[1:]) if hexadecimal else text[1:]
+    return Const(type=TypeRef(registry.BIT), value=digits, location=location)
 
 
 def _number(text: str, location: int) -> Const:

@@ -77,8 +77,9 @@ def _subscript(arg: Expression, indices: list[Any], scope: Scope, context: BindC
     sliced = any(each.is_slice for each in indices)
     if document and sliced:
         where = next(each for each in indices if each.is_slice)
-        location = location_of(binder(where.uidx if where.HasField("uidx") else where.lidx, scope, context))
-        raise PostgresError("0A000", "jsonb subscript does not support slices", position=context.position(location))
+        bound = where.uidx if where.HasField("uidx") else where.lidx
+        location = location_of(binder(bound, scope, context)) if where.HasField("uidx") or where.HasField("lidx") else -1
+        raise PostgresError("42804", "jsonb subscript does not support slices", position=context.position(location))
     if len(indices) > _MAX_SUBSCRIPTS and not document:
         message = f"number of array dimensions ({len(indices)}) exceeds the maximum allowed ({_MAX_SUBSCRIPTS})"
         raise PostgresError("54000", message)

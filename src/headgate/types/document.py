@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from headgate.errors import PostgresError
-from headgate.types import column, numeric
+from headgate.types import column, document_error, numeric
 
 _ESCAPE = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _SPECIAL = re.compile(r'["\\\x00-\x1f]')
@@ -38,13 +38,17 @@ def _none(strings: pa.StringArray) -> pa.BooleanArray:
 
 def checked(text: str) -> str:
     """One json text, as it is."""
-    load(text)
+    load(text, escapes=False)
     return text
 
 
 def normal(text: str) -> str:
     """One jsonb in normal form."""
-    return print_value(load(text))
+    value = load(text)
+    try:
+        return print_value(value)
+    except PostgresError as error:
+        raise document_error.explained(text, escapes=True) or error from None
 
 
 def _refuse(_: str) -> NoReturn:
@@ -57,29 +61,17 @@ class Number(str):
     __slots__ = ()
 
 
-def load(text: str) -> Any:
-    """The value of a JSON text: dict, list, str, `Number`, bool or None; the last of equal keys wins. 22P02."""
+def load(text: str, *, escapes: bool = True) -> Any:
+    """The value of a JSON text: dict, list, str, `Number`, bool or None; the last of equal keys wins. 22P02.
+
+    `escapes`: whether an error in one is described as for jsonb, which reads them, or as for json.
+    """
     try:
         return json.loads(text, parse_float=Number, parse_int=Number, parse_constant=_refuse, object_pairs_hook=dict)
-    except json.JSONDecodeError as error:
-        rest = text[error.pos :].split()[:1]
-        detail = f'Token "{_token(text, error.pos)}" is invalid.' if rest else "The input string ended unexpectedly."
-        raise PostgresError("22P02", "invalid input syntax for type json", detail=detail, context=_context(text, error.pos)) from None
     except ValueError:
-        raise PostgresError("22P02", "invalid input syntax for type json") from None
+        raise document_error.explained(text, escapes=escapes) or PostgresError("22P02", "invalid input syntax for type json") from None
     except RecursionError:
         raise PostgresError("54001", "stack depth limit exceeded") from None
-
-
-def _token(text: str, place: int) -> str:
-    found = re.compile(r"\w+|.", re.DOTALL).match(text, place)
-    return found[0] if found else ""
-
-
-def _context(text: str, place: int) -> str:
-    line = text.count("\n", 0, place) + 1
-    start = text.rfind("\n", 0, place) + 1
-    return f"JSON data, line {line}: {text[start:place]}{_token(text, place)}"
 
 
 def print_value(value: Any) -> str:
