@@ -129,6 +129,35 @@ INSERT INTO self VALUES (3, 4)
 DROP TABLE parent CASCADE
 """
 
+ALONE = """
+SELECT '    true   '::text::boolean, '     FALSE'::text::boolean
+SELECT ' 1.5 '::text::numeric, 'Infinity'::text::float8, '-0'::text::float4
+SELECT (-1::int2 << 15)::text, ((-1::int2 << 15) + 1::int2)::text, (-32768)::int2 % (-1)::int2
+SELECT 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1
+SELECT 7 / 2, 7 / 2.0, 1e3::float4 / 3, round(2.5), round(-2.5::float8)
+SELECT 1 / 0
+SELECT 9223372036854775807 + 1
+SELECT format('Hello %x', 20)
+SELECT format('%1$', 1)
+SELECT format('%s %s', 'one')
+SELECT concat_ws(',', 1, NULL, 'x', true)
+SELECT sind(x) IN (-1, -0.5, 0, 0.5, 1) FROM (VALUES (0), (30), (90)) AS v(x)
+SELECT g, g * 1.5 FROM generate_series(1, 3) g
+SELECT 'int4'::regtype, 1 + 1
+SELECT b' 0'
+SELECT x'0g'
+SELECT '{"a" 1}'::json
+SELECT (jsonb '{}')[:]
+SELECT current_date = now()::date, current_user = session_user
+SELECT pg_typeof(1 / 3.0), pg_typeof('a')
+CREATE TYPE hue AS ENUM ('red', 'green')
+CREATE DOMAIN shade AS int
+CREATE TABLE paints (h hue, s shade)
+CREATE UNIQUE INDEX ON paints (h, s)
+CREATE INDEX ON paints USING hash (h)
+SELECT indexdef FROM pg_indexes WHERE tablename = 'paints' ORDER BY indexname
+"""
+
 VIEWS = """
 CREATE TABLE t (a int PRIMARY KEY, b text, c int NOT NULL, d int)
 CREATE UNIQUE INDEX part ON t (c) WHERE d > 5
@@ -359,10 +388,10 @@ def ours(spark: Any, tmp_path: Path) -> Iterator[LocalSession]:
         yield LocalSession(engine)
 
 
-NAMES = ["tables", "constraints", "references", "views", "queries", "publications", "types", "session"]
+NAMES = ["tables", "constraints", "references", "alone", "views", "queries", "publications", "types", "session"]
 
 
-@pytest.mark.parametrize("script", [TABLES, CONSTRAINTS, REFERENCES, VIEWS, QUERIES, PUBLICATIONS, TYPES, SESSION], ids=NAMES)
+@pytest.mark.parametrize("script", [TABLES, CONSTRAINTS, REFERENCES, ALONE, VIEWS, QUERIES, PUBLICATIONS, TYPES, SESSION], ids=NAMES)
 def test_statements_are_answered_as_postgresql_answers_them(ours: LocalSession, postgres: Any, script: str) -> None:
     native = Native(postgres.conninfo(postgres.new_database()))
     different = []
