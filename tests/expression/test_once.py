@@ -37,6 +37,9 @@ PATTERNS = (
     "sind(x) IN (0{more:, 7})",
     "md5(t) IN ('a'{more:, 'b'})",
     "abs(d{more: + abs(d}{more:)})",
+    "ts{more: + '1 mon'::interval}",
+    "date_trunc('century', ts{more: + '1 mon'::interval})",
+    "(ts, u) OVERLAPS (ts, u){more: AND (ts, u) OVERLAPS (ts, u)}",
 )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headgate.expression.compile_once import bound
 from headgate.expression.moments import TOO_LATE
 from headgate.expression.value import raising
 from headgate.types import calendar
@@ -44,6 +45,10 @@ def infinite(positive: Column) -> Column:
 
 def date_to_timestamp(day: Column) -> Column:
     """date → timestamp: infinity stays; 22008 beyond PostgreSQL's timestamps, 0A000 beyond the stored ones."""
+    return bound((day,), _midnight)
+
+
+def _midnight(day: Column) -> Column:
     number = F.unix_date(day)
     return (
         F.when(infinite_date(day), infinite(number > 0))
@@ -55,6 +60,10 @@ def date_to_timestamp(day: Column) -> Column:
 
 def timestamp_to_date(moment: Column) -> Column:
     """timestamp → date: infinity stays."""
+    return bound((moment,), _day)
+
+
+def _day(moment: Column) -> Column:
     ends = F.when(F.unix_micros(moment.cast("timestamp")) > 0, F.lit(calendar.INFINITE_DAY)).otherwise(F.lit(-calendar.INFINITE_DAY))
     return F.when(infinite_timestamp(moment), F.date_from_unix_date(ends)).otherwise(moment.cast("date"))
 

@@ -2,9 +2,10 @@
 
 Spark's expressions have no names for parts: a builder that looks at its operands for overflow writes each of them several times, and a
 call of a call of a call grows with a power of its depth (ten terms of ``a + b + …`` are 3^10 operands, which Spark does not finish
-planning). `once` is called by `compile_call` for every strict call. Where an operand's Column has grown long, it is put into a struct,
-and the builder works on the fields of the struct inside a lambda: the Column is as long as its operands and its own text then. A lambda
-runs interpreted, at about a tenth of the speed of generated code, so short operands are repeated as before.
+planning). `once` is called by `compile_call` for every strict call, `bound` by builders of several steps, such as those of time zones.
+Where an operand's Column has grown long, it is put into a struct, and the builder works on the fields of the struct inside a lambda: the
+Column is as long as its operands and its own text then. A lambda runs interpreted, at about a tenth of the speed of generated code, so
+short operands are repeated as before.
 
 What must hold: the struct computes all operands, in their order, before the call, as PostgreSQL does. A Python function cannot stand
 inside a lambda; a builder that makes one (`value.PythonInside`) is left as it is.
@@ -37,24 +38,31 @@ def once(builder: Builder, node: n.Expression, operands: Sequence[n.Expression],
     body = builder(node, bound)
 
     def make(env: Env) -> Column:
-        made = {place: args[place].make(env) for place in places}
-        if max(len(str(each)) for each in made.values()) < LONG:
-            return usual.make(env)
-        struct = F.struct(*[column.alias(names[place]) for place, column in made.items()])
+        def call(*given: Column) -> Column:
+            columns = {**env.columns, **dict(zip(names.values(), given, strict=True))}
+            missing = functools.reduce(Column.__or__, [F.isnull(each) for each in given])
+            return F.when(missing, F.lit(None)).otherwise(body.make(replace(env, columns=columns, guard=None, first=None)))
 
-        def call(fields: Column) -> Column:
-            given = {name: fields[name] for name in names.values()}
-            missing = functools.reduce(Column.__or__, [F.isnull(each) for each in given.values()])
-            done = body.make(replace(env, columns={**env.columns, **given}, guard=None, first=None))
-            return F.when(missing, F.lit(None)).otherwise(done)
-
-        try:
-            with without_python():
-                return F.transform(F.array(struct), call)[0]
-        except PythonInside:
-            return usual.make(env)
+        return _bound([args[place].make(env) for place in places], call, lambda: usual.make(env))
 
     return replace(usual, make=make)
+
+
+def bound(columns: Sequence[Column], body: Callable[..., Column]) -> Column:
+    """The Column that `body` makes of these, which it may repeat as often as it likes."""
+    return _bound(columns, body, lambda: body(*columns))
+
+
+def _bound(columns: Sequence[Column], body: Callable[..., Column], usual: Callable[[], Column]) -> Column:
+    if max(len(str(each)) for each in columns) < LONG:
+        return usual()
+    names = [f"_{place}" for place in range(len(columns))]
+    struct = F.struct(*[column.alias(name) for name, column in zip(names, columns, strict=True)])
+    try:
+        with without_python():
+            return F.transform(F.array(struct), lambda fields: body(*[fields[name] for name in names]))[0]
+    except PythonInside:
+        return usual()
 
 
 def _field(name: str) -> Callable[[Env], Column]:

@@ -15,6 +15,7 @@ from headgate.expression import compile_clock, moments
 from headgate.expression.compile_comparison import by_key
 from headgate.expression.compile_extract import DAY, NAMES, big, isodow, micros_of, whole
 from headgate.expression.compile_infinite import date_to_timestamp, infinite_date, infinite_timestamp, too_late
+from headgate.expression.compile_once import bound
 from headgate.expression.node import Expression
 from headgate.expression.session_time import local_now
 from headgate.expression.units import Unit, truncation_unit
@@ -91,6 +92,10 @@ def shifted(moment: Column, span: Interval) -> Column:
 
     22008 outside PostgreSQL's years, 0A000 in the last ones, which are not stored; infinity stays.
     """
+    return bound((moment,), lambda at: _shifted(at, span))
+
+
+def _shifted(moment: Column, span: Interval) -> Column:
     micros = micros_of(moment)
     if not span.months:
         moved = F.try_add(micros, big(span.days * DAY + span.micros))
@@ -141,6 +146,10 @@ CALENDAR_UNITS = frozenset({"day", "week", "month", "quarter", "year", *_YEARS})
 
 def truncated(unit: Unit, moment: Column, type_name: str) -> Column:
     """date_trunc of a timestamp without zone; infinity stays."""
+    return bound((moment,), lambda at: _truncated(unit, at, type_name))
+
+
+def _truncated(unit: Unit, moment: Column, type_name: str) -> Column:
     if unit.name in _CLOCK:
         micros = micros_of(moment)
         made = local_moment(micros - F.pmod(micros, big(_CLOCK[unit.name])))
@@ -157,7 +166,7 @@ def truncated(unit: Unit, moment: Column, type_name: str) -> Column:
 
 def of_day(day: Column) -> Column:
     """The midnight of a date; 22008 if there is no such timestamp."""
-    return moment_of(F.unix_date(day).cast("bigint"), big(0))
+    return bound((F.unix_date(day).cast("bigint"),), lambda at: moment_of(at, big(0)))
 
 
 def _first_year(year: Column, size: int) -> Column:
@@ -182,9 +191,7 @@ def _key(value: Value, oid: int) -> Make:
 def overlap(first: Make, first_end: Make, second: Make, second_end: Make) -> Value:
     """OVERLAPS over keys: an end may be NULL, and may come before its start."""
 
-    def make(env: Env) -> Column:
-        a, b, c, d = first(env), first_end(env), second(env), second_end(env)
-
+    def overlaps(a: Column, b: Column, c: Column, d: Column) -> Column:
         def ends(one: Column, other: Column) -> tuple[Column, Column]:
             both = F.isnotnull(one) & F.isnotnull(other)
             start = F.when(both & (one > other), other).otherwise(F.coalesce(one, other))
@@ -203,7 +210,7 @@ def overlap(first: Make, first_end: Make, second: Make, second_end: Make) -> Val
             .otherwise(same)
         )
 
-    return Value(BOOL, make)
+    return Value(BOOL, lambda env: bound([each(env) for each in (first, first_end, second, second_end)], overlaps))
 
 
 def _overlaps(oid: int) -> Builder:

@@ -20,6 +20,7 @@ from headgate.expression import clocks, moments
 from headgate.expression.compile_comparison import TESTS
 from headgate.expression.compile_extract import DAY, NAMES, big, extracted, field_of, micros_of, whole, with_infinity
 from headgate.expression.compile_infinite import infinite_timestamp, timestamp_to_date, too_late
+from headgate.expression.compile_once import bound
 from headgate.expression.compile_time import (
     CALENDAR_UNITS,
     Builder,
@@ -74,10 +75,9 @@ def local_of(instant: Make, found: zone.Zone) -> Make:
     """The local timestamp of a timestamptz."""
 
     def make(env: Env) -> Column:
-        moment = instant(env)
-        micros = micros_of(moment)
-        moved = _within(F.try_add(micros, _offset_by(found, micros, of_local=False, env=env)), micros)
-        return local_moment(F.when(infinite_timestamp(moment), micros).otherwise(moved))
+        micros = micros_of(instant(env))
+        offset = _offset_by(found, micros, of_local=False, env=env)
+        return bound((micros, offset), lambda at, east: local_moment(_moved(at, F.try_add(at, east))))
 
     return make
 
@@ -86,19 +86,18 @@ def instant_of(local: Make, found: zone.Zone) -> Make:
     """The timestamptz of a local timestamp."""
 
     def make(env: Env) -> Column:
-        moment = local(env)
-        micros = micros_of(moment)
-        moved = _within(F.try_subtract(micros, _offset_by(found, micros, of_local=True, env=env)), micros)
-        return F.timestamp_micros(F.when(infinite_timestamp(moment), micros).otherwise(moved))
+        micros = micros_of(local(env))
+        offset = _offset_by(found, micros, of_local=True, env=env)
+        return bound((micros, offset), lambda at, east: F.timestamp_micros(_moved(at, F.try_subtract(at, east))))
 
     return make
 
 
-def _within(moved: Column, micros: Column) -> Column:
-    """A moment that was moved by a zone's offset: 22008 before PostgreSQL's first one, 0A000 after the last that is stored."""
+def _moved(micros: Column, moved: Column) -> Column:
+    """A moment that was moved by a zone's offset: 22008 before PostgreSQL's first one, 0A000 after the last stored; infinity stays."""
     error = F.when(micros < 0, out_of_days().cast("bigint")).otherwise(too_late().cast("bigint"))
     stored = (moved >= big(moments.FIRST_DAY * DAY)) & (moved < big(INFINITE_MICROS))
-    return F.when(stored, moved).otherwise(F.when(F.isnotnull(micros), error))
+    return F.when(F.abs(micros) == big(INFINITE_MICROS), micros).when(stored, moved).otherwise(F.when(F.isnotnull(micros), error))
 
 
 def _named(value: Value) -> zone.Zone | PostgresError:
