@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headgate.catalog import query as catalog_query
 from headgate.commands.query import render, select
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
@@ -28,6 +29,7 @@ def explain(node: Any, session: Session) -> ResultSet:
         raise not_supported("EXPLAIN of a statement that is not SELECT is not supported")
     transaction = session.begin_statement()
     if select.by_catalog(query, session):
+        catalog_query.describe(query, session.context, transaction.cursor, functions=session.functions)
         return of_rows(COLUMNS, [("Catalog Query",)], "EXPLAIN")
     planner = Planner(session, transaction)
     with render.running(session, transaction):

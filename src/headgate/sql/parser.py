@@ -56,7 +56,7 @@ def parse(text: str) -> list[Statement]:
     try:
         tree = postgast.parse(text)
     except postgast.PgQueryError as error:
-        raise _syntax_error(error) from error
+        raise _syntax_error(error, text) from error
     except UnicodeEncodeError as error:
         raise PostgresError("22021", 'invalid byte sequence for encoding "UTF8"') from error
     except Exception as error:  # protobuf refuses trees nested deeper than its limit
@@ -135,7 +135,7 @@ def _count_characters(tree: Any, encoded: bytes) -> None:
                 setattr(message, field.name, ends[min(value, len(ends) - 1)])
 
 
-def _syntax_error(error: postgast.PgQueryError) -> PostgresError:
+def _syntax_error(error: postgast.PgQueryError, text: str) -> PostgresError:
     message = error.message
     where = error.cursorpos if error.cursorpos > 0 else None
     if message == "invalid publication object list":
@@ -148,6 +148,9 @@ def _syntax_error(error: postgast.PgQueryError) -> PostgresError:
         return PostgresError("42710", message, position=where)
     if "not supported" in message or "not implemented" in message or "not yet implemented" in message:
         return PostgresError("0A000", message, position=where)
+    if message == "invalid Unicode escape" and where is not None:
+        forms = "\\uXXXX or \\UXXXXXXXX" if text[where : where + 1] in ("u", "U") else "\\XXXX or \\+XXXXXX"
+        return PostgresError("42601", message, hint=f"Unicode escapes must be {forms}.", position=where)
     if message.startswith("unsafe use of"):
         return PostgresError(
             "22P06", message, hint="Use '' to write quotes in strings. \\' is insecure in client-only encodings.", position=where
