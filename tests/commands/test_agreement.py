@@ -145,8 +145,6 @@ SELECT sind(x) IN (-1, -0.5, 0, 0.5, 1) FROM (VALUES (0), (30), (90)) AS v(x)
 SELECT g, g * 1.5 FROM generate_series(1, 3) g
 SELECT 'int4'::regtype, 1 + 1
 SELECT b' 0'
-SELECT E'wrong: \\u061'
-SELECT U&'wrong: \\061'
 EXPLAIN SELECT * FROM nosuch
 SELECT x'0g'
 SELECT '{"a" 1}'::json

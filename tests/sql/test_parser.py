@@ -50,6 +50,18 @@ def test_an_object_list_without_keyword_says_what_is_missing() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "hint", "position"),
+    [
+        (r"SELECT E'wrong: \u061'", r"Unicode escapes must be \uXXXX or \UXXXXXXXX.", 17),
+        (r"SELECT U&'wrong: \061'", r"Unicode escapes must be \XXXX or \+XXXXXX.", 18),
+    ],
+)
+def test_a_malformed_unicode_escape_says_how_it_must_be(text: str, hint: str, position: int) -> None:
+    raised = error(text)
+    assert (raised.sqlstate, raised.message, raised.hint, raised.position) == ("42601", "invalid Unicode escape", hint, position)
+
+
 def test_a_stored_expression_is_parsed_again() -> None:
     assert parse_expression("(a > 5)").DESCRIPTOR.name == "A_Expr"
 
