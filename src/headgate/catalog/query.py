@@ -1,4 +1,4 @@
-"""Answers SELECT and VALUES on system relations, and queries without any relation.
+"""Answers SELECT and VALUES on system relations, and queries without any relation that need what only the catalogs have.
 
 `answer` is called by the commands for a query whose relations are all PostgreSQL's system relations (`uses_catalog_only`). The tree is
 rewritten to DuckDB SQL (headgate.catalog.rewrite), run on the session's cursor, and its columns printed as PostgreSQL prints them. The
