@@ -42,6 +42,27 @@ PATTERNS = (
     "(ts, u) OVERLAPS (ts, u){more: AND (ts, u) OVERLAPS (ts, u)}",
 )
 
+LISTS = (
+    "x IN (1, NULL)",
+    "x NOT IN (1, NULL)",
+    "x NOT IN (7, 8)",
+    "x IN (NULL)",
+    "x IN (1, 3000000000)",
+    "x::int2 IN (0, 1)",
+    "x::int8 NOT IN (0, 1)",
+    "(1 / x) IN (1, 2)",
+    "(1 / x) IN (1, NULL)",
+    "t IN ('abc', 'A', NULL)",
+    "t NOT IN ('abc', 'x')",
+    "ts::date IN ('2024-02-29', 'infinity')",
+    "t = ANY ('{abc,NULL}')",
+    "x <> ALL ('{1,2}')",
+    "m IN (1.25, 0, 7.125)",
+    "x IN (" + ", ".join(map(str, range(1000))) + ")",
+    "m IN (" + ", ".join(f"{each}.25" for each in range(1000)) + ")",
+    "(" + " OR ".join(f"x = {each}" for each in range(300)) + ")",
+)
+
 
 def spelled(pattern: str, terms: int) -> str:
     head, *rest = pattern.split("{more:")
@@ -59,5 +80,5 @@ def test_a_column_grows_with_the_text_of_its_expression(spark: SparkSession, pat
 
 
 def test_long_expressions_mean_what_postgresql_means(spark: SparkSession, oracle: psycopg.Connection) -> None:
-    probes = [Probe(spelled(each, TERMS), COLUMNS, ROWS) for each in PATTERNS]
+    probes = [Probe(each, COLUMNS, ROWS) for each in (*[spelled(each, TERMS) for each in PATTERNS], *LISTS)]
     assert [str(each) for each in Comparison(spark, oracle).run(probes) if each.outcome != "agree"] == []

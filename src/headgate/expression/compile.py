@@ -10,6 +10,7 @@ or OR leaves out cannot fail. The session is expected to run with ANSI mode on a
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -180,8 +181,11 @@ def _array_operation(node: n.ScalarArrayOp) -> Value:
     if not items:
         return Value(BOOL, lambda env: F.when(F.isnull(settle(left)(env)), F.lit(not node.any)).otherwise(F.lit(not node.any)))
     planned = [plan(each) for each in items]
-    tests = [by_operator(node.operator, node, (left_node, item), (left, value)) for item, value in zip(items, planned, strict=True)]
-    chain = _chain(tests, n.BoolKind.OR if node.any else n.BoolKind.AND, guarded=not is_silent(builtin.operator(node.operator).function))
+    chain = compile_array.listed(node, left, planned)
+    if chain is None:
+        tests = [by_operator(node.operator, node, (left_node, item), (left, value)) for item, value in zip(items, planned, strict=True)]
+        guarded = not is_silent(builtin.operator(node.operator).function)
+        chain = _chain(tests, n.BoolKind.OR if node.any else n.BoolKind.AND, guarded=guarded)
     raisers = [settle(value) for item, value in zip(items, planned, strict=True) if may_raise(item)]
     unseen = any(each.is_null for each in planned) and may_raise(left_node)
     return after([settle(left), *raisers], chain) if raisers or unseen else chain
@@ -228,16 +232,21 @@ def _boolean(node: n.BoolExpr) -> Value:
 
 
 def _chain(args: Sequence[Value], kind: n.BoolKind, *, guarded: bool = True) -> Value:
-    """AND or OR from left to right: an operand counts only where those before it have not decided (`guarded`)."""
+    """AND or OR from left to right: an operand counts only where those before it have not decided (`guarded`).
+
+    As a balanced tree: one of a thousand levels takes Spark's optimizer minutes and all its memory.
+    """
 
     def make(env: Env) -> Column:
-        made = last = args[0].make(env)
+        made = [args[0].make(env)]
         for each in args[1:]:
             if guarded:
-                env = env.under(F.coalesce(last, F.lit(True)) if kind is n.BoolKind.AND else ~F.coalesce(last, F.lit(False)))
-            last = each.make(env)
-            made = made & last if kind is n.BoolKind.AND else made | last
-        return made
+                env = env.under(F.coalesce(made[-1], F.lit(True)) if kind is n.BoolKind.AND else ~F.coalesce(made[-1], F.lit(False)))
+            made.append(each.make(env))
+        while len(made) > 1:
+            pairs = [made[place : place + 2] for place in range(0, len(made), 2)]
+            made = [functools.reduce(Column.__and__ if kind is n.BoolKind.AND else Column.__or__, pair) for pair in pairs]
+        return made[0]
 
     return Value(BOOL, make)
 

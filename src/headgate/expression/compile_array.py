@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
 from headgate.expression import arrays, builtin, decimals, floats
 from headgate.expression import node as n
 from headgate.expression.element import as_item, item_rep, key, plain
-from headgate.expression.value import BOOL, INT4, TEXT, Value, refuse
+from headgate.expression.value import BOOL, INT4, TEXT, Env, Value, refuse, settle
 from headgate.expression.vectorised import call, scalar
 from headgate.types import registry, text
 
@@ -31,6 +32,10 @@ _ONE_TEXT = frozenset(
     }
 )  # fmt: skip
 """Element types of which equal values have equal texts."""
+_PAIRS = ("int2", "int4", "int8", "int24", "int42", "int28", "int82", "int48", "int84", "text", "date_", "uuid_")
+_EQUAL = frozenset(f"{each}eq" for each in _PAIRS)
+_UNEQUAL = frozenset(f"{each}ne" for each in _PAIRS)
+"""Comparisons in which Spark's IN tells what PostgreSQL tells."""
 
 
 def element_of(array: int) -> int:
@@ -182,6 +187,21 @@ def quantified(node: n.ScalarArrayOp, left: Value, array: Value) -> Value:
         raise refuse(f"operator {operator.name} with the elements of an array", "only comparisons can be made with elements of a column")
     given = (operator.name, node.any, orderable(item_kind.oid), orderable(element))
     return call(_quantified, BOOL, [as_item(left, item_kind), array], given=given, strict=False, raises=False)
+
+
+def listed(node: n.ScalarArrayOp, left: Value, items: Sequence[Value]) -> Value | None:
+    """``x = ANY`` and ``x <> ALL`` of constants that Spark compares as PostgreSQL does, as its own IN; None for any other."""
+    key = builtin.function(builtin.operator(node.operator).function).key
+    if key not in (_EQUAL if node.any else _UNEQUAL) or not all(each.constant is not None or each.is_null for each in items):
+        return None
+    whole = all(each.rep.name in ("int2", "int4", "int8") for each in items)
+
+    def make(env: Env) -> Column:
+        given = [int(each.constant) if whole and each.constant is not None else each.make(env) for each in items]
+        found = settle(left)(env).isin(*given)
+        return found if node.any else ~found
+
+    return Value(BOOL, make)
 
 
 def _positive(operator: builtin.Operator) -> int:
