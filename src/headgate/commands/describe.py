@@ -42,7 +42,7 @@ def describe(node: Any, text: str, session: Session, parameter_types: tuple[int,
     }
     if node.DESCRIPTOR.name == "SelectStmt" and (answered := constant.answer(node, session)) is not None:
         return Described(parameter_types, tuple(answered.columns))
-    if node.DESCRIPTOR.name == "SelectStmt" and select.by_catalog(node, session):
+    if node.DESCRIPTOR.name == "SelectStmt" and select.by_catalog(node, session, known):
         return _by_catalog(node, session, known)
     planner = Planner(session, session.begin_statement(), known)
     columns = _PLANNED[node.DESCRIPTOR.name](node, planner, session)

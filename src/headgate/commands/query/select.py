@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from headgate.catalog import query as catalog_query
@@ -44,15 +45,17 @@ def _by_catalog(node: Any, session: Session, cursor: Cursor) -> ResultSet:
         return catalog_query.answer(node, "", session.context, cursor, session.dynamic, session.functions, session.parameters)
 
 
-def by_catalog(node: Any, session: Session) -> bool:
+def by_catalog(node: Any, session: Session, known: Mapping[int, int] | None = None) -> bool:
     """Whether the catalog answers the query: it reads system relations only, or none and needs what only the catalog has.
+
+    `known`: the types of the parameters of a query that is only described (0: to be inferred).
 
     Expressions have one meaning, that of `headgate.expression`; the catalog's SQL is near to it for what catalogs hold, no more.
     """
-    return constant.answer(node, session) is None and _way(node, session)[0]
+    return constant.answer(node, session) is None and _way(node, session, known)[0]
 
 
-def _way(node: Any, session: Session) -> tuple[bool, Plan | None]:
+def _way(node: Any, session: Session, known: Mapping[int, int] | None = None) -> tuple[bool, Plan | None]:
     """Whether the catalog answers a query; if not, its plan where that had to be made to know."""
     if not catalog_query.uses_catalog_only(node, session.context, session.begin_statement().cursor):
         return False, None
@@ -61,7 +64,7 @@ def _way(node: Any, session: Session) -> tuple[bool, Plan | None]:
     if any(_is_the_catalogs(each, session) for each in walk(node)):
         return _refused(node, session) not in _UNKNOWN, None
     try:
-        return False, _planned(node, session)
+        return False, _planned(node, session, known)
     except PostgresError as error:
         if error.sqlstate in _UNKNOWN and _refused(node, session) is None:
             return True, None
@@ -79,10 +82,10 @@ def _is_the_catalogs(node: Any, session: Session) -> bool:
             return False
 
 
-def _planned(node: Any, session: Session) -> Plan:
+def _planned(node: Any, session: Session, known: Mapping[int, int] | None = None) -> Plan:
     transaction = session.begin_statement()
     with render.running(session, transaction):
-        return Planner(session, transaction).select(node, None)
+        return Planner(session, transaction, None if known is None else dict(known)).select(node, None)
 
 
 def _refused(node: Any, session: Session) -> str | None:
