@@ -35,7 +35,7 @@ def answer(node: Any, session: Session) -> ResultSet | None:
     """The one row, or None."""
     if {field.name for field, _ in node.ListFields()} - _PLAIN or not node.target_list:
         return None
-    if any(each.DESCRIPTOR.name in _VARIABLE or _acts(each, session) for each in walk(node)):
+    if any(each.DESCRIPTOR.name in _VARIABLE or acts(each, session) for each in walk(node)):
         return None
     try:
         return _answer(node, session)
@@ -43,7 +43,7 @@ def answer(node: Any, session: Session) -> ResultSet | None:
         return None
 
 
-def _acts(node: Any, session: Session) -> bool:
+def acts(node: Any, session: Session) -> bool:
     """Whether a node of the tree calls a function that acts or that tells of the node's state."""
     return node.DESCRIPTOR.name == "FuncCall" and strings(node.funcname)[-1] in session.functions
 

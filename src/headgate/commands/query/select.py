@@ -61,7 +61,7 @@ def _way(node: Any, session: Session, known: Mapping[int, int] | None = None) ->
         return False, None
     if _reads_relations(node):
         return True, None
-    if any(_is_the_catalogs(each, session) for each in walk(node)):
+    if any(constant.acts(each, session) or _names_registered(each) for each in walk(node)):
         return _refused(node, session) not in _UNKNOWN, None
     try:
         return False, _planned(node, session, known)
@@ -71,15 +71,9 @@ def _way(node: Any, session: Session, known: Mapping[int, int] | None = None) ->
         raise
 
 
-def _is_the_catalogs(node: Any, session: Session) -> bool:
-    """Whether a node of the tree is a call of a function that acts or tells of the node's state, or regclass and its like."""
-    match node.DESCRIPTOR.name:
-        case "FuncCall":
-            return strings(node.funcname)[-1] in session.functions
-        case "TypeName":
-            return bool(node.names) and strings(node.names)[-1] in _REGISTERED
-        case _:
-            return False
+def _names_registered(node: Any) -> bool:
+    """Whether a node of the tree names regclass or one of its like, whose values only the catalog can read and print."""
+    return node.DESCRIPTOR.name == "TypeName" and bool(node.names) and strings(node.names)[-1] in _REGISTERED
 
 
 def _planned(node: Any, session: Session, known: Mapping[int, int] | None = None) -> Plan:
