@@ -41,6 +41,12 @@ PATTERNS = (
     "date_trunc('century', ts{more: + '1 mon'::interval})",
 )
 
+UNDER_GUARDS = (
+    "sind(1 / (d - 0.5)) = 0{more: OR sind(1 / (d + 2)) = 1}",
+    "substr(t, x - 1) ~ ('b' || t){more: OR substr(t, x - 2) ~ t}",
+)
+"""Functions in Python whose arguments may raise: each guard contains the calls before it."""
+
 LISTS = (
     "x IN (1, NULL)",
     "x NOT IN (1, NULL)",
@@ -78,7 +84,20 @@ def test_a_column_grows_with_the_text_of_its_expression(spark: SparkSession, pat
     assert length(spelled(pattern, 16)) < 3 * length(spelled(pattern, 8)) + 5_000
 
 
+@pytest.mark.parametrize("pattern", UNDER_GUARDS)
+def test_a_chain_of_functions_whose_arguments_may_raise_doubles_with_a_term_and_does_no_worse(spark: SparkSession, pattern: str) -> None:
+    assert length(spelled(pattern, 5)) < 2.5 * length(spelled(pattern, 4))
+
+
 def test_long_expressions_mean_what_postgresql_means(spark: SparkSession, oracle: psycopg.Connection) -> None:
-    for each in (*[spelled(pattern, TERMS) for pattern in PATTERNS], *LISTS):
+    for each in (*[spelled(pattern, TERMS) for pattern in PATTERNS], *[spelled(pattern, 3) for pattern in UNDER_GUARDS], *LISTS):
         [verdict] = Comparison(spark, oracle).run([Probe(each, COLUMNS, ROWS)])
         assert verdict.outcome == "agree", str(verdict)
+
+
+def test_a_column_that_is_null_beside_a_long_operand_makes_a_strict_call_null(spark: SparkSession, oracle: psycopg.Connection) -> None:
+    columns = (("t", "text"), ("v", "varchar(5)"), ("c", "char(4)"))
+    rows = ((None, "ab ", "é"), (",", "ab ", "é"), ("a", None, "é"))
+    probe = Probe("split_part(rtrim(split_part(c, ',', (-2)), v), t, 12)", columns, rows)
+    [verdict] = Comparison(spark, oracle).run([probe])
+    assert verdict.outcome == "agree", str(verdict)

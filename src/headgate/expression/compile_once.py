@@ -36,11 +36,12 @@ def once(builder: Builder, node: n.Expression, operands: Sequence[n.Expression],
     names = {place: f"_operand_{place}" for place in places}
     bound = [replace(each, make=_field(names[place]), raw=None, calm=False) if place in names else each for place, each in enumerate(args)]
     body = builder(node, bound)
+    beside = [each for place, each in enumerate(args) if place not in names and each.constant is None]
 
     def make(env: Env) -> Column:
         def call(*given: Column) -> Column:
             columns = {**env.columns, **dict(zip(names.values(), given, strict=True))}
-            missing = functools.reduce(Column.__or__, [F.isnull(each) for each in given])
+            missing = functools.reduce(Column.__or__, [F.isnull(each) for each in (*given, *(each.make(env) for each in beside))])
             return F.when(missing, F.lit(None)).otherwise(body.make(replace(env, columns=columns, guard=None, first=None)))
 
         return _bound([args[place].make(env) for place in places], call, lambda: usual.make(env))
@@ -48,13 +49,13 @@ def once(builder: Builder, node: n.Expression, operands: Sequence[n.Expression],
     return replace(usual, make=make)
 
 
-def bound(columns: Sequence[Column], body: Callable[..., Column]) -> Column:
-    """The Column that `body` makes of these, which it may repeat as often as it likes."""
-    return _bound(columns, body, lambda: body(*columns))
+def bound(columns: Sequence[Column], body: Callable[..., Column], *, long: int = LONG) -> Column:
+    """The Column that `body` makes of these, which it may repeat as often as it likes; up to `long` characters it repeats them."""
+    return _bound(columns, body, lambda: body(*columns), long)
 
 
-def _bound(columns: Sequence[Column], body: Callable[..., Column], usual: Callable[[], Column]) -> Column:
-    if max(len(str(each)) for each in columns) < LONG:
+def _bound(columns: Sequence[Column], body: Callable[..., Column], usual: Callable[[], Column], long: int = LONG) -> Column:
+    if max(len(str(each)) for each in columns) < long:
         return usual()
     names = [f"_{place}" for place in range(len(columns))]
     struct = F.struct(*[column.alias(name) for name, column in zip(names, columns, strict=True)])
