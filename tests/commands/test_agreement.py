@@ -181,6 +181,9 @@ ALTER TABLE t DROP COLUMN b
 ALTER TABLE t ALTER COLUMN a TYPE bigint
 ALTER TABLE t RENAME COLUMN a TO key
 SELECT a FROM v ORDER BY a
+CREATE VIEW alone AS SELECT ' 1.5 '::text::numeric AS a, 7 / 2 AS b, 'Infinity'::text::float8 AS c, current_user AS d
+SELECT * FROM alone
+SELECT t.key, alone.a FROM t, alone ORDER BY 1
 DROP VIEW v
 DROP TABLE t
 DROP TABLE t CASCADE

@@ -19,6 +19,8 @@ from headgate.catalog import view as views
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import Column, Relation
 from headgate.commands import dependency, grant, lookup, privilege, view_query, view_text
+from headgate.commands.query import way
+from headgate.commands.query.plan import Plan
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -112,16 +114,19 @@ def _write_names(select: Any, named: Sequence[str]) -> None:
 
 def output(select: Any, session: Session, transaction: Transaction) -> list[tuple[str, TypeRef]]:
     """The names and types of a query's columns; the query is planned, not run."""
-    cursor, context = transaction.cursor, session.context
-    if catalog_query.uses_catalog_only(select, context, cursor):
-        _, columns = catalog_query.describe(select, context, cursor, (), session.functions)
+
+    def planned() -> Plan:
+        return Planner(session, transaction, {}).select(select, None)
+
+    by_catalog, plan = way.find(select, session, planned)
+    if by_catalog:
+        _, columns = catalog_query.describe(select, session.context, transaction.cursor, (), session.functions)
         found = []
         for each in columns:
             known = registry.known().find(each.type_oid)
             found.append((each.name, TypeRef(each.type_oid, each.typmod, 0 if known is None else known.collation)))
         return found
-    plan = Planner(session, transaction, {}).select(select, None)
-    return [(each.name, each.type) for each in plan.columns]
+    return [(each.name, each.type) for each in (plan or planned()).columns]
 
 
 def _replace(existing: Relation, columns: Sequence[Column], session: Session, transaction: Transaction) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.commands.query import render, target
+from headgate.commands.query import render, target, way
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, PlanColumn
 from headgate.commands.session import Session
@@ -21,7 +21,6 @@ from headgate.expression.element import as_item
 from headgate.expression.node import walk as expressions
 from headgate.expression.scope import EMPTY
 from headgate.expression.session_time import planning
-from headgate.sql.names import strings
 from headgate.sql.parser import unwrap, walk
 from headgate.types import registry, sortkey
 from headgate.types.resultset import ResultSet
@@ -35,17 +34,12 @@ def answer(node: Any, session: Session) -> ResultSet | None:
     """The one row, or None."""
     if {field.name for field, _ in node.ListFields()} - _PLAIN or not node.target_list:
         return None
-    if any(each.DESCRIPTOR.name in _VARIABLE or acts(each, session) for each in walk(node)):
+    if any(each.DESCRIPTOR.name in _VARIABLE or way.acts(each, session) for each in walk(node)):
         return None
     try:
         return _answer(node, session)
     except PostgresError:  # the way that can answer says what is wrong
         return None
-
-
-def acts(node: Any, session: Session) -> bool:
-    """Whether a node of the tree calls a function that acts or that tells of the node's state."""
-    return node.DESCRIPTOR.name == "FuncCall" and strings(node.funcname)[-1] in session.functions
 
 
 def _answer(node: Any, session: Session) -> ResultSet | None:

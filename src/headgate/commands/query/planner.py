@@ -19,7 +19,6 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headgate.catalog import query as catalog_query
 from headgate.catalog import view as views
 from headgate.catalog.relation import Relation
 from headgate.commands import privilege
@@ -34,6 +33,7 @@ from headgate.commands.query import (
     system_relation,
     target,
     volatile,
+    way,
 )
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, PlanColumn, Sort, Source, col, quoted, reference
@@ -138,9 +138,10 @@ class Planner:
         saved = self.ctes, self.role, self.in_view
         self.ctes, self.role, self.in_view = {}, privilege.role_name(cursor, relation.owner), True
         try:
-            if catalog_query.uses_catalog_only(statement.node, self.session.context, cursor):
+            by_catalog, plan = way.find(statement.node, self.session, lambda: self.select(statement.node, None))
+            if by_catalog:
                 plan = system_relation.answer(self, text)
-            else:
+            elif plan is None:
                 plan = self.select(statement.node, None)
         finally:
             self.ctes, self.role, self.in_view = saved

@@ -35,7 +35,7 @@ def answer(planner: Planner, sql: str) -> Plan:
 
     session = planner.session
     [statement] = parse(sql)
-    result = query.answer(statement.node, sql, session.context, planner.transaction.cursor, session.dynamic)
+    result = query.answer(statement.node, sql, session.context, planner.transaction.cursor, session.dynamic, session.functions)
     return frame_of(planner, result)
 
 
