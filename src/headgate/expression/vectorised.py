@@ -33,11 +33,15 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, DoubleType, Flo
 
 from headgate.errors import PostgresError
 from headgate.expression import failure
+from headgate.expression.compile_once import bound
 from headgate.expression.node import Expression
 from headgate.expression.value import FAILED, SPARK, Env, Make, Rep, Value, arrow_function, as_text, fail, raising, spark_type
 from headgate.types import registry, text
 
 KEPT = "\x02"
+_LONG_CALL = 60_000
+"""Characters of a call from which on it is not repeated. Spark prints what a Python function is called with at some twelve times its
+length, so this is a call under a guard that contains another call: repeated, a chain of n would be an expression of 6^n nodes."""
 Builder = Callable[[Expression, Sequence[Value]], Value]
 _TEXTS = frozenset({"text", "digits", "decimal"})
 _INTEGERS = frozenset({"int2", "int4", "int8", "date", "timestamp", "timestamptz"})
@@ -145,13 +149,19 @@ def _planned(
     run = functools.cache(made.column_function)  # one function however often its Column is made, so that Spark runs it once
 
     def raw(env: Env) -> Column:
-        return run()(*(env.needed(make(env), calm=calm) for make, _ in makes))
+        if strict and not calm:  # where one argument is NULL, the call does nothing: those that cannot fail need no guard
+            return run()(*(make(env) if fine else env.needed(make(env)) for make, fine in makes))
+        return run()(*(env.needed(make(env), calm=fine) for make, fine in makes))
 
     if not made.raises:
         return Value(made.result, lambda env: _from_plain(raw(env), made.result), calm=calm)
     if made.result.name == "digits":
         return Value(made.result, raw, fallible=True, calm=calm)
-    return Value(made.result, lambda env: _from_marked(raw(env), made.result), raw=raw, calm=calm)
+
+    def settled(env: Env) -> Column:
+        return bound([raw(env)], lambda sent: _from_marked(sent, made.result), long=_LONG_CALL)
+
+    return Value(made.result, settled, raw=raw, calm=calm)
 
 
 def _column_of(value: Value) -> Make:
