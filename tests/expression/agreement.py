@@ -49,7 +49,7 @@ SETTINGS = {
 """Of the session of a long run: as little as possible beside the expressions themselves."""
 NOT_STORED = "!0A000 [USER_RAISED_EXCEPTION] headgate:0A000:cannot store a timestamp"
 ROWS = 24
-SESSION = SessionTime("UTC", 1_700_000_000_000_000)
+SESSION = SessionTime(instant=1_700_000_000_000_000)
 ROUND = 100
 BATCH = 50
 _JUDGE = """

@@ -26,6 +26,7 @@ from headgate.expression.session_time import SessionTime
 from headgate.sql import names
 from headgate.sql.parser import parse_expression, unwrap
 from headgate.types import registry, storage, text
+from headgate.types.column import Session
 
 BATCH = 60
 
@@ -81,8 +82,8 @@ class Comparison:
         self.spark = spark
         self.connection = connection
         self.thorough = thorough
-        self.context = BindContext(timezone=timezone)
-        self.session = SessionTime(timezone, time.time_ns() // 1000)
+        self.context = BindContext(forms=Session(timezone))
+        self.session = SessionTime(self.context.forms, time.time_ns() // 1000)
 
     def run(self, probes: Sequence[Probe]) -> list[Verdict]:
         """The verdicts, in order."""
@@ -168,7 +169,7 @@ class Comparison:
             for number, (name, kind) in enumerate(probe.columns):
                 values = [row[number] for row in rows] + [None] * (height - len(rows))
                 oid, modifier = type_of(kind)
-                arrays[f"c{place}_{number}"] = text.read_text(pa.array(values, pa.string()), oid, modifier, timezone=self.context.timezone)
+                arrays[f"c{place}_{number}"] = text.read_text(pa.array(values, pa.string()), oid, modifier, session=self.context.forms)
                 columns[name] = F.col(f"c{place}_{number}")
             made = compiler.compile(bound, columns, self.session)
             outputs.append(F.when(F.col("row") < len(rows), made).alias(f"r{place}"))
@@ -183,7 +184,7 @@ class Comparison:
             wanted = storage.arrow_type(bound.type.oid, bound.type.typmod)
             if column.type != wanted:
                 column = column.cast(wanted)
-            shown = text.write_text(column, bound.type.oid, bound.type.typmod, timezone=self.context.timezone)
+            shown = text.write_text(column, bound.type.oid, bound.type.typmod, session=self.context.forms)
             if bound.type.oid in (registry.INET, registry.CIDR):
                 done.append([None if each is None else addresses.shown(each) for each in shown.to_pylist()])
             elif bound.type.oid == registry.BOOL:

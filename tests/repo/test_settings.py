@@ -79,6 +79,11 @@ CASES = [
     ("DateStyle", "ymd"),
     ("DateStyle", "foo"),
     ("DateStyle", "ISO, SQL"),
+    ("DateStyle", "PostgreSQL, European"),
+    ("DateStyle", "noneuropean, german"),
+    ("DateStyle", "german, default"),
+    ("DateStyle", "sql, default, ymd"),
+    ("DateStyle", "mdy, dmy"),
     ("TimeZone", "europe/berlin"),
     ("TimeZone", "utc"),
     ("TimeZone", "Nowhere/Town"),
@@ -206,6 +211,17 @@ def test_an_encoding_that_would_have_to_be_converted_is_refused() -> None:
         session.set("client_encoding", "latin1")
     assert (refused.value.sqlstate, refused.value.message) == ("0A000", 'invalid value for parameter "client_encoding": "latin1"')
     assert refused.value.detail == "Conversion between LATIN1 and UTF8 is not supported."
+
+
+def test_datestyle_keeps_the_half_that_a_new_value_leaves_open(oracle: psycopg.Connection) -> None:
+    mine = session_settings()
+    for value in ("DMY", "SQL", "German", "iso", "us", "sql, ymd", "postgres", "mdy", "german", "german, mdy", "default", ""):
+        mine.set("DateStyle", value)
+        oracle.execute("SELECT set_config('DateStyle', %s, false)", (value,))
+        assert (mine.text("DateStyle"),) == oracle.execute("SHOW datestyle").fetchone()
+    mine.set_values("DateStyle", ["SQL, DMY"])
+    assert mine.text("DateStyle") == "SQL, DMY"
+    oracle.execute("RESET datestyle")
 
 
 def test_set_is_undone_by_rollback_and_kept_by_commit() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psycopg
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pytest
 
 from headgate.errors import PostgresError
 from headgate.types import registry, text
+from headgate.types.column import PLAIN, Session
 
 TRY = """
 CREATE FUNCTION try_input(type text, value text) RETURNS text[] LANGUAGE plpgsql AS $$
@@ -103,11 +104,11 @@ def oracle(postgres) -> Iterator[Oracle]:
     found.connection.close()
 
 
-def read_and_write(value: str, oid: int, modifier: int, timezone: str = "UTC") -> Outcome:
+def read_and_write(value: str, oid: int, modifier: int, session: Session) -> Outcome:
     """What headgate makes of a value."""
     try:
-        stored = text.read_text(pa.array([None, value], pa.string()), oid, modifier, timezone=timezone)
-        return Outcome(text.write_text(stored, oid, modifier, timezone=timezone)[1].as_py())
+        stored = text.read_text(pa.array([None, value], pa.string()), oid, modifier, session=session)
+        return Outcome(text.write_text(stored, oid, modifier, session=session)[1].as_py())
     except PostgresError as error:
         return Outcome(None, error.sqlstate, error.message, error.detail)
 
@@ -116,24 +117,27 @@ NO_DETAIL = {"int4[]", "text[]"}
 """Types whose DETAIL is worded differently for some malformed values (docs/types.md)."""
 
 
-def compare(oracle: Oracle, type_name: str, values: list[str], timezone: str = "UTC") -> None:
+def compare(oracle: Oracle, type_name: str, values: list[str], timezone: str = "UTC", styles: Session = PLAIN) -> None:
+    """Compares under a time zone, a DateStyle and an IntervalStyle."""
+    session = replace(styles, timezone=timezone)
     oracle.connection.execute(f"SET timezone = '{timezone}'")
+    oracle.connection.execute(f"SET datestyle = {styles.date_style}, {styles.date_order}; SET intervalstyle = {styles.interval_style}")
     oid, modifier = oracle.type_of(type_name)
     good: list[tuple[str, str]] = []
     for value, expected in zip(values, oracle.enter(type_name, values), strict=True):
-        got = read_and_write(value, oid, modifier, timezone)
+        got = read_and_write(value, oid, modifier, session)
         if expected.sqlstate is None and got.sqlstate == "0A000" and got.message.startswith("cannot store"):
             continue
         if type_name in NO_DETAIL:
             assert (got.shown, got.sqlstate, got.message) == (expected.shown, expected.sqlstate, expected.message), (type_name, value)
         else:
-            assert got == expected, (type_name, value, timezone)
+            assert got == expected, (type_name, value, session)
         if expected.shown is not None:
             good.append((value, expected.shown))
     if good:
         column = pa.array([value for value, _ in good], pa.string())
-        stored = text.read_text(column, oid, modifier, timezone=timezone)
-        assert text.write_text(stored, oid, modifier, timezone=timezone).to_pylist() == [shown for _, shown in good]
+        stored = text.read_text(column, oid, modifier, session=session)
+        assert text.write_text(stored, oid, modifier, session=session).to_pylist() == [shown for _, shown in good]
 
 
 @pytest.fixture(scope="session")

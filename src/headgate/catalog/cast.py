@@ -14,6 +14,7 @@ from headgate.catalog.physical import duckdb_type
 from headgate.catalog.value import NUMBERS, OIDS, REGISTERED, STRINGS, TEXTUAL, VECTORS, Value, element_of, position
 from headgate.errors import PostgresError
 from headgate.types import registry as t
+from headgate.types.column import Session
 from headgate.types.registry import format_type
 
 FIRST_USER_OID = 16384
@@ -23,7 +24,8 @@ FIRST_USER_OID = 16384
 class Names:
     """`database` and `path` as SQL for macros; `resolve(text, type, position)` gives the oid that a name stands for.
 
-    `sizes`: the name of a table of what relations take on disk: c1 database, c2 relation, c3 bytes of data, c4 bytes in all.
+    `sizes`: the name of a table of what relations take on disk: c1 database, c2 relation, c3 bytes of data, c4 bytes in all. `forms`: by
+    which settings literals are read.
     """
 
     database: str
@@ -31,6 +33,7 @@ class Names:
     resolve: Callable[[str, int, int | None], int]
     parameter: Callable[[int, int], str | None]
     sizes: Callable[[], str]
+    forms: Session
 
 
 def coerce(value: Value, target: int, names: Names, *, explicit: bool = False, location: int = -1) -> Value:
@@ -75,7 +78,8 @@ def _decide(value: Value, target: int, names: Names) -> Value:
     if known in REGISTERED:
         oids = [names.resolve(each or "", known, position(value.location)) for each in literal.read_array(text)]
         return Value(f"CAST({oids} AS UINTEGER[])", target)
-    return Value(literal.sql(text, target, position(value.location)), target, location=value.location, zero_based=target in VECTORS)
+    sql = literal.sql(text, target, position(value.location), names.forms)
+    return Value(sql, target, location=value.location, zero_based=target in VECTORS)
 
 
 def _cast(value: Value, target: int, names: Names, *, explicit: bool) -> str | None:

@@ -1,19 +1,23 @@
 """Text of a literal → DuckDB SQL of a type: PostgreSQL's input functions for the types that catalogs hold.
 
-Errors are PostgreSQL's (22P02, 22003, 22007). The reg… types need the catalog and are the rewriter's.
+Errors are PostgreSQL's (22P02, 22003, 22007, 22008). The reg… types need the catalog and are the rewriter's.
 """
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Sequence
+
+import pyarrow as pa
 
 from headgate.catalog.physical import duckdb_type
 from headgate.catalog.value import STRINGS, VECTORS, element_of, quote
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
+from headgate.types import calendar, interval
 from headgate.types import registry as t
+from headgate.types.column import PLAIN, Session
+from headgate.types.text import read_scalar
 
 _RANGES = {
     t.INT2: (-(2**15), 2**15 - 1), t.INT4: (-(2**31), 2**31 - 1), t.INT8: (-(2**63), 2**63 - 1), t.OID: (-(2**31), 2**32 - 1),
@@ -23,16 +27,16 @@ _TRUE = {"t", "tr", "tru", "true", "y", "ye", "yes", "on", "1"}
 _FALSE = {"f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0"}
 
 
-def sql(text: str, type_oid: int, position: int | None = None) -> str:
-    """The literal as DuckDB SQL of the type's storage type."""
+def sql(text: str, type_oid: int, position: int | None = None, forms: Session = PLAIN) -> str:
+    """The literal, read under the session's settings, as DuckDB SQL of the type's storage type."""
     try:
-        return _sql(text, type_oid)
+        return _sql(text, type_oid, forms)
     except PostgresError as error:
         error.position = position
         raise
 
 
-def _sql(text: str, type_oid: int) -> str:
+def _sql(text: str, type_oid: int, forms: Session) -> str:
     if type_oid in _RANGES:
         return _integer(text, type_oid)
     if type_oid == t.BOOL:
@@ -51,14 +55,16 @@ def _sql(text: str, type_oid: int) -> str:
     if type_oid == t.BYTEA:
         return f"from_hex({quote(text[2:] if text.startswith(chr(92) + 'x') else text.encode().hex())})"
     if type_oid in VECTORS:
-        return _list(text.split(), VECTORS[type_oid])
+        return _list(text.split(), VECTORS[type_oid], forms)
     element = element_of(type_oid)
     if element is not None:
-        return _list(read_array(text), element)
+        return _list(read_array(text), element, forms)
     if type_oid in (t.FLOAT4, t.FLOAT8, t.NUMERIC):
         return _number(text, type_oid)
-    if type_oid in (t.TIMESTAMP, t.TIMESTAMPTZ, t.DATE, t.TIME, t.INTERVAL):
-        return _time(text, type_oid)
+    if type_oid in (t.TIMESTAMP, t.TIMESTAMPTZ, t.DATE, t.INTERVAL):
+        return _time(text, type_oid, forms)
+    if type_oid == t.TIME:
+        return f"CAST({quote(text.strip())} AS {duckdb_type(type_oid)})"
     return quote(text)
 
 
@@ -83,8 +89,8 @@ def read_array(text: str) -> list[str | None]:
     return found
 
 
-def _list(elements: Sequence[str | None], element: int) -> str:
-    listed = ", ".join("NULL" if each is None else _sql(each, element) for each in elements)
+def _list(elements: Sequence[str | None], element: int, forms: Session) -> str:
+    listed = ", ".join("NULL" if each is None else _sql(each, element, forms) for each in elements)
     return f"CAST([{listed}] AS {duckdb_type(element)}[])"
 
 
@@ -122,32 +128,12 @@ def decimal(word: str) -> str:
     return f"CAST({quote(word)} AS DECIMAL({max(width, len(fraction) + 1) if width < 38 else 38},{len(fraction)}))"
 
 
-def _special_moment(word: str) -> str | None:
-    now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
-    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    day = datetime.timedelta(days=1)
-    found = {
-        "now": now,
-        "today": today,
-        "yesterday": today - day,
-        "tomorrow": today + day,
-        "epoch": datetime.datetime.fromtimestamp(0, datetime.UTC).replace(tzinfo=None),
-    }.get(word)
-    return None if found is None else f"CAST({quote(found.isoformat(sep=' '))} AS TIMESTAMP)"
-
-
-def _time(text: str, type_oid: int) -> str:
-    word = text.strip()
-    if type_oid == t.TIMESTAMPTZ:
-        special = _special_moment(word.lower())
-        if special is not None:
-            return special
-        zone = re.search(r"([+-]\d\d)(?::?(\d\d))?\Z|\s*(Z|UTC)\Z", word) if re.search(r"\d:\d", word) else None
-        local = word[: zone.start()] if zone else word
-        shift = 0
-        if zone and zone[1]:
-            shift = int(zone[1]) * 60 + (int(zone[2] or 0) if zone[1][0] != "-" else -int(zone[2] or 0))
-        return f"(CAST({quote(local)} AS TIMESTAMP) - to_minutes({shift}))"
+def _time(text: str, type_oid: int, forms: Session) -> str:
+    value = read_scalar(text, type_oid, session=forms)
     if type_oid == t.INTERVAL:
-        return f"CAST({quote(word)} AS INTERVAL)"
-    return f"CAST({quote(word)} AS {duckdb_type(type_oid)})"
+        found = interval.normal(value.as_py())
+        return f"(to_months({found.months}) + to_days({found.days}) + to_microseconds({found.micros}))"
+    number = value.cast(pa.int32() if type_oid == t.DATE else pa.int64()).as_py()
+    if abs(number) == (calendar.INFINITE_DAY if type_oid == t.DATE else calendar.INFINITE_MICROS):
+        return f"CAST('{'-' if number < 0 else ''}infinity' AS {duckdb_type(type_oid)})"
+    return f"(DATE '1970-01-01' + {number})" if type_oid == t.DATE else f"make_timestamp({number})"

@@ -29,6 +29,7 @@ from headgate.catalog.views import Provider
 from headgate.errors import PostgresError
 from headgate.sql.names import strings
 from headgate.sql.parser import walk
+from headgate.types import interval
 from headgate.types import registry as t
 from headgate.types.resultset import ResultColumn, ResultSet
 
@@ -210,6 +211,8 @@ def _batches(table: list[list[Any]], columns: Sequence[ResultColumn], context: S
             shown = [_in_zone(value, context.time_zone) if isinstance(value, datetime.datetime) else value for value in values]
         else:
             shown = [value if value is None or isinstance(value, str) else str(value) for value in values]
+        if column.type_oid == t.INTERVAL:  # DuckDB writes -1 day, PostgreSQL -1 days
+            shown = [None if value is None else interval.normal(value).print() for value in shown]
         arrays.append(pa.array(shown, pa.string()))
     schema = pa.schema([pa.field(str(place), pa.string()) for place, _ in enumerate(columns)])
     return [pa.RecordBatch.from_arrays(arrays, schema=schema)]

@@ -65,7 +65,7 @@ class Rewriter(FromItems):
         found = self.schema_oids()
         oids = [str(oid) for oid in (found if "pg_catalog" in found else {"pg_catalog": namespace.PG_CATALOG, **found}).values()]
         path = f"[{', '.join(oids)}]"
-        self.names = Names(str(context.database), path, self.resolve, self._parameter_text, self._sizes)
+        self.names = Names(str(context.database), path, self.resolve, self._parameter_text, self._sizes, context.forms)
 
     def _sizes(self) -> str:
         name = "hg_sizes"

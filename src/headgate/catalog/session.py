@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from headgate.types import column
+
 
 @dataclass
 class SessionContext:
@@ -54,6 +56,11 @@ class SessionContext:
         """What now(), transaction_timestamp(), statement_timestamp() or clock_timestamp() gives (manual, 9.9.5)."""
         moments = {"clock_timestamp": None, "timeofday": None, "statement_timestamp": self.statement_start}
         return moments.get(function, self.transaction_start) or datetime.now(UTC)
+
+    @property
+    def forms(self) -> column.Session:
+        """The settings that the text forms of values depend on."""
+        return column.Session.of(self.settings)
 
     @property
     def time_zone(self) -> str:

@@ -43,7 +43,9 @@ def add_column(alteration: Alteration, command: Any) -> None:
             raise PostgresError("42701", message)
         alteration.session.notices.notice(message + ", skipping", sqlstate="42701")
         return
-    column, elements = table_definition.column(element, relation.name, relation.all_columns, cursor, relation.database)
+    column, elements = table_definition.column(
+        element, relation.name, relation.all_columns, cursor, relation.database, alteration.session.context.forms
+    )
     column = replace(column, default=next_value.in_full(column.default, cursor, alteration.session.context))
     next_oid = oids(alteration.transaction)
     sequences: dict[str, int] = {}
@@ -131,7 +133,7 @@ def set_default(alteration: Alteration, command: Any) -> None:
     if column.generated is not None:
         hint = "Use ALTER TABLE ... ALTER COLUMN ... DROP EXPRESSION instead." if not command.HasField("def") else None
         raise PostgresError("42601", f'column "{column.name}" of relation "{relation.name}" is a generated column', hint=hint)
-    default = binding.default(getattr(command, "def"), column) if command.HasField("def") else None
+    default = binding.default(getattr(command, "def"), column, alteration.session.context.forms) if command.HasField("def") else None
     default = next_value.in_full(default, alteration.cursor, alteration.session.context)
     attribute.set_default(alteration.cursor, oids(alteration.transaction), relation, column.attnum, default)
     for child in alteration.children():

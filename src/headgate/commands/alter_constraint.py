@@ -35,7 +35,7 @@ def add_constraint(alteration: Alteration, command: Any) -> None:
     node = unwrap(getattr(command, "def"))
     relation = alteration.relation
     if node.contype == pb.CONSTR_CHECK:
-        check = table_definition.check(node, relation.columns, relation.name)
+        check = table_definition.check(node, relation.columns, relation.name, alteration.session.context.forms)
         add_check(alteration, replace(check, validated=not node.skip_validation))
         return
     if node.contype == pb.CONSTR_FOREIGN:

@@ -23,11 +23,12 @@ from headgate.expression.pathway import Reach
 from headgate.expression.scope import EMPTY, Scope, ScopeColumn, relation_scope
 from headgate.sql.parser import parse_expression, position
 from headgate.types import registry
+from headgate.types.column import PLAIN, Session
 
 
-def context() -> BindContext:
-    """How an expression of a table is bound, with the types that this thread knows."""
-    return BindContext(refuse_subquery="cannot use subquery in this context")
+def context(forms: Session = PLAIN) -> BindContext:
+    """How an expression of a table is bound, with the types that this thread knows; `forms`: of the session that writes its constants."""
+    return BindContext(refuse_subquery="cannot use subquery in this context", forms=forms)
 
 
 def _stored_context() -> BindContext:
@@ -46,9 +47,9 @@ def scope_of(columns: Iterable[Column], table: str = "", schema: str | None = No
     return relation_scope(table, schema, live, relation)
 
 
-def default(node: Any, column: Column) -> str | None:
+def default(node: Any, column: Column, forms: Session) -> str | None:
     """The text of a DEFAULT, coerced to the column's type; None for DEFAULT NULL, which is no default."""
-    bind = context().within(refuse_subquery="cannot use subquery in DEFAULT expression")
+    bind = context(forms).within(refuse_subquery="cannot use subquery in DEFAULT expression")
     bound = binder.bind_default(node, type_of(column), column.name, context=bind)
     for each in walk(bound):
         if isinstance(each, ColumnRef):
@@ -58,9 +59,9 @@ def default(node: Any, column: Column) -> str | None:
     return deparse(bound)
 
 
-def check(node: Any, columns: Iterable[Column], table: str) -> tuple[str, tuple[int, ...]]:
+def check(node: Any, columns: Iterable[Column], table: str, forms: Session) -> tuple[str, tuple[int, ...]]:
     """(text, attnums it uses) of a CHECK."""
-    bind = context().within(refuse_subquery="cannot use subquery in check constraint")
+    bind = context(forms).within(refuse_subquery="cannot use subquery in check constraint")
     bound = binder.bind_condition(node, scope_of(columns, table), "CHECK", context=bind)
     for each in walk(bound):
         if isinstance(each, ColumnRef) and each.attnum < 0 and each.name != "tableoid":
@@ -70,9 +71,9 @@ def check(node: Any, columns: Iterable[Column], table: str) -> tuple[str, tuple[
     return deparse(bound), tuple(sorted({each.attnum for each in walk(bound) if isinstance(each, ColumnRef) and each.attnum > 0}))
 
 
-def generated(node: Any, columns: Iterable[Column], column: Column, generated_names: set[str]) -> str:
+def generated(node: Any, columns: Iterable[Column], column: Column, generated_names: set[str], forms: Session) -> str:
     """The text of GENERATED ALWAYS AS (…) STORED, coerced to the column's type."""
-    bind = context().within(
+    bind = context(forms).within(
         refuse_subquery="cannot use subquery in column generation expression", construct="column generation expressions"
     )
     bound = binder.bind_raw(node, scope_of(columns), bind)

@@ -34,8 +34,8 @@ from headgate.storage.write import columns as spark_columns
 from headgate.types import copy as copy_format
 from headgate.types.binary import write_binary
 from headgate.types.copy_binary import HEADER, TRAILER, write_copy_binary
-from headgate.types.resultset import ResultSet
-from headgate.types.text import read_text
+from headgate.types.resultset import ResultColumn, ResultSet
+from headgate.types.text import read_text, styled
 
 
 def copy(node: Any, session: Session) -> CopyIn | CopyOut:
@@ -150,7 +150,7 @@ def _of_result(result: ResultSet, session: Session, options: CopyOptions) -> Cop
                 ]
                 yield pa.array([write_copy_binary(arrays)], pa.large_binary())
             else:
-                yield _rows_of_text(batch.columns, titles, batch.num_rows, options)
+                yield _rows_of_text(_styled(batch, result.columns, session), titles, batch.num_rows, options)
         if options.binary:
             yield pa.array([TRAILER], pa.large_binary())
 
@@ -198,7 +198,12 @@ def _cut(data: bytes, lengths: Any) -> pa.Array:
 def _text_rows(batch: pa.RecordBatch, plan: Plan, session: Session, options: CopyOptions) -> pa.Array:
     texts = render.text_batch(batch, plan, session)
     titles = [each.name for each in plan.columns]
-    return _rows_of_text(texts.columns if plan.columns else [], titles, batch.num_rows, options)
+    return _rows_of_text(_styled(texts, render.result_columns(plan), session), titles, batch.num_rows, options)
+
+
+def _styled(texts: pa.RecordBatch, columns: Sequence[ResultColumn], session: Session) -> list[pa.Array]:
+    forms = session.context.forms
+    return [styled(texts.column(place), each.type_oid, each.typmod, forms) for place, each in enumerate(columns)]
 
 
 def _rows_of_text(columns: Sequence[pa.Array], titles: Sequence[str], rows: int, options: CopyOptions) -> pa.Array:
@@ -256,7 +261,7 @@ def _copy_in(node: Any, session: Session, options: CopyOptions) -> CopyIn:
         writer = NewRows(planner, relation)
         rows = 0
         with render.running(session, transaction):
-            for table in Reader(relation, columns, options, session.context.time_zone).tables(pieces):
+            for table in Reader(relation, columns, options, session.context.forms).tables(pieces):
                 session.check_cancel()
                 rows += writer.append(passing(writer.completed(table))).num_rows
             writer.check_references()

@@ -20,6 +20,7 @@ from headgate.errors import PostgresError
 from headgate.types import copy as copy_format
 from headgate.types import text
 from headgate.types.binary import read_binary
+from headgate.types.column import Session
 from headgate.types.copy_binary import header_length, read_copy_binary
 
 PORTION = 16 << 20
@@ -29,11 +30,11 @@ PORTION = 16 << 20
 class Reader:
     """Reads one COPY FROM."""
 
-    def __init__(self, relation: Relation, columns: Sequence[Column], options: CopyOptions, timezone: str) -> None:
+    def __init__(self, relation: Relation, columns: Sequence[Column], options: CopyOptions, forms: Session) -> None:
         self.relation = relation
         self.columns = columns
         self.options = options
-        self.timezone = timezone
+        self.forms = forms
         self._line = 1
 
     def tables(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
@@ -178,9 +179,9 @@ class Reader:
         typed = []
         for column, strings in zip(self.columns, arrays, strict=True):
             try:
-                typed.append(text.read_text(strings, column.type_oid, column.typmod, timezone=self.timezone))
+                typed.append(text.read_text(strings, column.type_oid, column.typmod, session=self.forms))
             except PostgresError as error:
-                row = text.first_refused(strings, column.type_oid, column.typmod, timezone=self.timezone)
+                row = text.first_refused(strings, column.type_oid, column.typmod, session=self.forms)
                 if row is not None:
                     shown = strings[row].as_py()
                     value = f': "{shown}"' if shown is not None else ""

@@ -25,6 +25,7 @@ from headgate.expression.node import Const, TypeRef
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types import registry
+from headgate.types.column import Session as Forms
 
 _REFUSED = {
     pb.CONSTR_UNIQUE: "unique constraints not possible for domains",
@@ -57,14 +58,14 @@ def _create(node: Any, session: Session) -> CommandResult:
     if node.HasField("coll_clause"):
         raise not_supported("collations of domains are not supported")
     value = TypeRef(oid, modifier, base.collation)
-    domain = types.Domain(oid, modifier, *_constraints(node.constraints, value, name))
+    domain = types.Domain(oid, modifier, *_constraints(node.constraints, value, name, context.forms))
     owner = privilege.role_oid(cursor, context.user)
     types.create_domain(cursor, transaction.engine.catalog.next_oid, context.database, place, name, owner, domain)
     usertype.changed(session)
     return CommandResult("CREATE DOMAIN")
 
 
-def _constraints(nodes: Any, value: TypeRef, name: str) -> tuple[bool, str | None, list[tuple[str | None, str]]]:
+def _constraints(nodes: Any, value: TypeRef, name: str, forms: Forms) -> tuple[bool, str | None, list[tuple[str | None, str]]]:
     """(NOT NULL, default, checks) of the clauses."""
     null: bool | None = None
     default: str | None = None
@@ -78,23 +79,23 @@ def _constraints(nodes: Any, value: TypeRef, name: str) -> tuple[bool, str | Non
         elif each.contype == pb.CONSTR_DEFAULT:
             if default is not None:
                 raise PostgresError("42601", "multiple default expressions")
-            default = _default(each.raw_expr, value, name)
+            default = _default(each.raw_expr, value, name, forms)
         elif each.contype == pb.CONSTR_CHECK:
-            checks.append((each.conname or None, _check(each.raw_expr, value)))
+            checks.append((each.conname or None, _check(each.raw_expr, value, forms)))
         else:
             raise PostgresError("42601", _REFUSED.get(each.contype, "specifying constraint deferrability not supported for domains"))
     return null is False, default, checks
 
 
-def _default(node: Any, value: TypeRef, name: str) -> str | None:
+def _default(node: Any, value: TypeRef, name: str, forms: Forms) -> str | None:
     bound = binder.bind_default(
-        node, value, name, context=binding.context().within(refuse_subquery="cannot use subquery in DEFAULT expression")
+        node, value, name, context=binding.context(forms).within(refuse_subquery="cannot use subquery in DEFAULT expression")
     )
     return None if isinstance(bound, Const) and bound.value is None else deparse(bound)
 
 
-def _check(node: Any, value: TypeRef) -> str:
-    context = binding.context().within(refuse_subquery="cannot use subquery in check constraint")
+def _check(node: Any, value: TypeRef, forms: Forms) -> str:
+    context = binding.context(forms).within(refuse_subquery="cannot use subquery in check constraint")
     bound = compile_domain.bind_check(node, value, context)
     compiler.check(bound)
     return deparse(bound)
@@ -114,7 +115,7 @@ def alter(node: Any, session: Session) -> CommandResult:
     match node.subtype:
         case "T":
             given = getattr(node, "def")
-            default = _default(given, value, found.name) if given.WhichOneof("node") else None
+            default = _default(given, value, found.name, context.forms) if given.WhichOneof("node") else None
             types.set_column(cursor, context.database, found.oid, "typdefault", default)
         case "N":
             types.set_column(cursor, context.database, found.oid, "typnotnull", False)
@@ -126,7 +127,7 @@ def alter(node: Any, session: Session) -> CommandResult:
                 raise PostgresError("42601", _REFUSED.get(each.contype, "unrecognized constraint subtype"))
             name = each.conname or types.check_name(cursor, context.database, found.oid, found.name)
             oids = transaction.engine.catalog.next_oid
-            types.add_check(cursor, oids, context.database, found.oid, found.namespace, name, _check(each.raw_expr, value))
+            types.add_check(cursor, oids, context.database, found.oid, found.namespace, name, _check(each.raw_expr, value, context.forms))
         case "X":
             if not types.drop_check(cursor, context.database, found.oid, node.name):
                 message = f'constraint "{node.name}" of domain "{found.name}" does not exist'

@@ -29,6 +29,7 @@ from headgate.expression.node import ColumnRef, Expression
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types import registry
+from headgate.types.column import Session as Forms
 
 MAX_KEYS = 32
 
@@ -52,7 +53,7 @@ def create(node: Any, session: Session) -> CommandResult:
             raise PostgresError("42P07", f'relation "{node.idxname}" already exists')
         session.notices.notice(f'relation "{node.idxname}" already exists, skipping', sqlstate="42P07")
         return CommandResult("CREATE INDEX")
-    key = _key(node, relation, cursor)
+    key = _key(node, relation, cursor, session.context.forms)
     with render.running(session, transaction):
         partition_index.add(transaction, relation, key, only=not node.relation.inh)
     transaction.catalog_changed()
@@ -71,7 +72,7 @@ class _Parts:
     classes: list[int] = field(default_factory=list)
 
 
-def _key(node: Any, relation: Relation, cursor: Cursor) -> Key:
+def _key(node: Any, relation: Relation, cursor: Cursor, forms: Forms) -> Key:
     method, method_name = _method(node, cursor)
     if len(node.index_params) + len(node.index_including_params) > MAX_KEYS:
         raise PostgresError("54011", f"cannot use more than {MAX_KEYS} columns in an index")
@@ -79,10 +80,10 @@ def _key(node: Any, relation: Relation, cursor: Cursor) -> Key:
         raise PostgresError("0A000", f'access method "{method_name}" does not support included columns')
     if len(node.index_params) > 1 and method_name in ("hash", "spgist"):
         raise PostgresError("0A000", f'access method "{method_name}" does not support multicolumn indexes')
-    predicate = _predicate(node.where_clause, relation) if node.HasField("where_clause") else None
+    predicate = _predicate(node.where_clause, relation, forms) if node.HasField("where_clause") else None
     parts = _Parts()
     for item in node.index_params:
-        _take(unwrap(item), relation, parts, method, method_name, cursor)
+        _take(unwrap(item), relation, parts, method, method_name, cursor, forms)
     included = []
     for item in node.index_including_params:
         element = unwrap(item)
@@ -124,10 +125,10 @@ def _method(node: Any, cursor: Cursor) -> tuple[int, str]:
     return int(found[0]), name
 
 
-def _take(element: Any, relation: Relation, parts: _Parts, method: int, method_name: str, cursor: Cursor) -> None:
+def _take(element: Any, relation: Relation, parts: _Parts, method: int, method_name: str, cursor: Cursor, forms: Forms) -> None:
     """One parameter of an index: a column, a call, or an expression in parentheses."""
     if element.HasField("expr"):
-        bound = _bound(element.expr, relation)
+        bound = _bound(element.expr, relation, forms)
         if isinstance(bound, ColumnRef):
             column = relation.numbered(bound.attnum)
             assert column is not None
@@ -178,16 +179,16 @@ def _class(element: Any, column: Column, method: int, method_name: str, cursor: 
     return own
 
 
-def _bound(node: Any, relation: Relation) -> Expression:
-    context = binding.context().within(construct="index expressions", refuse_subquery="cannot use subquery in index expression")
+def _bound(node: Any, relation: Relation, forms: Forms) -> Expression:
+    context = binding.context(forms).within(construct="index expressions", refuse_subquery="cannot use subquery in index expression")
     bound = resolve_unknown(binder.bind_raw(node, binding.scope_of(relation.columns, relation.name), context), context)
     if not binding.immutable(bound):
         raise PostgresError("42P17", "functions in index expression must be marked IMMUTABLE")
     return bound
 
 
-def _predicate(node: Any, relation: Relation) -> str:
-    context = binding.context().within(refuse_subquery="cannot use subquery in index predicate")
+def _predicate(node: Any, relation: Relation, forms: Forms) -> str:
+    context = binding.context(forms).within(refuse_subquery="cannot use subquery in index predicate")
     bound = binder.bind_condition(node, binding.scope_of(relation.columns, relation.name), "WHERE", context=context)
     if not binding.immutable(bound):
         raise PostgresError("42P17", "functions in index predicate must be marked IMMUTABLE")

@@ -190,7 +190,7 @@ class NewRows:
         for each in self.shown.columns:
             value = rows.column(each.name).slice(row, 1).combine_chunks()
             array = value.chunk(0) if isinstance(value, pa.ChunkedArray) else value
-            text = write_text(array, each.type_oid, each.typmod, timezone=self.planner.evaluation.context.timezone)[0].as_py()
+            text = write_text(array, each.type_oid, each.typmod, session=self.planner.evaluation.context.forms)[0].as_py()
             if text is not None and len(text.encode()) > constraint.ROW_TEXT:
                 text = text.encode()[: constraint.ROW_TEXT].decode(errors="ignore") + "..."
             shown.append("null" if text is None else text)
@@ -258,7 +258,7 @@ class NewRows:
             assert column is not None
             names.append(column.name)
             array = _whole(rows.column(column.name).slice(clash.row, 1))
-            values.append(str(write_text(array, column.type_oid, column.typmod)[0].as_py()))
+            values.append(str(write_text(array, column.type_oid, column.typmod, session=self.planner.evaluation.context.forms)[0].as_py()))
         return uniqueness.violated(self.relation, clash.index, f"({', '.join(names)})=({', '.join(values)})")
 
     # ---- writing ---------------------------------------------------------------------------------------------

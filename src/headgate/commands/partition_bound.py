@@ -129,9 +129,8 @@ def _value(item: Any, column: Column, planner: Planner) -> str | None:
 
 
 def _text(wanted: Any, column: Column, planner: Planner) -> str | None:
-    zone = planner.evaluation.context.timezone
     if isinstance(wanted, Const):
-        values = read_text(pa.array([wanted.value], pa.string()), column.type_oid, column.typmod, timezone=zone)
+        values = read_text(pa.array([wanted.value], pa.string()), column.type_oid, column.typmod, session=planner.evaluation.context.forms)
     else:
         [values] = value_list.evaluate(planner, [wanted])
         values = values.cast(arrow_type(column.type_oid, column.typmod))

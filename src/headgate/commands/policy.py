@@ -260,7 +260,7 @@ def _roles(nodes: Sequence[Any], session: Session, cursor: Cursor) -> list[int]:
 
 
 def _text(node: Any, relation: Relation, session: Session) -> str:
-    context = binding.context().within(refuse_subquery="subqueries in policies are not supported")
+    context = binding.context(session.context.forms).within(refuse_subquery="subqueries in policies are not supported")
     scope = binding.scope_of(relation.columns, relation.name, relation.schema, relation.oid)
     try:
         return deparse(binder.bind_condition(node, scope, "POLICY", context=context), types=registry.known())

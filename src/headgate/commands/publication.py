@@ -75,7 +75,7 @@ def create(node: Any, session: Session) -> CommandResult:
         if schemas and not superuser:
             raise PostgresError("42501", "must be superuser to create FOR TABLES IN SCHEMA publication")
         found = publication_object.open_tables(tables, cursor, context)
-        publication_object.bind_filters(found, via_root)
+        publication_object.bind_filters(found, via_root, context.forms)
         publication_object.check_column_lists(node.pubname, found, bool(schemas), via_root)
         members = [_member(table, transaction, context.user) for table in found]
         for schema in schemas:
@@ -158,7 +158,7 @@ def _alter_objects(node: Any, publication: Publication, session: Session, transa
 
 def _add(publication: Publication, found: list[TableObject], schemas: list[int], session: Session, transaction: Transaction) -> None:
     cursor, context = transaction.cursor, session.context
-    publication_object.bind_filters(found, publication.via_root)
+    publication_object.bind_filters(found, publication.via_root, context.forms)
     publication_object.check_column_lists(publication.name, found, bool(schemas or publication.schemas), publication.via_root)
     lists = any(member.columns is not None for member in publication.members)
     for table in found:
@@ -182,7 +182,7 @@ def _add(publication: Publication, found: list[TableObject], schemas: list[int],
 
 def _set(publication: Publication, found: list[TableObject], schemas: list[int], session: Session, transaction: Transaction) -> None:
     cursor, context = transaction.cursor, session.context
-    publication_object.bind_filters(found, publication.via_root)
+    publication_object.bind_filters(found, publication.via_root, context.forms)
     publication_object.check_column_lists(publication.name, found, bool(schemas), publication.via_root)
     members = [_member(table, transaction, context.user) for table in found]
     for schema in schemas:

@@ -21,6 +21,7 @@ from headgate.errors import PostgresError
 from headgate.rowfilter.filter import RowFilter, bind_filter
 from headgate.sql import names
 from headgate.sql.parser import unwrap
+from headgate.types.column import Session
 
 FIRST_USER_OID = 16384
 
@@ -105,8 +106,11 @@ def _children(cursor: Cursor, database: int, parent: int) -> list[Relation]:
     return [relations.get(cursor, database, oid) for oid in reached]
 
 
-def bind_filters(tables: Iterable[TableObject], via_root: bool) -> None:
-    """Binds each WHERE to its table; 22023 on a partitioned table that is not published through its root."""
+def bind_filters(tables: Iterable[TableObject], via_root: bool, forms: Session) -> None:
+    """Binds each WHERE to its table, its constants read under `forms`.
+
+    22023 on a partitioned table that is not published through its root.
+    """
     for table in tables:
         if table.where is None:
             continue
@@ -116,7 +120,7 @@ def bind_filters(tables: Iterable[TableObject], via_root: bool) -> None:
                 f'cannot use publication WHERE clause for relation "{table.relation.name}"',
                 detail="WHERE clause cannot be used for a partitioned table when publish_via_partition_root is false.",
             )
-        table.filter = bind_filter(table.where, table.relation)
+        table.filter = bind_filter(table.where, table.relation, forms=forms)
 
 
 def check_column_lists(publication: str, tables: Iterable[TableObject], with_schemas: bool, via_root: bool) -> None:

@@ -108,7 +108,7 @@ def alter_type(alteration: Alteration, column: Column, oid: int, typmod: int, us
     known = evaluation.context.types.by_oid(oid)
     target = TypeRef(oid, typmod, known.collation)
     if using is not None:
-        bound = binder.bind_raw(using, binding.scope_of(relation.columns, relation.name), binding.context())
+        bound = binder.bind_raw(using, binding.scope_of(relation.columns, relation.name), binding.context(evaluation.context.forms))
         value = coerce(bound, target, Reach.ASSIGNMENT, evaluation.context)
         where = position(-1)
         message = (

@@ -8,9 +8,10 @@ import hmac
 import os
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import role as roles
@@ -19,10 +20,13 @@ from headgate.catalog.role import Role
 from headgate.commands import grant, ownership, privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
 from headgate.sql.options import Option, unique
 from headgate.sql.parser import unwrap
+from headgate.types import calendar, registry
+from headgate.types.column import Session as Forms
+from headgate.types.text import read_scalar
 
 _FLAGS = {
     "superuser": "superuser", "inherit": "inherit", "createrole": "create_role", "createdb": "create_database", "canlogin": "can_login",
@@ -44,7 +48,7 @@ def verifier(password: str) -> str:
     return f"SCRAM-SHA-256${ITERATIONS}:{parts[0]}${parts[1]}:{parts[2]}"
 
 
-def _apply(role: Role, options: dict[str, Option]) -> Role:
+def _apply(role: Role, options: dict[str, Option], forms: Forms) -> Role:
     for name, option in options.items():
         if name in _FLAGS:
             changes: dict[str, Any] = {_FLAGS[name]: option.boolean()}
@@ -54,20 +58,21 @@ def _apply(role: Role, options: dict[str, Option]) -> Role:
         elif name == "connectionlimit":
             role = replace(role, connection_limit=option.integer())
         elif name == "validUntil":
-            role = replace(role, valid_until=_instant(option.text()))
+            role = replace(role, valid_until=_instant(option.text(), forms))
         elif name not in ("addroleto", "rolemembers", "adminmembers", "sysid"):
             raise PostgresError("42601", f'unrecognized role option "{name}"')
     return role
 
 
-def _instant(text: str) -> datetime | None:
-    if text == "infinity":
+def _instant(text: str, forms: Forms) -> datetime | None:
+    """What VALID UNTIL says, in UTC; None for ever."""
+    micros: int = read_scalar(text, registry.TIMESTAMPTZ, session=forms).cast(pa.int64()).as_py()
+    if abs(micros) == calendar.INFINITE_MICROS:
         return None
     try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise PostgresError("22007", f'invalid input syntax for type timestamp with time zone: "{text}"') from error
-    return found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).replace(tzinfo=None)
+    except OverflowError:
+        raise not_supported(f'cannot store VALID UNTIL "{text}": its year is before 1 or after 9999') from None
 
 
 def _require_createrole(cursor: Cursor, session: Session, message: str) -> None:
@@ -111,7 +116,7 @@ def create(node: Any, session: Session) -> CommandResult:
     role = Role(transaction.engine.catalog.next_oid(), node.role, can_login=node.stmt_type == pb.ROLESTMT_USER)
     if "password" in options and options["password"].value == "":
         session.notices.notice("empty string is not a valid password, clearing password")
-    made = roles.create(cursor, _apply(role, options))
+    made = roles.create(cursor, _apply(role, options, session.context.forms))
     grantor = privilege.role_oid(cursor, session.context.user)
     for name, place in (("addroleto", "in"), ("rolemembers", "of"), ("adminmembers", "of")):
         for item in options[name].node.items if name in options else ():
@@ -139,7 +144,7 @@ def alter(node: Any, session: Session) -> CommandResult:
                 roles.revoke(cursor, role.oid, member)
             else:
                 roles.grant(cursor, role.oid, member, grantor)
-    roles.change(cursor, _apply(role, options))
+    roles.change(cursor, _apply(role, options, session.context.forms))
     return CommandResult("ALTER ROLE")
 
 

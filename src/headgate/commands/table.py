@@ -61,7 +61,9 @@ def create(node: Any, session: Session) -> CommandResult:
         return CommandResult("CREATE TABLE")
     node, later = like.expand(node, session)
     parent = partition.parent_of(node, session, transaction) if node.HasField("partbound") else None
-    elements = table_definition.read(node.table_elts, target.relname, cursor, context.database, parent.columns if parent else ())
+    elements = table_definition.read(
+        node.table_elts, target.relname, cursor, context.database, context.forms, parent.columns if parent else ()
+    )
     if relations.find_oid(cursor, context.database, schema, target.relname) is not None:
         raise PostgresError("42P07", f'relation "{target.relname}" already exists')
     key = partition.key(node.partspec, elements.columns, cursor) if node.HasField("partspec") else None

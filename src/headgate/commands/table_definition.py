@@ -22,6 +22,7 @@ from headgate.expression import compile_domain
 from headgate.sql import names
 from headgate.sql.parser import position, unwrap
 from headgate.types import registry
+from headgate.types.column import Session as Forms
 from headgate.types.storage import storable
 
 MAX_COLUMNS = 1600
@@ -74,8 +75,11 @@ class _Column:
     """The key or foreign key that DEFERRABLE behind it would be about."""
 
 
-def read(nodes: Sequence[Any], table: str, cursor: Cursor, database: int, inherited: Sequence[Column] = ()) -> Elements:
-    """The elements of CREATE TABLE `table` (…); `inherited`: the parent's columns, for a partition, whose elements have no types."""
+def read(nodes: Sequence[Any], table: str, cursor: Cursor, database: int, forms: Forms, inherited: Sequence[Column] = ()) -> Elements:
+    """The elements of CREATE TABLE `table` (…), constants read under `forms`.
+
+    `inherited`: the parent's columns, for a partition, whose elements have no types.
+    """
     found = Elements()
     drafts = [_Column(replace(each, identity=""), not_null=each.not_null or None) for each in inherited]
     constraints: list[Any] = []
@@ -101,9 +105,9 @@ def read(nodes: Sequence[Any], table: str, cursor: Cursor, database: int, inheri
     primary = next((key.attnums for key in found.keys if key.primary), ())
     columns = [replace(column, not_null=column.not_null or column.attnum in primary) for column in columns]
     generated = {draft.column.name for draft in drafts if draft.generated is not None}
-    found.columns = [_with_expressions(column, draft, columns, generated) for column, draft in zip(columns, drafts, strict=True)]
+    found.columns = [_with_expressions(column, draft, columns, generated, forms) for column, draft in zip(columns, drafts, strict=True)]
     checks = [each for draft in drafts for each in draft.checks] + [each for each in constraints if each.contype == pb.CONSTR_CHECK]
-    found.checks = [check(each, columns, table) for each in checks]
+    found.checks = [check(each, columns, table, forms) for each in checks]
     return found
 
 
@@ -118,13 +122,13 @@ def _add_options(element: Any, drafts: Sequence[_Column], nodes: Sequence[Any], 
         _take(draft, constraint, table, found)
 
 
-def check(node: Any, columns: Sequence[Column], table: str) -> NewCheck:
+def check(node: Any, columns: Sequence[Column], table: str, forms: Forms) -> NewCheck:
     """A CHECK constraint, bound to the table's columns."""
-    text, attnums = binding.check(node.raw_expr, columns, table)
+    text, attnums = binding.check(node.raw_expr, columns, table, forms)
     return NewCheck(text, node.conname or None, attnums)
 
 
-def column(element: Any, table: str, others: Sequence[Column], cursor: Cursor, database: int) -> tuple[Column, Elements]:
+def column(element: Any, table: str, others: Sequence[Column], cursor: Cursor, database: int, forms: Forms) -> tuple[Column, Elements]:
     """The column of ALTER TABLE … ADD COLUMN, numbered behind `others`, with the keys, checks and sequences that it brings."""
     found = Elements()
     draft = _draft(element, table, cursor, database, found)
@@ -136,8 +140,8 @@ def column(element: Any, table: str, others: Sequence[Column], cursor: Cursor, d
     if any(key.primary for key in found.keys):
         plain = replace(plain, not_null=True)
     generated = {each.name for each in others if each.generated} | ({plain.name} if draft.generated is not None else set())
-    made = _with_expressions(plain, draft, columns, generated)
-    found.checks = [check(each, columns, table) for each in draft.checks]
+    made = _with_expressions(plain, draft, columns, generated, forms)
+    found.checks = [check(each, columns, table, forms) for each in draft.checks]
     return made, found
 
 
@@ -307,9 +311,9 @@ def _keys(nodes: Sequence[Any], drafts: list[_Column], columns: Sequence[Column]
     return made
 
 
-def _with_expressions(plain: Column, draft: _Column, columns: Sequence[Column], generated: set[str]) -> Column:
+def _with_expressions(plain: Column, draft: _Column, columns: Sequence[Column], generated: set[str], forms: Forms) -> Column:
     if draft.generated is not None:
-        return replace(plain, generated=binding.generated(draft.generated, columns, plain, generated))
+        return replace(plain, generated=binding.generated(draft.generated, columns, plain, generated, forms))
     if draft.default is not None:
-        return replace(plain, default=binding.default(draft.default, plain))
+        return replace(plain, default=binding.default(draft.default, plain, forms))
     return plain

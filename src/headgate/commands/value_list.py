@@ -52,7 +52,7 @@ def column_of(planner: Planner, column: Column, cells: Sequence[Expression | Non
         else:
             texts.append(None)
             computed[place] = cell
-    array = read_text(pa.array(texts, pa.string()), column.type_oid, column.typmod, timezone=planner.evaluation.context.timezone)
+    array = read_text(pa.array(texts, pa.string()), column.type_oid, column.typmod, session=planner.evaluation.context.forms)
     if not computed:
         return array
     values = [each.cast(kind) for each in evaluate(planner, list(computed.values()))]

@@ -21,6 +21,11 @@ from headgate.commands import lookup
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
 from headgate.sql.parser import position, unwrap
+from headgate.types import text
+from headgate.types.column import Session
+
+_EVERY_STYLE = Session("", date_style="", interval_style="")
+"""Has none of the plain settings of dates and intervals."""
 
 
 @dataclass
@@ -239,6 +244,9 @@ class Resolver:
         if kind == "ColumnRef":
             self._column(inner, scope)
             return
+        if kind == "TypeCast" and unwrap(inner.arg).DESCRIPTOR.name == "A_Const":
+            self._constant(unwrap(inner.arg), inner.type_name)
+            return
         if kind == "SubLink":
             self._walk(inner.testexpr, scope)
             self.select(unwrap(inner.subselect), scope)
@@ -247,6 +255,17 @@ class Resolver:
             if descriptor.message_type is not None:
                 for child in value if descriptor.is_repeated else [value]:
                     self._walk(child, scope)
+
+    def _constant(self, written: Any, type_name: Any) -> None:
+        """A date or interval under a cast means what it means to whoever makes the view; an order of day and month is none of the text."""
+        if written.WhichOneof("val") != "sval":
+            return
+        try:
+            oid, modifier = names.type_name(type_name)
+            if text.depends_on(oid, _EVERY_STYLE):
+                written.sval.sval = text.normal_form(written.sval.sval, oid, modifier, session=self.context.forms)
+        except PostgresError:
+            return  # the planner says what is wrong
 
     def _column(self, reference: Any, scope: Names) -> None:
         fields = [unwrap(each) for each in reference.fields]

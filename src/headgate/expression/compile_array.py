@@ -18,7 +18,9 @@ from pyspark.sql import functions as F
 from headgate.errors import PostgresError
 from headgate.expression import arrays, builtin, decimals, floats
 from headgate.expression import node as n
+from headgate.expression.compile_cast import printed
 from headgate.expression.element import as_item, item_rep, key, plain
+from headgate.expression.session_time import session_zone
 from headgate.expression.value import BOOL, INT4, TEXT, Env, Value, refuse, settle
 from headgate.expression.vectorised import call, scalar
 from headgate.types import registry, text
@@ -162,8 +164,9 @@ def _to_string(function: Callable[..., Any]) -> Builder:
     def builder(node: n.Expression, args: Sequence[Value]) -> Value:
         oid = element_of(_operands(node)[0].type.oid)
         if oid == registry.TIMESTAMPTZ:
-            raise refuse("array_to_string of timestamptz[]", "its result depends on the session's time zone")
-        return call(function, TEXT, args, given=(oid,), strict=False, raises=False)
+            session_zone("array_to_string of timestamptz[]")
+        array = printed(args[0], _operands(node)[0].type)
+        return call(function, TEXT, [array, *args[1:]], given=(oid,), strict=False, raises=False)
 
     return builder
 

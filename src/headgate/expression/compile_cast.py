@@ -15,12 +15,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from headgate.errors import PostgresError
-from headgate.expression import compile_enum, decimals
+from headgate.expression import compile_enum, decimals, session_time
 from headgate.expression.compile_infinite import date_to_timestamp, infinite_timestamp, timestamp_to_date
 from headgate.expression.compile_literal import to_timestamp
 from headgate.expression.compile_numeric import exactly, spark_decimal
 from headgate.expression.node import Const, Expression, FuncExpr, Relabel, TypeRef, operands
-from headgate.expression.session_time import timezone_or_utc
 from headgate.expression.value import (
     BOOL,
     BYTES,
@@ -46,6 +45,7 @@ from headgate.expression.value import (
     settle,
 )
 from headgate.types import registry, storage, string, text, typmod
+from headgate.types.column import Session
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
 
@@ -261,8 +261,17 @@ def via_text(value: Value, source: TypeRef, target: TypeRef) -> Value:
 
 
 def printed(value: Value, source: TypeRef) -> Value:
-    """The text form of a value of the type."""
+    """The text form of a value of the type, as the session prints it."""
+    return text_form(value, source, session_time.forms())
+
+
+def text_form(value: Value, source: TypeRef, forms: Session) -> Value:
+    """The text form of a value of the type under these settings."""
     oid = source.oid
+    if value.constant is not None and text.depends_on(oid, forms):
+        held = text.read_text(pa.array([value.constant], pa.string()), oid, source.typmod)
+        written = text.write_text(held, oid, source.typmod, session=forms)[0].as_py()
+        return Value(TEXT, lambda env: F.lit(written), constant=written)
     if value.rep.name in ("int2", "int4", "int8"):
         return Value(TEXT, lambda env: value.make(env).cast("string"))
     if value.rep.name in ("decimal", "digits"):
@@ -270,19 +279,18 @@ def printed(value: Value, source: TypeRef) -> Value:
         return Value(TEXT, settle(Value(DIGITS, made, value.fallible)))
     if oid == registry.BPCHAR:
         return Value(TEXT, value.make, constant=value.constant)
-    if value.rep == TEXT:
+    if value.rep == TEXT and not text.depends_on(oid, forms):
         return value
     if value.rep == BOOL:
         return Value(TEXT, lambda env: F.when(value.make(env), F.lit("t")).when(~value.make(env), F.lit("f")))
     modifier = source.typmod
-    timezone = timezone_or_utc()
 
     def make(env: Env) -> Column:
-        def text_form(values: pa.Array) -> pa.Array:
+        def shown(values: pa.Array) -> pa.Array:
             target = storage.arrow_type(oid, modifier)
-            return text.write_text(values if values.type == target else values.cast(target), oid, modifier, timezone=timezone)
+            return text.write_text(values if values.type == target else values.cast(target), oid, modifier, session=forms)
 
-        return arrow_function(text_form, StringType())(env.needed(value.make(env), calm=value.calm and value.raw is None))
+        return arrow_function(shown, StringType())(env.needed(value.make(env), calm=value.calm and value.raw is None))
 
     return Value(TEXT, make)
 
@@ -291,14 +299,14 @@ def read_from(value: Value, oid: int) -> Value:
     """The value that the type's input function reads from text; a bad text fails only where the value is needed."""
     rep = rep_of(oid)
     types = registry.known()
-    timezone = timezone_or_utc()
+    forms = session_time.forms()
 
     def make(env: Env) -> Column:
         def input_form(texts: pa.Array) -> pa.Array:
             try:
-                return _plain(text.read_text(texts, oid, -1, timezone=timezone, registry=types), rep)
+                return _plain(text.read_text(texts, oid, -1, session=forms, registry=types), rep)
             except PostgresError:
-                return pa.array([_read_one(each, oid, rep, types, timezone) for each in texts.to_pylist()], pa.string())
+                return pa.array([_read_one(each, oid, rep, types, forms) for each in texts.to_pylist()], pa.string())
 
         return arrow_function(input_form, StringType())(env.needed(value.make(env), calm=value.calm and value.raw is None))
 
@@ -318,13 +326,12 @@ def _plain(values: pa.Array, rep: Rep) -> pa.Array:
     return pc.cast(values, pa.string())
 
 
-def _read_one(shown: str | None, oid: int, rep: Rep, types: registry.TypeRegistry, timezone: str) -> str | None:
+def _read_one(shown: str | None, oid: int, rep: Rep, types: registry.TypeRegistry, forms: Session) -> str | None:
     if shown is None:
         return None
     try:
-        made: str | None = _plain(text.read_text(pa.array([shown], pa.string()), oid, -1, timezone=timezone, registry=types), rep)[
-            0
-        ].as_py()
+        read = text.read_text(pa.array([shown], pa.string()), oid, -1, session=forms, registry=types)
+        made: str | None = _plain(read, rep)[0].as_py()
         return made
     except PostgresError as error:
         return fail(error)

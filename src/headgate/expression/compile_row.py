@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headgate.expression import json_building
+from headgate.expression import json_building, session_time
+from headgate.expression.compile_cast import text_form
 from headgate.expression.compile_comparison import equal_keys
 from headgate.expression.element import as_item
 from headgate.expression.node import RowExpr, TypeRef
 from headgate.expression.value import BOOL, TEXT, Env, Field, Make, Rep, Value, settle
 from headgate.expression.vectorised import call
-from headgate.types import registry
+from headgate.types import registry, text
+from headgate.types.column import Session
 
 ROW = Rep("row")
 _QUOTED = r"""[\s"\\(),]"""
@@ -26,12 +28,21 @@ def build(node: RowExpr, values: Sequence[Value], present: Value | None) -> Valu
     """The row of planned fields; `present`: NULL where an outer join found no row."""
     names = node.names or tuple(f"f{place}" for place in range(1, len(values) + 1))
     fields = tuple(Field(name, arg.type, value) for name, arg, value in zip(names, node.args, values, strict=True))
-    items = [_field(as_item(each.value, each.type)) for each in fields]
+    items = [_field(_shown(each.value, each.type)) for each in fields]
 
     def make(env: Env) -> Column:
         return F.concat(F.lit("("), F.concat_ws(",", *(each(env) for each in items)), F.lit(")")) if items else F.lit("()")
 
     return _where_present(Value(TEXT, make, fields=fields), present)
+
+
+def _shown(value: Value, kind: TypeRef) -> Value:
+    """A field's text as the session prints it."""
+    return _under(value, kind, session_time.forms())
+
+
+def _under(value: Value, kind: TypeRef, forms: Session) -> Value:
+    return text_form(value, kind, forms) if text.depends_on(kind.oid, forms) else as_item(value, kind)
 
 
 def _where_present(value: Value, present: Value | None) -> Value:
@@ -58,18 +69,18 @@ def _field(value: Value) -> Make:
     shown = settle(value)
 
     def make(env: Env) -> Column:
-        text = shown(env)
-        doubled = F.replace(F.replace(text, F.lit("\\"), F.lit("\\\\")), F.lit('"'), F.lit('""'))
-        odd = (text == "") | text.rlike(_QUOTED)
-        return F.when(F.isnull(text), "").when(odd, F.concat(F.lit('"'), doubled, F.lit('"'))).otherwise(text)
+        made = shown(env)
+        doubled = F.replace(F.replace(made, F.lit("\\"), F.lit("\\\\")), F.lit('"'), F.lit('""'))
+        odd = (made == "") | made.rlike(_QUOTED)
+        return F.when(F.isnull(made), "").when(odd, F.concat(F.lit('"'), doubled, F.lit('"'))).otherwise(made)
 
     return make
 
 
 def document(value: Value, kind: TypeRef) -> Value:
-    """A value as json functions take it: a row as its json object, all else as an element's text."""
+    """A value as json functions take it: a row as its json object, all else as its text, dates in ISO whatever the DateStyle."""
     if not value.fields:
-        return as_item(value, kind)
+        return _under(value, kind, session_time.forms().of_documents)
     fields, present = split(value)
     oids = tuple(json_building.writable(each.type.oid) for each in fields)
     items = [document(each.value, each.type) for each in fields]

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from headgate.expression import compile_text, strings
+from headgate.expression import compile_text, session_time, strings
 from headgate.expression.compile_cast import printed
 from headgate.expression.compile_comparison import TESTS
 from headgate.expression.node import Expression, FuncExpr, OpExpr
@@ -18,6 +18,7 @@ from headgate.expression.regex import similar
 from headgate.expression.value import BOOL, BYTES, TEXT, Env, Value
 from headgate.expression.vectorised import call, scalar
 from headgate.types import registry
+from headgate.types.text import depends_on
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
 
@@ -29,7 +30,7 @@ def _printed(node: Expression, args: Sequence[Value]) -> list[Value]:
 
 
 def _output(value: Value, operand: Expression) -> Value:
-    if value.is_null or value.rep == TEXT:
+    if value.is_null or (value.rep == TEXT and not depends_on(operand.type.oid, session_time.forms())):
         return Value(TEXT, value.make, constant=value.constant, is_null=value.is_null, raw=value.raw)
     if value.constant is not None and value.rep.name in ("bool", "int2", "int4", "int8", "digits", "decimal", "bytes"):
         shown = value.constant
@@ -45,7 +46,10 @@ def _spreading(function: Callable[..., Any], spread: Callable[..., Any], native:
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         variadic = isinstance(node, FuncExpr) and node.variadic
-        if native is not None and not variadic and all(each.rep.name in compile_text.PRINTED_ALIKE for each in args):
+        assert isinstance(node, (FuncExpr, OpExpr))
+        forms = session_time.forms()
+        alike = all(each.rep.name in compile_text.PRINTED_ALIKE for each in args)
+        if native is not None and not variadic and alike and not any(depends_on(each.type.oid, forms) for each in node.args):
             return native(node, args)
         return call(spread if variadic else function, TEXT, _printed(node, args), strict=False)
 

@@ -9,7 +9,8 @@ from decimal import Decimal
 from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
-from headgate.expression import addresses, decimals, hashing
+from headgate.expression import addresses, decimals, hashing, session_time
+from headgate.expression.compile_cast import printed
 from headgate.expression.element import as_item
 from headgate.expression.node import Expression, FuncExpr, OpExpr, TypeRef
 from headgate.expression.value import DIGITS, FLOAT8, INT4, INT8, TEXT, Make, Value, settle
@@ -17,6 +18,7 @@ from headgate.expression.vectorised import call, scalar
 from headgate.lsn import Lsn
 from headgate.types import registry
 from headgate.types.string import char_of
+from headgate.types.text import depends_on
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
 
@@ -93,7 +95,7 @@ def _as_text(value: Value, kind: TypeRef) -> Make:
         return settle(call(addresses.shown, TEXT, [value], raises=False))
     if kind.oid == registry.BPCHAR:
         return lambda env: F.rtrim(value.make(env))
-    return settle(as_item(value, kind))
+    return settle(printed(value, kind) if depends_on(kind.oid, session_time.forms()) else as_item(value, kind))
 
 
 def _joined(node: Expression, args: Sequence[Value]) -> Value:

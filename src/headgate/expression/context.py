@@ -14,7 +14,7 @@ from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression.node import Collate, Const, Expression, Param, TypeRef
 from headgate.expression.scope import Scope
-from headgate.types import registry
+from headgate.types import column, registry
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class BindContext:
     (0 or UNKNOWN: to be inferred); None means that there are no parameters at all. With `infer`, unknown numbers are added.
     `subquery` gets a SubLink's parse node, its scope and this context, and gives the bound SubLink; None: subqueries are refused
     by `refuse_subquery` (the message), or, with `opaque_subquery`, become a SubLink that only a later check refuses.
-    `timezone`, `user`… are the session's. `default`: whether DEFAULT may stand as a value.
+    `forms`: what the session says of text forms, by which constants are read. `default`: whether DEFAULT may stand as a value.
     """
 
     construct: str = "SELECT"
     types: registry.TypeRegistry = field(default_factory=registry.known)
-    timezone: str = "UTC"
+    forms: column.Session = column.PLAIN
     aggregates: bool = False
     sets: bool = False
     windows: Mapping[str, Any] | None = None

@@ -1,7 +1,7 @@
-"""Elements of arrays and fields of documents: a value as the text that its type's output function prints, and back.
+"""Elements of arrays: a value as the text that its type's output function prints, and back.
 
-Used by `compile_array` and `compile_document`. Elements are kept as text whatever their type (timestamptz in UTC), while a value of
-the same type on its own may be a number or a date.
+Used by `compile_array`. Elements are kept as text whatever their type, in the form that depends on no setting (timestamptz in UTC, dates
+in ISO), while a value of the same type on its own may be a number or a date.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from headgate.expression.compile_cast import printed
+from headgate.expression.compile_cast import text_form
 from headgate.expression.node import TypeRef
 from headgate.expression.value import TEXT, Rep, Value, rep_of
 from headgate.types import order, registry, text
+from headgate.types.column import PLAIN
 
 _AS_THEY_ARE = frozenset(
     {registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.NAME, registry.UUID, registry.JSON, registry.JSONB, registry.UNKNOWN}
@@ -30,7 +31,7 @@ def as_item(value: Value, kind: TypeRef) -> Value:
     if value.constant is not None:
         shown = _normal(value.constant, kind.oid)
         return Value(TEXT, lambda env: F.lit(shown), constant=shown)
-    return printed(value, kind)
+    return text_form(value, kind, PLAIN)
 
 
 def _normal(constant: str, oid: int) -> str:

@@ -1,7 +1,8 @@
 """Literals: the text of a constant, read by its type's input function and printed by its output function, when it is bound.
 
 Called by `coerce` alone. ``a = '05'`` becomes the constant 5, ``c = 'today'`` today's date, ``d > '2020-01-01'`` an instant by
-the session's TimeZone, exactly once. The types' own floor reads and prints; a type it cannot read is refused here.
+the session's TimeZone and in the order of its DateStyle, exactly once. What is kept is in ISO and in IntervalStyle postgres, so
+that it reads the same in any session. The types' own floor reads and prints; a type it cannot read is refused here.
 """
 
 from __future__ import annotations
@@ -31,4 +32,4 @@ def read(value: str, oid: int, modifier: int, context: BindContext) -> str:
     kind = context.types.by_oid(oid)
     if kind.kind is registry.Kind.PSEUDO:
         raise PostgresError("0A000", f"cannot accept a value of type {kind.name}")
-    return text.normal_form(value, oid, modifier, timezone=context.timezone, registry=context.types)
+    return text.normal_form(value, oid, modifier, session=context.forms, registry=context.types)

@@ -1,4 +1,4 @@
-"""The session's TimeZone and moment while an expression is planned: what STABLE functions of dates and times depend on.
+"""The session's settings of text forms and its moment while an expression is planned: what STABLE functions of dates and times depend on.
 
 `compile` puts it in place for whoever evaluates for a session (`headgate.commands.query.evaluation`); a row filter has none, so that
 what depends on it is refused there, as PostgreSQL refuses it.
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.expression.value import refuse
-from headgate.types import zone
+from headgate.types import column, zone
 
 
 @dataclass(frozen=True)
 class SessionTime:
-    """`timezone`: a name that SET TimeZone takes. `instant`: the transaction's start in microseconds since 1970, None if unknown."""
+    """`forms`: the settings that text forms depend on. `instant`: the transaction's start in microseconds since 1970, None if unknown."""
 
-    timezone: str = "UTC"
+    forms: column.Session = column.PLAIN
     instant: int | None = None
 
 
@@ -43,13 +43,13 @@ def session_zone(what: str) -> zone.Zone:
     found = _current.get()
     if found is None:
         raise refuse(what, "it depends on the session's TimeZone")
-    return zone.find(found.timezone)
+    return zone.find(found.forms.timezone)
 
 
-def timezone_or_utc() -> str:
-    """The name of the session's time zone, UTC where there is no session."""
+def forms() -> column.Session:
+    """The settings that text forms depend on, the plain ones where there is no session."""
     found = _current.get()
-    return found.timezone if found else "UTC"
+    return found.forms if found else column.PLAIN
 
 
 def now(what: str) -> int:
@@ -65,5 +65,5 @@ def local_now(what: str) -> int:
     found = _current.get()
     if found is None or found.instant is None:
         raise refuse(what, "it depends on the current date")
-    offset = zone.find(found.timezone).at(np.array([found.instant // 1_000_000], np.int64))
+    offset = zone.find(found.forms.timezone).at(np.array([found.instant // 1_000_000], np.int64))
     return found.instant + int(offset[0]) * 1_000_000

@@ -28,6 +28,7 @@ from headgate.publisher.published import Published, identity_columns
 from headgate.storage import feed
 from headgate.storage.log import TableWrite
 from headgate.types import binary, buffers, text
+from headgate.types.column import Session
 
 if TYPE_CHECKING:
     from headgate.catalog.relation import Column
@@ -36,14 +37,16 @@ if TYPE_CHECKING:
 Numbers = npt.NDArray[np.int64]
 
 
+EXACT = Session(extra_float_digits=3)
+"""Different values have different texts."""
+
+
 @dataclass(frozen=True)
 class Form:
     """How values are written: the settings of the walsender's session, and pgoutput's option `binary`."""
 
     binary: bool = False
-    timezone: str = "UTC"
-    extra_float_digits: int = 3
-    bytea_output: str = "hex"
+    session: Session = EXACT
 
 
 @dataclass(frozen=True)
@@ -188,7 +191,7 @@ def _old_values(
     if before is None:
         with_old = with_old | updated
     elif updated.any():
-        with_old = with_old | (updated & _changed(plan, before, names, old_row, new_row, form))
+        with_old = with_old | (updated & _changed(plan, before, names, old_row, new_row))
     for column in columns:
         mine = plan.relation.column(column.name)
         sent = mine is not None and (before is None or mine.attnum in before)
@@ -197,7 +200,7 @@ def _old_values(
 
 
 def _changed(
-    plan: Published, before: frozenset[int], names: dict[int, str], old_row: pa.StructArray, new_row: pa.StructArray, form: Form
+    plan: Published, before: frozenset[int], names: dict[int, str], old_row: pa.StructArray, new_row: pa.StructArray
 ) -> npt.NDArray[np.bool_]:
     """Whether an identity column has another value (byte by byte: 2.50 is not 2.5) than before."""
     found = np.zeros(len(old_row), np.bool_)
@@ -205,7 +208,7 @@ def _changed(
         column = plan.relation.numbered(attnum)
         if column is None:
             continue
-        one, other = (_text(pc.struct_field(row, names[attnum]), column, form) for row in (old_row, new_row))
+        one, other = (_text(pc.struct_field(row, names[attnum]), column, EXACT) for row in (old_row, new_row))
         differs = pc.fill_null(pc.not_equal(one, other), pc.xor(pc.is_null(one), pc.is_null(other)))
         found |= np.asarray(differs)
     return found
@@ -219,15 +222,8 @@ def _values(row: pa.StructArray, plan: Published, column: Column, form: Form) ->
     values = pc.struct_field(row, mine.name)
     if form.binary:
         return binary.write_binary(values, mine.type_oid, mine.typmod)
-    return _text(values, mine, form)
+    return _text(values, mine, form.session)
 
 
-def _text(values: Any, column: Column, form: Form) -> pa.Array:
-    return text.write_text(
-        values,
-        column.type_oid,
-        column.typmod,
-        timezone=form.timezone,
-        extra_float_digits=form.extra_float_digits,
-        bytea_output=form.bytea_output,
-    )
+def _text(values: Any, column: Column, session: Session) -> pa.Array:
+    return text.write_text(values, column.type_oid, column.typmod, session=session)

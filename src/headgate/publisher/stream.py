@@ -35,9 +35,10 @@ from headgate.publisher.framing import Counts, Piece, Wanted
 from headgate.publisher.judgement import Judgement
 from headgate.publisher.pieces import Pieces
 from headgate.publisher.published import Published, named, published, truncated
-from headgate.publisher.rendering import Form, Rendered, Renderer
+from headgate.publisher.rendering import EXACT, Form, Rendered, Renderer
 from headgate.storage.log import EntryKind, LogEntry, TableWrite, now
 from headgate.storage.transaction import CASCADE, RESTART_IDENTITY
+from headgate.types.column import Session
 
 if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog
@@ -62,9 +63,7 @@ class Asked:
 
     publications: tuple[str, ...]
     binary: bool = False
-    timezone: str = "UTC"
-    extra_float_digits: int = 3
-    bytea_output: str = "hex"
+    session: Session = EXACT
     wanted: Wanted = field(default_factory=Wanted)
     created: Lsn = INVALID
     """Where the slot was made."""
@@ -108,7 +107,7 @@ class Stream:
         self.position = position
         self.asked = asked
         self._shared = shared or Shared()
-        form = Form(asked.binary, asked.timezone, asked.extra_float_digits, asked.bytea_output)
+        form = Form(asked.binary, asked.session)
         self._renderer = Renderer(engine, self._shared, database, form)
         self.announcer = Announcer(catalog, database)
         self._types = KnownTypes(catalog, database)

@@ -20,6 +20,7 @@ from headgate.expression.node import ColumnRef, Expression, TypeRef, walk
 from headgate.expression.scope import Scope, ScopeColumn, relation_scope
 from headgate.rowfilter.check import check, refuse_named_arguments
 from headgate.types import registry
+from headgate.types.column import PLAIN, Session
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -109,16 +110,16 @@ def bind_filter(
     source_text: str = "",
     *,
     types: registry.TypeRegistry | None = None,
-    timezone: str = "UTC",
+    forms: Session = PLAIN,
 ) -> RowFilter:
     """Binds the WHERE of CREATE/ALTER PUBLICATION to the table.
 
     Raises PostgreSQL's errors of analysis (42804, 42703, 42883, 22P02 …), 0A000 ``invalid publication WHERE expression`` with
     DETAIL for what PostgreSQL refuses, and 0A000 with the reason for what cannot be compiled exactly. `source_text` is the
-    query string that the node's locations count in (kept for callers that print it).
+    query string that the node's locations count in (kept for callers that print it); `forms` says what the filter's constants mean.
     """
     refuse_named_arguments(where)
-    context = BindContext(construct="PUBLICATION WHERE", types=types or registry.known(), timezone=timezone, opaque_subquery=True)
+    context = BindContext(construct="PUBLICATION WHERE", types=types or registry.known(), forms=forms, opaque_subquery=True)
     expression = bind_condition(where, scope_of(relation), "PUBLICATION WHERE", context=context)
     check(expression, context)
     compiler.check(expression)

@@ -35,7 +35,7 @@ def alter_system(session: Session, node: Any, text: str) -> str:
     if kind == "VAR_SET_VALUE":
         values = variable.values(change.args)
         if definition is not None and definition.is_list:
-            value = join_list(values)
+            value = join_list(definition.name, values)
         elif len(values) == 1:
             value = values[0]
         else:

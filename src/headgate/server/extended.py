@@ -219,7 +219,7 @@ class ExtendedQuery:
     def _send(self, portal: Portal, source: RowSource, limit: int) -> None:
         session = self.session
         before = source.sent
-        portals.send(session.connection, source, limit, portal.formats)
+        portals.send(session.connection, source, limit, portal.formats, session.context.forms)
         count = source.sent - before
         session.send_notices()
         if limit and count == limit:

@@ -49,7 +49,7 @@ class Sender:
             session.send_notices()
             self.describe(result, formats)
             try:
-                portals.send(session.connection, source, 0, formats)
+                portals.send(session.connection, source, 0, formats, session.context.forms)
             finally:
                 source.close()
             return result.command_tag

@@ -2,7 +2,8 @@
 
 A `Portal` holds what `commands.execute` gave and sends it in pieces of at most so many rows. The session keeps named portals
 (Bind, DECLARE CURSOR) until their transaction ends. What must hold: a portal's rows are sent once, in order; text is
-turned into the binary form only for the columns whose format asks for it.
+turned into the binary form only for the columns whose format asks for it, and into the session's DateStyle and IntervalStyle when it
+is sent: FETCH prints by the settings of its own moment.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import pyarrow as pa
 
 from headgate.errors import PostgresError
 from headgate.server import datarow
+from headgate.types import column
 from headgate.types.resultset import ResultColumn, ResultSet
+from headgate.types.text import styled
 
 if TYPE_CHECKING:
     from headgate.server.connection import Connection
@@ -127,24 +130,27 @@ class RowSource:
             close()
 
 
-def send(connection: Connection, source: RowSource, limit: int, formats: Sequence[int]) -> int:
-    """Sends at most `limit` rows (0 = all) as DataRow; returns how many."""
+def send(connection: Connection, source: RowSource, limit: int, formats: Sequence[int], forms: column.Session) -> int:
+    """Sends at most `limit` rows (0 = all) as DataRow, text in the styles of `forms`; returns how many."""
     count = 0
     for batch in source.take(limit):
         columns: list[pa.Array] = list(batch.columns)
         for place, code in enumerate(formats):
+            described = source.columns[place]
             if code:
-                columns[place] = binary_column(columns[place], source.columns[place])
+                columns[place] = binary_column(columns[place], described)
+            else:
+                columns[place] = styled(columns[place], described.type_oid, described.typmod, forms)
         for frames in datarow.data_rows(columns, batch.num_rows):
             connection.write(frames)
         count += batch.num_rows
     return count
 
 
-def binary_column(column: pa.Array, described: ResultColumn) -> pa.Array:
+def binary_column(texts: pa.Array, described: ResultColumn) -> pa.Array:
     """A column of text forms in the type's binary (send) form."""
     from headgate.types.binary import write_binary
     from headgate.types.text import read_text
 
-    values = read_text(column, described.type_oid, described.typmod)
+    values = read_text(texts, described.type_oid, described.typmod)
     return write_binary(values, described.type_oid)

@@ -338,7 +338,7 @@ class Session:
         """RowDescription, rows, CommandComplete."""
         self.send_notices()
         self.send_description(result)
-        send(self.connection, RowSource(result), 0, (0,) * len(result.columns))
+        send(self.connection, RowSource(result), 0, (0,) * len(result.columns), self.context.forms)
         self.complete(result.command_tag)
 
     def complete(self, tag: str) -> None:

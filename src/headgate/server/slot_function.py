@@ -13,6 +13,7 @@ from headgate.lsn import Lsn
 from headgate.publisher.framing import Counts
 from headgate.publisher.slots import PLUGIN, check_name
 from headgate.publisher.stream import Asked, Stream
+from headgate.types import column
 from headgate.walsender import options as pgoutput_options
 
 if TYPE_CHECKING:
@@ -153,8 +154,7 @@ class SlotFunctions:
             wanted = Asked(
                 asked.publications,
                 asked.binary,
-                settings.text("TimeZone"),
-                settings.integer("extra_float_digits"),
+                column.Session.of(settings),
                 wanted=pgoutput_options.wanted(asked, settings, slot),
                 created=slot.created_lsn,
             )

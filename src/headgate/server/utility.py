@@ -199,7 +199,7 @@ def check_input(text: str, type_oid: int, session: Session) -> None:
         return
     from headgate.types import text as forms
 
-    forms.read_scalar(text, type_oid, -1)
+    forms.read_scalar(text, type_oid, -1, session=session.context.forms)
 
 
 def text_of_binary(value: bytes, type_oid: int, session: Session) -> str:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _MODES = ("transaction_isolation", "transaction_read_only", "transaction_deferrable")
 
-_PRINTED = {"datestyle": "ISO, MDY", "intervalstyle": "postgres"}
-
 
 def set_statement(session: Session, node: Any, text: str) -> str:
     """SET … and RESET …; the tag."""
@@ -58,9 +56,6 @@ def set_value(session: Session, name: str, values: list[str], *, local: bool) ->
     """Sets one setting to the values of SET name TO a, b."""
     session.settings.set_values(name, values, local=local)
     session.setting_changed(name)
-    only = _PRINTED.get(name.lower())
-    if only is not None and session.settings.text(name) != only:
-        session.notices.warning(f'values are read and printed in "{only}" whatever {name} says')
 
 
 def values(args: Iterable[Any]) -> list[str]:

@@ -10,6 +10,7 @@ import datetime
 import functools
 import re
 import zoneinfo
+from collections.abc import Callable
 
 from headgate.errors import PostgresError
 from headgate.settings.definition import Definition, Kind, Value, invalid
@@ -60,27 +61,34 @@ _STYLES = {"iso": "ISO", "sql": "SQL", "postgres": "Postgres", "german": "German
 _ORDERS = {
     "mdy": "MDY",
     "us": "MDY",
-    "noneuropean": "MDY",
+    "noneuro": "MDY",
     "dmy": "DMY",
     "euro": "DMY",
-    "european": "DMY",
     "ymd": "YMD",
 }
+_SHORTENED = ("postgres", "euro", "noneuro")
+"""Words of DateStyle that may go on in any way (European, PostgreSQL)."""
+DATE_STYLE = "ISO, MDY"
+_UNQUOTED = frozenset({"DateStyle", "listen_addresses", "synchronous_standby_names"})
+"""Lists whose words are no identifiers, so that one word may be a list itself: SET DateStyle TO 'ISO, DMY'."""
 
 
 # A fixed offset as a POSIX zone: its name, then hours west of Greenwich.
 _FIXED = re.compile(r"<([+-])(\d{2,3})(?::(\d\d))?(?::(\d\d))?>[+-][\d:]+\Z")
 
 
-def canonical(setting: Definition, value: Value) -> Value:
-    """The value as it is kept; raises 22023 when the setting does not take it."""
+def canonical(setting: Definition, value: Value, held: Callable[[str], str] | None = None) -> Value:
+    """The value as it is kept; raises 22023 when the setting does not take it.
+
+    `held` gives the text of a setting that is in force: DateStyle keeps of it what the new value leaves open.
+    """
     if setting.kind is not Kind.STRING or not isinstance(value, str):
         return value
     match setting.name:
         case "TimeZone" | "log_timezone":
             return _timezone(setting.name, value)
         case "DateStyle":
-            return _datestyle(value)
+            return _datestyle(value, DATE_STYLE if held is None else held(setting.name))
         case "client_encoding":
             return _client_encoding(value)
         case "search_path" | "temp_tablespaces":
@@ -161,23 +169,27 @@ def zone(name: str) -> datetime.tzinfo:
     return datetime.timezone(-offset if fixed[1] == "-" else offset)
 
 
-def _datestyle(text: str) -> str:
-    style = order = None
-    for word in split_list("DateStyle", text, keep_case=False):
+def _datestyle(text: str, held: str) -> str:
+    """A style and an order, each from its own words, else from what is held; German brings DMY, and DEFAULT both where none is given."""
+    style, _, order = held.partition(", ")
+    styles, orders = set[str](), set[str]()
+    for written in split_list("DateStyle", text, keep_case=False):
+        word = next((each for each in _SHORTENED if written.startswith(each)), written)
         if word in _STYLES:
-            chosen = _STYLES[word]
-            if style not in {None, chosen}:
-                raise invalid("DateStyle", text, detail='Conflicting "datestyle" specifications.')
-            style = chosen
-            if word == "german" and order is None:
-                order = "DMY"
+            style = _STYLES[word]
+            styles.add(style)
+            order = "DMY" if word == "german" and not orders else order
         elif word in _ORDERS:
             order = _ORDERS[word]
+            orders.add(order)
         elif word == "default":
-            style, order = style or "ISO", order or "MDY"
+            default_style, _, default_order = DATE_STYLE.partition(", ")
+            style, order = style if styles else default_style, order if orders else default_order
         else:
-            raise invalid("DateStyle", text, detail=f'Unrecognized key word: "{word}".')
-    return f"{style or 'ISO'}, {order or 'MDY'}"
+            raise invalid("DateStyle", text, detail=f'Unrecognized key word: "{written}".')
+        if len(styles) > 1 or len(orders) > 1:
+            raise invalid("DateStyle", text, detail='Conflicting "datestyle" specifications.')
+    return f"{style}, {order}"
 
 
 def split_list(name: str, text: str, *, keep_case: bool = True) -> list[str]:
@@ -200,8 +212,10 @@ def split_list(name: str, text: str, *, keep_case: bool = True) -> list[str]:
         rest = rest[part.end() :]
 
 
-def join_list(words: list[str]) -> str:
-    """The text of ``SET x TO a, "B"``: each word quoted where an identifier has to be (flatten_set_variable_args)."""
+def join_list(name: str, words: list[str]) -> str:
+    """The text of ``SET x TO a, "B"``: each word quoted where an identifier has to be, or as it stands (flatten_set_variable_args)."""
+    if name in _UNQUOTED:
+        return ", ".join(words)
     return ", ".join(word if re.fullmatch(r"[a-z_][a-z0-9_]*", word) else '"' + word.replace('"', '""') + '"' for word in words)
 
 

@@ -73,7 +73,7 @@ class SessionSettings(Values):
         """SET [LOCAL] name TO value, …: several make a list where the setting is one, each quoted where it has to be."""
         definition = find(name)
         if definition is not None and definition.is_list:
-            self.set(name, check.join_list(list(values)), local=local)
+            self.set(name, check.join_list(definition.name, list(values)), local=local)
             return
         if len(values) != 1:
             raise PostgresError("22023", f"SET {name} takes only one argument")
@@ -118,7 +118,7 @@ class SessionSettings(Values):
             check.check_placeholder(name)
             return Setting(placeholder_definition(name), text)
         _check_context(definition, superuser=superuser, starting=starting)
-        return Setting(definition, check.canonical(definition, definition.read(text)))
+        return Setting(definition, check.canonical(definition, definition.read(text), self.text))
 
     def _reset_value(self, name: str, definition: Definition) -> Setting:
         given = self._given.get(name.lower()) or self.node.all().get(name.lower())

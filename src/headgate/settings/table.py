@@ -61,7 +61,7 @@ _REPORTED = frozenset(
         "TimeZone",
     }
 )
-# SET x TO a, b gives one list; each element is quoted as an identifier where it has to be.
+# SET x TO a, b gives one list.
 _LISTS = frozenset(
     {
         "DateStyle",

@@ -23,6 +23,8 @@ from headgate.subscriber.conflict import Place
 from headgate.subscriber.relation import Mapping
 from headgate.types import buffers, registry, sortkey
 from headgate.types.binary import read_binary
+from headgate.types.column import PLAIN
+from headgate.types.column import Session as Forms
 from headgate.types.storage import arrow_type
 from headgate.types.text import first_refused, read_text, write_text
 
@@ -31,9 +33,9 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Session:
-    """What input functions depend on: TimeZone and the types that users made."""
+    """What input functions depend on: the settings of text forms and the types that users made."""
 
-    timezone: str = "UTC"
+    forms: Forms = PLAIN
     types: registry.TypeRegistry | None = None
 
 
@@ -131,7 +133,7 @@ def read_column(values: pa.Array, column: Column, session: Session) -> pa.Array:
         if valid is not None:
             lengths[~valid] = -1
         return read_binary(data, offsets[:-1], lengths, column.type_oid, column.typmod, registry=session.types)
-    return read_text(values, column.type_oid, column.typmod, timezone=session.timezone, registry=session.types)
+    return read_text(values, column.type_oid, column.typmod, session=session.forms, registry=session.types)
 
 
 def _column(changes: decode.Changes, mapping: Mapping, place: Place, column: Column, source: int | None, session: Session) -> pa.Array:
@@ -183,7 +185,7 @@ def _locate(changes: decode.Changes, values: pa.Array, column: Column, name: str
     """Sets the place to the change with the first value that is refused."""
     place.column = name
     if pa.types.is_string(values.type):
-        row = first_refused(values, column.type_oid, column.typmod, timezone=session.timezone)
+        row = first_refused(values, column.type_oid, column.typmod, session=session.forms)
         if row is not None:
             place.message = conflict.MESSAGES[chr(changes.op[row])]
 

@@ -77,10 +77,10 @@ class Target:
                 continue
             try:
                 fields.append(
-                    read_text(texts[source], column.type_oid, column.typmod, timezone=self.session.timezone, registry=self.session.types)
+                    read_text(texts[source], column.type_oid, column.typmod, session=self.session.forms, registry=self.session.types)
                 )
             except PostgresError as error:
-                row = first_refused(texts[source], column.type_oid, column.typmod, timezone=self.session.timezone)
+                row = first_refused(texts[source], column.type_oid, column.typmod, session=self.session.forms)
                 value = "" if row is None else f': "{texts[source][row].as_py()}"'
                 raise error.within(f"COPY {self.local.name}, line {line + (row or 0)}, column {column.name}{value}") from error
         return self._table(fields)

@@ -45,6 +45,7 @@ from headgate.subscriber.apply import Applier, Stream
 from headgate.subscriber.completion import Rows
 from headgate.subscriber.conflict import Place
 from headgate.subscriber.convert import Session
+from headgate.types import column
 from headgate.walreceiver.segment import Piece, Segment
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def commit_by_hand(node: Any, gid: str, database: int, user: int | None) -> None
     applier = Applier(
         node.engine,
         stream,
-        lambda: Session(node.settings.text("TimeZone"), types.use()),
+        lambda: Session(column.Session.of(node.settings), types.use()),
         lambda: None,
         rows=rows if hasattr(node, "applied_rows") else None,
         unique=getattr(node, "applied_unique", None),

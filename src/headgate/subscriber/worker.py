@@ -28,6 +28,7 @@ from headgate.lsn import Lsn
 from headgate.storage.transaction import Transaction
 from headgate.subscriber.completion import Factory, Rows
 from headgate.subscriber.convert import Session
+from headgate.types import column
 from headgate.walreceiver.connection import Connection
 from headgate.walreceiver.link import terminated
 from headgate.walreceiver.progress import Position, Progress
@@ -109,7 +110,7 @@ class Worker:
 
     def session(self) -> Session:
         """What input functions depend on; puts the database's types in force for the worker's thread."""
-        return Session(self.settings.text("TimeZone"), self._types.use())
+        return Session(column.Session.of(self.settings), self._types.use())
 
     @property
     def rows(self) -> Factory | None:

@@ -167,7 +167,7 @@ def _micros(values: npt.NDArray[np.int64], mask: buffers.Mask | None) -> npt.NDA
     ).any():
         raise PostgresError("22008", "timestamp out of range")
     if (values >= np.iinfo(np.int64).max - calendar.EPOCH_MICROS).any():
-        raise moment_input.not_storable(moment.print_timestamp(int(values.max()) + calendar.EPOCH_MICROS, ""))
+        raise moment_input.not_storable(moment.print_timestamp(int(values.max()) + calendar.EPOCH_MICROS))
     return np.select([late, early], [calendar.INFINITE_MICROS, -calendar.INFINITE_MICROS], values + calendar.EPOCH_MICROS)
 
 

@@ -7,8 +7,8 @@ that follows the input function to the letter and raises its errors, in row orde
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -22,11 +22,55 @@ SPACE = " \t\n\v\f\r"
 
 @dataclass(frozen=True)
 class Session:
-    """The settings that text forms depend on: TimeZone, extra_float_digits, bytea_output."""
+    """The settings that text forms depend on, each as SHOW prints it.
+
+    DateStyle is two of them: how dates are printed (ISO, SQL, Postgres, German), and in which order day, month and year are read where a
+    text leaves that open (MDY, DMY, YMD; SQL and Postgres print by it too).
+    """
 
     timezone: str = "UTC"
     extra_float_digits: int = 1
     bytea_output: str = "hex"
+    date_style: str = "ISO"
+    date_order: str = "MDY"
+    interval_style: str = "postgres"
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> Session:
+        """Those of a session's settings; what they lack is as by default."""
+        style, _, order = settings.get("DateStyle", "ISO, MDY").partition(", ")
+        return cls(
+            settings.get("TimeZone") or "UTC",
+            int(settings.get("extra_float_digits", "1")),
+            settings.get("bytea_output", "hex"),
+            style,
+            order,
+            settings.get("IntervalStyle", "postgres"),
+        )
+
+    @property
+    def held(self) -> Session:
+        """As constants and the elements of arrays are held while expressions are computed: by default, but for the TimeZone."""
+        return Session(self.timezone)
+
+    @property
+    def of_results(self) -> Session:
+        """As results hold values until they leave for the client: without DateStyle and IntervalStyle, so that they can be read again."""
+        return Session(self.timezone, self.extra_float_digits, self.bytea_output)
+
+    @property
+    def styles(self) -> Session:
+        """DateStyle and IntervalStyle alone."""
+        return Session(date_style=self.date_style, date_order=self.date_order, interval_style=self.interval_style)
+
+    @property
+    def of_documents(self) -> Session:
+        """As json shows values: dates always in ISO, all else as it is printed elsewhere."""
+        return self if self.date_style == "ISO" else replace(self, date_style="ISO")
+
+
+PLAIN = Session()
+"""How values are stored where a table keeps them as text: intervals, the elements of arrays."""
 
 
 def read(

@@ -1,6 +1,7 @@
-"""Interval, which is stored as text: interval_in, interval_out (IntervalStyle postgres), interval(p), the binary form.
+"""Interval, which is stored as text in IntervalStyle postgres: interval_in, interval_out in that style, interval(p), the binary form.
 
-Called by `text` and `binary_value`. A port of DecodeInterval, DecodeISO8601Interval and EncodeInterval (datetime.c).
+Called by `text` and `binary_value`. A port of DecodeInterval, DecodeISO8601Interval and EncodeInterval (datetime.c); the other styles
+are printed by `interval_style`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _RIGHTMOST = {
     "minute": "minute", "hour to minute": "minute", "day to minute": "minute",
 }  # fmt: skip
 _ISO = re.compile(
-    r"(-?)P(?:(-?[0-9.]+)Y)?(?:(-?[0-9.]+)M)?(?:(-?[0-9.]+)W)?(?:(-?[0-9.]+)D)?"
+    r"P(?:(-?[0-9.]+)Y)?(?:(-?[0-9.]+)M)?(?:(-?[0-9.]+)W)?(?:(-?[0-9.]+)D)?"
     r"(?:T(?:(-?[0-9.]+)H)?(?:(-?[0-9.]+)M)?(?:(-?[0-9.]+)S)?)?\Z"
 )
 
@@ -96,16 +97,16 @@ class Interval:
         return " ".join(words)
 
 
-def read_interval(strings: pa.StringArray, modifier: int) -> pa.StringArray:
+def read_interval(strings: pa.StringArray, modifier: int, style: str = "postgres") -> pa.StringArray:
     """interval_in and the modifier: PostgreSQL's normal text. 22007, 22008, 22015."""
     never = pa.array([False]).take(pa.array([0] * len(strings)))
-    return column.read(strings, never, lambda each: each, lambda text: interval_of(text, modifier).print())
+    return column.read(strings, never, lambda each: each, lambda text: interval_of(text, modifier, style).print())
 
 
-def interval_of(text: str, modifier: int = -1) -> Interval:
-    """One interval under its modifier."""
+def interval_of(text: str, modifier: int = -1, style: str = "postgres") -> Interval:
+    """One interval under its modifier. Of the styles, sql_standard alone reads in its own way: one sign may stand for all fields."""
     try:
-        found = _decode(text, _RIGHTMOST.get(typmod.interval_fields(modifier) or "", "second"))
+        found = _decode(text, _RIGHTMOST.get(typmod.interval_fields(modifier) or "", "second"), style)
     except Flawed as flawed:
         try:
             found = _iso(text)
@@ -142,19 +143,21 @@ def _fits(value: int, bits: int) -> bool:
     return -(1 << bits) <= value < 1 << bits
 
 
-def _decode(text: str, rightmost: str) -> Interval:
+def _decode(text: str, rightmost: str, style: str) -> Interval:
     """DecodeInterval: fields from right to left, so that a unit is known before its number."""
     found, unit, seen, before = Interval(), "", set[str](), False
-    for kind, field in reversed(split(text)):
+    fields = split(text)
+    signs = [field[0] for _, field in fields if field[0] in "+-"]
+    all_negative = style == "sql_standard" and signs == ["-"] and fields[0][1][0] == "-"
+    for kind, field in reversed(fields):
         clock = re.fullmatch(r"([+-]?)([0-9]+):([0-9]*)(?::([0-9]*))?(?:\.([0-9]*))?", field) if kind in (Kind.TIME, Kind.ZONE) else None
         if clock:
             micros = _clock_micros(clock[2], clock[3], clock[4], clock[5], rightmost)
             _mark(seen, {"hour", "minute", *_SECONDS})
-            found.micros += -micros if clock[1] == "-" else micros
+            found.micros += -micros if clock[1] == "-" or all_negative else micros
             unit = "day"
         elif kind in (Kind.NUMBER, Kind.DATE, Kind.ZONE):
-            unit = unit or rightmost
-            _add_number(found, field, unit, seen)
+            unit = _add_number(found, field, unit or rightmost, seen, all_negative=all_negative)
         elif field == "ago":
             before = True
         elif field in ("at", "on"):
@@ -177,23 +180,25 @@ def _clock_micros(hours: str, minutes: str, seconds: str | None, fraction: str |
     return hour * _HOUR + minute * _MINUTE + second * _SECOND + micros_of(fraction or "0")
 
 
-def _add_number(found: Interval, field: str, unit: str, seen: set[str]) -> None:
+def _add_number(found: Interval, field: str, unit: str, seen: set[str], *, all_negative: bool) -> str:
+    """Adds a number; the unit of a number before it that has none of its own."""
     years = re.fullmatch(r"([+-]?)([0-9]+)-([0-9]+)", field)
     if years:
         if int(years[3]) >= 12:
             raise Flawed(Flaw.RANGE)
         months = int(years[2]) * 12 + int(years[3])
-        key, value, fraction, unit = "month", -months if years[1] == "-" else months, 0.0, "month"
+        key, value, fraction, unit = "month", -months if years[1] == "-" or all_negative else months, 0.0, "month"
     else:
         number = re.fullmatch(r"([+-]?)([0-9]*)(?:\.([0-9]*))?", field)
         if not number or not (number[2] or number[3]):
             raise Flawed(Flaw.FORMAT)
-        sign = -1 if number[1] == "-" else 1
+        sign = -1 if number[1] == "-" or all_negative else 1
         key, value, fraction = unit, sign * int(number[2] or 0), sign * float("0." + (number[3] or "0"))
     if value and abs(value) >= 1 << 63:
         raise Flawed(Flaw.RANGE)
     _mark(seen, _SECONDS if key == "second" and fraction else {key})
     found.add(unit, value, fraction)
+    return "day" if unit == "hour" else unit
 
 
 def _mark(seen: set[str], units: AbstractSet[str]) -> None:
@@ -209,7 +214,7 @@ def _iso(text: str) -> Interval:
     if not parsed or text == "P":
         raise Flawed(Flaw.FORMAT)
     found = Interval()
-    for value, unit in zip(parsed.groups()[1:], ("year", "month", "week", "day", "hour", "minute", "second"), strict=True):
+    for value, unit in zip(parsed.groups(), ("year", "month", "week", "day", "hour", "minute", "second"), strict=True):
         if value is None:
             continue
         sign = -1 if value.startswith("-") else 1
@@ -217,7 +222,7 @@ def _iso(text: str) -> Interval:
         if "." in fraction:
             raise Flawed(Flaw.FORMAT)
         found.add(unit, sign * int(whole or 0), sign * float("0." + (fraction or "0")))
-    return found.negated() if parsed[1] else found
+    return found
 
 
 def _toward_zero(value: int, unit: int) -> int:

@@ -1,18 +1,22 @@
-"""Text forms of date, timestamp and timestamptz on whole columns, in DateStyle ISO.
+"""Text forms of date, timestamp and timestamptz on whole columns.
 
 Called by `text`. The ISO forms that every client sends are read by Arrow; all others, odd years among them, go to the scalar
-`moment_input`. Years that Arrow cannot print (before 1, after 9999) are printed one by one. Stored are days and
-microseconds since 1970, timestamptz in UTC.
+`moment_input`; what Arrow reads means the same in every order of DateStyle. Years that Arrow cannot print (before 1, after 9999) are
+printed one by one, and what Arrow prints is ISO, of which `moment_style` makes the other styles. Stored are days and microseconds
+since 1970, timestamptz in UTC.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.types import calendar, column, moment_input, registry, typmod, zone
-from headgate.types.column import Session
+from headgate.types import calendar, column, moment_input, moment_style, registry, typmod, zone
+from headgate.types.column import PLAIN, Session
 
 _DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
@@ -97,70 +101,78 @@ def rounded(micros: pa.Int64Array, oid: int, modifier: int) -> pa.Int64Array:
     infinite = np.abs(whole) == calendar.INFINITE_MICROS
     values = np.where(infinite, 0, whole) - calendar.EPOCH_MICROS
     if len(values) and int(values.max()) > _LAST_ROUNDED:
-        raise moment_input.not_storable(print_timestamp(int(values.max()) + calendar.EPOCH_MICROS, ""))
+        raise moment_input.not_storable(print_timestamp(int(values.max()) + calendar.EPOCH_MICROS))
     rounded = np.sign(values) * ((np.abs(values) + unit // 2) // unit * unit) + calendar.EPOCH_MICROS
     return pc.if_else(pc.is_valid(micros), pa.array(np.where(infinite, whole, rounded)), pa.scalar(None, pa.int64()))
 
 
-def write_date(values: pa.Date32Array) -> pa.StringArray:
+def write_date(values: pa.Date32Array, session: Session = PLAIN) -> pa.StringArray:
     """date_out."""
     days = pc.cast(values, pa.int32())
     odd = pc.or_(pc.less(days, _FIRST_DAY), pc.greater_equal(days, _END_DAY))
     shown = pc.cast(pc.if_else(odd, pa.scalar(0, pa.date32()), values), pa.string())
-    return column.write(days, odd, shown, lambda day: print_date(day.as_py()))
+    return column.write(days, odd, moment_style.dates(shown, session), lambda day: print_date(day.as_py(), session))
 
 
-def write_timestamp(values: pa.TimestampArray) -> pa.StringArray:
+def write_timestamp(values: pa.TimestampArray, session: Session = PLAIN) -> pa.StringArray:
     """timestamp_out."""
     micros = pc.cast(values, pa.int64())
-    return _write_local(micros, pa.nulls(len(micros), pa.string()).fill_null(""))
+    return _write_local(micros, pa.scalar(""), session)
 
 
 def write_timestamptz(values: pa.TimestampArray, session: Session) -> pa.StringArray:
-    """timestamptz_out: the local time of the session's TimeZone with its offset."""
+    """timestamptz_out: the local time of the session's TimeZone with its offset, in styles other than ISO with its abbreviation."""
     micros = pc.cast(values, pa.int64())
     own = zone.find(session.timezone)
     instants = np.asarray(pc.fill_null(micros, 0).to_numpy(zero_copy_only=False), np.int64)
-    offsets = own.at(instants // 1_000_000)
-    if (offsets == offsets[:1]).all():
-        suffix: pa.StringArray | pa.StringScalar = pa.scalar(print_offset(int(offsets[0])) if len(offsets) else "")
-    else:
-        kinds, places = np.unique(offsets, return_inverse=True)
-        suffix = pa.array([print_offset(int(each)) for each in kinds]).take(pa.array(places))
+    seconds = instants // 1_000_000
+    offsets = own.at(seconds)
     infinite = np.abs(instants) == calendar.INFINITE_MICROS
     shifted = instants + np.where(infinite, 0, offsets) * 1_000_000
     local = pc.if_else(pc.is_valid(micros), pa.array(shifted), pa.scalar(None, pa.int64()))
-    return _write_local(local, suffix)
+    if session.date_style == "ISO":
+        return _write_local(local, _suffix(offsets, print_offset), session)
+    return _write_local(local, _suffix(own.places(seconds), lambda place: f" {own.abbreviations[place]}"), session)
 
 
-def _write_local(micros: pa.Int64Array, suffix: pa.StringArray | pa.StringScalar) -> pa.StringArray:
+def _suffix(kinds: npt.NDArray[np.int64], show: Callable[[int], str]) -> pa.StringArray | pa.StringScalar:
+    """What `show` makes of each number; a scalar where all are the same."""
+    if (kinds == kinds[:1]).all():
+        return pa.scalar(show(int(kinds[0])) if len(kinds) else "")
+    different, places = np.unique(kinds, return_inverse=True)
+    return pa.array([show(int(each)) for each in different]).take(pa.array(places))
+
+
+def _write_local(micros: pa.Int64Array, suffix: pa.StringArray | pa.StringScalar, session: Session) -> pa.StringArray:
     odd = pc.or_(pc.less(micros, _FIRST), pc.greater_equal(micros, _END))
-    usual = pc.cast(pc.if_else(odd, 0, micros), pa.timestamp("us"))
-    shown = pc.ascii_rtrim(pc.ascii_rtrim(pc.cast(usual, pa.string()), characters="0"), characters=".")
+    usual = pc.if_else(odd, 0, micros)
+    iso = pc.ascii_rtrim(pc.ascii_rtrim(pc.cast(pc.cast(usual, pa.timestamp("us")), pa.string()), characters="0"), characters=".")
+    shown, *rest = moment_style.timestamps(iso, usual, session)
+    if rest:
+        shown = pc.binary_join_element_wise(shown, *rest, " ")
     if isinstance(suffix, pa.Array) or suffix.as_py():
         shown = pc.binary_join_element_wise(shown, suffix, "")
     if not pc.any(odd, min_count=0).as_py():
         return shown
     ends = suffix if isinstance(suffix, pa.Array) else pa.nulls(len(micros), pa.string()).fill_null(suffix)
     pairs = zip(micros.filter(odd).to_pylist(), ends.filter(odd).to_pylist(), strict=True)
-    return pc.replace_with_mask(shown, pc.fill_null(odd, False), pa.array([print_timestamp(*pair) for pair in pairs], pa.string()))
+    made = pa.array([print_timestamp(*pair, session) for pair in pairs], pa.string())
+    return pc.replace_with_mask(shown, pc.fill_null(odd, False), made)
 
 
-def print_date(days: int) -> str:
+def print_date(days: int, session: Session = PLAIN) -> str:
     """One date: ``0044-03-15 BC``, ``12345-01-01``, ``infinity``."""
     if abs(days) == calendar.INFINITE_DAY:
         return "infinity" if days > 0 else "-infinity"
-    year, month, day = calendar.date_of(days)
-    return f"{year if year > 0 else 1 - year:04}-{month:02}-{day:02}{'' if year > 0 else ' BC'}"
+    return moment_style.print_date(days, session)
 
 
-def print_timestamp(micros: int, suffix: str) -> str:
-    """One local timestamp with the text of its offset: ``0044-03-15 12:00:00.5+00 BC``, ``infinity``."""
+def print_timestamp(micros: int, suffix: str = "", session: Session = PLAIN) -> str:
+    """One local timestamp with the text of its zone: ``0044-03-15 12:00:00.5+00 BC``, ``infinity``."""
     if abs(micros) == calendar.INFINITE_MICROS:
         return "infinity" if micros > 0 else "-infinity"
     days, rest = divmod(micros, calendar.DAY)
-    date, _, bc = print_date(days).partition(" ")
-    return f"{date} {print_clock(rest)}{suffix}{' ' + bc if bc else ''}"
+    return moment_style.print_timestamp(days, print_clock(rest), suffix, session)
 
 
 def print_clock(micros: int) -> str:

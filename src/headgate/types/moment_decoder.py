@@ -1,8 +1,9 @@
-"""What the fields of a date or time text mean: DecodeDateTime and DecodeTimeOnly (PostgreSQL's datetime.c), with DateStyle ISO, MDY.
+"""What the fields of a date or time text mean: DecodeDateTime and DecodeTimeOnly (PostgreSQL's datetime.c).
 
 Called by `moment_input` for dates and timestamps and by `clock` for times. `moment_field.split` cuts the text into typed fields,
-`Decoder` gives each field its meaning from what is known already (the bits in `mask`), `Decoder._finish` checks the whole. Numbers
-are Python integers of any size; whether a type can hold the result is the caller's to check.
+`Decoder` gives each field its meaning from what is known already (the bits in `mask`) and, where numbers leave it open, from the order
+in the session's DateStyle; `Decoder._finish` checks the whole. Numbers are Python integers of any size; whether a type can hold the
+result is the caller's to check.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from headgate.types import calendar, zone
 from headgate.types.column import Session
 from headgate.types.moment_field import MONTH_NAMES, UNIT_NAMES, WEEKDAY_NAMES, Flaw, Flawed, Kind, displacement, micros_of, small, split
 
-YEAR, MONTH, DAY, TIME, ZONE, WEEKDAY, MERIDIEM, ERA, YEARDAY = (1 << bit for bit in range(9))
+YEAR, MONTH, DAY, TIME, ZONE, WEEKDAY, MERIDIEM, ERA, YEARDAY, SPECIAL = (1 << bit for bit in range(10))
 DATE = YEAR | MONTH | DAY
+_FIRST = {"MDY": MONTH, "DMY": DAY, "YMD": YEAR}
 
 
 @dataclass
@@ -203,7 +205,7 @@ class Decoder:
                 return TIME | ZONE
             case "epoch" | "infinity" | "-infinity":
                 parts.special = field
-                return DATE | TIME | ZONE
+                return SPECIAL  # a date or time beside it is read and left alone
             case _:
                 parts.named = zone.find_or_none(field)
                 if parts.named is None:
@@ -262,11 +264,11 @@ class Decoder:
             return YEARDAY | MONTH | DAY
         match known & DATE:
             case 0:
-                mask = YEAR if len(field) >= 3 else MONTH
+                mask = YEAR if len(field) >= 3 else _FIRST[self.session.date_order]
             case 1:  # YEAR
                 mask = MONTH
             case 2:  # MONTH
-                mask = YEAR if self.text_month and len(field) >= 3 else DAY
+                mask = YEAR if self.text_month and (len(field) >= 3 or self.session.date_order == "YMD") else DAY
             case 3 if self.text_month and len(field) >= 3 and self.two_digits:
                 parts.day, parts.year, self.two_digits = parts.year, value, False
                 return DAY

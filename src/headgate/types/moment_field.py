@@ -143,13 +143,15 @@ def micros_of(fraction: str) -> int:
 
 def displacement(field: str) -> int:
     """DecodeTimezone: ``+2``, ``-03``, ``+0530``, ``+05:30``, ``+05:30:15`` in seconds east."""
-    found = re.fullmatch(r"([+-])([0-9]+)(?::([0-9]*)(?::([0-9]*))?)?", field)
+    found = re.fullmatch(r"([+-])([0-9]+)(?::([0-9]*)(?::([0-9]*))?)?(.*)", field, re.DOTALL)
     if not found:
         raise Flawed(Flaw.FORMAT)
     hours, minutes, seconds = small(found[2]), int(found[3] or 0), int(found[4] or 0)
-    if found[3] is None and len(field) > 3:
+    if found[3] is None and not found[5] and len(field) > 3:
         hours, minutes = divmod(hours, 100)
     if hours > 15 or minutes > 59 or seconds > 59:
         raise Flawed(Flaw.DISPLACEMENT)
+    if found[5]:
+        raise Flawed(Flaw.FORMAT)
     value = (hours * 60 + minutes) * 60 + seconds
     return -value if found[1] == "-" else value

@@ -1,7 +1,8 @@
 """What a query hands to the server: described columns and batches of PostgreSQL's text forms.
 
 Made by the catalog's queries and by the commands, consumed once by the server, which sends RowDescription from `columns`
-and one DataRow per row (manual, 55.7), turning text into binary itself where the client asked for that.
+and one DataRow per row (manual, 55.7), turning text into binary itself where the client asked for that. Dates are in ISO and
+intervals in IntervalStyle postgres here; the styles that the session asks for come in when the rows are sent (`text.styled`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """PostgreSQL's input and output functions on whole columns: text form to stored form and back.
 
 Called by COPY, INSERT, the decoder of pgoutput, the result of every query. `read_text` is input function plus type modifier,
-`write_text` the output function with DateStyle ISO. Both work on a column at once; each type family has its module.
+`write_text` the output function. Both work on a column at once, under the settings of a session (`column.Session`); each type family
+has its module.
 
-What must hold: ``write_text(read_text(x))`` is what PostgreSQL prints for x; the first value in row order that PostgreSQL
+What must hold: ``write_text(read_text(x))`` is what PostgreSQL prints for x under the same settings; what is stored depends on none of
+them but as far as they say what a text means; the first value in row order that PostgreSQL
 would refuse raises its error; NULL stays NULL. `registry` knows user types (enums); without it built-in types only, and an
 oid that it does not know is taken as text.
 """
@@ -17,25 +19,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
-from headgate.types import address, array, clock, document, interval, moment, number, numeric, string
+from headgate.types import address, array, clock, document, interval, interval_style, moment, number, numeric, string
 from headgate.types import registry as r
-from headgate.types.column import Session
+from headgate.types.column import PLAIN, Session
 from headgate.types.storage import arrow_type
 
 Reader = Callable[[pa.StringArray, int, int, Session], pa.Array]
 
 
 def read_text(
-    strings: pa.Array | pa.ChunkedArray, oid: int, typmod: int = -1, *, timezone: str = "UTC", registry: r.TypeRegistry | None = None
+    strings: pa.Array | pa.ChunkedArray, oid: int, typmod: int = -1, *, session: Session = PLAIN, registry: r.TypeRegistry | None = None
 ) -> pa.Array:
     """Reads a column of text forms: an array of ``arrow_type(oid, typmod)``.
 
     Raises PostgresError with PostgreSQL's own text: 22P02, 22003, 22001, 22007, 22008 …, and 0A000 where PostgreSQL has the
     value and the stored type has not.
     """
-    session = Session(timezone)
     if isinstance(strings, pa.ChunkedArray):
-        chunks = [read_text(chunk, oid, typmod, timezone=timezone, registry=registry) for chunk in strings.chunks]
+        chunks = [read_text(chunk, oid, typmod, session=session, registry=registry) for chunk in strings.chunks]
         return pa.concat_arrays(chunks) if chunks else pa.nulls(0, arrow_type(oid, typmod))
     plain = strings if pa.types.is_string(strings.type) else strings.cast(pa.string())
     if not len(plain):
@@ -60,7 +61,7 @@ def _read(strings: pa.StringArray, oid: int, typmod: int, session: Session, type
         def convert(items: pa.StringArray) -> pa.StringArray:
             if found.element == r.NUMERIC:
                 return numeric.read_as_text(items, typmod)
-            return _write(_read(items, found.element, typmod, session, types), found.element, Session(), types)
+            return _write(_read(items, found.element, typmod, session, types), found.element, PLAIN, types)
 
         return array.read_array(string.read_text(strings), delimiter, convert)
     return string.read_text(strings)
@@ -103,7 +104,7 @@ _READERS: dict[int, Reader] = {
     r.TIMESTAMPTZ: lambda strings, _oid, typmod, session: moment.read_timestamptz(strings, typmod, session),
     r.TIME: clock.read_time,
     r.TIMETZ: clock.read_time,
-    r.INTERVAL: lambda strings, _oid, typmod, _session: interval.read_interval(strings, typmod),
+    r.INTERVAL: lambda strings, _oid, typmod, session: interval.read_interval(strings, typmod, session.interval_style),
     r.JSON: lambda strings, _oid, _typmod, _session: document.read_json(string.read_text(strings)),
     r.JSONB: lambda strings, _oid, _typmod, _session: document.read_jsonb(string.read_text(strings)),
     r.INET: lambda strings, _oid, _typmod, _session: _each(strings, lambda text: address.inet_of(text, is_cidr=False)),
@@ -121,13 +122,10 @@ def write_text(
     oid: int,
     typmod: int = -1,
     *,
-    timezone: str = "UTC",
-    extra_float_digits: int = 1,
-    bytea_output: str = "hex",
+    session: Session = PLAIN,
     registry: r.TypeRegistry | None = None,
 ) -> pa.StringArray:
     """The text forms of a column that is in stored form."""
-    session = Session(timezone, extra_float_digits, bytea_output)
     types = registry or r.known()
     if isinstance(values, pa.ChunkedArray):
         chunks = [_write(chunk, oid, session, types) for chunk in values.chunks]
@@ -147,73 +145,90 @@ def _write(values: pa.Array, oid: int, session: Session, types: r.TypeRegistry) 
         case r.FLOAT4 | r.FLOAT8:
             return number.write_float(values, oid, session.extra_float_digits)
         case r.DATE:
-            return moment.write_date(values)
+            return moment.write_date(values, session)
         case r.TIMESTAMP:
-            return moment.write_timestamp(values)
+            return moment.write_timestamp(values, session)
         case r.TIMESTAMPTZ:
             return moment.write_timestamptz(values, session)
         case r.BYTEA:
             return string.write_bytea(values, session.bytea_output)
+        case r.INTERVAL:
+            return interval_style.write_interval(values, session.interval_style)
         case _:
             shown = values if pa.types.is_string(values.type) else values.cast(pa.string())
             found = types.find(oid)
-            if found is not None and found.is_array and _depends_on_session(found.element, session):
+            if found is not None and found.is_array and depends_on(found.element, session, types):
                 return _rewrite(shown, found, session, types)
             return shown
 
 
-def _depends_on_session(element: int, session: Session) -> bool:
-    """Whether an element's text is another one than the stored text, which is that of `Session()`."""
-    plain = Session()
+_DATES = frozenset({r.DATE, r.TIMESTAMP, r.TIMESTAMPTZ})
+
+
+def depends_on(oid: int, session: Session, types: r.TypeRegistry | None = None) -> bool:
+    """Whether a value of the type has another text under these settings than the plain one, in which arrays and intervals are stored."""
+    types = types or r.known()
+    oid, _ = types.base(oid)
+    found = types.find(oid)
+    if found is not None and found.is_array:
+        return depends_on(found.element, session, types)
     return (
-        (element == r.TIMESTAMPTZ and session.timezone != plain.timezone)
-        or (element == r.BYTEA and session.bytea_output != plain.bytea_output)
-        or (element in (r.FLOAT4, r.FLOAT8) and session.extra_float_digits <= 0)
+        (oid in _DATES and session.date_style != PLAIN.date_style)
+        or (oid == r.TIMESTAMPTZ and session.timezone != PLAIN.timezone)
+        or (oid == r.INTERVAL and session.interval_style != PLAIN.interval_style)
+        or (oid == r.BYTEA and session.bytea_output != PLAIN.bytea_output)
+        or (oid in (r.FLOAT4, r.FLOAT8) and session.extra_float_digits <= 0)
     )
 
 
 def _rewrite(strings: pa.StringArray, found: r.PgType, session: Session, types: r.TypeRegistry) -> pa.StringArray:
     def convert(items: pa.StringArray) -> pa.StringArray:
-        return _write(_read(items, found.element, -1, Session(), types), found.element, session, types)
+        return _write(_read(items, found.element, -1, PLAIN, types), found.element, session, types)
 
     return array.read_array(strings, types.by_oid(found.element).delimiter, convert)
 
 
-def read_scalar(text: str | None, oid: int, typmod: int = -1, *, timezone: str = "UTC", registry: r.TypeRegistry | None = None) -> Any:
+def read_scalar(text: str | None, oid: int, typmod: int = -1, *, session: Session = PLAIN, registry: r.TypeRegistry | None = None) -> Any:
     """One value in stored form, as a `pa.Scalar` (``.as_py()`` fails only for years outside Python's own)."""
-    return read_text(pa.array([text], pa.string()), oid, typmod, timezone=timezone, registry=registry)[0]
+    return read_text(pa.array([text], pa.string()), oid, typmod, session=session, registry=registry)[0]
 
 
-def write_scalar(value: Any, oid: int, typmod: int = -1, *, timezone: str = "UTC") -> str | None:
+def write_scalar(value: Any, oid: int, typmod: int = -1, *, session: Session = PLAIN) -> str | None:
     """The text form of one value in stored form: a `pa.Scalar`, or a Python value that Arrow takes for the stored type."""
     target = arrow_type(oid, typmod)
     values = pa.array([value], target)
-    shown: str | None = write_text(values, oid, typmod, timezone=timezone)[0].as_py()
+    shown: str | None = write_text(values, oid, typmod, session=session)[0].as_py()
     return shown
 
 
-def normal_form(text: str, oid: int, typmod: int = -1, *, timezone: str = "UTC", registry: r.TypeRegistry | None = None) -> str:
-    """What PostgreSQL prints for a literal of the type: ``'+1'::int4`` is ``1``."""
-    shown: str = write_text(
-        read_text(pa.array([text], pa.string()), oid, typmod, timezone=timezone, registry=registry), oid, typmod, timezone=timezone
-    )[0].as_py()
+def normal_form(text: str, oid: int, typmod: int = -1, *, session: Session = PLAIN, registry: r.TypeRegistry | None = None) -> str:
+    """What PostgreSQL makes of a literal of the type, as it is held: ``'+1'::int4`` is ``1``, a date is in ISO whatever the style."""
+    values = read_text(pa.array([text], pa.string()), oid, typmod, session=session, registry=registry)
+    shown: str = write_text(values, oid, typmod, session=session.held)[0].as_py()
     return shown
 
 
-def first_refused(strings: pa.StringArray, oid: int, typmod: int = -1, *, timezone: str = "UTC") -> int | None:
+def styled(texts: pa.StringArray, oid: int, typmod: int, session: Session) -> pa.StringArray:
+    """Texts of a result (`Session.of_results`) in the session's DateStyle and IntervalStyle."""
+    if not depends_on(oid, session.styles):
+        return texts
+    return write_text(read_text(texts, oid, typmod), oid, typmod, session=session)
+
+
+def first_refused(strings: pa.StringArray, oid: int, typmod: int = -1, *, session: Session = PLAIN) -> int | None:
     """The row of the first value that `read_text` refuses, None if it reads all: for the CONTEXT of COPY. Found by halving."""
     low, high = 0, len(strings)
-    if _reads(strings, oid, typmod, timezone):
+    if _reads(strings, oid, typmod, session):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _reads(strings.slice(low, middle - low), oid, typmod, timezone) else (low, middle)
+        low, high = (middle, high) if _reads(strings.slice(low, middle - low), oid, typmod, session) else (low, middle)
     return low
 
 
-def _reads(strings: pa.StringArray, oid: int, typmod: int, timezone: str) -> bool:
+def _reads(strings: pa.StringArray, oid: int, typmod: int, session: Session) -> bool:
     try:
-        read_text(strings, oid, typmod, timezone=timezone)
+        read_text(strings, oid, typmod, session=session)
     except PostgresError:
         return False
     return True

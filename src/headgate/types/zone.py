@@ -28,26 +28,31 @@ _CYCLE = 146097 * 86400
 """Seconds in 400 years: the Gregorian calendar, weekdays included, repeats after them."""
 _REPEATS = 15_000_000_000
 """An instant (in the year 2445) from which on only the file's rule holds."""
-_POSIX = re.compile(r"(?:<[^>]+>|[A-Za-z]{3,})([+-]?)([0-9]{1,3})(?::([0-9]{2}))?(?::([0-9]{2}))?\Z")
+_POSIX = re.compile(r"(?:<([^>]+)>|([A-Za-z]{3,}))([+-]?)([0-9]{1,3})(?::([0-9]{2}))?(?::([0-9]{2}))?\Z")
 
 
 @dataclass(frozen=True, eq=False)
 class Zone:
-    """One time zone. `instants` (Unix seconds, ascending) are its changes, `offsets` (seconds east) holds between them.
+    """One time zone. `instants` (Unix seconds, ascending) are its changes; between them hold `offsets` (seconds east).
 
-    ``offsets[0]`` holds before ``instants[0]``, ``offsets[i + 1]`` from ``instants[i]`` on.
+    ``offsets[0]`` holds before ``instants[0]``, ``offsets[i + 1]`` from ``instants[i]`` on; `abbreviations` are what each is called.
     """
 
     name: str
     instants: Seconds
     offsets: Seconds
+    abbreviations: tuple[str, ...]
 
     def at(self, instants: Seconds) -> Seconds:
         """The offset in force at each instant."""
         if len(self.offsets) == 1:
             return np.full(len(instants), self.offsets[0], np.int64)
+        return self.offsets[self.places(instants)]
+
+    def places(self, instants: Seconds) -> Seconds:
+        """Where in `offsets` and `abbreviations` stands what is in force at each instant."""
         folded = np.where(instants >= _REPEATS, instants - ((instants - _REPEATS) // _CYCLE + 1) * _CYCLE, instants)
-        return self.offsets[np.searchsorted(self.instants, folded, "right")]
+        return np.searchsorted(self.instants, folded, "right")
 
     def of_local(self, local: Seconds) -> Seconds:
         """The offset that belongs to each local time (DetermineTimeZoneOffset): in a gap and in an overlap, standard time.
@@ -76,13 +81,13 @@ def find(name: str) -> Zone:
     """
     posix = _POSIX.match(name)
     if name.upper() in ("UTC", "GMT", "Z", "ZULU"):
-        return fixed(0, "UTC")
+        return fixed(0, "UTC", "GMT" if name.upper() == "GMT" else "UTC")
     key = _names().get(name.lower())
     if key is not None:
         return _read(key)
-    if posix and int(posix[2]) <= 167:
-        seconds = int(posix[2]) * 3600 + int(posix[3] or 0) * 60 + int(posix[4] or 0)
-        return fixed(seconds if posix[1] == "-" else -seconds, name)
+    if posix and int(posix[4]) <= 167:
+        seconds = int(posix[4]) * 3600 + int(posix[5] or 0) * 60 + int(posix[6] or 0)
+        return fixed(seconds if posix[3] == "-" else -seconds, name, posix[1] or posix[2])
     raise PostgresError("22023", f'invalid value for parameter "TimeZone": "{name}"')
 
 
@@ -94,9 +99,9 @@ def find_or_none(name: str) -> Zone | None:
         return None
 
 
-def fixed(seconds: int, name: str) -> Zone:
-    """A zone with one offset, in seconds east."""
-    return Zone(name, np.zeros(0, np.int64), np.array([seconds], np.int64))
+def fixed(seconds: int, name: str, abbreviation: str | None = None) -> Zone:
+    """A zone with one offset, in seconds east; called by its name where nothing else is given."""
+    return Zone(name, np.zeros(0, np.int64), np.array([seconds], np.int64), (abbreviation or name,))
 
 
 @functools.cache
@@ -129,25 +134,32 @@ def _read(key: str) -> Zone:
     instants = np.frombuffer(data, ">i8", times, start).astype(np.int64)
     chosen = np.frombuffer(data, np.uint8, times, start + times * 8)
     types = [struct.unpack_from(">lbb", data, start + times * 9 + place * 6) for place in range(kinds)]
+    named = data[start + times * 9 + kinds * 6 :]
+    names = [named[each[2] : named.index(b"\0", each[2])].decode() for each in types]
     east = np.array([each[0] for each in types], np.int64)
     offsets = np.concatenate([east[:1], east[chosen]])
-    more_instants, more_offsets = _ruled(zoneinfo.ZoneInfo(key), int(instants[-1]) if times else 0, int(offsets[-1]))
-    return Zone(key, np.concatenate([instants, more_instants]), np.concatenate([offsets, more_offsets]))
+    more_instants, more_offsets, more_names = _ruled(zoneinfo.ZoneInfo(key), int(instants[-1]) if times else 0, int(offsets[-1]))
+    abbreviations = (names[0], *(names[each] for each in chosen.tolist()), *more_names)
+    return Zone(key, np.concatenate([instants, more_instants]), np.concatenate([offsets, more_offsets]), abbreviations)
 
 
-def _ruled(zone: zoneinfo.ZoneInfo, after: int, offset: int) -> tuple[Seconds, Seconds]:
+def _ruled(zone: zoneinfo.ZoneInfo, after: int, offset: int) -> tuple[Seconds, Seconds, list[str]]:
     """Changes after the file's last one, up to 2500: probed month by month, then by halving."""
     instants: list[int] = []
     offsets: list[int] = []
+    names: list[str] = []
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
 
+    def local(instant: int) -> datetime:
+        return (epoch + timedelta(seconds=instant)).astimezone(zone)
+
     def probe(instant: int) -> int:
-        found = (epoch + timedelta(seconds=instant)).astimezone(zone).utcoffset()
+        found = local(instant).utcoffset()
         return 0 if found is None else int(found.total_seconds())
 
     step, end = 28 * 86400, 16_725_225_600
     if all(probe(after + 1 + step * month) == offset for month in range(26)):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), []
     low = after
     while low < end:
         high = low + step
@@ -159,5 +171,6 @@ def _ruled(zone: zoneinfo.ZoneInfo, after: int, offset: int) -> tuple[Seconds, S
             offset = probe(changed)
             instants.append(changed)
             offsets.append(offset)
+            names.append(local(changed).tzname() or "")
         low = high
-    return np.array(instants, np.int64), np.array(offsets, np.int64)
+    return np.array(instants, np.int64), np.array(offsets, np.int64), names

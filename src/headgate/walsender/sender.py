@@ -23,6 +23,7 @@ from headgate.pgoutput import message as m
 from headgate.pgoutput import write
 from headgate.publisher.stream import Asked, Stream
 from headgate.storage.log import now
+from headgate.types import column
 from headgate.walsender import options
 from headgate.walsender.host import Host, Message
 from headgate.walsender.options import Options
@@ -62,9 +63,7 @@ class Sender:
             Asked(
                 asked.publications,
                 binary=asked.binary,
-                timezone=settings.text("TimeZone"),
-                extra_float_digits=settings.integer("extra_float_digits"),
-                bytea_output=settings.text("bytea_output"),
+                session=column.Session.of(settings),
                 wanted=options.wanted(asked, settings, self.node.slots.get(self.name)),
                 created=self.node.slots.get(self.name).created_lsn,
             ),

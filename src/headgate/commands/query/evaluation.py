@@ -55,9 +55,9 @@ class Evaluation:
         """`describing`: the statement does not run, so parameters have no values."""
         self.session = session
         self._describing = describing
-        self.context = BindContext(timezone=session.context.time_zone)
+        self.context = BindContext(forms=session.context.forms)
         since_1970 = session.context.moment("now") - datetime(1970, 1, 1, tzinfo=UTC)
-        self.time = SessionTime(self.context.timezone, since_1970 // timedelta(microseconds=1))
+        self.time = SessionTime(self.context.forms, since_1970 // timedelta(microseconds=1))
         self.rows: dict[str, tuple[PlanColumn, ...]] = {}
         """The columns of the tables in FROM, by the key of their whole rows."""
         self._subqueries: dict[str, Column] = {}
@@ -162,7 +162,7 @@ class Evaluation:
         instant = self._constant(text, TypeRef(registry.TIMESTAMPTZ))
         if target.oid == registry.TIMESTAMPTZ:
             return replace(instant, type=target) if target.typmod < 0 else self._constant(text, target)
-        local = moment.astimezone(ZoneInfo(self.context.timezone))
+        local = moment.astimezone(ZoneInfo(self.context.forms.timezone))
         patterns = {
             registry.DATE: "%Y-%m-%d",
             registry.TIMESTAMP: "%Y-%m-%d %H:%M:%S.%f",

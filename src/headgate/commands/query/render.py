@@ -44,18 +44,10 @@ def rows(plan: Plan, session: Session, transaction: Transaction) -> Iterator[pa.
 
 
 def text_batch(batch: pa.RecordBatch, plan: Plan, session: Session) -> pa.RecordBatch:
-    """A batch in stored form as text."""
-    settings = session.settings
+    """A batch in stored form as text; the styles of dates and intervals come in where the text leaves for the client."""
+    forms = session.context.forms.of_results
     arrays = [
-        write_text(
-            batch.column(place),
-            column.type.oid,
-            column.type.typmod,
-            timezone=session.context.time_zone,
-            extra_float_digits=int(settings.value("extra_float_digits")),
-            bytea_output=settings.text("bytea_output"),
-        )
-        for place, column in enumerate(plan.columns)
+        write_text(batch.column(place), column.type.oid, column.type.typmod, session=forms) for place, column in enumerate(plan.columns)
     ]
     if not arrays:
         return batch
