@@ -179,7 +179,8 @@ def _array_operation(node: n.ScalarArrayOp) -> Value:
     if items is None:
         return compile_array.quantified(node, left, plan(array_node))
     if not items:
-        return Value(BOOL, lambda env: F.when(F.isnull(settle(left)(env)), F.lit(not node.any)).otherwise(F.lit(not node.any)))
+        decided = Value(BOOL, lambda env: F.lit(not node.any))
+        return after([settle(left)], decided) if may_raise(left_node) else decided
     planned = [plan(each) for each in items]
     chain = compile_array.listed(node, left, planned)
     if chain is None:
