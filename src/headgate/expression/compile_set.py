@@ -6,6 +6,7 @@ list of rows; a row that failed is one whose first field is the failure, which i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from headgate.errors import PostgresError
 from headgate.expression import builtin, sets
 from headgate.expression.element import as_item, item_rep, plain
 from headgate.expression.node import FuncExpr, TypeRef
+from headgate.expression.session_time import forms
 from headgate.expression.value import FAILED, TEXT, Env, Make, Value, arrow_function, fail, refuse, settle
 from headgate.expression.vectorised import KEPT, call
 from headgate.types import registry
@@ -55,7 +57,9 @@ def build(node: FuncExpr, args: Sequence[Value]) -> Set:
         raise refuse(f"the set-returning function {found.name}")
     columns = _columns(found.key, node)
     items = [settle(as_item(value, each.type)) for value, each in zip(args, node.args, strict=True)]
-    rows = _row_function(run, len(columns), strict=found.strict)
+    if found.key in sets.IN_ZONE:
+        run = functools.partial(run, forms().timezone)
+    rows = _row_function(run, found.key, len(columns), strict=found.strict)
 
     def make(env: Env) -> Column:
         return rows(*(env.needed(each(env)) for each in items))
@@ -72,7 +76,7 @@ def _columns(key: str, node: FuncExpr) -> tuple[SetColumn, ...]:
     return (SetColumn(name, node.type),)
 
 
-def _row_function(run: Callable[..., sets.Rows], width: int, *, strict: bool) -> Callable[..., Column]:
+def _row_function(run: Callable[..., sets.Rows], name: str, width: int, *, strict: bool) -> Callable[..., Column]:
     names = [f"v{place}" for place in range(width)]
     shape = pa.list_(pa.struct([(name, pa.string()) for name in names]))
 
@@ -80,7 +84,7 @@ def _row_function(run: Callable[..., sets.Rows], width: int, *, strict: bool) ->
         done = [_one(run, row, names, strict=strict) for row in zip(*(each.to_pylist() for each in columns), strict=True)]
         return pa.array(done, shape)
 
-    rows.__name__ = run.__name__
+    rows.__name__ = name
     return arrow_function(rows, ArrayType(StructType([StructField(name, StringType()) for name in names])))
 
 

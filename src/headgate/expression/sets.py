@@ -5,13 +5,19 @@ Called by `compile_set` inside Arrow functions, with their arguments as texts. E
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 
+import pyarrow as pa
+
 from headgate.errors import PostgresError
-from headgate.expression import arrays, decimals, documents, written_json
+from headgate.expression import arrays, decimals, documents, moments, written_json
 from headgate.expression.regex import functions
-from headgate.types import array
+from headgate.types import array, calendar, registry
+from headgate.types.interval import normal
+from headgate.types.moment import print_timestamp
+from headgate.types.text import read_scalar
 
 Row = Sequence[str | None]
 Rows = Iterable[Row]
@@ -55,6 +61,34 @@ def numeric_series(start: str, stop: str, step: str = "1") -> Rows:
         found.append((current,))
         current = decimals.add(current, step)
     return found
+
+
+def moment_series(start: str, stop: str, step: str) -> Rows:
+    """generate_series of timestamp."""
+    return [(print_timestamp(each),) for each in _moments(_micros(start), _micros(stop), step, moments.plus)]
+
+
+def instant_series(timezone: str, start: str, stop: str, step: str) -> Rows:
+    """generate_series of timestamptz: a step of days is one of the zone's days, of 23 to 25 hours."""
+    move = functools.partial(moments.plus_in_zone, timezone)
+    return [(print_timestamp(each, "+00"),) for each in _moments(_micros(start), _micros(stop), step, move)]
+
+
+def _micros(text: str) -> int:
+    return int(read_scalar(text, registry.TIMESTAMPTZ).cast(pa.int64()).as_py())
+
+
+def _moments(start: int, stop: int, step: str, move: Callable[[int, str], int]) -> Iterator[int]:
+    span = normal(step)
+    distance = (span.months * 30 + span.days) * calendar.DAY + span.micros
+    if not distance:
+        raise PostgresError("22023", "step size cannot equal zero")
+    sign = 1 if distance > 0 else -1
+    if sign * start <= sign * stop and (moments.endless(start) or moments.endless(stop)):
+        raise moments.out_of_range()  # where PostgreSQL ends too, if it ends
+    while sign * start <= sign * stop:
+        yield start
+        start = move(start, step)
 
 
 def split(text: str | None, separator: str | None, null: str | None = None) -> Rows:
@@ -141,6 +175,8 @@ FUNCTIONS: dict[str, Callable[..., Rows]] = {
     "generate_series_step_int8": series,
     "generate_series_numeric": numeric_series,
     "generate_series_step_numeric": numeric_series,
+    "generate_series_timestamp": moment_series,
+    "generate_series_timestamptz": instant_series,
     "text_to_table": split,
     "text_to_table_null": split,
     **dict.fromkeys(("regexp_matches", "regexp_matches_no_flags"), functions.regexp_matches),
@@ -157,3 +193,6 @@ FUNCTIONS: dict[str, Callable[..., Rows]] = {
     "json_each_text": written_pairs_text,
 }
 """By the key of the function in pg_proc."""
+
+IN_ZONE = frozenset({"generate_series_timestamptz"})
+"""Functions that are given the name of the session's time zone before their arguments."""
