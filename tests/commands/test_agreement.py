@@ -215,6 +215,15 @@ WITH w AS (SELECT a, b FROM q WHERE a > 1) SELECT w.b, v.a FROM w, w v ORDER BY 
 SELECT * FROM (VALUES (1, 'a'), (2, 'b')) v (x, y) JOIN q ON q.a = v.x ORDER BY x
 SELECT DISTINCT f IS NULL FROM q ORDER BY 1
 SELECT a, generate_series(1, 2) FROM q WHERE a < 3 ORDER BY 1, 2
+SELECT a, make_interval(days => a, secs => 1.5), make_interval(1, hours := a) FROM q ORDER BY 1
+SELECT make_date(day => 5, month => a, year => 2020) FROM q ORDER BY 1
+SELECT jsonb_set('{"a":1}', '{b}', '2', create_if_missing => false), jsonb_insert('[1,2]', '{0}', '0', insert_after => true)
+SELECT make_interval(foo => 3)
+SELECT make_interval(days => 3, 4)
+SELECT make_interval(days => 3, days => 4)
+SELECT make_interval(1, years => 4)
+SELECT make_date(year => 2, day => 3)
+SELECT make_interval(days => 'x'::text)
 SELECT CASE WHEN a > 1 THEN 'big' ELSE 'small' END, coalesce(b, '-') FROM q ORDER BY a
 SELECT a / 2, a % 2, a * 1.5, -a, a::text || 'x', b LIKE 'o%' FROM q ORDER BY a
 SELECT a FROM q ORDER BY a OFFSET 1 LIMIT 1

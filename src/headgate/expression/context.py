@@ -42,7 +42,6 @@ class BindContext:
     subquery: Callable[[Any, Any, BindContext], Expression] | None = None
     opaque_subquery: bool = False
     refuse_subquery: str | None = None
-    named_arguments: bool = True
 
     def within(self, **changes: Any) -> BindContext:
         """The same context with some fields changed; the parameters stay shared."""
