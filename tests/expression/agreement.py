@@ -47,7 +47,9 @@ SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4",
 }
 """Of the session of a long run: as little as possible beside the expressions themselves."""
-NOT_STORED = "!0A000 [USER_RAISED_EXCEPTION] headgate:0A000:cannot store a timestamp"
+_REFUSED = "!0A000 [USER_RAISED_EXCEPTION] headgate:0A000:"
+NOT_STORED = (f"{_REFUSED}cannot store a timestamp", f"{_REFUSED}cannot store NaN")
+"""What `docs/compatibility.md` says of values that a column cannot hold."""
 ROWS = 24
 SESSION = SessionTime(instant=1_700_000_000_000_000)
 ROUND = 100
