@@ -11,6 +11,7 @@ from tests.expression.agreement import Agreement
 from tests.expression.comparison import Comparison, Probe
 
 ONCE_DIFFERENT = (
+    Probe("concat_ws(NULL, t, left(t, 3 / s))", (("s", "int2"), ("t", "text")), (("0", "abc"), ("1", "abc"))),
     Probe("jc::float8 <= ANY ('{}'::float8[])", (("jc", "jsonb"),), (("[1]",), ("1",), (None,))),
     Probe("uu = ANY (ARRAY[coalesce(uu, uu), t::uuid])", (("uu", "uuid"), ("t", "text")), (("00000000-0000-0000-0000-000000000000", ""),)),
     Probe("(m, m) OVERLAPS ('2024-01-01'::timestamp, u)", (("m", "timestamp"), ("u", "interval")), ((None, "-178956970 years -8 mons"),)),

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from headgate.expression.node import Expression
 from headgate.expression.regex import similar
-from headgate.expression.value import BOOL, BYTES, INT4, TEXT, Env, Rep, Value, raising, refuse, settle
+from headgate.expression.value import BOOL, BYTES, INT4, TEXT, Env, Rep, Value, after, raising, refuse, settle
 from headgate.expression.vectorised import call, scalar
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
@@ -146,6 +146,8 @@ def concat(node: Expression, args: Sequence[Value]) -> Value:
 def concat_ws(node: Expression, args: Sequence[Value]) -> Value:
     """The same with a separator, which passes NULLs over; all arguments are evaluated, also where the separator is NULL."""
     separator, shown = args[0].make, [_shown(each) for each in args[1:]]
+    if args[0].is_null:
+        return after(shown, Value(TEXT, lambda env: F.lit(None).cast("string")))
 
     def make(env: Env) -> Column:
         between = separator(env)
