@@ -111,7 +111,7 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
         made = _looked_at(value, [settle(args[place]) for place in raisers])
     else:
         made = value
-    fixed = [settle(args[place]) for place in raisers if not _varies(operands[place])]
+    fixed = [settle(args[place]) for place in raisers if not varies(operands[place])]
     usual = after(fixed, made) if fixed and len(args) > 1 and any(may_be_null) else made
     return usual if usual.is_null else once(builder, node, operands, args, usual)
 
@@ -153,7 +153,7 @@ def may_raise(operand: n.Expression) -> bool:
     return False
 
 
-def _varies(operand: n.Expression) -> bool:
+def varies(operand: n.Expression) -> bool:
     """Whether an expression depends on the row."""
     return any(isinstance(each, n.ColumnRef) for each in n.walk(operand))
 

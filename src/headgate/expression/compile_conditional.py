@@ -13,8 +13,9 @@ from pyspark.sql import functions as F
 
 from headgate.expression import compile_numeric
 from headgate.expression import node as n
+from headgate.expression.compile_call import may_raise, varies
 from headgate.expression.compile_comparison import C_COLLATIONS, comparable, less
-from headgate.expression.value import Env, Plan, Value, refuse
+from headgate.expression.value import Env, Make, Plan, Value, after, refuse
 
 _case_value: ContextVar[Value] = ContextVar("case_value")
 """What the CASE that is being planned tests; sessions plan at the same time."""
@@ -29,18 +30,39 @@ def case(node: n.Case, plan: Plan) -> Value:
         if token is not None:
             _case_value.reset(token)
     branches = compile_numeric.unify([*(plan(each) for each in node.results), plan(node.default)])
+    idle = _idle(node)
+    tested = node.arg is not None and may_raise(node.arg)
 
     def make(env: Env) -> Column:
         made: Any = F
         reached = env
-        for test, branch in zip(conditions, branches, strict=False):
-            met = F.coalesce(test.make(reached), F.lit(False))
+        watched: list[Make] = []
+        earlier = F.lit(False)
+        for place, (test, branch) in enumerate(zip(conditions, branches, strict=False)):
+            decided = test.make(reached)
+            met = F.coalesce(decided, F.lit(False))
+            if place >= idle and (tested or may_raise(node.conditions[place])):
+                watched.append(_unless(earlier, decided))
             made = made.when(met, branch.make(reached.under(met)))
             reached = reached.under(~met)
+            earlier = earlier | met
         column: Column = made.otherwise(branches[-1].make(reached))
-        return column
+        return after(watched, Value(branches[0].rep, lambda env: column)).make(env) if watched else column
 
     return Value(branches[0].rep, make, any(each.fallible for each in branches))
+
+
+def _idle(node: n.Case) -> int:
+    """From which condition on all results are that of ELSE, as far as Spark may find: it leaves these out, with what they raise."""
+    place = len(node.results)
+    while place and (node.results[place - 1] == node.default or not (varies(node.results[place - 1]) or varies(node.default))):
+        place -= 1
+    return place
+
+
+def _unless(earlier: Column, decided: Column) -> Make:
+    watched = F.when(earlier, F.lit(None)).otherwise(decided)
+    return lambda env: watched
 
 
 def case_test(node: n.CaseTest) -> Value:
