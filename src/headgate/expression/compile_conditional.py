@@ -55,9 +55,15 @@ def case(node: n.Case, plan: Plan) -> Value:
 def _idle(node: n.Case) -> int:
     """From which condition on all results are that of ELSE, as far as Spark may find: it leaves these out, with what they raise."""
     place = len(node.results)
-    while place and (node.results[place - 1] == node.default or not (varies(node.results[place - 1]) or varies(node.default))):
+    while place and _may_be_same(node.results[place - 1], node.default):
         place -= 1
     return place
+
+
+def _may_be_same(one: n.Expression, other: n.Expression) -> bool:
+    if isinstance(one, n.Const) and isinstance(other, n.Const):
+        return one.value == other.value
+    return one == other or not (varies(one) or varies(other))
 
 
 def _unless(earlier: Column, decided: Column) -> Make:
