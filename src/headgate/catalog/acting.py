@@ -7,7 +7,7 @@ hold: each is called once per row of the query, after its arguments have been co
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -78,7 +78,7 @@ def _settle_inner(rewriter: Rewriter, query: Query, select: Any, run: Run) -> No
 
     Under CASE, COALESCE, AND or OR they stay, and are refused: whether they are called there depends on other values.
     """
-    if any(_acts(call, rewriter) for each in walk(select) if each.DESCRIPTOR.name in _DECIDING for call in walk(each)):
+    if any(acts(call, rewriter.functions) for each in walk(select) if each.DESCRIPTOR.name in _DECIDING for call in walk(each)):
         return
     for place, (name, value) in enumerate(query.columns):
         sql = value.sql
@@ -100,8 +100,9 @@ def _settle_inner(rewriter: Rewriter, query: Query, select: Any, run: Run) -> No
             query.columns[place] = (name, replace(value, sql=f"<acting {sorted(kept).index(int(matched[1]))}>"))
 
 
-def _acts(node: Any, rewriter: Rewriter) -> bool:
-    return node.DESCRIPTOR.name == "FuncCall" and strings(node.funcname)[-1] in rewriter.functions
+def acts(node: Any, functions: Container[str]) -> bool:
+    """Whether a node of a tree calls one of the functions that act or that tell of the node's state."""
+    return node.DESCRIPTOR.name == "FuncCall" and strings(node.funcname)[-1] in functions
 
 
 def _call(rewriter: Rewriter, acting: Acting, values: list[Any]) -> str | None:

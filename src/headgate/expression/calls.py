@@ -35,12 +35,15 @@ def bind(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expre
     """The typed expression of a FuncCall."""
     parts = names.strings(node.funcname)
     schema, name = (parts[-2] if len(parts) > 1 else None), parts[-1]
-    if any(map(named.name_of, node.args)):
-        return _by_name(node, scope, context, binder)
-    args = [binder(each, scope, context) for each in node.args]
+    args = [binder(each.arg if named.is_named(each) else each, scope, context) for each in map(unwrap, node.args)]
+    shown = None
+    if any(map(named.is_named, map(unwrap, node.args))):
+        shown = named.signature(node, args, context)
+        args = named.placed(node, args, context, lambda default: binder(default, scope, context))
     if node.agg_within_group:
         return _ordered_set(node, schema, name, args, scope, context, binder)
-    candidate = find_function(schema, name, [each.type.oid for each in args], context, node.location, variadic=node.func_variadic)
+    given = [each.type.oid for each in args]
+    candidate = find_function(schema, name, given, context, node.location, variadic=node.func_variadic, shown=shown)
     if candidate is None:
         return _as_cast(schema, name, args[0], context, node.location)
     assert candidate.function is not None
@@ -67,22 +70,6 @@ def bind(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expre
         variadic=bool(node.func_variadic) and function.variadic != 0,
         location=node.location,
     )
-
-
-def _by_name(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
-    """A call with named arguments, of a plain function."""
-    written = [binder(unwrap(each).arg if named.name_of(each) else each, scope, context) for each in node.args]
-    args = named.placed(node, written, context, lambda default: binder(default, scope, context))
-    *schema, name = names.strings(node.funcname)
-    try:
-        candidate = find_function(schema[-1] if schema else None, name, [each.type.oid for each in args], context, node.location)
-    except PostgresError as error:
-        raise (named.unknown(node, written, context) if error.sqlstate == "42883" else error) from None
-    assert candidate is not None
-    assert candidate.function is not None
-    done, result = _arguments(candidate, args, node, context)
-    kind = TypeRef(result, -1, context.inherited_collation(result, done))
-    return FuncExpr(type=kind, function=candidate.function.oid, args=done, location=node.location)
 
 
 def _as_cast(schema: str | None, name: str, arg: Expression, context: BindContext, location: int) -> Expression:

@@ -5,6 +5,8 @@ Called by `compile`, which hands itself down as `plan`. What must hold: a branch
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -37,15 +39,15 @@ def case(node: n.Case, plan: Plan) -> Value:
         made: Any = F
         reached = env
         watched: list[Make] = []
-        earlier = F.lit(False)
+        before: list[Column] = []
         for place, (test, branch) in enumerate(zip(conditions, branches, strict=False)):
             decided = test.make(reached)
             met = F.coalesce(decided, F.lit(False))
             if place >= idle and (tested or may_raise(node.conditions[place])):
-                watched.append(_unless(earlier, decided))
+                watched.append(_unless(before, decided))
             made = made.when(met, branch.make(reached.under(met)))
             reached = reached.under(~met)
-            earlier = earlier | met
+            before.append(met)
         column: Column = made.otherwise(branches[-1].make(reached))
         return after(watched, Value(branches[0].rep, lambda env: column)).make(env) if watched else column
 
@@ -66,8 +68,9 @@ def _may_be_same(one: n.Expression, other: n.Expression) -> bool:
     return one == other or not (varies(one) or varies(other))
 
 
-def _unless(earlier: Column, decided: Column) -> Make:
-    watched = F.when(earlier, F.lit(None)).otherwise(decided)
+def _unless(before: Sequence[Column], decided: Column) -> Make:
+    """A condition where none of those before it is met."""
+    watched = F.when(functools.reduce(Column.__or__, before, F.lit(False)), F.lit(None)).otherwise(decided)
     return lambda env: watched
 
 

@@ -13,6 +13,7 @@ from headgate.errors import PostgresError
 from headgate.expression.context import BindContext
 from headgate.expression.location import location_of
 from headgate.expression.node import Expression
+from headgate.expression.resolve import no_function
 from headgate.sql import names
 from headgate.sql.parser import parse_expression, unwrap
 
@@ -34,10 +35,21 @@ PARAMETERS: dict[str, dict[str, str | None]] = {
 """The functions whose parameters have names, in their order, each with its default (pg_proc)."""
 
 
-def name_of(argument: Any) -> str | None:
-    """The name that is written before an argument of a FuncCall."""
-    inner = unwrap(argument)
-    return inner.name if inner.DESCRIPTOR.name == "NamedArgExpr" else None
+def is_named(argument: Any) -> bool:
+    """Whether an unwrapped argument of a FuncCall has a name before it."""
+    return bool(argument.DESCRIPTOR.name == "NamedArgExpr")
+
+
+def _names(node: Any) -> list[str | None]:
+    return [each.name if is_named(each) else None for each in map(unwrap, node.args)]
+
+
+def signature(node: Any, args: Sequence[Expression], context: BindContext) -> str:
+    """The call as PostgreSQL's messages show it: ``make_interval(integer, days => integer)``."""
+    shown = [
+        f"{'' if name is None else f'{name} => '}{context.show_type(each.type.oid)}" for name, each in zip(_names(node), args, strict=True)
+    ]
+    return f"{'.'.join(names.strings(node.funcname))}({', '.join(shown)})"
 
 
 def placed(node: Any, args: Sequence[Expression], context: BindContext, bind: Callable[[Any], Expression]) -> list[Expression]:
@@ -46,7 +58,7 @@ def placed(node: Any, args: Sequence[Expression], context: BindContext, bind: Ca
     Raises 42601 for a name that is used twice or an argument without a name behind one that has one, 42883 for a name that no function
     of this name has, or where a parameter without a default is left out.
     """
-    given = [name_of(each) for each in node.args]
+    given = _names(node)
     plain = next((place for place, name in enumerate(given) if name is not None), len(given))
     for place, name in enumerate(given):
         if place > plain and (name is None or name in given[:place]):
@@ -57,24 +69,12 @@ def placed(node: Any, args: Sequence[Expression], context: BindContext, bind: Ca
     found = dict(zip(list(parameters)[:plain], args, strict=False))
     for name, value in zip(given[plain:], args[plain:], strict=True):
         if name not in parameters or name in found:
-            raise unknown(node, args, context)
+            raise no_function(signature(node, args, context), context, node.location)
         found[str(name)] = value
-    last = max(list(parameters).index(name) for name in found)
+    last = max(place for place, name in enumerate(parameters) if name in found)
     done = []
     for name, default in list(parameters.items())[: last + 1]:
         if name not in found and default is None:
-            raise unknown(node, args, context)
+            raise no_function(signature(node, args, context), context, node.location)
         done.append(found[name] if name in found else bind(parse_expression(str(default))))
     return done
-
-
-def unknown(node: Any, args: Sequence[Expression], context: BindContext) -> PostgresError:
-    """42883 as PostgreSQL shows a call with names."""
-    given = [name_of(each) for each in node.args]
-    shown = [f"{'' if name is None else f'{name} => '}{context.show_type(each.type.oid)}" for name, each in zip(given, args, strict=True)]
-    return PostgresError(
-        "42883",
-        f"function {'.'.join(names.strings(node.funcname))}({', '.join(shown)}) does not exist",
-        hint="No function matches the given name and argument types. You might need to add explicit type casts.",
-        position=context.position(node.location),
-    )

@@ -86,9 +86,18 @@ def _no_operator(name: str, left: int, right: int, several: bool, context: BindC
 
 
 def find_function(
-    schema: str | None, name: str, arguments: Sequence[int], context: BindContext, location: int, *, variadic: bool = False
+    schema: str | None,
+    name: str,
+    arguments: Sequence[int],
+    context: BindContext,
+    location: int,
+    *,
+    variadic: bool = False,
+    shown: str | None = None,
 ) -> Candidate | None:
     """func_get_detail: the function for these argument types, None if the call must be read as a cast (``int4(x)``).
+
+    `shown`: the call as messages show it, if not by the types of its arguments.
 
     Raises 42883 ``function f(integer) does not exist`` and 42725 ``function f(unknown) is not unique``.
     """
@@ -103,10 +112,15 @@ def find_function(
     chosen, several = _select(candidates, arguments, context)
     if chosen is not None:
         return chosen
-    shown = f"{name if schema is None else f'{schema}.{name}'}({', '.join(context.show_type(each) for each in arguments)})"
+    shown = shown or f"{name if schema is None else f'{schema}.{name}'}({', '.join(context.show_type(each) for each in arguments)})"
     if several:
         raise PostgresError("42725", f"function {shown} is not unique", hint=_AMBIGUOUS_FUNCTION, position=context.position(location))
-    raise PostgresError("42883", f"function {shown} does not exist", hint=_FUNCTION_HINT, position=context.position(location))
+    raise no_function(shown, context, location)
+
+
+def no_function(shown: str, context: BindContext, location: int) -> PostgresError:
+    """42883 for a call, `shown` with its types."""
+    return PostgresError("42883", f"function {shown} does not exist", hint=_FUNCTION_HINT, position=context.position(location))
 
 
 def _candidate(function: Function, count: int, variadic: bool) -> Candidate | None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from headgate.errors import PostgresError
 from headgate.expression import arrays, decimals, documents, moments, written_json
 from headgate.expression.regex import functions
-from headgate.types import array, calendar, registry
+from headgate.types import array, registry
 from headgate.types.interval import normal
 from headgate.types.moment import print_timestamp
 from headgate.types.text import read_scalar
@@ -79,8 +79,7 @@ def _micros(text: str) -> int:
 
 
 def _moments(start: int, stop: int, step: str, move: Callable[[int, str], int]) -> Iterator[int]:
-    span = normal(step)
-    distance = (span.months * 30 + span.days) * calendar.DAY + span.micros
+    distance = normal(step).compared
     if not distance:
         raise PostgresError("22023", "step size cannot equal zero")
     sign = 1 if distance > 0 else -1

@@ -149,9 +149,8 @@ def _planned(
     run = functools.cache(made.column_function)  # one function however often its Column is made, so that Spark runs it once
 
     def raw(env: Env) -> Column:
-        if strict and not calm:  # where one argument is NULL, the call does nothing: those that cannot fail need no guard
-            return run()(*(make(env) if fine else env.needed(make(env)) for make, fine in makes))
-        return run()(*(env.needed(make(env), calm=fine) for make, fine in makes))
+        guarded = strict and not calm  # a guarded argument's NULL stops the call: those that cannot fail need no guard
+        return run()(*(make(env) if fine and guarded else env.needed(make(env), calm=fine) for make, fine in makes))
 
     if not made.raises:
         return Value(made.result, lambda env: _from_plain(raw(env), made.result), calm=calm)

@@ -75,6 +75,11 @@ class Interval:
         self.days += int(days)
         self.micros += round((days - int(days)) * _DAY)
 
+    @property
+    def compared(self) -> int:
+        """The microseconds by which intervals compare (interval_cmp): a month counts as 30 days, a day as 24 hours."""
+        return (self.months * 30 + self.days) * _DAY + self.micros
+
     def negated(self) -> Interval:
         """All three signs turned."""
         return Interval(-self.months, -self.days, -self.micros, -self.years)

@@ -158,8 +158,7 @@ def _timetz(text: str) -> bytes:
 
 def of_interval(text: str) -> bytes:
     """interval_cmp: a month counts as 30 days, a day as 24 hours."""
-    value = interval.interval_of(text)
-    return _whole((value.months * 30 + value.days) * calendar.DAY + value.micros)
+    return _whole(interval.interval_of(text).compared)
 
 
 def of_address(text: str) -> bytes:

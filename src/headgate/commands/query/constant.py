@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.commands.query import render, target, way
+from headgate.catalog import acting
+from headgate.commands.query import render, target
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, PlanColumn
 from headgate.commands.session import Session
@@ -34,7 +35,7 @@ def answer(node: Any, session: Session) -> ResultSet | None:
     """The one row, or None."""
     if {field.name for field, _ in node.ListFields()} - _PLAIN or not node.target_list:
         return None
-    if any(each.DESCRIPTOR.name in _VARIABLE or way.acts(each, session) for each in walk(node)):
+    if any(each.DESCRIPTOR.name in _VARIABLE or acting.acts(each, session.functions) for each in walk(node)):
         return None
     try:
         return _answer(node, session)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from headgate.catalog import acting
 from headgate.catalog import query as catalog_query
 from headgate.catalog.value import REGISTERED
 from headgate.commands.query.plan import Plan
@@ -35,7 +36,7 @@ def find(node: Any, session: Session, planned: Callable[[], Plan]) -> tuple[bool
         return False, None
     if reads_relations(node):
         return True, None
-    if any(acts(each, session) or _names_registered(each) for each in walk(node)):
+    if any(acting.acts(each, session.functions) or _names_registered(each) for each in walk(node)):
         return _refused(node, session) not in _UNKNOWN, None
     try:
         return False, planned()
@@ -48,11 +49,6 @@ def find(node: Any, session: Session, planned: Callable[[], Plan]) -> tuple[bool
 def reads_relations(node: Any) -> bool:
     """Whether any relation stands in the query, a system relation too."""
     return any(each.DESCRIPTOR.name == "RangeVar" for each in walk(node))
-
-
-def acts(node: Any, session: Session) -> bool:
-    """Whether a node of the tree calls a function that acts or that tells of the node's state."""
-    return node.DESCRIPTOR.name == "FuncCall" and strings(node.funcname)[-1] in session.functions
 
 
 def _names_registered(node: Any) -> bool:
