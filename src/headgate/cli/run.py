@@ -61,7 +61,7 @@ def _serve(data_dir: Path, command_line: Mapping[str, str]) -> None:
 
 @contextmanager
 def _pid_file(data_dir: Path, settings: Settings) -> Iterator[PidFile]:
-    pid_file = PidFile.create(data_dir, settings.integer("port"), settings.text("listen_addresses").split(",")[0].strip())
+    pid_file = PidFile.create(data_dir, settings.integer("port"), next(iter(settings.places("listen_addresses")), ""))
     try:
         options = data_dir / OPTIONS_FILE
         options.write_text(shlex.join([sys.executable, "-m", "headgate.cli.main", *sys.argv[1:]]) + "\n")
@@ -148,7 +148,7 @@ def _java_version(java: Path) -> int | None:
 def check_port(settings: Settings) -> None:
     """Tries the addresses before Spark is started; says why one cannot be had, raises 58000 when none can."""
     port = settings.integer("port")
-    addresses = [word.strip() for word in settings.text("listen_addresses").split(",") if word.strip()]
+    addresses = settings.places("listen_addresses")
     could = 0
     for address in addresses:
         bound = _try(address, port)

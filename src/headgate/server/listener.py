@@ -16,6 +16,7 @@ from pathlib import Path
 
 from headgate.errors import PostgresError, Severity
 from headgate.server.connection import Connection
+from headgate.server.socketfile import SocketFile
 
 _log = logging.getLogger("headgate.server")
 
@@ -24,15 +25,22 @@ class Listener:
     """Accepts connections and gives each to `serve` in a thread of its own."""
 
     def __init__(
-        self, addresses: list[str], port: int, directories: list[str], serve: Callable[[Connection], None], backlog: int = 128
+        self,
+        addresses: list[str],
+        port: int,
+        directories: list[str],
+        data_dir: Path,
+        serve: Callable[[Connection], None],
+        backlog: int = 128,
     ) -> None:
         self.addresses = addresses
         self.port = port
         self.directories = directories
+        self.data_dir = data_dir
         self.backlog = backlog
         self._serve = serve
         self._sockets: list[socket.socket] = []
-        self._paths: list[Path] = []
+        self._files: list[SocketFile] = []
         self._stop_reader, self._stop_writer = socket.socketpair()
         self._thread: threading.Thread | None = None
 
@@ -51,8 +59,12 @@ class Listener:
             self.close()
             detail = None if failure is None else failure.strerror
             raise PostgresError("58030", "could not create any TCP/IP sockets", severity=Severity.FATAL, detail=detail)
-        for directory in self.directories:
-            self._bind_unix(Path(directory))
+        try:
+            for directory in self.directories:
+                self._bind_unix(Path(directory))
+        except PostgresError:
+            self.close()
+            raise
 
     def _hint(self, error: OSError) -> str | None:
         if error.errno == 98:
@@ -75,21 +87,10 @@ class Listener:
         _log.info('listening on %s address "%s", port %d', _name(family), place[0], self.port)
 
     def _bind_unix(self, directory: Path) -> None:
-        path = directory / f".s.PGSQL.{self.port}"
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
-            sock.bind(str(path))
-            path.chmod(0o777)  # as PostgreSQL's unix_socket_permissions
-            sock.listen(self.backlog)
-        except OSError as error:
-            sock.close()
-            text = f'could not create Unix-domain socket in directory "{directory}"'
-            raise PostgresError("58030", text, severity=Severity.FATAL) from error
-        self._sockets.append(sock)
-        self._paths.append(path)
-        _log.info('listening on Unix socket "%s"', path)
+        file = SocketFile(directory, self.port)
+        self._sockets.append(file.bind(self.data_dir, self.backlog))
+        self._files.append(file)
+        _log.info('listening on Unix socket "%s"', file.path)
 
     def start(self) -> None:
         """Begins to accept."""
@@ -121,9 +122,8 @@ class Listener:
         for sock in (*self._sockets, self._stop_reader, self._stop_writer):
             sock.close()
         self._sockets.clear()
-        for path in self._paths:
-            with contextlib.suppress(OSError):
-                path.unlink()
+        for file in self._files:
+            file.remove()
 
 
 def _places(address: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:

@@ -82,9 +82,10 @@ class Node:
         log.start(self.settings)
         self.hba = HbaFile.read(Path(self.settings.text("hba_file")))
         self.listener = Listener(
-            self.settings.words("listen_addresses"),
+            self.settings.places("listen_addresses"),
             self.settings.integer("port"),
-            self.settings.words("unix_socket_directories"),
+            self.settings.places("unix_socket_directories"),
+            self.data_dir,
             self._serve,
         )
         _log.info("starting headgate %s", self.settings.text("server_version"))

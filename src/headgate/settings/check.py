@@ -197,19 +197,37 @@ def split_list(name: str, text: str, *, keep_case: bool = True) -> list[str]:
 
     Raises 22023 with the DETAIL ``List syntax is invalid.``; an empty text is an empty list.
     """
-    if not text.strip():
-        return []
-    found: list[str] = []
+    parts = _split(r'"((?:[^"]|"")*)"|([^\s,"]+)', text)
+    if parts is None:
+        raise invalid(name, text, detail="List syntax is invalid.")
+    words = [bare.lower() if quoted is None else quoted for quoted, bare in parts]
+    return words if keep_case else [word.lower() for word in words]
+
+
+def split_places(name: str, text: str) -> list[str]:
+    """Splits addresses or directories as SplitDirectoriesString does: case and blanks inside stay, quotes are for commas.
+
+    Raises 22023; an empty text is an empty list.
+    """
+    parts = _split(r'"((?:[^"]|"")+)"|([^\s,"](?:[^,"]*[^\s,"])?)', text)
+    if parts is None:
+        raise PostgresError("22023", f'invalid list syntax in parameter "{name}"')
+    return [bare if quoted is None else quoted for quoted, bare in parts]
+
+
+def _split(part: str, text: str) -> list[tuple[str | None, str]] | None:
+    """The quoted text and the bare one of each part, of which there is one; None where the commas do not divide the text into parts."""
+    found: list[tuple[str | None, str]] = []
     rest = text
-    while True:
-        part = re.match(r'\s*(?:"((?:[^"]|"")*)"|([^\s,"]+))\s*(,|\Z)', rest)
-        if part is None:
-            raise invalid(name, text, detail="List syntax is invalid.")
-        word = part[1].replace('""', '"') if part[1] is not None else part[2].lower()
-        found.append(word if keep_case else word.lower())
-        if not part[3]:
+    while rest.strip() or found:
+        match = re.match(rf"\s*(?:{part})\s*(,|\Z)", rest)
+        if match is None:
+            return None
+        found.append((None if match[1] is None else match[1].replace('""', '"'), match[2]))
+        if not match[3]:
             return found
-        rest = rest[part.end() :]
+        rest = rest[match.end() :]
+    return found
 
 
 def join_list(name: str, words: list[str]) -> str:

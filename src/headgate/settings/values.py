@@ -81,3 +81,7 @@ class Values(Mapping[str, str]):
     def words(self, name: str) -> list[str]:
         """The parts of a setting that is a list, such as `search_path`."""
         return check.split_list(name, str(self.value(name)))
+
+    def places(self, name: str) -> list[str]:
+        """The parts of a setting that lists addresses or directories: each as it is written."""
+        return check.split_places(name, str(self.value(name)))

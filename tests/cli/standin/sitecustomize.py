@@ -26,7 +26,7 @@ class Node:
         signal.signal(signal.SIGQUIT, lambda *_: os._exit(2))
         signal.signal(signal.SIGHUP, lambda *_: self.reload())
         signal.signal(signal.SIGUSR1, lambda *_: self.report())
-        with socket.create_server((self.settings.words("listen_addresses")[0], self.settings.integer("port"))):
+        with socket.create_server((self.settings.places("listen_addresses")[0], self.settings.integer("port"))):
             print("standing in", flush=True)
             self.on_ready()
             if os.environ.get("STANDIN_FAILS"):
