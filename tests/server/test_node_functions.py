@@ -39,6 +39,24 @@ def test_functions_that_act_are_called_in_a_select_without_tables(node) -> None:
         node.psql("postgres", "SELECT pg_stat_reset_subscription_stats(0)")
 
 
+def test_a_subscription_has_statistics_for_as_long_as_it_exists(node) -> None:
+    database = node.new_database()
+    node.psql(
+        database,
+        "CREATE PUBLICATION nothing; CREATE SUBSCRIPTION counted CONNECTION 'dbname=nowhere' PUBLICATION nothing WITH (connect = false)",
+    )
+    oid = node.psql(database, "SELECT oid FROM pg_subscription WHERE subname = 'counted'")
+    have = f"SELECT pg_stat_have_stats('subscription', 0, {oid}), pg_stat_have_stats('subscription', {oid}, {oid})"
+    assert node.psql(database, have) == "t|f"
+    node.psql(database, "ALTER SUBSCRIPTION counted SET (slot_name = NONE); DROP SUBSCRIPTION counted")
+    assert node.psql(database, have) == "f|f"
+    others = """SELECT pg_stat_have_stats('wal', 0, 1), pg_stat_have_stats('database', d.oid, 0), pg_stat_have_stats('database', 99, 0)
+        FROM pg_database d WHERE datname = current_database()"""
+    assert node.psql(database, others) == "t|t|f"
+    with pytest.raises(SqlError, match='invalid statistics kind: "Wal"'):
+        node.psql(database, "SELECT pg_stat_have_stats('Wal', 0, 0)")
+
+
 def test_a_role_may_neither_raise_itself_nor_call_what_is_not_publics_nor_reach_the_servers_files(node) -> None:
     node.psql("postgres", "CREATE ROLE climber LOGIN CREATEROLE; CREATE TABLE reachable (a text); GRANT ALL ON reachable TO climber")
     for statement, message in (

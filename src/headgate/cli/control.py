@@ -135,7 +135,8 @@ def stop(data_dir: Path, mode: str, seconds: float, *, wait: bool = True) -> Non
         return
     dots = _Dots("node to shut down")
     until = time.monotonic() + seconds
-    while pidfile.exists(pid) and (pidfile.alive(data_dir) or _holds(data_dir, pid)):
+    # The process looks ended once its first thread has; the others hold the file a moment longer.
+    while pidfile.exists(pid) or (pidfile.alive(data_dir) and _holds(data_dir, pid)):
         if time.monotonic() > until:
             out(" failed")
             hint = (
@@ -144,8 +145,6 @@ def stop(data_dir: Path, mode: str, seconds: float, *, wait: bool = True) -> Non
             )
             fail("node does not shut down", *(hint if mode == "smart" else ()))
         dots.pause()
-    while pidfile.exists(pid) and time.monotonic() < until:  # the file is gone a little before the process
-        time.sleep(_POLL)
     if not pidfile.alive(data_dir):
         (data_dir / pidfile.NAME).unlink(missing_ok=True)
     out(" done\nnode stopped")

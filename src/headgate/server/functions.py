@@ -10,7 +10,9 @@ import datetime
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from headgate.catalog import database as databases
 from headgate.catalog import origin as origins
+from headgate.catalog import subscription as subscriptions
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.server.sequence_function import SequenceFunctions
@@ -21,6 +23,10 @@ from headgate.server.subscription_function import SubscriptionFunctions
 if TYPE_CHECKING:
     from headgate.server.node import Node
     from headgate.server.session import Session
+
+
+_ALWAYS_COUNTED = frozenset({"archiver", "bgwriter", "checkpointer", "slru", "wal"})
+"""The kinds of statistics of which each server has one."""
 
 
 def functions(node: Node, session: Session) -> Mapping[str, Callable[..., Any]]:
@@ -113,6 +119,26 @@ class _Functions(SequenceFunctions, SlotFunctions, SubscriptionFunctions):
 
     def fn_pg_advisory_unlock_all(self) -> None:
         """A node has no advisory locks."""
+
+    def fn_pg_stat_have_stats(self, kind: str, dboid: int, objoid: int) -> bool:
+        """Whether there are statistics of an object (pgstat.c): `_ALWAYS_COUNTED`, and what databases, slots, subscriptions there are.
+
+        A slot's number is its place among the slots. Relations and functions are not counted.
+        """
+        if kind in _ALWAYS_COUNTED:
+            return True
+        cursor = self.session.begin_statement().cursor
+        match kind:
+            case "database":
+                return objoid == 0 and (dboid == 0 or any(one.oid == dboid for one in databases.all_databases(cursor)))
+            case "subscription":
+                return dboid == 0 and subscriptions.find(cursor, objoid) is not None
+            case "replslot":
+                return dboid == 0 and objoid < len(list(self.node.slots.all()))
+            case "relation" | "function":
+                return False
+            case _:
+                raise PostgresError("22023", f'invalid statistics kind: "{kind}"')
 
     # ---- settings ---------------------------------------------------------------------------------------
     def fn_set_config(self, setting_name: str | None, new_value: str | None, is_local: bool | None) -> str:
