@@ -262,6 +262,27 @@ DELETE FROM t WHERE a = 6
 DELETE FROM t11
 """
 
+UPSERTS = """
+CREATE TABLE r (a int, b int, c text, PRIMARY KEY (a, b)) PARTITION BY LIST (a)
+CREATE TABLE r1 PARTITION OF r FOR VALUES IN (1, 2)
+CREATE TABLE r2 PARTITION OF r FOR VALUES IN (3)
+CREATE TABLE r3 PARTITION OF r (c NOT NULL) FOR VALUES IN (5)
+CREATE PUBLICATION narrow FOR TABLE r1 (a), r3 (b, c)
+INSERT INTO r VALUES (5, 6, 'x'), (1, 6, '') ON CONFLICT (a, b) DO UPDATE SET c = 'n'
+INSERT INTO r VALUES (1, 6, 'x'), (5, 6, '') ON CONFLICT (a, b) DO UPDATE SET c = 'n'
+INSERT INTO r VALUES (3, 6, 'x'), (5, 6, '') ON CONFLICT (a, b) DO UPDATE SET c = 'n'
+INSERT INTO r VALUES (3, 6, 'x') ON CONFLICT (a, b) DO UPDATE SET c = 'n'
+INSERT INTO r VALUES (3, NULL, 'x'), (5, 6, '') ON CONFLICT (a, b) DO UPDATE SET c = 'n'
+INSERT INTO r VALUES (5, 6, NULL), (3, 6, '') ON CONFLICT (a, b) DO UPDATE SET c = 'n'
+INSERT INTO r VALUES (7, 6, NULL), (5, 6, '') ON CONFLICT (a, b) DO UPDATE SET c = 'n'
+INSERT INTO r VALUES (5, 6, ''), (7, 6, NULL) ON CONFLICT (a, b) DO UPDATE SET c = 'n'
+INSERT INTO r1 VALUES (1, NULL, 'x') ON CONFLICT (a, b) DO UPDATE SET c = 'n'
+INSERT INTO r1 SELECT 1, 1, 'x' WHERE false ON CONFLICT (a, b) DO UPDATE SET c = 'n'
+INSERT INTO r SELECT 1, 1, 'x' WHERE false ON CONFLICT (a, b) DO UPDATE SET c = 'n'
+INSERT INTO r VALUES (5, 6, 'x'), (1, 6, '') ON CONFLICT (a, b) DO NOTHING
+SELECT * FROM r ORDER BY a, b
+"""
+
 
 @pytest.fixture
 def ours(spark: Any, tmp_path: Path) -> Iterator[LocalSession]:
@@ -269,7 +290,9 @@ def ours(spark: Any, tmp_path: Path) -> Iterator[LocalSession]:
         yield LocalSession(engine)
 
 
-@pytest.mark.parametrize("script", [BOUNDS, TREES, CHANGES, ROWS, PRUNED], ids=["bounds", "trees", "changes", "rows", "pruned"])
+@pytest.mark.parametrize(
+    "script", [BOUNDS, TREES, CHANGES, ROWS, PRUNED, UPSERTS], ids=["bounds", "trees", "changes", "rows", "pruned", "upserts"]
+)
 def test_statements_on_partitioned_tables_are_answered_as_postgresql_answers_them(ours: LocalSession, postgres: Any, script: str) -> None:
     native = Native(postgres.conninfo(postgres.new_database()))
     different = []

@@ -48,3 +48,13 @@ def test_errors_point_to_the_offending_word() -> None:
     with pytest.raises(PostgresError) as caught:
         bind_filter(parse_expression("gss = 1"), TABLE)
     assert caught.value.hint == 'Perhaps you meant to reference the column "r.gs".'
+
+
+@pytest.mark.parametrize(
+    ("written", "at"),
+    [("a IN (SELECT 1)", "a IN"), ("(a + 5) NOT IN (SELECT 1)", "a + 5"), ("EXISTS (SELECT 1)", "EXISTS"), ("a = (SELECT 1)", "(SELECT")],
+)
+def test_the_error_of_a_subquery_pointed_to_in_and_not_to_what_stands_before_it(written: str, at: str) -> None:
+    with pytest.raises(PostgresError, match="invalid publication WHERE expression") as caught:
+        bind_filter(parse_expression(written), TABLE, written)
+    assert caught.value.position == len("SELECT ") + written.index(at) + 1

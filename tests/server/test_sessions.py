@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+from tests.conftest import Server, SqlError
 
 ENDLESS = "SELECT count(*) FROM pg_proc a, pg_proc b, pg_proc c WHERE a.proname || b.proname > c.proname"
 
@@ -167,3 +168,25 @@ def test_passwords_are_asked_for_and_checked(own_node: Any) -> None:
     ):
         psycopg.connect(server.conninfo(user="eve"))
     assert "wonder" not in server.log()
+
+
+@pytest.mark.parametrize("kind", ["postgres", "node"])
+def test_on_conflict_do_update_asked_for_rights_on_the_leaf(kind: str, request: pytest.FixtureRequest) -> None:
+    server: Server = request.getfixturevalue(kind)
+    database = server.new_database()
+    role = f"upserter_{database}"
+    upsert = f"SET ROLE {role}; INSERT INTO r VALUES (1, {{}}) ON CONFLICT (a) {{}}"
+    server.psql(
+        database,
+        f"""CREATE TABLE r (a int PRIMARY KEY, b int) PARTITION BY LIST (a); CREATE TABLE r1 PARTITION OF r FOR VALUES IN (1);
+        CREATE ROLE {role}; GRANT INSERT, SELECT ON r TO {role}""",
+    )
+    server.psql(database, upsert.format(1, "DO NOTHING"))
+    with pytest.raises(SqlError, match=r"permission denied for table r\b"):
+        server.psql(database, upsert.format(1, "DO UPDATE SET b = 2"))
+    server.psql(database, f"GRANT UPDATE (b) ON r TO {role}")
+    server.psql(database, upsert.format(1, "DO UPDATE SET b = 2"))
+    with pytest.raises(SqlError, match=r"permission denied for table r\b"):
+        server.psql(database, upsert.format(1, "DO UPDATE SET a = 3"))
+    assert server.psql(database, "SELECT * FROM r") == "1|2"
+    server.psql(database, f"DROP OWNED BY {role}; DROP ROLE {role}")

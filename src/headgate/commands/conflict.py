@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import functions as F
 
-from headgate.catalog.relation import Index
+from headgate.catalog.relation import Index, Relation
 from headgate.commands import assignment, identity, one_by_one, privilege, reference, uniqueness
 from headgate.commands.new_rows import NewRows
 from headgate.commands.query import from_clause
@@ -22,6 +22,21 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder
 from headgate.sql.parser import unwrap
 from headgate.storage.partitioned import Fence
+
+
+def permit(node: Any, planner: Planner, relation: Relation) -> None:
+    """42501 without the right to UPDATE the columns that DO UPDATE sets, 42P10 or 55000 where their change could not be published.
+
+    Asked before any row is looked at; which leaves of a partitioned table are asked for an identity depends on the rows (`routed_rows`).
+    """
+    clause = node.on_conflict_clause
+    if clause.action != pb.ONCONFLICT_UPDATE:
+        return
+    cursor, names = planner.transaction.cursor, _set_columns(clause.target_list)
+    chosen = [column.attnum for column in relation.columns if column.name in names]
+    privilege.check_columns(cursor, planner.role, relation, "UPDATE", chosen)
+    if relation.kind != "p":
+        identity.check(cursor, relation, "update")
 
 
 def insert(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.Table:
@@ -35,10 +50,6 @@ def settle(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.T
     relation = writer.relation
     update = clause.action == pb.ONCONFLICT_UPDATE
     arbiters = _arbiters(clause, writer)
-    if update:
-        chosen = [column.attnum for column in relation.columns if column.name in _set_columns(clause.target_list)]
-        privilege.check_columns(planner.transaction.cursor, planner.role, relation, "UPDATE", chosen)
-        identity.check(planner.transaction.cursor, relation, "update")
     reference.lock(planner.transaction, relation)
     planner.transaction.lock(relation)
     if not update:

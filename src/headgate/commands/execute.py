@@ -72,14 +72,14 @@ def execute(node: Any, text: str, session: Session) -> Result:
 def command_name(node: Any) -> str:
     """The command of a node for messages: "CREATE VIEW", "DROP TYPE"."""
     kind = node.DESCRIPTOR.name
-    for field in ("remove_type", "rename_type", "object_type", "objtype"):
+    for field in ("remove_type", "rename_type", "object_type", "objtype", "kind"):
         if field in node.DESCRIPTOR.fields_by_name and kind in _VERBS:
             word = pb.ObjectType.Name(getattr(node, field)).removeprefix("OBJECT_").replace("_", " ")
             return f"{_VERBS[kind]} {word}"
     return _NAMES.get(kind) or _spelled(kind)
 
 
-_VERBS = {"DropStmt": "DROP", "RenameStmt": "ALTER", "AlterOwnerStmt": "ALTER", "AlterObjectSchemaStmt": "ALTER"}
+_VERBS = {"DefineStmt": "CREATE", "DropStmt": "DROP", "RenameStmt": "ALTER", "AlterOwnerStmt": "ALTER", "AlterObjectSchemaStmt": "ALTER"}
 _NAMES = {
     "ViewStmt": "CREATE VIEW",
     "IndexStmt": "CREATE INDEX",
@@ -90,7 +90,6 @@ _NAMES = {
     "CreateDomainStmt": "CREATE DOMAIN",
     "AlterDomainStmt": "ALTER DOMAIN",
     "CompositeTypeStmt": "CREATE TYPE",
-    "DefineStmt": "CREATE TYPE",
     "CreateFunctionStmt": "CREATE FUNCTION",
     "DoStmt": "DO",
     "CallStmt": "CALL",

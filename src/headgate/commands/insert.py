@@ -41,6 +41,8 @@ def insert(node: Any, session: Session, planner: Planner | None = None) -> Resul
             planner.with_queries(node.with_clause, node)
         columns = target_columns(node, relation)
         privilege.check_columns(transaction.cursor, session.context.user, relation, "INSERT", [each.attnum for each in columns])
+        if node.HasField("on_conflict_clause"):
+            conflict.permit(node, planner, relation)
         writer = NewRows(planner, relation)
         rows = _source(node, planner, writer, columns)
         if not isinstance(rows, pa.Table):

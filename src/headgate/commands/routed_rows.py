@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from postgast import pg_query_pb2 as pb
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation import Relation
-from headgate.commands import one_by_one
+from headgate.commands import identity, one_by_one
 from headgate.storage.partitioned import FROM, TO, PartitionedTable, of_leaf, of_root, ordered
 from headgate.storage.routing import NOWHERE
 from headgate.storage.write import arrow_row, quoted
@@ -35,10 +36,23 @@ def append(writer: NewRows, rows: pa.Table) -> pa.Table:
 
 
 def insert(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.Table:
-    """INSERT … ON CONFLICT: `conflict.settle` for each leaf."""
+    """INSERT … ON CONFLICT: `conflict.settle` for each leaf.
+
+    A leaf to which a row goes must be able to publish an UPDATE, whether or not the row conflicts (ExecInitPartitionInfo).
+    """
     from headgate.commands import conflict
 
-    parts = one_by_one.checked(rows, lambda some: [(leaf, leaf.checked(part), at) for leaf, part, at in _spread(writer, some)])
+    updates = node.on_conflict_clause.action == pb.ONCONFLICT_UPDATE
+
+    def check(some: pa.Table) -> list[tuple[NewRows, pa.Table, Any]]:
+        found = []
+        for leaf, part, at in _spread(writer, some):
+            if updates:
+                identity.check(planner.transaction.cursor, leaf.relation, "update")
+            found.append((leaf, leaf.checked(part), at))
+        return found
+
+    parts = one_by_one.checked(rows, check)
     return _together(writer, rows, [(leaf, conflict.settle(node, planner, leaf, part), at) for leaf, part, at in parts])
 
 

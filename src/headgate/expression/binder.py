@@ -293,7 +293,10 @@ def _sublink(node: Any, scope: Scope, context: BindContext) -> Expression:
         return context.subquery(node, scope, context)
     if context.opaque_subquery:
         kind = pb.SubLinkType.Name(node.sub_link_type).removesuffix("_SUBLINK")
-        return SubLink(type=BOOLEAN, kind=kind, query=node, location=node.location)
+        test = bind(node.testexpr, scope, context=context) if node.HasField("testexpr") else None
+        # what a scalar subquery gives is not known here: as with a literal, what stands beside it decides
+        given = UNKNOWN if kind == "EXPR" else BOOLEAN
+        return SubLink(type=given, kind=kind, query=node, test=test, location=node.location)
     message = context.refuse_subquery or f"cannot use subquery in {context.construct}"
     raise PostgresError("0A000", message, position=context.position(node.location))
 

@@ -22,6 +22,7 @@ from headgate.expression.node import (
     RowCoerce,
     RowCompare,
     ScalarArrayOp,
+    SubLink,
     Subscript,
 )
 
@@ -37,6 +38,8 @@ def location_of(expression: Expression) -> int:
             return location_of(left[0]) if left else -1
         case Relabel(arg=arg) | CoerceViaIO(arg=arg) | ArrayCoerce(arg=arg) | NullTest(arg=arg) | BooleanTest(arg=arg) | RowCoerce(arg=arg):
             return _leftmost(expression.location, location_of(arg))
+        case SubLink(test=Expression() as test):
+            return _leftmost(expression.location, location_of(test))
         case Collate(arg=arg) | FieldSelect(arg=arg) | Subscript(arg=arg):
             return location_of(arg)
         case _:
