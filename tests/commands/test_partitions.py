@@ -283,6 +283,42 @@ INSERT INTO r VALUES (5, 6, 'x'), (1, 6, '') ON CONFLICT (a, b) DO NOTHING
 SELECT * FROM r ORDER BY a, b
 """
 
+DUTIES = """
+CREATE SCHEMA s
+CREATE TABLE r (a int, b int, c text, PRIMARY KEY (a, b)) PARTITION BY LIST (a)
+CREATE TABLE r1 PARTITION OF r FOR VALUES IN (1, 2)
+CREATE TABLE s.r3 PARTITION OF r FOR VALUES IN (3)
+CREATE PUBLICATION p FOR TABLE r (b, c) WHERE (c IS NOT NULL), s.r3 (b) WITH (publish_via_partition_root = true)
+DELETE FROM r WHERE a < 3
+CREATE PUBLICATION q FOR TABLE r (b, c), r1 (a, b) WHERE (b > 1) WITH (publish_via_partition_root = true)
+DELETE FROM r WHERE a < 3
+DELETE FROM s.r3
+ALTER PUBLICATION q SET (publish = 'insert, delete')
+DELETE FROM r1
+UPDATE r1 SET b = 1
+CREATE PUBLICATION o FOR TABLE s.r3 WHERE (c = 'x') WITH (publish = 'update, delete')
+UPDATE s.r3 SET b = 1
+DELETE FROM s.r3
+ALTER PUBLICATION p SET (publish = 'insert, truncate')
+UPDATE s.r3 SET b = 1
+ALTER PUBLICATION o SET TABLE s.r3 (a, b)
+UPDATE s.r3 SET b = 1
+UPDATE r1 SET b = 1
+DELETE FROM r1
+ALTER TABLE s.r3 REPLICA IDENTITY FULL
+UPDATE s.r3 SET b = 1
+ALTER PUBLICATION o SET TABLE s.r3 WHERE (c = 'x')
+UPDATE s.r3 SET b = 1
+ALTER TABLE s.r3 REPLICA IDENTITY NOTHING
+UPDATE s.r3 SET b = 1
+ALTER PUBLICATION o SET TABLE s.r3
+UPDATE s.r3 SET b = 1
+DELETE FROM s.r3
+DROP PUBLICATION o, p, q
+CREATE PUBLICATION w FOR TABLES IN SCHEMA s
+UPDATE s.r3 SET b = 1
+"""
+
 
 @pytest.fixture
 def ours(spark: Any, tmp_path: Path) -> Iterator[LocalSession]:
@@ -291,7 +327,9 @@ def ours(spark: Any, tmp_path: Path) -> Iterator[LocalSession]:
 
 
 @pytest.mark.parametrize(
-    "script", [BOUNDS, TREES, CHANGES, ROWS, PRUNED, UPSERTS], ids=["bounds", "trees", "changes", "rows", "pruned", "upserts"]
+    "script",
+    [BOUNDS, TREES, CHANGES, ROWS, PRUNED, UPSERTS, DUTIES],
+    ids=["bounds", "trees", "changes", "rows", "pruned", "upserts", "duties"],
 )
 def test_statements_on_partitioned_tables_are_answered_as_postgresql_answers_them(ours: LocalSession, postgres: Any, script: str) -> None:
     native = Native(postgres.conninfo(postgres.new_database()))

@@ -6,9 +6,15 @@ command changes (a leaf, where the table is partitioned). All publications of th
     filter with a column outside the identity              42P10, first
     column list that does not cover the identity           42P10, second (with FULL every list)
     no identity at all                                     55000
+
+Publications are looked at in the order of RelationBuildPublicationDesc, and no further once all four actions are published and either
+all filters' or all lists' duty is broken for UPDATE and DELETE: where one publication breaks the one and another the other, the order
+decides which error it is.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 from headgate.catalog import partition
 from headgate.catalog import publication as publications
@@ -20,6 +26,7 @@ from headgate.errors import PostgresError
 from headgate.expression import serial
 from headgate.expression.node import ColumnRef, walk
 
+_ACTIONS = {"insert", "update", "delete", "truncate"}
 _WORDS = {"update": ("update", "updates", "updating"), "delete": ("delete from", "deletes", "deleting from")}
 
 
@@ -31,20 +38,16 @@ def check(cursor: Cursor, relation: Relation, action: str) -> None:
         return
     if relation.persistence != "p" or relation.oid < 16384 or relation.kind != "r":
         return
-    publishing = [
-        (publication, root)
-        for publication in publications.all_publications(cursor, relation.database)
-        if getattr(publication, action) and (root := published_as(cursor, publication, relation)) is not None
-    ]
-    if not publishing:
-        return
     key = relation.identity_key()
     full = relation.replica_identity == "f"
+    broken = _broken(cursor, relation, key or (), full=full)
+    if action not in broken.published:
+        return
     word, plural, doing = _WORDS[action]
     message = f'cannot {word} table "{relation.name}"'
-    if not full and any(_filter_outside(publication, root, relation, key or ()) for publication, root in publishing):
+    if action in broken.filter:
         raise PostgresError("42P10", message, detail="Column used in the publication WHERE expression is not part of the replica identity.")
-    if any(_list_lacks(publication, root, relation, key or (), full) for publication, root in publishing):
+    if action in broken.list:
         raise PostgresError("42P10", message, detail="Column list used by the publication does not cover the replica identity.")
     if not full and key is None:
         raise PostgresError(
@@ -52,6 +55,45 @@ def check(cursor: Cursor, relation: Relation, action: str) -> None:
             f'cannot {word} table "{relation.name}" because it does not have a replica identity and publishes {plural}',
             hint=f"To enable {doing} the table, set REPLICA IDENTITY using ALTER TABLE.",
         )
+
+
+@dataclass
+class _Broken:
+    """What is published of a table, and the actions for which some filter or some column list asks for more than the identity has."""
+
+    published: set[str] = field(default_factory=set)
+    filter: set[str] = field(default_factory=set)
+    list: set[str] = field(default_factory=set)
+
+
+def _broken(cursor: Cursor, relation: Relation, key: tuple[int, ...], *, full: bool) -> _Broken:
+    found = _Broken()
+    for publication, root in _publishing(cursor, relation):
+        actions = {each for each in _ACTIONS if getattr(publication, each)}
+        found.published |= actions
+        if not full and _filter_outside(publication, root, relation, key):
+            found.filter |= actions & _WORDS.keys()
+        if _list_lacks(publication, root, relation, key, full):
+            found.list |= actions & _WORDS.keys()
+        if found.published == _ACTIONS and _WORDS.keys() in (found.filter, found.list):
+            break
+    return found
+
+
+def _publishing(cursor: Cursor, relation: Relation) -> list[tuple[Publication, Relation]]:
+    """The publications of a table, and as what: those that name it, its schema, each ancestor, its schema; FOR ALL TABLES last."""
+    above = relations.load_many(cursor, relation.database, relations.ancestors(cursor, relation.database, relation.oid))
+
+    def place(publication: Publication) -> int:
+        for number, each in enumerate((relation, *above)):
+            if publication.member(each.oid) is not None:
+                return 2 * number
+            if each.namespace_oid in publication.schemas:
+                return 2 * number + 1
+        return 2 * len(above) + 2
+
+    known = sorted(publications.all_publications(cursor, relation.database), key=lambda each: (place(each), each.oid))
+    return [(each, root) for each in known if (root := published_as(cursor, each, relation)) is not None]
 
 
 def published_as(cursor: Cursor, publication: Publication, relation: Relation) -> Relation | None:
