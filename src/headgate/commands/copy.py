@@ -114,6 +114,7 @@ def _table_plan(node: Any, session: Session, planner: Planner, options: CopyOpti
     wanted = columns_of(node, relation)
     copy_option.check_forced(options, [each.name for each in wanted], relation)
     privilege.check_columns(cursor, context.user, relation, "SELECT", [each.attnum for each in wanted])
+    planner.in_order = True
     source = planner.visible(relation, from_clause.table_source(planner, planner.frame_of(relation), relation, relation.name, None))
     by_name = {each.name: each for each in source.star}
     return Plan(source.frame, tuple(by_name[each.name] for each in wanted))

@@ -28,6 +28,8 @@ from headgate.storage.file_action import Action
 from headgate.storage.table_state import TableState, advance, altered, difference, physical_names
 
 FILE, ROW = "_file", "_row"
+IN_ORDER = 4 << 20
+"""Bytes; a table of no more is read in one piece, and so can be read in order at no cost."""
 
 
 class Delta:
@@ -97,7 +99,7 @@ class DeltaTable:
         if snapshot.version() == 0:
             added = [a["add"] for a in read_version(self.path, 0) if "add" in a]
         else:
-            added = [json.loads(a)["add"] for a in self._adds(snapshot)]
+            added = sorted((json.loads(a)["add"] for a in self._adds(snapshot)), key=lambda add: add["modificationTime"])
         return TableState(snapshot.version(), snapshot, {a["path"]: a for a in added}, row, physical_names(row), altered(snapshot))
 
     def _adds(self, snapshot: Any) -> list[str]:
@@ -107,15 +109,25 @@ class DeltaTable:
             str(v) for v in files.select(F.to_json(F.struct(F.struct("*").alias("add")), options).alias("j")).toArrow()["j"].to_pylist()
         ]
 
-    def frame(self, state: TableState, *, positions: bool = False) -> DataFrame:
-        """The rows at a version; with `positions` also `_file` (URI) and `_row` (index in the file)."""
+    def frame(self, state: TableState, *, positions: bool = False, in_order: bool = False) -> DataFrame:
+        """The rows at a version; with `positions` also `_file` (URI) and `_row` (index in the file).
+
+        `in_order`: those of a small table in the order in which they were written, as a heap has them; otherwise Spark reads the largest
+        file first. Rows that an UPDATE has changed are written anew, and so come last.
+        """
         d = self.delta
         # as a time travel: otherwise the relation would look up the newest version when it runs
         relation = self._log.createRelation(d.nothing, d.some(state.snapshot), d.none, True)
         frame = DataFrame(d.session.baseRelationToDataFrame(relation), d.spark)
-        if not positions:
+        in_order = in_order and _orderable(state)
+        if not (positions or in_order):
             return frame
-        return frame.select("*", F.col("_metadata.file_path").alias(FILE), F.col("_metadata.row_index").alias(ROW))
+        placed = frame.select("*", F.col("_metadata.file_path").alias(FILE), F.col("_metadata.row_index").alias(ROW))
+        if not in_order:
+            return placed
+        file = F.call_function("instr", F.lit(" ".join(self.uri(name) for name in state.files)), F.col(FILE))
+        rows = placed.coalesce(1).sortWithinPartitions(file, ROW)
+        return rows if positions else rows.drop(FILE, ROW)
 
     # writing
 
@@ -214,3 +226,9 @@ class DeltaTable:
         """Deletes the table's directory."""
         self.delta.DeltaLog.invalidateCache(self.delta.session, self.delta.jvm.org.apache.hadoop.fs.Path(str(self.path)))
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _orderable(state: TableState) -> bool:
+    """Whether there is an order to keep, and it costs little."""
+    small = sum(add["size"] for add in state.files.values()) <= IN_ORDER
+    return small and len(state.files) > 1 and not any(name.lower() == "_metadata" for name in state.schema.fieldNames())

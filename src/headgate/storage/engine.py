@@ -136,13 +136,14 @@ class Engine:
                 return self.visible[key].state
         return self.table(key).state(version)
 
-    def frame_at(self, relation: Any, lsn: Lsn) -> DataFrame:
-        """The rows of a relation as of an LSN, live columns in order."""
+    def frame_at(self, relation: Any, lsn: Lsn, *, in_order: bool = False) -> DataFrame:
+        """The rows of a relation as of an LSN, live columns in order (`in_order`: so are the rows, see `Transaction.frame`)."""
         key = (relation.database, relation.oid)
         state = self.state_at(key, lsn)
         if state is None:
             return self.spark.createDataFrame([], columns(relation))
-        return self.table(key).frame(state).select(*[F.col(quoted(c.name)) for c in relation.columns])
+        frame = self.table(key).frame(state, in_order=in_order)
+        return frame.select(*[F.col(quoted(c.name)) for c in relation.columns])
 
     # transactions
 

@@ -51,12 +51,13 @@ def marked(add: Action, deletion_vector: Action) -> Action:
 
 
 def files_after(files: Mapping[str, Action], actions: Iterable[Action]) -> dict[str, Action]:
-    """The `add` actions that hold, by path, after a commit of `actions`."""
+    """The `add` actions that hold, by path, after a commit of `actions`: what was added last comes last.
+
+    A file of which rows are deleted is removed and added again, and keeps its place.
+    """
     after = dict(files)
+    added = {action["add"]["path"]: action["add"] for action in actions if "add" in action}
     for action in actions:
-        if "remove" in action:
+        if "remove" in action and action["remove"]["path"] not in added:
             after.pop(action["remove"]["path"], None)
-    for action in actions:
-        if "add" in action:
-            after[action["add"]["path"]] = action["add"]
-    return after
+    return after | added

@@ -84,13 +84,16 @@ class Transaction(Uncommitted):
         for each in self.partitioned(relation).leaves if relation.kind == "p" else (relation,):
             super().lock(each, wait=wait)
 
-    def frame(self, relation: Any) -> DataFrame:
-        """The rows of a relation: live columns in order, storage types; committed at statement start, and own writes."""
+    def frame(self, relation: Any, *, in_order: bool = False) -> DataFrame:
+        """The rows of a relation: live columns in order, storage types; committed at statement start, and own writes.
+
+        `in_order`: those of a small table in the order in which they were written (`DeltaTable.frame`).
+        """
         if relation.kind == "p":
             return self.partitioned(relation).frame()
         pending = self._pending.of((relation.database, relation.oid))
         with self.looking_up():
-            frame = self._table(relation).frame(self.state(relation))
+            frame = self._table(relation).frame(self.state(relation), in_order=in_order)
         frame = frame.select(*[F.col(quoted(c.name)) for c in relation.columns])
         if not pending:
             return frame
@@ -104,12 +107,12 @@ class Transaction(Uncommitted):
         if relation.kind == "p":
             return self.partitioned(relation).positions(keeps_keys=keeps_keys)
         self._lock(relation, beside_claims=keeps_keys)
-        frame = self._table(relation).frame(self.state(relation), positions=True)
+        frame = self._table(relation).frame(self.state(relation), positions=True, in_order=True)
         return frame.select(*[F.col(quoted(c.name)) for c in relation.columns], FILE, ROW)
 
-    def frame_at(self, relation: Any, lsn: Lsn) -> DataFrame:
+    def frame_at(self, relation: Any, lsn: Lsn, *, in_order: bool = False) -> DataFrame:
         """The rows as of an LSN of the node's log."""
-        return self.engine.frame_at(relation, lsn)
+        return self.engine.frame_at(relation, lsn, in_order=in_order)
 
     # writing
 

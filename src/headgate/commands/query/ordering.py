@@ -16,6 +16,7 @@ from headgate.commands.query.plan import Plan, Sort, col, reference
 from headgate.commands.query.target import Target
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder
+from headgate.expression.builtin import builtins
 from headgate.expression.coerce import coerce, resolve_unknown
 from headgate.expression.compile_comparison import C_COLLATIONS
 from headgate.expression.context import BindContext
@@ -24,7 +25,9 @@ from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, Typ
 from headgate.expression.pathway import Reach
 from headgate.expression.resolve import ordering_operator
 from headgate.expression.scope import Scope
+from headgate.sql import names
 from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import walk as walk_tree
 from headgate.types import registry
 from headgate.types.storage import stored_as_text
 
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
 _BYTES = {registry.TEXT, registry.VARCHAR, registry.NAME, registry.UUID, registry.CHAR, registry.TIME, registry.UNKNOWN}
 """Types stored as text whose text orders and compares as the values do (the collation is C)."""
 
+_COLLECTING = {"array_agg", "string_agg", "json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg"}
+"""Aggregates whose value tells the order of the rows."""
+
 
 def read(
     planner: Planner, nodes: Sequence[Any], targets: Sequence[Target], scope: Scope, windows: Mapping[str, Any] | None = None
@@ -41,6 +47,24 @@ def read(
     """ORDER BY of a plain SELECT: an output column's name or place, else an expression over FROM."""
     context = planner.context.within(construct="ORDER BY", aggregates=True, windows=windows)
     return [_sort(each, _item(planner, unwrap(each).node, targets, scope, context)) for each in nodes]
+
+
+def _is_call(node: Any) -> bool:
+    return bool(node.DESCRIPTOR.name == "FuncCall")
+
+
+def unsorted(node: Any) -> bool:
+    """Whether a SELECT of one relation shows the order in which that gives its rows: then they come as they were written."""
+    if len(node.from_clause) != 1 or unwrap(node.from_clause[0]).DESCRIPTOR.name != "RangeVar":
+        return False
+    if node.sort_clause or node.distinct_clause:
+        return False
+    parts = [each for item in node.target_list for each in walk_tree(item)]
+    inner = {each.location for part in parts if part.DESCRIPTOR.name == "SubLink" for each in walk_tree(part.subselect) if _is_call(each)}
+    calls = [each for each in parts if _is_call(each) and each.location not in inner]
+    called = {function for each in calls for function in builtins().functions_named.get(names.strings(each.funcname)[-1], ())}
+    aggregates = {function.name for function in called if function.kind == "a"}
+    return bool(aggregates & _COLLECTING) or not (aggregates or node.group_clause or node.HasField("having_clause"))
 
 
 def _sort(node: Any, expression: Expression) -> Sort:

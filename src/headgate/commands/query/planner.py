@@ -75,6 +75,8 @@ class Planner:
         self.role = session.context.user
         """Whose privileges count: the session's user, inside a view the view's owner."""
         self.in_view = False
+        self.in_order = False
+        """Whether the rows of the table that is read next should come in the order in which they were written."""
         self.frozen: dict[int, DataFrame] = {}
         """Tables as they were before the data-modifying statements of a WITH clause."""
         self._keys = 0
@@ -127,8 +129,8 @@ class Planner:
             return self.frozen[relation.oid]
         lsn = self.session.snapshot
         if lsn is not None and not self.transaction.has_written(relation):
-            return self.transaction.frame_at(relation, lsn)
-        return self.transaction.frame(relation)
+            return self.transaction.frame_at(relation, lsn, in_order=self.in_order)
+        return self.transaction.frame(relation, in_order=self.in_order)
 
     def view(self, relation: Relation) -> Plan:
         """The rows of a view, read with the rights of its owner."""
@@ -209,7 +211,9 @@ class Planner:
 
     def _plain(self, node: Any, outer: Scope | None, wanted: Sequence[TypeRef] = ()) -> Plan:
         windows = {unwrap(each).name: unwrap(each) for each in node.window_clause}
+        above, self.in_order = self.in_order, outer is None and ordering.unsorted(node)
         source = from_clause.plan_from(self, node.from_clause, outer)
+        self.in_order = above
         scope = source.scope(outer)
         targets = target.expand(node.target_list, source, scope, self.context.within(aggregates=True, sets=True, windows=windows))
         source = self.where(node, source, scope)
