@@ -141,6 +141,10 @@ SELECT format('Hello %x', 20)
 SELECT format('%1$', 1)
 SELECT format('%s %s', 'one')
 SELECT concat_ws(',', 1, NULL, 'x', true)
+SELECT concat_ws(',', VARIADIC 10)
+SELECT concat_ws(',', VARIADIC NULL)
+SELECT concat(VARIADIC '{1,2}'), format('%s', VARIADIC ARRAY[1])
+SELECT concat(VARIADIC '{1,2}'::int[]), format('%s', VARIADIC ARRAY[1])
 SELECT sind(x) IN (-1, -0.5, 0, 0.5, 1) FROM (VALUES (0), (30), (90)) AS v(x)
 SELECT g, g * 1.5 FROM generate_series(1, 3) g
 SELECT 'int4'::regtype, 1 + 1

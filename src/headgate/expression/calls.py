@@ -15,6 +15,7 @@ from headgate.expression import named, window
 from headgate.expression.builtin import Function
 from headgate.expression.coerce import coerce, coerce_type, to_boolean
 from headgate.expression.context import BindContext, Binder
+from headgate.expression.location import location_of
 from headgate.expression.node import Aggregate, ArrayExpr, Expression, Form, FuncExpr, TypeRef, WindowCall, walk
 from headgate.expression.pathway import Reach
 from headgate.expression.resolve import Candidate, find_function, real_types
@@ -49,6 +50,8 @@ def bind(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expre
     assert candidate.function is not None
     function = candidate.function
     _check_marks(node, function, parts, args, context)
+    if node.func_variadic and function.variadic == registry.ANY:
+        _require_array(args[-1], context)
     done, result = _arguments(candidate, args, node, context)
     kind = TypeRef(result, -1, context.inherited_collation(result, done))
     if function.kind == "a" and not node.HasField("over"):
@@ -70,6 +73,12 @@ def bind(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expre
         variadic=bool(node.func_variadic) and function.variadic != 0,
         location=node.location,
     )
+
+
+def _require_array(last: Expression, context: BindContext) -> None:
+    """42804 for what stands behind VARIADIC of a function that takes values of any type: its elements are the values."""
+    if not context.types.by_oid(context.base_type(last.type.oid)).is_array:
+        raise PostgresError("42804", "VARIADIC argument must be an array", position=context.position(location_of(last)))
 
 
 def _as_cast(schema: str | None, name: str, arg: Expression, context: BindContext, location: int) -> Expression:
