@@ -28,8 +28,8 @@ from headgate.storage.file_action import Action
 from headgate.storage.table_state import TableState, advance, altered, difference, physical_names
 
 FILE, ROW = "_file", "_row"
-IN_ORDER = 4 << 20
-"""Bytes; a table of no more is read in one piece, and so can be read in order at no cost."""
+IN_ORDER_BYTES, IN_ORDER_ROWS = 4 << 20, 20_000
+"""A table of no more is read in one piece by Spark anyway, and sorted in a few milliseconds."""
 
 
 class Delta:
@@ -229,6 +229,7 @@ class DeltaTable:
 
 
 def _orderable(state: TableState) -> bool:
-    """Whether there is an order to keep, and it costs little."""
-    small = sum(add["size"] for add in state.files.values()) <= IN_ORDER
-    return small and len(state.files) > 1 and not any(name.lower() == "_metadata" for name in state.schema.fieldNames())
+    """Whether there is an order to keep, at little cost. `_metadata`, by which Spark tells a row's place, may be a column's name."""
+    if len(state.files) < 2 or sum(add["size"] for add in state.files.values()) > IN_ORDER_BYTES or state.rows > IN_ORDER_ROWS:
+        return False
+    return not any(name.lower() == "_metadata" for name in state.schema.fieldNames())
