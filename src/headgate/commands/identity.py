@@ -81,34 +81,28 @@ def _broken(cursor: Cursor, relation: Relation, key: tuple[int, ...], *, full: b
 
 
 def _publishing(cursor: Cursor, relation: Relation) -> list[tuple[Publication, Relation]]:
-    """The publications of a table, and as what: those that name it, its schema, each ancestor, its schema; FOR ALL TABLES last."""
+    """The publications of a table, and as what: the table itself, with via_root the topmost ancestor that the publication has.
+
+    In order: those that name the table, its schema, each ancestor and that one's schema, by oid; FOR ALL TABLES last.
+    """
+    known = publications.all_publications(cursor, relation.database)
+    if not known:
+        return []
     above = relations.load_many(cursor, relation.database, relations.ancestors(cursor, relation.database, relation.oid))
-
-    def place(publication: Publication) -> int:
-        for number, each in enumerate((relation, *above)):
-            if publication.member(each.oid) is not None:
-                return 2 * number
-            if each.namespace_oid in publication.schemas:
-                return 2 * number + 1
-        return 2 * len(above) + 2
-
-    known = sorted(publications.all_publications(cursor, relation.database), key=lambda each: (place(each), each.oid))
-    return [(each, root) for each in known if (root := published_as(cursor, each, relation)) is not None]
-
-
-def published_as(cursor: Cursor, publication: Publication, relation: Relation) -> Relation | None:
-    """The relation as which a publication publishes a table: itself, with via_root its topmost published ancestor; None: not at all."""
-    above = relations.load_many(cursor, relation.database, relations.ancestors(cursor, relation.database, relation.oid))
-    if publication.all_tables:
-        return above[-1] if above and publication.via_root else relation
-
-    def listed(each: Relation) -> bool:
-        return publication.member(each.oid) is not None or each.namespace_oid in publication.schemas
-
-    published = [each for each in above if listed(each)]
-    if published and publication.via_root:
-        return published[-1]
-    return relation if published or listed(relation) else None
+    chain = (relation, *above)
+    found = []
+    for publication in known:
+        named = [number for number, each in enumerate(chain) if publication.member(each.oid) is not None]
+        within = [number for number, each in enumerate(chain) if each.namespace_oid in publication.schemas]
+        if publication.all_tables:
+            place, top = 2 * len(chain), chain[-1]
+        elif named or within:
+            place = min([*(2 * number for number in named), *(2 * number + 1 for number in within)])
+            top = chain[max([*named, *within])]
+        else:
+            continue
+        found.append((place, publication.oid, publication, top if publication.via_root else relation))
+    return [(publication, root) for _, _, publication, root in sorted(found, key=lambda each: each[:2])]
 
 
 def _filter_outside(publication: Publication, root: Relation, relation: Relation, key: tuple[int, ...]) -> bool:
