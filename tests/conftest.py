@@ -100,6 +100,21 @@ class Server:
             raise SqlError(done.stderr)
         return done.stdout.rstrip("\n")
 
+    def script(self, database: str, script: Path, *flags: str, **environment: str) -> str:
+        """What psql prints for a file of statements, these and the errors included; the environment is psql's."""
+        words = [PG_BIN / "psql", "-X", "-a", *flags, "-d", self.conninfo(database)]
+        with script.open() as source:
+            done = subprocess.run(
+                words,
+                stdin=source,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=280,
+                env={**os.environ, **environment},
+            )
+        return done.stdout
+
     def new_database(self) -> str:
         """Makes an empty database and gives its name, which is as long on every server: psql cuts long lines of errors."""
         name = f"test_{next(self._databases):04}"

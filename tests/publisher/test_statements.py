@@ -7,11 +7,10 @@ before the comparison. Run a file by hand with ``psql -a -v VERBOSITY=verbose -v
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
-from tests.conftest import PG_BIN, Server
+from tests.conftest import Server
 
 SCRIPTS = sorted((Path(__file__).parent / "statements").glob("*.sql"))
 SAME = (
@@ -27,10 +26,7 @@ SAME = (
 def shown(server: Server, script: Path) -> list[str]:
     """What psql prints, statements included."""
     database = server.new_database()
-    words = [PG_BIN / "psql", "-X", "-a", "-v", "VERBOSITY=verbose", "-v", f"db={database}", "-d", server.conninfo(database)]
-    with script.open() as source:
-        done = subprocess.run(words, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280)
-    text = done.stdout.replace(database, "DB")
+    text = server.script(database, script, "-v", "VERBOSITY=verbose", "-v", f"db={database}").replace(database, "DB")
     for pattern, word in SAME:
         text = re.sub(pattern, word, text, flags=re.MULTILINE)
     return text.splitlines()

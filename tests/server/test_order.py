@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.conftest import PG_BIN, Server
+from tests.conftest import Server
 
 SCRIPT = Path(__file__).parent / "statements" / "order.sql"
 
 
-def printed(server: Server) -> list[str]:
-    """What psql prints for the script."""
-    words = [PG_BIN / "psql", "-X", "-a", "-A", "-d", server.conninfo(server.new_database())]
-    with SCRIPT.open() as source:
-        done = subprocess.run(words, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280)
-    return done.stdout.splitlines()
-
-
 def test_the_largest_file_of_a_small_table_came_first(postgres: Server, node: Server) -> None:
-    assert printed(node) == printed(postgres)
+    printed = [server.script(server.new_database(), SCRIPT, "-A").splitlines() for server in (node, postgres)]
+    assert printed[0] == printed[1]
 
 
 def test_a_restarted_node_still_knows_the_order(own_node: Callable[..., Server]) -> None:

@@ -21,13 +21,7 @@ CHOSEN = [
 def printed(server: Server, date_style: str, interval_style: str, zone: str) -> list[str]:
     """What psql prints for the script; the settings are those of its connection."""
     options = f"-c datestyle={date_style.replace(' ', '')} -c intervalstyle={interval_style}"
-    environment = {**os.environ, "PGOPTIONS": options, "PGTZ": zone}
-    words = [PG_BIN / "psql", "-X", "-a", "-A", "-d", server.conninfo(server.new_database())]
-    with SCRIPT.open() as source:
-        done = subprocess.run(
-            words, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280, env=environment
-        )
-    return done.stdout.splitlines()
+    return server.script(server.new_database(), SCRIPT, "-A", PGOPTIONS=options, PGTZ=zone).splitlines()
 
 
 @pytest.mark.parametrize(("date_style", "interval_style", "zone"), CHOSEN)
