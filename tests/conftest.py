@@ -13,9 +13,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -39,6 +40,15 @@ def pytest_report_header() -> list[str]:
     """The versions of what the tests run on."""
     psql = subprocess.run([PG_BIN / "psql", "--version"], capture_output=True, text=True)
     return [f"servers: {psql.stdout.strip()}"]
+
+
+def until(condition: Callable[[], Any], what: str = "", seconds: float = 90) -> Any:
+    """Polls until the condition holds, and gives what it found; `what` says what was waited for."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+    return found
 
 
 class SqlError(Exception):

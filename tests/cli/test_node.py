@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.conftest import NodeServer, Server
+from tests.conftest import NodeServer, Server, until
 
 
 def children(pid: int) -> set[int]:
@@ -22,13 +21,8 @@ def children(pid: int) -> set[int]:
     return found
 
 
-def gone(pids: set[int], seconds: float = 20) -> bool:
-    until = time.monotonic() + seconds
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.05)
-    return True
+def gone(pids: set[int]) -> bool:
+    return until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), f"{pids} live on")
 
 
 def test_a_node_serves_restarts_and_leaves_no_process_behind(own_node: Callable[..., Server]) -> None:
@@ -46,9 +40,7 @@ def test_a_node_serves_restarts_and_leaves_no_process_behind(own_node: Callable[
     with (node.data / "headgate.conf").open("a") as conf:
         conf.write("work_mem = 9MB\n")
     node.headgate("reload")
-    until = time.monotonic() + 20
-    while node.psql("postgres", "SHOW work_mem") != "9MB":
-        assert time.monotonic() < until
+    until(lambda: node.psql("postgres", "SHOW work_mem") == "9MB", "the new setting")
     node.stop()
     assert gone(java | {pid})
     assert not (node.data / "headgate.pid").exists()

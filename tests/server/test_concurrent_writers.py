@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 import pytest
-from tests.conftest import Server
+from tests.conftest import Server, until
 
 TABLE = "CREATE TABLE t (a int PRIMARY KEY, b int UNIQUE, c text DEFAULT 'd'); INSERT INTO t VALUES (0, 0), (1, 1), (2, 2)"
 CONTENTS = "SELECT * FROM t ORDER BY a"
@@ -47,9 +46,8 @@ class Play:
         return self._sessions[name]
 
     def _wait_until_it_runs(self, pid: int) -> None:
-        query, give_up = "SELECT state FROM pg_stat_activity WHERE pid = %s", time.monotonic() + 30
-        while self._session("watcher").execute(query, (pid,)).fetchone() != ("active",):
-            assert time.monotonic() < give_up
+        query = "SELECT state FROM pg_stat_activity WHERE pid = %s"
+        until(lambda: self._session("watcher").execute(query, (pid,)).fetchone() == ("active",), f"backend {pid} is not active")
 
     def close(self) -> None:
         for session in self._sessions.values():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
+from tests.conftest import until
 
 from headgate.errors import PostgresError
 from headgate.storage.lock import TableLocks
@@ -29,10 +29,8 @@ def begun(locks: TableLocks, owner: int, ask: Callable[[], object]) -> Future[ob
     pool = ThreadPoolExecutor(1)
     future = pool.submit(ask)
     pool.shutdown(wait=False)
-    give_up = time.monotonic() + 10
-    while owner not in locks._waiting:
-        assert time.monotonic() < give_up
-        assert not future.done()
+    until(lambda: owner in locks._waiting or future.done(), f"{owner} does not wait")
+    assert not future.done()
     return future
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.commands.local import LocalSession, LocalSlots
+from tests.conftest import until
 
 from headgate.catalog.catalog import Catalog
 from headgate.commands.applied_ddl import add_columns
@@ -103,11 +104,8 @@ class Publisher:
     def wait_confirmed(self, name: str = "s", seconds: float = 60) -> None:
         """Waits until the subscription has confirmed everything up to now."""
         end = self.end
-        deadline = time.monotonic() + seconds
         query = f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = '{self.database}_{name}'"
-        while self.sql(query) != "t":
-            assert time.monotonic() < deadline, f"slot of {name} did not reach {end}"
-            time.sleep(0.05)
+        until(lambda: self.sql(query) == "t", f"slot of {name} did not reach {end}", seconds)
 
 
 @pytest.fixture

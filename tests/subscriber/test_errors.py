@@ -6,6 +6,7 @@ import logging
 import re
 
 import pytest
+from tests.conftest import until
 
 READY = "SELECT count(*) > 0 AND count(*) = count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel"
 TABLE = "CREATE TABLE t(id int PRIMARY KEY, b text)"
@@ -27,15 +28,8 @@ def start(publisher, subscriber, local=TABLE, options="", remote=TABLE) -> None:
 
 def context(log, message: str) -> str:
     """Waits for an error in the log and gives its context."""
-    import time
-
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        for record in log.records:
-            if record.levelno >= logging.ERROR and message in record.getMessage():
-                return str(getattr(record, "context", ""))
-        time.sleep(0.05)
-    raise AssertionError([r.getMessage() for r in log.records])
+    found = until(lambda: [each for each in log.records if each.levelno >= logging.ERROR and message in each.getMessage()], message)
+    return str(getattr(found[0], "context", ""))
 
 
 def test_a_duplicate_key_stops_the_worker_at_exactly_that_transaction_until_it_is_gone(publisher, subscriber, log) -> None:

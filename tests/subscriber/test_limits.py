@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
+from tests.conftest import until
 from tests.subscriber.test_errors import context, log  # noqa: F401
 from tests.subscriber.test_stream import READY
 from tests.system.proxy import Proxy
@@ -18,13 +19,6 @@ FILLED = f"{TABLES}; INSERT INTO a SELECT generate_series(1, 3); INSERT INTO b S
 
 def said(log, text: str) -> int:  # noqa: F811
     return sum(text in record.getMessage() for record in log.records)
-
-
-def until(condition, seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_workers_beyond_the_limits_wait_for_room_and_are_warned_of_once_per_retry(publisher, subscribers, log) -> None:  # noqa: F811
@@ -83,7 +77,7 @@ def test_a_status_is_sent_every_wal_receiver_status_interval(publisher, subscrib
     replied = f"SELECT coalesce(max(extract(epoch FROM reply_time)), 0) FROM pg_stat_replication r JOIN pg_replication_slots s ON s.active_pid = r.pid WHERE slot_name = '{publisher.database}_s'"
     until(lambda: float(publisher.sql(replied)) > 0)
     first = float(publisher.sql(replied))
-    until(lambda: float(publisher.sql(replied)) > first, 3)
+    until(lambda: float(publisher.sql(replied)) > first, seconds=3)
 
 
 def test_the_disk_limit_holds_the_publisher_back_and_who_is_behind_says_so(publisher, subscribers, log, monkeypatch) -> None:  # noqa: F811

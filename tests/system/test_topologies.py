@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from typing import Any
+
+from tests.conftest import until
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, origin text); CREATE PUBLICATION p FOR TABLE t;"
 READY = "SELECT count(*) > 0 AND count(*) = count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel"
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 90) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-    return found
 
 
 def subscribe(node: Any, subscriber: str, publisher: str, options: str = "") -> str:

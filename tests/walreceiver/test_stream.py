@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.conftest import until
 
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
@@ -87,13 +87,6 @@ def rows(segment: Segment, relations: dict[int, m.Relation] | None = None) -> in
 
 def confirmed(postgres, database: str) -> Lsn:
     return Lsn.parse(postgres.psql(database, "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE database = current_database()"))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_what_arrived_while_the_applier_was_busy_is_one_segment(stream, postgres, database) -> None:

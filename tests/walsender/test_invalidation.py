@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-import time
-from collections.abc import Callable
 
 import psycopg
-from tests.conftest import PG_BIN, Server
+from tests.conftest import PG_BIN, Server, until
 
 SHOWN = (
     "SELECT active, active_pid, restart_lsn, confirmed_flush_lsn IS NOT NULL, wal_status, safe_wal_size"
     " FROM pg_replication_slots WHERE slot_name = '{}'"
 )
 READ = "SELECT count(*) FROM pg_logical_slot_get_binary_changes('{}', NULL, NULL, 'proto_version', '1', 'publication_names', 'p')"
-
-
-def wait(what: Callable[[], bool]) -> None:
-    """Until it is so, for a minute."""
-    until = time.monotonic() + 60
-    while not what():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def refused(session: psycopg.Connection[tuple[object, ...]], sql: str) -> tuple[object, ...]:
@@ -47,15 +37,15 @@ def story(server: Server) -> list[object]:
             [PG_BIN / "pg_recvlogical", "-S", read, "-d", server.conninfo(database), *options], stderr=subprocess.PIPE, text=True
         )
         try:
-            wait(lambda: session.execute(SHOWN.format(read).encode()).fetchone()[0] is True)  # type: ignore[index]
+            until(lambda: session.execute(SHOWN.format(read).encode()).fetchone()[0] is True)  # type: ignore[index]
             session.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
             session.execute("SELECT pg_reload_conf()")
-            wait(lambda: session.execute("SHOW max_slot_wal_keep_size").fetchone() == ("1MB",))
+            until(lambda: session.execute("SHOW max_slot_wal_keep_size").fetchone() == ("1MB",))
             for _ in range(4):
                 session.execute("INSERT INTO t SELECT g, md5(g::text) FROM generate_series(1, 30000) g")
                 session.execute("SELECT pg_switch_wal()")
             session.execute("CHECKPOINT")
-            wait(lambda: session.execute(SHOWN.format(read).encode()).fetchone()[4] == "lost")  # type: ignore[index]
+            until(lambda: session.execute(SHOWN.format(read).encode()).fetchone()[4] == "lost")  # type: ignore[index]
             told += [session.execute(SHOWN.format(slot).encode()).fetchone() for slot in (idle, read)]
             told.append("terminating connection due to administrator command" in reader.communicate(timeout=60)[1])
             told += [refused(session, READ.format(slot)) for slot in (idle, read)]
