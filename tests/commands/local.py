@@ -160,7 +160,8 @@ class LocalSession:
                 sent = b"".join(each if isinstance(each, bytes) else each.encode() for lines in result.lines for each in lines.to_pylist())
             else:
                 assert isinstance(result, CopyIn)
-                sent = f"COPY {result.consume(iter([data]))}"
+                result.consume(iter([data]))
+                sent = f"COPY {result.progress.rows}"
         except PostgresError as error:
             self._end(commit=False)
             return f"{error.sqlstate} {error.message} {error.detail} {error.context}"
@@ -230,7 +231,8 @@ def _copied(result: Any, copy: str) -> list[str]:
         )
         return [data.decode(errors="replace").rstrip("\n")]
     if isinstance(result, CopyIn):
-        return [f"COPY {result.consume(iter([copy.encode()]))}"]
+        result.consume(iter([copy.encode()]))
+        return [f"COPY {result.progress.rows}"]
     return []
 
 

@@ -22,7 +22,7 @@ from headgate.commands.new_rows import NewRows
 from headgate.commands.query import from_clause, render, select
 from headgate.commands.query.plan import Plan, PlanColumn, col
 from headgate.commands.query.planner import Planner
-from headgate.commands.result import CopyIn, CopyOut
+from headgate.commands.result import CopyIn, CopyOut, CopyProgress
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder
@@ -91,17 +91,18 @@ def _copy_out(node: Any, session: Session, options: CopyOptions) -> CopyOut:
                 return _of_changes(query, session, options)
             if select.by_catalog(query, session):
                 return _of_result(select.run(query, session), session, options)
-            plan = planner.select(query, None)
+            relation, plan = 0, planner.select(query, None)
         else:
-            plan = _table_plan(node, session, planner, options)
+            relation, plan = _table_plan(node, session, planner, options)
     if node.HasField("query"):
         copy_option.check_forced(options, [each.name for each in plan.columns])
-    copied = CopyOut(len(plan.columns), options.binary, ())
+    copied = CopyOut(len(plan.columns), options.binary, (), CopyProgress("COPY TO", relation))
     copied.lines = _lines(plan, session, planner, options, copied)
     return copied
 
 
-def _table_plan(node: Any, session: Session, planner: Planner, options: CopyOptions) -> Plan:
+def _table_plan(node: Any, session: Session, planner: Planner, options: CopyOptions) -> tuple[int, Plan]:
+    """The table's oid and its rows."""
     cursor, context = planner.transaction.cursor, session.context
     relation = lookup.target(cursor, context, node.relation)
     privilege.readable(cursor, context.user, relation)
@@ -117,7 +118,7 @@ def _table_plan(node: Any, session: Session, planner: Planner, options: CopyOpti
     planner.in_order = True
     source = planner.visible(relation, from_clause.table_source(planner, planner.frame_of(relation), relation, relation.name, None))
     by_name = {each.name: each for each in source.star}
-    return Plan(source.frame, tuple(by_name[each.name] for each in wanted))
+    return relation.oid, Plan(source.frame, tuple(by_name[each.name] for each in wanted))
 
 
 def _of_changes(query: Any, session: Session, options: CopyOptions) -> CopyOut:
@@ -133,7 +134,7 @@ def _of_changes(query: Any, session: Session, options: CopyOptions) -> CopyOut:
 
 def _of_result(result: ResultSet, session: Session, options: CopyOptions) -> CopyOut:
     """COPY of a query that the catalog answered: its rows are text already."""
-    copied = CopyOut(len(result.columns), options.binary, ())
+    copied = CopyOut(len(result.columns), options.binary, (), CopyProgress("COPY TO"))
     titles = [each.name for each in result.columns]
     copy_option.check_forced(options, titles)
 
@@ -143,7 +144,7 @@ def _of_result(result: ResultSet, session: Session, options: CopyOptions) -> Cop
         elif options.header:
             yield _header(titles, options)
         for batch in result.batches:
-            copied.rows += batch.num_rows
+            copied.progress.rows += batch.num_rows
             if options.binary:
                 arrays = [
                     write_binary(read_text(batch.column(place), each.type_oid, each.typmod), each.type_oid, each.typmod)
@@ -169,7 +170,7 @@ def _lines(plan: Plan, session: Session, planner: Planner, options: CopyOptions,
     with render.running(session, transaction):
         for batch in spool.batches(frame, transaction.engine.data_dir / "pgsql_tmp"):
             session.check_cancel()
-            copied.rows += batch.num_rows
+            copied.progress.rows += batch.num_rows
             yield _binary_rows(batch, plan.columns) if options.binary else _text_rows(batch, plan, session, options)
     if options.binary:
         yield pa.array([TRAILER], pa.large_binary())
@@ -258,17 +259,19 @@ def _copy_in(node: Any, session: Session, options: CopyOptions) -> CopyIn:
     copy_option.check_forced(options, [each.name for each in columns], relation)
     passing = _where(node, planner, relation)
 
-    def consume(pieces: Iterator[bytes]) -> int:
+    progress = CopyProgress("COPY FROM", relation.oid)
+
+    def consume(pieces: Iterator[bytes]) -> None:
         writer = NewRows(planner, relation)
-        rows = 0
         with render.running(session, transaction):
             for table in Reader(relation, columns, options, session.context.forms).tables(pieces):
                 session.check_cancel()
-                rows += writer.append(passing(writer.completed(table))).num_rows
+                kept = passing(writer.completed(table))
+                progress.rows += writer.append(kept).num_rows
+                progress.excluded += table.num_rows - kept.num_rows
             writer.check_references()
-        return rows
 
-    return CopyIn(len(columns), options.binary, consume)
+    return CopyIn(len(columns), options.binary, consume, progress)
 
 
 def _where(node: Any, planner: Planner, relation: Relation) -> Callable[[pa.Table], pa.Table]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -18,22 +18,34 @@ class CommandResult:
 
 
 @dataclass
+class CopyProgress:
+    """How far a COPY is (pg_stat_progress_copy); `relation` is 0 for a query, `excluded` are the rows that WHERE left out."""
+
+    command: str
+    relation: int = 0
+    bytes: int = 0
+    rows: int = 0
+    excluded: int = 0
+
+
+@dataclass
 class CopyOut:
-    """COPY … TO STDOUT: each element of `lines` is one CopyData message; `rows` is right once they are read."""
+    """COPY … TO STDOUT: each element of `lines` is one CopyData message; the rows of `progress` are counted as they are made."""
 
     columns: int
     binary: bool
     lines: Iterable[pa.Array]
-    rows: int = field(default=0)
+    progress: CopyProgress
 
 
 @dataclass(frozen=True)
 class CopyIn:
-    """COPY … FROM STDIN: `consume` takes the payloads of CopyData, cut anywhere, and gives the number of rows."""
+    """COPY … FROM STDIN: `consume` takes the payloads of CopyData, cut anywhere, and counts the rows in `progress`."""
 
     columns: int
     binary: bool
-    consume: Callable[[Iterator[bytes]], int]
+    consume: Callable[[Iterator[bytes]], None]
+    progress: CopyProgress
 
 
 @dataclass(frozen=True)

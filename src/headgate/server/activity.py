@@ -12,9 +12,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError, Severity
 from headgate.server.interrupts import Interrupts
+
+if TYPE_CHECKING:
+    from headgate.commands.result import CopyProgress
 
 
 @dataclass(eq=False)
@@ -39,6 +43,8 @@ class Backend:
     transaction_start: float | None = None
     interrupts: Interrupts = field(default_factory=Interrupts)
     wake: Callable[[], None] | None = None
+    copy: CopyProgress | None = None
+    """How far the COPY is that runs."""
     wait: tuple[str, str] | None = None
     """What a worker waits for while it has nothing to do: wait_event_type and wait_event."""
 

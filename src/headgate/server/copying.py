@@ -1,7 +1,8 @@
 """COPY's sub-protocols (manual, 55.2.7).
 
 `copy_out` sends what a command gives, one CopyData for each element; `copy_in` hands the client's CopyData to a command while they
-come. What must hold: an error during COPY IN leaves the client's remaining copy messages to be skipped by the session.
+come. What must hold: an error during COPY IN leaves the client's remaining copy messages to be skipped by the session; while
+one runs, its progress is the backend's (pg_stat_progress_copy).
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from headgate.errors import PostgresError, Severity
 from headgate.server import datarow, protocol
 
 if TYPE_CHECKING:
+    from headgate.commands.result import CopyProgress
     from headgate.server.session import Session
 
 
@@ -20,17 +24,20 @@ def copy_out(session: Session, copy: Any) -> str:
     """Sends CopyOutResponse, the data and CopyDone; returns the tag. `copy` is a commands CopyOut."""
     session.send_notices()
     session.connection.write(protocol.copy_response(b"H", copy.columns, binary=copy.binary))
+    session.backend.copy = copy.progress
     try:
         for lines in copy.lines:
             session.interrupts.check()
+            copy.progress.bytes += pc.sum(pc.binary_length(lines)).as_py() or 0
             for frames in datarow.copy_data(lines):
                 session.connection.write(frames)
     finally:
+        session.backend.copy = None
         close = getattr(copy.lines, "close", None)
         if close is not None:
             close()
     session.connection.write(protocol.COPY_DONE)
-    return f"COPY {copy.rows}"
+    return f"COPY {copy.progress.rows}"
 
 
 def copy_in(session: Session, copy: Any) -> str:
@@ -38,20 +45,25 @@ def copy_in(session: Session, copy: Any) -> str:
     session.send_notices()
     session.connection.write(protocol.copy_response(b"G", copy.columns, binary=copy.binary))
     session.connection.flush()
-    pieces = _pieces(session)
-    count = copy.consume(pieces)
-    for _ in pieces:  # what comes behind the end-of-data marker of the text format
-        pass
-    return f"COPY {count}"
+    pieces = _pieces(session, copy.progress)
+    session.backend.copy = copy.progress
+    try:
+        copy.consume(pieces)
+        for _ in pieces:  # what comes behind the end-of-data marker of the text format
+            pass
+    finally:
+        session.backend.copy = None
+    return f"COPY {copy.progress.rows}"
 
 
-def _pieces(session: Session) -> Iterator[bytes]:
+def _pieces(session: Session, progress: CopyProgress) -> Iterator[bytes]:
     while True:
         message = session.connection.poll(None)
         session.interrupts.check()
         if message is None or message.kind in "HS":
             continue
         if message.kind == "d":
+            progress.bytes += len(message.body)
             yield message.body
         elif message.kind == "c":
             return

@@ -43,7 +43,7 @@ def providers(node: Node, session: Session) -> Mapping[str, Callable[[], Any]]:
     }
     if node.launcher is not None:
         found["pg_stat_subscription"] = partial(subscriptions, node)
-        found["pg_stat_progress_copy"] = partial(_copies, node)
+        found["pg_stat_progress_copy"] = partial(_copies, node, session)
     return found
 
 
@@ -216,10 +216,20 @@ def subscriptions(node: Node) -> Iterator[Row]:
         yield tuple(_since_2000(value) if name.endswith("_time") else value for name, value in row.items())
 
 
-def _copies(node: Node) -> Iterator[Row]:
+def _copies(node: Node, session: Session) -> Iterator[Row]:
+    """COPY of sessions and initial copies; of others' backends only that there is one."""
     cursor = node.catalog.cursor()
     names = {one.oid: one.name for one in databases.all_databases(cursor)}
     cursor.close()
+    for one in node.activity.all():
+        copy = one.copy
+        if copy is None:
+            continue
+        head = (one.pid, one.database, one.database_name)
+        if _sees(session, one.role):
+            yield (*head, copy.relation, copy.command, "PIPE", copy.bytes, 0, copy.rows, copy.excluded)
+        else:
+            yield (*head, *[None] * 7)
     for row in node.launcher.copy_rows():
         pid, database, *rest = row.values()
         yield (pid, database, names.get(database), *rest)
