@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-from tests.conftest import Server
+from tests.conftest import Server, until
 from tests.publisher import slots
 
 TABLES = "CREATE TABLE t (a int PRIMARY KEY, b text); CREATE TABLE u (a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t;"
@@ -129,3 +129,17 @@ def test_a_prepared_transaction_is_ended_by_its_name_in_its_database(pair: list[
     finally:
         server.psql(database, "ROLLBACK PREPARED 'mine'")
     assert server.psql(database, "SELECT count(*) FROM t WHERE a = 5") == "0"
+
+
+def test_a_transaction_of_which_nothing_is_published_is_told_at_debug1(pair: list[tuple[Server, str]]) -> None:
+    for server, database in pair:
+        slot = slots.make(server, database, "skipped")
+        server.psql("postgres", "ALTER SYSTEM SET log_min_messages = debug1; SELECT pg_reload_conf()")
+        try:
+            until(lambda: server.psql("postgres", "SHOW log_min_messages") == "debug1")  # noqa: B023 (called at once)
+            xid = server.psql(database, "BEGIN; INSERT INTO u VALUES (9); SELECT pg_current_xact_id(); COMMIT")
+            assert slots.messages(server, database, slot) == []
+            assert f"DEBUG:  skipped replication of an empty transaction with XID: {xid}\n" in server.log()
+        finally:
+            server.psql("postgres", "ALTER SYSTEM RESET log_min_messages; SELECT pg_reload_conf()")
+        server.psql(database, f"TRUNCATE u; SELECT pg_drop_replication_slot('{slot}')")

@@ -14,6 +14,7 @@ A node streams a transaction when it is over, in blocks, so there is nothing to 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ from headgate.pgoutput import message as m
 from headgate.pgoutput.encode import Frames
 from headgate.publisher.announcement import frame
 from headgate.storage.log import EntryKind, LogEntry, TableWrite, now
+
+_log = logging.getLogger("headgate.publisher")
 
 CHANGE_BYTES = 100
 """What a change takes in memory besides its values: PostgreSQL's ReorderBufferChange and its tuple's header, about."""
@@ -177,12 +180,19 @@ def whole(entry: LogEntry, pieces: Iterable[Piece], wanted: Wanted, counts: Coun
             yield begin(entry, held[0].lsn if held else last or int(entry.commit_lsn), wanted)
         yield from (piece.frames.bytes() for piece in held)
         yield end(entry, wanted)
+    else:
+        tell_skipped(entry)
     counts.total_txns += 1
     counts.total_bytes += total
     if not wanted.streaming and total > wanted.work_mem:
         counts.spill_txns += 1
         counts.spill_count += -(-total // wanted.work_mem)
         counts.spill_bytes += total
+
+
+def tell_skipped(entry: LogEntry) -> None:
+    """Logs, at DEBUG1, that nothing of the transaction is published (pgoutput_commit_txn)."""
+    _log.debug("skipped replication of an empty transaction with XID: %d", entry.xid)
 
 
 def _cut(piece: Piece, limit: int) -> Iterator[Piece]:

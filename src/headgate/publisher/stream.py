@@ -13,7 +13,6 @@ position 0/1628, the end of the second entry.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -43,8 +42,6 @@ from headgate.types.column import Session
 if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog
     from headgate.storage.engine import Engine
-
-_log = logging.getLogger("headgate.publisher")
 
 ENTRIES = 1000
 """Transactions read from the log at once."""
@@ -283,16 +280,19 @@ class Stream:
 
     def _together(self, entries: Sequence[LogEntry], pieces: Pieces) -> list[memoryview | bytes]:
         """Puts begin and end around each transaction that publishes something, and all frames into their order."""
-        if not pieces.marks:
-            return []
-        marks = np.sort(np.concatenate(pieces.marks))
+        marks = np.sort(np.concatenate(pieces.marks)) if pieces.marks else np.array([], np.int64)
         for entry in entries:
-            first, last = np.searchsorted(marks, [int(entry.writes[0].lsn) if entry.writes else 0, int(entry.commit_lsn)])
-            if not entry.writes or first == last:
+            if not entry.writes:
+                continue
+            first, last = np.searchsorted(marks, [int(entry.writes[0].lsn), int(entry.commit_lsn)])
+            if first == last:
+                framing.tell_skipped(entry)
                 continue
             at = int(marks[first])
             pieces.single.append((at * 4, framing.begin(entry, at, self.wanted)))
             pieces.single.append((int(entry.commit_lsn) * 4 + 3, framing.end(entry, self.wanted)))
+        if not pieces.marks:
+            return []
         pieces.single.sort(key=lambda one: one[0])
         if self.wanted.streaming:
             self._refuse_large(entries, pieces)
