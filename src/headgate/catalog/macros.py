@@ -149,7 +149,8 @@ CREATE OR REPLACE VIEW hg.publication_member AS
         WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p';
 CREATE OR REPLACE VIEW hg.publication_leaf AS
     SELECT m.dbid, m.pubid, c.oid AS relid FROM hg.publication_member m JOIN hg.partition_ancestor a ON a.dbid = m.dbid AND a.ancestor = m.relid
-        JOIN hg.pg_class c ON c.dbid = m.dbid AND c.oid = a.relid WHERE c.relkind = 'r'
+        JOIN hg.pg_class c ON c.dbid = m.dbid AND c.oid = a.relid JOIN hg.pg_publication p ON p.dbid = m.dbid AND p.oid = m.pubid
+        WHERE c.relkind = 'r' AND NOT p.puballtables
     UNION SELECT m.dbid, m.pubid, m.relid FROM hg.publication_member m JOIN hg.pg_class c ON c.dbid = m.dbid AND c.oid = m.relid
         WHERE c.relkind = 'r';
 CREATE OR REPLACE VIEW hg.publication_table AS
@@ -158,8 +159,9 @@ CREATE OR REPLACE VIEW hg.publication_table AS
     FROM hg.pg_publication p
     JOIN (SELECT l.dbid, l.pubid, l.relid, false AS root FROM hg.publication_leaf l
           UNION ALL SELECT m.dbid, m.pubid, m.relid, true FROM hg.publication_member m WHERE NOT EXISTS (
-              SELECT 1 FROM hg.partition_ancestor a JOIN hg.publication_member o ON o.dbid = a.dbid AND o.relid = a.ancestor
-              WHERE a.dbid = m.dbid AND a.relid = m.relid AND a.depth > 0 AND o.pubid = m.pubid)) x
+              SELECT 1 FROM hg.partition_ancestor a JOIN hg.pg_publication p ON p.dbid = m.dbid AND p.oid = m.pubid
+              LEFT JOIN hg.publication_member o ON o.dbid = a.dbid AND o.relid = a.ancestor AND o.pubid = m.pubid
+              WHERE a.dbid = m.dbid AND a.relid = m.relid AND a.depth > 0 AND (p.puballtables OR o.pubid IS NOT NULL))) x
         ON x.dbid = p.dbid AND x.pubid = p.oid AND x.root = p.pubviaroot
     JOIN hg.pg_class c ON c.dbid = x.dbid AND c.oid = x.relid
     LEFT JOIN hg.pg_publication_rel r ON r.dbid = x.dbid AND r.prpubid = p.oid AND r.prrelid = x.relid

@@ -99,3 +99,16 @@ SELECT pg_partition_root('sch2.tbl1_p3'), pg_partition_ancestors('sch2.tbl1_p3')
 SELECT * FROM pg_partition_tree('sch1.tbl1');
 SELECT relname, relispartition, pg_get_expr(relpartbound, oid), pg_get_partition_constraintdef(oid) FROM pg_class WHERE relispartition AND relkind = 'r' ORDER BY 1;
 SELECT partrelid::regclass, partstrat, partnatts, partattrs, pg_get_partkeydef(partrelid) FROM pg_partitioned_table ORDER BY partrelid::regclass::text;
+CREATE SCHEMA un;
+CREATE TABLE un.r (x int, z int) PARTITION BY LIST (z); CREATE TABLE un.r1 PARTITION OF un.r FOR VALUES IN (1);
+CREATE UNLOGGED TABLE un.r2 PARTITION OF un.r FOR VALUES IN (2);
+CREATE TABLE un.r3 PARTITION OF un.r FOR VALUES IN (3) PARTITION BY LIST (x); CREATE UNLOGGED TABLE un.r31 PARTITION OF un.r3 DEFAULT;
+CREATE UNLOGGED TABLE un.plain (i int);
+CREATE UNLOGGED TABLE un.u (x int) PARTITION BY LIST (x); CREATE TABLE un.u1 PARTITION OF un.u DEFAULT;
+CREATE PUBLICATION un_all FOR ALL TABLES; CREATE PUBLICATION un_all_root FOR ALL TABLES WITH (publish_via_partition_root);
+CREATE PUBLICATION un_schema FOR TABLES IN SCHEMA un; CREATE PUBLICATION un_schema_root FOR TABLES IN SCHEMA un WITH (publish_via_partition_root);
+CREATE PUBLICATION un_r FOR TABLE un.r; CREATE PUBLICATION un_r_root FOR TABLE un.r WITH (publish_via_partition_root);
+SELECT pubname, tablename FROM pg_publication_tables WHERE schemaname = 'un' ORDER BY 1, 2;
+ALTER TABLE un.r1 SET UNLOGGED;
+SELECT pubname, tablename FROM pg_publication_tables WHERE schemaname = 'un' ORDER BY 1, 2;
+DROP PUBLICATION un_all, un_all_root, un_schema, un_schema_root, un_r, un_r_root; DROP SCHEMA un CASCADE;
