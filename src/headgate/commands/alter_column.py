@@ -29,6 +29,7 @@ from headgate.commands import (
 from headgate.commands.alteration import Alteration
 from headgate.commands.table import oids
 from headgate.errors import PostgresError
+from headgate.expression.scope import SYSTEM_COLUMNS
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 
@@ -76,10 +77,10 @@ def drop_column(alteration: Alteration, command: Any) -> None:
     relation, cursor = alteration.relation, alteration.cursor
     column = relation.column(command.name)
     if column is None:
-        if command.missing_ok:
+        if command.missing_ok and command.name not in SYSTEM_COLUMNS:
             alteration.session.notices.notice(f'column "{command.name}" of relation "{relation.name}" does not exist, skipping')
             return
-        column = alteration.column(command.name)
+        column = alteration.column(command.name, "drop")
     _settle_column(alteration, column, cascade=command.behavior == pb.DROP_CASCADE)
     generated = [each for each in relation.columns if column.name in _used(each.generated, relation)]
     for index in relation.indexes:

@@ -11,10 +11,10 @@ from headgate.catalog import relation as relations
 from headgate.catalog.relation import Column, Relation
 from headgate.commands import (
     partition_index,
-    table_definition,
 )
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
+from headgate.expression.scope import SYSTEM_COLUMNS
 from headgate.storage.transaction import Transaction
 
 
@@ -38,12 +38,12 @@ class Alteration:
         """Reads the relation anew after a change of the catalog."""
         self.relation = relations.get(self.cursor, self.relation.database, self.relation.oid)
 
-    def column(self, name: str) -> Column:
-        """The live column of this name; 42703."""
+    def column(self, name: str, verb: str = "alter") -> Column:
+        """The live column of this name; 42703, and 0A000 `cannot drop system column "ctid"`."""
         found = self.relation.column(name)
         if found is None:
-            if name in table_definition.SYSTEM_COLUMNS:
-                raise PostgresError("0A000", f'cannot alter system column "{name}"')
+            if name in SYSTEM_COLUMNS:
+                raise PostgresError("0A000", f'cannot {verb} system column "{name}"')
             raise PostgresError("42703", f'column "{name}" of relation "{self.relation.name}" does not exist')
         return found
 

@@ -13,10 +13,11 @@ from headgate.catalog import relation as relations
 from headgate.catalog.relation import Column, ForeignKey, Index, Relation
 from headgate.commands import lookup, privilege, reference
 from headgate.commands.session import Session
-from headgate.commands.table_definition import SYSTEM_COLUMNS, ForeignKeyNeed
+from headgate.commands.table_definition import ForeignKeyNeed
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.context import BindContext
 from headgate.expression.pathway import Reach
+from headgate.expression.scope import SYSTEM_COLUMNS
 from headgate.expression.signature import can_coerce
 from headgate.sql import names
 from headgate.sql.parser import position

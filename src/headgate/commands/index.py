@@ -17,7 +17,8 @@ from headgate.catalog import relation as relations
 from headgate.catalog.index import Key
 from headgate.catalog.physical import Cursor, one, run
 from headgate.catalog.relation import Column, Relation
-from headgate.commands import binding, lookup, partition_index, privilege
+from headgate.catalog.session import SessionContext
+from headgate.commands import binding, dependency, lookup, partition_index, privilege
 from headgate.commands.query import render
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -202,6 +203,11 @@ def _column(relation: Relation, name: str) -> Column:
     return column
 
 
+def _required(cursor: Cursor, context: SessionContext, index: Relation, keeper: str) -> PostgresError:
+    message = f"cannot drop {dependency.shown(cursor, context, index)} because {keeper} requires it"
+    return PostgresError("2BP01", message, hint=f"You can drop {keeper} instead.")
+
+
 def drop(node: Any, session: Session) -> CommandResult:
     """DROP INDEX [IF EXISTS]."""
     transaction = session.begin_statement()
@@ -216,14 +222,11 @@ def drop(node: Any, session: Session) -> CommandResult:
         privilege.check_owner(cursor, context.user, relation.owner, "index", found.name)
         above = partition.index_parents(cursor, context.database).get(found.oid)
         if above is not None:
-            parent = relations.get(cursor, context.database, above).name
-            message = f"cannot drop index {found.name} because index {parent} requires it"
-            raise PostgresError("2BP01", message, hint=f"You can drop index {parent} instead.")
+            raise _required(cursor, context, found, dependency.shown(cursor, context, relations.get(cursor, context.database, above)))
         constraint = next((each for each in relation.indexes if each.oid == found.oid and each.constraint), None)
         if constraint is not None:
-            message = f"cannot drop index {found.name} because constraint {found.name} on table {relation.name} requires it"
-            hint = f"You can drop constraint {found.name} on table {relation.name} instead."
-            raise PostgresError("2BP01", message, hint=hint)
+            keeper = f"constraint {names.quote_ident(found.name)} on {dependency.shown(cursor, context, relation)}"
+            raise _required(cursor, context, found, keeper)
         partition_index.drop(cursor, relation, found.oid)
         run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ?", [context.database, found.oid])
     transaction.catalog_changed()

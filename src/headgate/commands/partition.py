@@ -24,8 +24,8 @@ from headgate.commands import lookup, partition_bound, partition_constraint, par
 from headgate.commands.partition_bound import Places
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
-from headgate.commands.table_definition import SYSTEM_COLUMNS
 from headgate.errors import PostgresError, not_supported
+from headgate.expression.scope import SYSTEM_COLUMNS
 from headgate.sql.names import quote_ident
 from headgate.sql.parser import position, unwrap
 from headgate.storage.partitioned import Fence

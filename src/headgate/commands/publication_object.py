@@ -18,6 +18,7 @@ from headgate.catalog.relation import Relation
 from headgate.catalog.session import SessionContext
 from headgate.commands import lookup, privilege
 from headgate.errors import PostgresError
+from headgate.expression.scope import SYSTEM_COLUMNS
 from headgate.rowfilter.filter import RowFilter, bind_filter
 from headgate.sql import names
 from headgate.sql.parser import unwrap
@@ -157,9 +158,6 @@ def check_table(table: TableObject, cursor: Cursor, role: str) -> None:
             "22023", f'cannot add relation "{relation.name}" to publication', detail=f"This operation is not supported for {refused}."
         )
     table.columns = _attnums(relation, table.column_names)
-
-
-SYSTEM_COLUMNS = ("ctid", "xmin", "cmin", "xmax", "cmax", "tableoid")
 
 
 def _attnums(relation: Relation, column_names: tuple[str, ...] | None) -> tuple[int, ...] | None:

@@ -28,6 +28,7 @@ from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.table import oids
 from headgate.errors import PostgresError
+from headgate.expression.scope import SYSTEM_COLUMNS
 from headgate.storage.transaction import Transaction
 
 WORDS = {pb.OBJECT_INDEX: "INDEX", pb.OBJECT_VIEW: "VIEW", pb.OBJECT_SEQUENCE: "SEQUENCE"}
@@ -64,6 +65,8 @@ def rename(node: Any, session: Session) -> CommandResult:
     if node.rename_type == pb.OBJECT_COLUMN:
         column = relation.column(node.subname)
         if column is None:
+            if node.subname in SYSTEM_COLUMNS:
+                raise PostgresError("0A000", f'cannot rename system column "{node.subname}"')
             raise PostgresError("42703", f'column "{node.subname}" does not exist')
         partition_alter.check_rename(cursor, relation, column, only=not node.relation.inh)
         _rename_column(transaction, relation, node.subname, node.newname)

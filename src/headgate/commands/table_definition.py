@@ -19,6 +19,7 @@ from headgate.catalog.relation import Column
 from headgate.commands import binding
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import compile_domain
+from headgate.expression.scope import SYSTEM_COLUMNS
 from headgate.sql import names
 from headgate.sql.parser import position, unwrap
 from headgate.types import registry
@@ -26,7 +27,6 @@ from headgate.types.column import Session as Forms
 from headgate.types.storage import storable
 
 MAX_COLUMNS = 1600
-SYSTEM_COLUMNS = ("ctid", "xmin", "cmin", "xmax", "cmax", "tableoid")
 WITHOUT_ORDER = frozenset((registry.JSON, registry.XML, registry.XID, 600, 601, 602, 603, 604, 628, 718, 4072))
 """Types without a default operator class of btree: json, xml, xid, the geometric types, jsonpath."""
 SERIAL = {"serial": "int4", "serial4": "int4", "bigserial": "int8", "serial8": "int8", "smallserial": "int2", "serial2": "int2"}
