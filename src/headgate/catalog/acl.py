@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from headgate.catalog.physical import Cursor, one, rows
+from headgate.catalog.physical import Cursor, one, rows, run
 from headgate.errors import PostgresError
 
 LETTERS = {
@@ -24,6 +24,8 @@ EVERY = {"r": "arwdDxt", "s": "rwU", "c": "arwx", "n": "UC", "d": "CTc", "f": "X
 """All rights on a kind of object, by acldefault's letter: relation, sequence, column, schema, database, function, type, language."""
 PUBLIC = {"d": "Tc", "f": "X", "T": "U", "l": "U"}
 """What PUBLIC may by default."""
+
+_OWNED = {"pg_class": ("relowner", "relacl"), "pg_namespace": ("nspowner", "nspacl"), "pg_database": ("datdba", "datacl")}
 
 
 @dataclass(frozen=True)
@@ -176,18 +178,48 @@ def role_name(cursor: Cursor, oid: int) -> str:
     return f"unknown (OID={oid})" if found is None else str(found[0])
 
 
+def give(cursor: Cursor, catalog: str, oid: int, owner: int, database: int | None = None) -> None:
+    """Gives a row of pg_class, pg_namespace or pg_database to another role; its ACL says of it what it said of the old owner."""
+    owner_column, column = _OWNED[catalog]
+    where, values = ("oid = ?", [oid]) if database is None else ("oid = ? AND dbid = ?", [oid, database])
+    found = one(cursor, f"SELECT {owner_column}, {column} FROM hg.{catalog} WHERE {where}", values)
+    if found is None or found[0] == owner:
+        return
+    old, new = role_name(cursor, found[0]), role_name(cursor, owner)
+    after = handed_over(found[1], old, new)
+    run(cursor, f"UPDATE hg.{catalog} SET {owner_column} = ?, {column} = ? WHERE {where}", [owner, after, *values])
+    if catalog == "pg_class":
+        columns = "dbid = ? AND attrelid = ?"
+        for attnum, items in rows(
+            cursor, f"SELECT attnum, attacl FROM hg.pg_attribute WHERE {columns} AND attacl IS NOT NULL", [database, oid]
+        ):
+            sql = f"UPDATE hg.pg_attribute SET attacl = ? WHERE {columns} AND attnum = ?"
+            run(cursor, sql, [handed_over(items, old, new), database, oid, attnum])
+
+
+def handed_over(acl: Sequence[str] | None, old: str, new: str) -> list[str] | None:
+    """An ACL with one role in the place of another; what two items then say of the same grantee and grantor is one (aclnewowner)."""
+    if acl is None:
+        return None
+    found: list[Item] = []
+    for each in _with_name(acl, old, new):
+        found = given(found, each.grantee, each.grantor, each.rights, option=False)
+        found = given(found, each.grantee, each.grantor, each.options, option=True) if each.options else found
+    return write(found)
+
+
+def _with_name(acl: Sequence[str], old: str, new: str) -> list[Item]:
+    return [
+        replace(each, grantee=new if each.grantee == old else each.grantee, grantor=new if each.grantor == old else each.grantor)
+        for each in map(_item, acl)
+    ]
+
+
 def renamed(cursor: Cursor, old: str, new: str) -> list[tuple[str, str, list[str], list[str]]]:
     """(catalog, column, ACL before, ACL after) of all ACLs that name a role which is renamed."""
     found = []
     for catalog, column in (("pg_class", "relacl"), ("pg_attribute", "attacl"), ("pg_namespace", "nspacl"), ("pg_database", "datacl")):
         for (acl,) in rows(cursor, f"SELECT DISTINCT {column} FROM hg.{catalog} WHERE {column} IS NOT NULL"):
-            items = [_item(each) for each in acl]
-            if any(old in (each.grantee, each.grantor) for each in items):
-                after = [
-                    replace(
-                        each, grantee=new if each.grantee == old else each.grantee, grantor=new if each.grantor == old else each.grantor
-                    )
-                    for each in items
-                ]
-                found.append((catalog, column, acl, write(after)))
+            if any(old in (each.grantee, each.grantor) for each in map(_item, acl)):
+                found.append((catalog, column, acl, write(_with_name(acl, old, new))))
     return found

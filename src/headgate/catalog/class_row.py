@@ -6,7 +6,7 @@ type, its indexes and constraints) follows.
 
 from __future__ import annotations
 
-from headgate.catalog import sequence
+from headgate.catalog import acl, sequence
 from headgate.catalog.object_name import require_free
 from headgate.catalog.physical import Cursor, run
 from headgate.catalog.relation import Relation
@@ -40,10 +40,11 @@ def set_schema(cursor: Cursor, relation: Relation, namespace: int) -> None:
 
 
 def set_owner(cursor: Cursor, relation: Relation, owner: int) -> None:
-    """ALTER TABLE … OWNER TO."""
-    set_class(cursor, relation, "relowner", owner)
-    for index in relation.indexes:
-        run(cursor, "UPDATE hg.pg_class SET relowner = ? WHERE dbid = ? AND oid = ?", [owner, relation.database, index.oid])
+    """ALTER TABLE … OWNER TO: the relation with its rights, its row type, its indexes, the sequences of its columns."""
+    sequences = [oid for oid, _ in sequence.of_columns(cursor, relation.database, relation.oid)]
+    for oid in (relation.oid, *[index.oid for index in relation.indexes], *sequences):
+        acl.give(cursor, "pg_class", oid, owner, relation.database)
+        run(cursor, "UPDATE hg.pg_type SET typowner = ? WHERE dbid = ? AND typrelid = ?", [owner, relation.database, oid])
 
 
 def set_replica_identity(cursor: Cursor, relation: Relation, identity: str, index: int = 0) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.catalog import physical
+from headgate.catalog import acl, physical
 from headgate.catalog.physical import Cursor, insert, one, rows, run
 from headgate.errors import PostgresError
 
@@ -84,7 +84,7 @@ def rename(cursor: Cursor, oid: int, name: str) -> None:
 
 def set_owner(cursor: Cursor, oid: int, owner: int) -> None:
     """ALTER DATABASE … OWNER TO."""
-    run(cursor, "UPDATE hg.pg_database SET datdba = ? WHERE oid = ?", [owner, oid])
+    acl.give(cursor, "pg_database", oid, owner)
 
 
 def _per_database(_cursor: Cursor) -> list[str]:

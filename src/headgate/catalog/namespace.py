@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from headgate.catalog import acl
 from headgate.catalog.physical import Cursor, insert, one, rows, run
 from headgate.errors import PostgresError
 
@@ -50,8 +51,7 @@ def create(cursor: Cursor, oid: int, database: int, name: str, owner: int) -> Na
     """CREATE SCHEMA; 42939 for a reserved name, 42P06 for one in use."""
     if name.startswith("pg_"):
         raise PostgresError("42939", f'unacceptable schema name "{name}"', detail='The prefix "pg_" is reserved for system schemas.')
-    if lookup(cursor, database, name) is not None:
-        raise PostgresError("42P06", f'schema "{name}" already exists')
+    require_free(cursor, database, name)
     return make(cursor, oid, database, name, owner)
 
 
@@ -67,18 +67,22 @@ def drop(cursor: Cursor, database: int, oid: int) -> None:
     run(cursor, "DELETE FROM hg.pg_publication_namespace WHERE dbid = ? AND pnnspid = ?", [database, oid])
 
 
-def rename(cursor: Cursor, database: int, oid: int, name: str) -> None:
-    """ALTER SCHEMA … RENAME TO; errors as `create`."""
-    if name.startswith("pg_"):
-        raise PostgresError("42939", f'unacceptable schema name "{name}"', detail='The prefix "pg_" is reserved for system schemas.')
+def require_free(cursor: Cursor, database: int, name: str) -> None:
+    """42P06 if a schema has the name."""
     if lookup(cursor, database, name) is not None:
         raise PostgresError("42P06", f'schema "{name}" already exists')
+
+
+def rename(cursor: Cursor, database: int, oid: int, name: str) -> None:
+    """ALTER SCHEMA … RENAME TO a name that is free; 42939."""
+    if name.startswith("pg_"):
+        raise PostgresError("42939", f'unacceptable schema name "{name}"', detail='The prefix "pg_" is reserved for system schemas.')
     run(cursor, "UPDATE hg.pg_namespace SET nspname = ? WHERE dbid = ? AND oid = ?", [name, database, oid])
 
 
 def set_owner(cursor: Cursor, database: int, oid: int, owner: int) -> None:
     """ALTER SCHEMA … OWNER TO."""
-    run(cursor, "UPDATE hg.pg_namespace SET nspowner = ? WHERE dbid = ? AND oid = ?", [owner, database, oid])
+    acl.give(cursor, "pg_namespace", oid, owner, database)
 
 
 def effective(cursor: Cursor, database: int, user: str, search_path: Iterable[str]) -> list[str]:

@@ -40,6 +40,17 @@ def of_columns(cursor: Cursor, database: int, relation: int) -> list[tuple[int, 
     )
 
 
+def table_of(cursor: Cursor, database: int, sequence: int) -> str | None:
+    """The name of the table a column of which owns the sequence."""
+    found = rows(
+        cursor,
+        "SELECT c.relname FROM hg.pg_depend d JOIN hg.pg_class c ON c.oid = d.refobjid AND c.dbid = d.dbid"
+        " WHERE d.dbid = ? AND d.classid = 1259 AND d.objid = ? AND d.refclassid = 1259 AND d.deptype IN ('a', 'i')",
+        [database, sequence],
+    )
+    return str(found[0][0]) if found else None
+
+
 # ---- in a default -----------------------------------------------------------------------------------------------------
 
 

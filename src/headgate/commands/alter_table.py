@@ -15,6 +15,8 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import class_row
 from headgate.catalog import publication as publications
 from headgate.catalog import relation as relations
+from headgate.catalog import sequence as sequences
+from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import Relation
 from headgate.commands import (
     alter_column,
@@ -29,7 +31,6 @@ from headgate.commands.rename import KINDS, WORDS
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
-from headgate.sql import names
 from headgate.sql.parser import unwrap
 
 
@@ -48,11 +49,11 @@ def alter(node: Any, session: Session) -> CommandResult:
     if relation.kind not in kinds:
         raise PostgresError("42809", f'"{relation.name}" is not {shown}')
     commands = [unwrap(each) for each in node.cmds]
-    for command in commands:
-        _check_kind(command, relation)
     privilege.check_owner(
         cursor, context.user, relation.owner, "table" if relation.kind in "rp" else lookup.KINDS[relation.kind], relation.name
     )
+    for command in commands:
+        _check_kind(command, relation)
     alteration = Alteration(session, transaction, relation)
     alteration.only = not node.relation.inh
     for command in commands:
@@ -67,12 +68,56 @@ def alter(node: Any, session: Session) -> CommandResult:
 
 
 def _spelled(command: Any) -> str:
+    """The subcommand as messages name it (alter_table_type_to_string)."""
+    if command.subtype in _SPELLED:
+        return _SPELLED[command.subtype]
     name = pb.AlterTableType.Name(command.subtype).removeprefix("AT_")
     return "".join(f" {letter}" if letter.isupper() and place else letter for place, letter in enumerate(name)).upper()
 
 
+_SPELLED = {
+    pb.AT_ColumnDefault: "ALTER COLUMN ... SET DEFAULT",
+    pb.AT_DropNotNull: "ALTER COLUMN ... DROP NOT NULL",
+    pb.AT_SetNotNull: "ALTER COLUMN ... SET NOT NULL",
+    pb.AT_DropExpression: "ALTER COLUMN ... DROP EXPRESSION",
+    pb.AT_SetStatistics: "ALTER COLUMN ... SET STATISTICS",
+    pb.AT_SetOptions: "ALTER COLUMN ... SET",
+    pb.AT_ResetOptions: "ALTER COLUMN ... RESET",
+    pb.AT_SetStorage: "ALTER COLUMN ... SET STORAGE",
+    pb.AT_SetCompression: "ALTER COLUMN ... SET COMPRESSION",
+    pb.AT_AlterColumnType: "ALTER COLUMN ... SET DATA TYPE",
+    pb.AT_AddIdentity: "ALTER COLUMN ... ADD IDENTITY",
+    pb.AT_SetIdentity: "ALTER COLUMN ... SET",
+    pb.AT_DropIdentity: "ALTER COLUMN ... DROP IDENTITY",
+    pb.AT_ChangeOwner: "OWNER TO",
+    pb.AT_SetUnLogged: "SET UNLOGGED",
+    pb.AT_SetRelOptions: "SET",
+    pb.AT_ResetRelOptions: "RESET",
+    pb.AT_EnableTrig: "ENABLE TRIGGER",
+    pb.AT_EnableAlwaysTrig: "ENABLE ALWAYS TRIGGER",
+    pb.AT_EnableReplicaTrig: "ENABLE REPLICA TRIGGER",
+    pb.AT_DisableTrig: "DISABLE TRIGGER",
+    pb.AT_EnableTrigAll: "ENABLE TRIGGER ALL",
+    pb.AT_DisableTrigAll: "DISABLE TRIGGER ALL",
+    pb.AT_EnableTrigUser: "ENABLE TRIGGER USER",
+    pb.AT_DisableTrigUser: "DISABLE TRIGGER USER",
+    pb.AT_DetachPartitionFinalize: "DETACH PARTITION ... FINALIZE",
+    pb.AT_AddInherit: "INHERIT",
+    pb.AT_DropInherit: "NO INHERIT",
+    pb.AT_AddOf: "OF",
+    pb.AT_DropOf: "NOT OF",
+    pb.AT_EnableRowSecurity: "ENABLE ROW SECURITY",
+    pb.AT_DisableRowSecurity: "DISABLE ROW SECURITY",
+    pb.AT_ForceRowSecurity: "FORCE ROW SECURITY",
+    pb.AT_NoForceRowSecurity: "NO FORCE ROW SECURITY",
+}
+"""Where the words are not those of the node's name."""
+
+
 def _check_kind(command: Any, relation: Relation) -> None:
     if relation.kind in "rp" or (relation.kind in "SvmiI" and command.subtype == pb.AT_ChangeOwner):
+        return
+    if relation.kind == "S" and command.subtype in (pb.AT_SetLogged, pb.AT_SetUnLogged):
         return
     if relation.kind == "m" and command.subtype == pb.AT_ReplicaIdentity:
         return
@@ -80,12 +125,9 @@ def _check_kind(command: Any, relation: Relation) -> None:
         return
     if relation.kind in "vi" and command.subtype in (pb.AT_SetRelOptions, pb.AT_ResetRelOptions):
         return
-    word = {pb.AT_ReplicaIdentity: "REPLICA IDENTITY", pb.AT_AddColumn: "ADD COLUMN", pb.AT_DropColumn: "DROP COLUMN"}.get(
-        command.subtype, _spelled(command)
-    )
     raise PostgresError(
         "42809",
-        f'ALTER action {word} cannot be performed on relation "{relation.name}"',
+        f'ALTER action {_spelled(command)} cannot be performed on relation "{relation.name}"',
         detail=f"This operation is not supported for {lookup.PLURALS[relation.kind]}.",
     )
 
@@ -122,13 +164,29 @@ def replica_identity(alteration: Alteration, command: Any) -> None:
 def change_owner(alteration: Alteration, command: Any) -> None:
     """OWNER TO."""
     context, cursor = alteration.session.context, alteration.cursor
-    new_owner = names.role_name(command.newowner, context.user, context.session_user)
-    oid = privilege.role_oid(cursor, new_owner)
+    new_owner, oid = privilege.new_owner(cursor, context, command.newowner)
+    relation = alteration.relation
+    if relation.kind in "iI":
+        if oid != relation.owner:
+            hint = "Change the ownership of the index's table, instead."
+            alteration.session.notices.warning(f'cannot change owner of index "{relation.name}"', sqlstate="42809", hint=hint)
+        return
+    if relation.kind == "S":
+        _refuse_linked(cursor, relation)
+    if oid == relation.owner:
+        return
     if not privilege.is_superuser(cursor, context.user):
-        if not privilege.is_member(cursor, context.user, new_owner):
-            raise PostgresError("42501", f'must be member of role "{new_owner}"')
+        privilege.check_member(cursor, context.user, new_owner)
         privilege.check_create_in_schema(cursor, new_owner, context.database, alteration.relation.namespace_oid)
     class_row.set_owner(cursor, alteration.relation, oid)
+
+
+def _refuse_linked(cursor: Cursor, relation: Relation) -> None:
+    """0A000 for the sequence of a column: its owner is the table's."""
+    table = sequences.table_of(cursor, relation.database, relation.oid)
+    if table is not None:
+        detail = f'Sequence "{relation.name}" is linked to table "{table}".'
+        raise PostgresError("0A000", f'cannot change owner of sequence "{relation.name}"', detail=detail)
 
 
 def row_security(alteration: Alteration, command: Any) -> None:

@@ -7,12 +7,11 @@ from typing import Any
 from headgate.catalog import database as databases
 from headgate.catalog import relation as relations
 from headgate.catalog import subscription as subscriptions
-from headgate.catalog.physical import one, rows
+from headgate.catalog.physical import rows
 from headgate.commands import privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
-from headgate.sql import names
 from headgate.sql.options import unique
 from headgate.sql.parser import position, unwrap
 
@@ -35,12 +34,11 @@ def create(node: Any, session: Session) -> CommandResult:
     for name in ("lc_collate", "lc_ctype", "locale"):
         if name in given and given[name].value is not None and given[name].text() not in ("C", "POSIX"):
             raise not_supported(f'locale "{given[name].text()}" is not supported', hint="A node compares text as the locale C does.")
-    if not privilege.is_superuser(cursor, context.user):
-        found = one(cursor, "SELECT rolcreatedb FROM hg.pg_authid WHERE rolname = ?", [context.user])
-        if not (found and found[0]):
-            raise PostgresError("42501", "permission denied to create database")
     owner = given["owner"].text() if "owner" in given and given["owner"].value else context.user
     owner_oid = privilege.role_oid(cursor, owner)
+    if not privilege.may_create_databases(cursor, context.user):
+        raise PostgresError("42501", "permission denied to create database")
+    privilege.check_member(cursor, context.user, owner)
     template = given["template"].text() if "template" in given and given["template"].value else "template1"
     if databases.lookup(cursor, node.dbname) is not None:
         raise PostgresError("42P04", f'database "{node.dbname}" already exists')
@@ -139,11 +137,11 @@ def change_owner(node: Any, session: Session) -> CommandResult:
     """ALTER DATABASE … OWNER TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
+    new_owner, oid = privilege.new_owner(cursor, context, node.newowner)
     found = databases.get(cursor, unwrap(node.object).sval)
-    privilege.check_owner(cursor, context.user, found.owner, "database", found.name)
-    new_owner = names.role_name(node.newowner, context.user, context.session_user)
-    oid = privilege.role_oid(cursor, new_owner)
-    if not privilege.is_member(cursor, context.user, new_owner):
-        raise PostgresError("42501", f'must be member of role "{new_owner}"')
+    if oid != found.owner:
+        privilege.check_may_give(cursor, context.user, found.owner, "database", found.name, new_owner)
+        if not privilege.may_create_databases(cursor, context.user):
+            raise PostgresError("42501", "permission denied to change owner of database")
     databases.set_owner(cursor, found.oid, oid)
     return CommandResult("ALTER DATABASE")

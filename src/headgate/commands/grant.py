@@ -216,8 +216,7 @@ def alter_default(node: Any, session: Session) -> CommandResult:
     letters, _ = _letters(action, kind)
     grantees = _grantees(action, session, cursor)
     for owner in owners:
-        if not privilege.is_member(cursor, context.user, owner):
-            raise PostgresError("42501", f'must be member of role "{owner}"')
+        privilege.check_member(cursor, context.user, owner)
         for schema in schemas or [0]:
             _set_default(cursor, context.database, owner, schema, kind, action, letters, grantees)
     return CommandResult("ALTER DEFAULT PRIVILEGES")

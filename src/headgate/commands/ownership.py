@@ -217,8 +217,13 @@ def reassign_owned(node: Any, session: Session) -> CommandResult:
         raise PostgresError("42501", "permission denied to reassign objects")
     for _, role in roles:
         for catalog, column, _, _ in _OWNED:
-            run(cursor, f"UPDATE hg.{catalog} SET {column} = ? WHERE dbid = ? AND {column} = ?", [oid, context.database, role])
-        run(cursor, "UPDATE hg.pg_database SET datdba = ? WHERE datdba = ?", [oid, role])
+            if catalog in ("pg_class", "pg_namespace"):
+                for (owned,) in rows(cursor, f"SELECT oid FROM hg.{catalog} WHERE dbid = ? AND {column} = ?", [context.database, role]):
+                    acl.give(cursor, catalog, owned, oid, context.database)
+            else:
+                run(cursor, f"UPDATE hg.{catalog} SET {column} = ? WHERE dbid = ? AND {column} = ?", [oid, context.database, role])
+        for (owned,) in rows(cursor, "SELECT oid FROM hg.pg_database WHERE datdba = ?", [role]):
+            acl.give(cursor, "pg_database", owned, oid)
         run(cursor, "UPDATE hg.pg_subscription SET subowner = ? WHERE subdbid = ? AND subowner = ?", [oid, context.database, role])
     transaction.catalog_changed()
     return CommandResult("REASSIGN OWNED")

@@ -7,11 +7,14 @@ The predefined roles pg_read_all_data, pg_write_all_data and pg_database_owner c
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from headgate.catalog import acl
 from headgate.catalog.physical import Cursor, one, rows
 from headgate.catalog.relation import Relation
+from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError
+from headgate.sql import names
 
 DATABASE_OWNER = 6171
 READ_ALL, WRITE_ALL = 6181, 6182
@@ -54,6 +57,30 @@ def roles_of(cursor: Cursor, role: str) -> set[int]:
 def is_member(cursor: Cursor, role: str, of: str) -> bool:
     """Whether `role` is (indirectly) a member of `of`, or a superuser."""
     return is_superuser(cursor, role) or role_oid(cursor, of) in roles_of(cursor, role)
+
+
+def check_member(cursor: Cursor, role: str, of: str) -> None:
+    """42501 `must be member of role "r"`."""
+    if not is_member(cursor, role, of):
+        raise PostgresError("42501", f'must be member of role "{of}"')
+
+
+def new_owner(cursor: Cursor, context: SessionContext, node: Any) -> tuple[str, int]:
+    """The role that OWNER TO names, and its oid; 42704, before the object is looked for."""
+    name = names.role_name(node, context.user, context.session_user)
+    return name, role_oid(cursor, name)
+
+
+def check_may_give(cursor: Cursor, user: str, owner: int, kind: str, name: str, new: str) -> None:
+    """42501 unless the object is the user's, and the user a member of the role that it is given to."""
+    check_owner(cursor, user, owner, kind, name)
+    check_member(cursor, user, new)
+
+
+def may_create_databases(cursor: Cursor, role: str) -> bool:
+    """Whether the role may create databases: CREATEDB, or a superuser."""
+    found = one(cursor, "SELECT rolcreatedb OR rolsuper FROM hg.pg_authid WHERE rolname = ?", [role])
+    return bool(found and found[0])
 
 
 def has_role(cursor: Cursor, role: str, oid: int) -> bool:

@@ -243,13 +243,10 @@ def change_owner(node: Any, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     name = unwrap(node.object).sval
+    new_owner, oid = privilege.new_owner(cursor, context, node.newowner)
     publication = publications.get(cursor, context.database, name)
-    new_owner = names.role_name(node.newowner, context.user, context.session_user)
-    oid = privilege.role_oid(cursor, new_owner)
     if oid != publication.owner and not privilege.is_superuser(cursor, context.user):
-        privilege.check_owner(cursor, context.user, publication.owner, "publication", name)
-        if not privilege.is_member(cursor, context.user, new_owner):
-            raise PostgresError("42501", f'must be member of role "{new_owner}"')
+        privilege.check_may_give(cursor, context.user, publication.owner, "publication", name, new_owner)
         privilege.check_create_on_database(cursor, new_owner, context.database)
         kind = "ALL TABLES" if publication.all_tables else "TABLES IN SCHEMA" if publication.schemas else None
         if kind is not None and not privilege.is_superuser(cursor, new_owner):

@@ -29,8 +29,7 @@ def create(node: Any, session: Session) -> CommandResult:
     name = node.schemaname or owner
     owner_oid = privilege.role_oid(cursor, owner)
     privilege.check_create_on_database(cursor, context.user, context.database)
-    if not privilege.is_member(cursor, context.user, owner):
-        raise PostgresError("42501", f'must be member of role "{owner}"')
+    privilege.check_member(cursor, context.user, owner)
     if node.if_not_exists and namespace.lookup(cursor, context.database, name) is not None:
         session.notices.notice(f'schema "{name}" already exists, skipping', sqlstate="42P06")
         return CommandResult("CREATE SCHEMA")
@@ -116,6 +115,7 @@ def rename(node: Any, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     schema = namespace.get(cursor, context.database, node.subname)
+    namespace.require_free(cursor, context.database, node.newname)
     privilege.check_owner(cursor, context.user, schema.owner, "schema", schema.name)
     held = relations.in_schema(cursor, context.database, schema.oid, "rpv")
     with sequences.followed(cursor, context.database):
@@ -131,11 +131,10 @@ def change_owner(node: Any, session: Session) -> CommandResult:
     """ALTER SCHEMA … OWNER TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
+    new_owner, oid = privilege.new_owner(cursor, context, node.newowner)
     schema = namespace.get(cursor, context.database, unwrap(node.object).sval)
-    privilege.check_owner(cursor, context.user, schema.owner, "schema", schema.name)
-    new_owner = names.role_name(node.newowner, context.user, context.session_user)
-    oid = privilege.role_oid(cursor, new_owner)
-    if not privilege.is_member(cursor, context.user, new_owner):
-        raise PostgresError("42501", f'must be member of role "{new_owner}"')
+    if oid != schema.owner:
+        privilege.check_may_give(cursor, context.user, schema.owner, "schema", schema.name, new_owner)
+        privilege.check_create_on_database(cursor, context.user, context.database)
     namespace.set_owner(cursor, context.database, schema.oid, oid)
     return CommandResult("ALTER SCHEMA")

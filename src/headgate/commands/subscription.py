@@ -343,9 +343,8 @@ def change_owner(node: Any, session: Session) -> CommandResult:
     """ALTER SUBSCRIPTION … OWNER TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
+    new_owner, oid = privilege.new_owner(cursor, context, node.newowner)
     subscription = _owned(session, transaction, unwrap(node.object).sval)
-    new_owner = names.role_name(node.newowner, context.user, context.session_user)
-    oid = privilege.role_oid(cursor, new_owner)
     if oid != subscription.owner and not privilege.is_superuser(cursor, new_owner):
         raise PostgresError(
             "42501",

@@ -130,12 +130,12 @@ def change_owner(node: Any, session: Session) -> CommandResult:
     """ALTER TYPE … OWNER TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
+    owner, oid = privilege.new_owner(cursor, context, node.newowner)
     found = _owned(unwrap(node.object).items, session, cursor)
     _refuse_special(found, "cannot alter")
-    owner = names.role_name(node.newowner, context.user, context.session_user)
-    oid = privilege.role_oid(cursor, owner)
-    if not privilege.is_member(cursor, context.user, owner):
-        raise PostgresError("42501", f'must be member of role "{owner}"')
+    if oid != found.owner and not privilege.is_superuser(cursor, context.user):
+        privilege.check_member(cursor, context.user, owner)
+        privilege.check_create_in_schema(cursor, owner, context.database, found.namespace)
     usertype.set_owner(cursor, context.database, found, oid)
     return CommandResult("ALTER DOMAIN" if node.object_type == pb.OBJECT_DOMAIN else "ALTER TYPE")
 
