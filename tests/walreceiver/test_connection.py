@@ -145,7 +145,7 @@ def test_a_publisher_that_cannot_be_reached_is_an_error_of_the_connection(postgr
 def test_a_malformed_conninfo_is_refused() -> None:
     with pytest.raises(PostgresError) as caught:
         check_conninfo("foo bar")
-    assert caught.value.message == 'invalid connection string syntax: missing "=" after "foo" in connection info string'
+    assert caught.value.message == 'invalid connection string syntax: missing "=" after "foo" in connection info string\n'
 
 
 def test_a_query_that_waits_ends_when_the_worker_is_stopped(postgres, database) -> None:

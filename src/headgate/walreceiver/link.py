@@ -32,7 +32,8 @@ def check_conninfo(conninfo: str) -> None:
     try:
         pq.Conninfo.parse(conninfo.encode())
     except psycopg.Error as error:
-        raise PostgresError("42601", f"invalid connection string syntax: {_chomp(str(error))}") from error
+        # libpq's text ends with a line feed, and here PostgreSQL leaves it there
+        raise PostgresError("42601", f"invalid connection string syntax: {_chomp(str(error))}\n") from error
 
 
 def terminated() -> PostgresError:
