@@ -222,6 +222,8 @@ def set_logged(alteration: Alteration, command: Any) -> None:
             raise PostgresError(
                 "42P16", f'could not change table "{relation.name}" to {word} because it references {state} table "{other.name}"'
             )
+    if relation.kind == "p":  # PostgreSQL changes it with the rewrite, and there is nothing to rewrite
+        return
     for oid in (relation.oid, *[each.oid for each in relation.indexes]):
         class_row.set_class(cursor, replace(relation, oid=oid), "relpersistence", wanted)
 

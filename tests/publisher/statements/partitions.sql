@@ -110,5 +110,7 @@ CREATE PUBLICATION un_schema FOR TABLES IN SCHEMA un; CREATE PUBLICATION un_sche
 CREATE PUBLICATION un_r FOR TABLE un.r; CREATE PUBLICATION un_r_root FOR TABLE un.r WITH (publish_via_partition_root);
 SELECT pubname, tablename FROM pg_publication_tables WHERE schemaname = 'un' ORDER BY 1, 2;
 ALTER TABLE un.r1 SET UNLOGGED;
+ALTER TABLE un.r3 SET UNLOGGED;
+\d un.r3
 SELECT pubname, tablename FROM pg_publication_tables WHERE schemaname = 'un' ORDER BY 1, 2;
 DROP PUBLICATION un_all, un_all_root, un_schema, un_schema_root, un_r, un_r_root; DROP SCHEMA un CASCADE;
