@@ -21,7 +21,6 @@ from headgate.catalog.partition import WORDS, Bound, Branch, Strategy
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import Column, PartitionKey, Relation
 from headgate.commands import lookup, partition_bound, partition_constraint, partition_index, privilege
-from headgate.commands.partition_bound import Places
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -110,19 +109,19 @@ def parent_of(node: Any, session: Session, transaction: Transaction) -> Relation
     if parent.kind not in "rpf":
         raise PostgresError("42809", f'inherited relation "{parent.name}" is not a table or foreign table')
     privilege.check_owner(cursor, context.user, parent.owner, "table", parent.name)
-    if parent.kind != "p":
-        raise PostgresError("42P17", f'"{parent.name}" is not partitioned')
     if parent.persistence != "t" and node.relation.relpersistence == "t":
         raise PostgresError("42809", f'cannot create a temporary relation as partition of permanent relation "{parent.name}"')
     return parent
 
 
-def new_bound(node: Any, name: str, parent: Relation, session: Session, transaction: Transaction) -> tuple[Bound, Places]:
+def new_bound(node: Any, name: str, parent: Relation, session: Session, transaction: Transaction) -> Bound:
     """The bound of a new partition, which fits beside the others."""
+    if parent.kind != "p":
+        raise PostgresError("42P17", f'"{parent.name}" is not partitioned')
     table = partition.load(transaction.cursor, parent.database, parent.oid)
     bound, places = partition_bound.read(node, table, Planner(session, transaction))
     partition_bound.check(name, table, bound, places)
-    return bound, places
+    return bound
 
 
 def join(transaction: Transaction, parent: Relation, child: Relation, bound: Bound) -> None:
@@ -157,6 +156,8 @@ def attach(command: Any, parent: Relation, session: Session, transaction: Transa
     wanted = unwrap(getattr(command, "def"))
     if parent.kind != "p":
         raise PostgresError("42P17", f'table "{parent.name}" is not partitioned')
+    table = partition.load(cursor, parent.database, parent.oid)
+    bound, places = partition_bound.read(wanted.bound, table, Planner(session, transaction))
     child = lookup.target(cursor, context, wanted.name)
     if child.kind not in "rp":
         raise PostgresError(
@@ -172,7 +173,7 @@ def attach(command: Any, parent: Relation, session: Session, transaction: Transa
     _check_constraints(parent, child)
     if any(each.relation.foreign_keys or each.relation.referenced for each in partition.load(cursor, child.database, child.oid).walk()):
         raise not_supported("foreign keys of partitioned tables are not supported")
-    bound, _ = new_bound(wanted.bound, child.name, parent, session, transaction)
+    partition_bound.check(child.name, table, bound, places)
     join(transaction, parent, child, bound)
     branch = partition.load(cursor, child.database, child.oid)
     _check_rows(transaction, branch, 'partition constraint of relation "{}" is violated by some row')

@@ -97,7 +97,7 @@ def create(node: Any, session: Session) -> CommandResult:
     if relation.kind == "r":
         transaction.create_table(relation)
     if parent is not None and bound is not None:
-        partition.join(transaction, parent, relation, bound[0])
+        partition.join(transaction, parent, relation, bound)
     for each in elements.keys:
         partition_index.add(transaction, relations.get(cursor, context.database, relation.oid), each)
     grant.apply_default(cursor, relation, context.user)
