@@ -44,7 +44,7 @@ def add_constraint(alteration: Alteration, command: Any) -> None:
     if node.indexname:
         alter_sequence.using_index(alteration, node)
         return
-    add_key(alteration, table_definition.key(node, relation.columns, relation.name))
+    add_key(alteration, table_definition.key(node, relation.columns, relation.name, altering=True))
 
 
 def add_key(alteration: Alteration, key: indexes.Key) -> None:

@@ -49,12 +49,13 @@ def create(node: Any, session: Session) -> CommandResult:
             detail=f"This operation is not supported for {lookup.PLURALS[relation.kind]}.",
         )
     privilege.check_owner(cursor, context.user, relation.owner, "table", relation.name)
+    key = _key(node, relation, cursor, session.context.forms)
+    partition_index.require_partition_columns(relation, key)
     if node.idxname and relations.find_oid(cursor, context.database, relation.schema, node.idxname) is not None:
         if not node.if_not_exists:
             raise PostgresError("42P07", f'relation "{node.idxname}" already exists')
         session.notices.notice(f'relation "{node.idxname}" already exists, skipping', sqlstate="42P07")
         return CommandResult("CREATE INDEX")
-    key = _key(node, relation, cursor, session.context.forms)
     with render.running(session, transaction):
         partition_index.add(transaction, relation, key, only=not node.relation.inh)
     transaction.catalog_changed()

@@ -261,9 +261,17 @@ class _KeyOf:
 
 
 def key(
-    node: Any, columns: Sequence[Column], table: str, own: tuple[str, ...] = (), *, deferrable: bool = False, deferred: bool = False
+    node: Any,
+    columns: Sequence[Column],
+    table: str,
+    own: tuple[str, ...] = (),
+    *,
+    deferrable: bool = False,
+    deferred: bool = False,
+    altering: bool = False,
 ) -> Key:
-    """A PRIMARY KEY or UNIQUE constraint over columns that exist."""
+    """A PRIMARY KEY or UNIQUE constraint over columns that exist. `altering`: for ALTER TABLE, which gives no position of a missing one."""
+    where = None if altering else position(node.location)
     if node.contype not in (pb.CONSTR_PRIMARY, pb.CONSTR_UNIQUE):
         raise not_supported("exclusion constraints are not supported", position=position(node.location))
     primary = node.contype == pb.CONSTR_PRIMARY
@@ -272,7 +280,7 @@ def key(
     for name in wanted:
         found = next((each for each in columns if each.name == name), None)
         if found is None:
-            raise PostgresError("42703", f'column "{name}" named in key does not exist', position=position(node.location))
+            raise PostgresError("42703", f'column "{name}" named in key does not exist', position=where)
         if found.attnum in attnums:
             kind = "primary key" if primary else "unique"
             raise PostgresError("42701", f'column "{name}" appears twice in {kind} constraint', position=position(node.location))
@@ -287,7 +295,7 @@ def key(
     for name in names.strings(node.including):
         found = next((each for each in columns if each.name == name), None)
         if found is None:
-            raise PostgresError("42703", f'column "{name}" named in key does not exist', position=position(node.location))
+            raise PostgresError("42703", f'column "{name}" named in key does not exist', position=where)
         included.append(found.attnum)
     return Key(
         tuple(attnums), primary=primary, name=node.conname or None, deferrable=node.deferrable or node.initdeferred or deferrable,
