@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.conftest import until
+
 READY = "SELECT count(*) > 0 AND count(*) = count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel"
 TABLE = "CREATE TABLE t(id int PRIMARY KEY, b text, n numeric(10,2))"
 
@@ -41,6 +43,20 @@ def test_a_large_table_is_read_in_parallel(publisher, subscriber, monkeypatch) -
               decode(lpad(to_hex(i), 8, '0'), 'hex'), md5(i::text)::uuid, i % 2 = 0, CASE WHEN i % 3 > 0 THEN 'v' || i END FROM generate_series(1, 40000) i"""
     replicate(publisher, subscriber, types, rows)
     assert contents(subscriber) == contents(publisher)
+
+
+def test_the_progress_of_a_parallel_copy_shows_after_each_range_and_not_at_its_end_alone(publisher, subscriber, monkeypatch) -> None:
+    from headgate.subscriber import initialcopy
+
+    monkeypatch.setattr(initialcopy, "PARALLEL_SIZE", 1 << 20)
+    monkeypatch.setattr(initialcopy, "RANGE_PAGES", 50)
+    table = "CREATE TABLE t(id int PRIMARY KEY, b text)"
+    publisher.sql(f"{table}; INSERT INTO t SELECT i, repeat('x', 200) FROM generate_series(1, 40000) i; CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql(table)
+    subscriber.sql(publisher.subscription())
+    until(lambda: any(0 < row["tuples_processed"] < 40_000 for row in subscriber.launcher.copy_rows()), "rows of the first ranges")
+    subscriber.wait(READY, "t")
+    assert subscriber.sql("SELECT count(*), sum(id) FROM t") == publisher.sql("SELECT count(*), sum(id) FROM t")
 
 
 def test_filters_and_column_lists_hold_for_copy_and_stream(publisher, subscriber) -> None:

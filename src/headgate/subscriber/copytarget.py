@@ -135,7 +135,7 @@ class Target:
 
 @dataclass(frozen=True)
 class CopyTask:
-    """What a Spark task does: copies the ranges whose numbers it gets, each over a connection of its own, into files of the table.
+    """What a Spark task does: copies a range of the published table, over a connection of its own, into files of the local one.
 
     The task writes the Parquet files itself and gives their `add` actions (JSON), rows and bytes: the rows do not pass through the
     JVM, whose row-wise writer takes several times as long as everything else.
@@ -145,16 +145,13 @@ class CopyTask:
     name: str
     snapshot: str
     target: Target
-    conditions: list[str]
     place: Path
     physical: dict[str, str]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For mapInArrow: one row for each file."""
+    def __call__(self, condition: str, _: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For mapInArrow: one row for each file. `condition` says which rows."""
         try:
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    yield from self._range(self.conditions[number])
+            yield from self._range(condition)
         except PostgresError as error:
             raise conflict.carry(error, Place()) from error
 

@@ -4,8 +4,9 @@ Two ways, equal in result:
 
     one COPY      over the sync connection inside the transaction of the slot (`SNAPSHOT 'use'`), in PostgreSQL's text format, as
                   PostgreSQL's own table sync does it: for nodes, small tables, and tables whose column types differ
-    parallel      ranges of the table's pages, one Spark task each, COPY in binary format under the snapshot that the slot
-                  exported, decoded into Arrow and written as Parquet by the tasks: for large tables of a real PostgreSQL
+    parallel      ranges of the table's pages, one Spark job of one task each, `copy_workers_per_table` at a time, COPY in binary format
+                  under the snapshot that the slot exported, decoded into Arrow and written as Parquet by the task: for large tables
+                  of a real PostgreSQL; after each range the progress shows, in between the copy can be stopped
 
 Either way rows are appended in pieces, in bounded memory, and become visible at once, in the one commit that also writes state f and
 the origin's position. `rows` and `bytes` are what pg_stat_progress_copy shows.
@@ -16,6 +17,9 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,8 +57,8 @@ PARALLEL_SIZE = 48 << 20
 """Tables of at least this size at the publisher are read in parallel."""
 RANGE_PAGES = 4096
 """Pages (8 kB) of the table that one task reads."""
-RANGES_AT_ONCE = 16
-"""Ranges of one Spark job; between two jobs the copy can be stopped, and its progress shows."""
+STOP_SECONDS = 0.5
+"""How often a parallel copy looks whether it shall stop."""
 
 
 class InitialCopy:
@@ -230,22 +234,31 @@ class InitialCopy:
             else:
                 conditions = _page_ranges(pages)
                 place, physical = transaction.data_path(self.relation), dict(transaction.state(self.relation).physical)
-                task = CopyTask(subscription.conninfo, self.slot, created.snapshot, target, conditions, place, physical)
-                actions: list[Action] = []
-                for first in range(0, len(conditions), RANGES_AT_ONCE):
-                    self.worker.check_stop()
-                    actions += self._written(transaction, task, range(first, min(first + RANGES_AT_ONCE, len(conditions))))
-                transaction.add_files(self.relation, actions)
+                task = CopyTask(subscription.conninfo, self.slot, created.snapshot, target, place, physical)
+                transaction.add_files(self.relation, self._written(transaction, task, conditions))
         return created.consistent_point
 
-    def _written(self, transaction: Transaction, task: CopyTask, numbers: range) -> list[Action]:
-        """Copies some ranges; the `add` actions of the files that the tasks wrote."""
-        workers = min(len(numbers), self.worker.settings.integer("copy_workers_per_table"))
-        ids = transaction.engine.spark.range(numbers.start, numbers.stop, 1, workers)
-        done = ids.mapInArrow(task, "action string, rows bigint, bytes bigint").toArrow()
-        self.rows += pc.sum(done["rows"]).as_py() or 0
-        self.bytes += pc.sum(done["bytes"]).as_py() or 0
-        return [json.loads(text) for text in done["action"].to_pylist()]
+    def _written(self, transaction: Transaction, task: CopyTask, conditions: Sequence[str]) -> list[Action]:
+        """Copies all ranges, some at a time; the `add` actions of the files that the tasks wrote, in the order of the ranges."""
+        spark = transaction.engine.spark
+
+        def copied(condition: str) -> pa.Table:
+            one_task = spark.range(0, 1, 1, 1)
+            return one_task.mapInArrow(partial(task, condition), "action string, rows bigint, bytes bigint").toArrow()
+
+        actions: list[Action] = []
+        pool = ThreadPoolExecutor(self.worker.settings.integer("copy_workers_per_table"), "copy")
+        try:
+            for future in [pool.submit(copied, condition) for condition in conditions]:
+                while not wait([future], STOP_SECONDS).done:
+                    self.worker.check_stop()
+                done = future.result()
+                self.rows += pc.sum(done["rows"]).as_py() or 0
+                self.bytes += pc.sum(done["bytes"]).as_py() or 0
+                actions += [json.loads(text) for text in done["action"].to_pylist()]
+        finally:
+            pool.shutdown(cancel_futures=True)
+        return actions
 
 
 def _row_of(rows: pa.Table, key: pa.Table) -> int:
