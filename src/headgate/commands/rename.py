@@ -49,6 +49,12 @@ def _named(node: Any, word: str, session: Session, transaction: Transaction) -> 
     kinds, shown = KINDS.get(word, ("rpvmfciIS", ""))
     if relation.kind not in kinds:
         raise PostgresError("42809", f'"{relation.name}" is not {shown}')
+    if relation.kind == "S" and getattr(node, "rename_type", None) == pb.OBJECT_COLUMN:
+        raise PostgresError(
+            "42809",
+            f'cannot rename columns of relation "{relation.name}"',
+            detail="This operation is not supported for sequences.",
+        )
     privilege.check_owner(cursor, context.user, relation.owner, lookup.KINDS[relation.kind], relation.name)
     return relation
 
