@@ -134,8 +134,8 @@ class Speaker:
     """A session of one of the servers."""
 
     def __init__(self, server: Server, subject: str) -> None:
-        database = server.new_database()
-        self.session = psycopg.connect(server.conninfo(database), autocommit=True)
+        self._database = server.new_database()
+        self.session = psycopg.connect(server.conninfo(self._database), autocommit=True)
         self._notices: list[tuple[str | None, ...]] = []
         self.session.add_notice_handler(lambda told: self._notices.append((told.severity, told.message_primary, told.message_detail)))
         self.session.execute(TABLES[subject].encode())
@@ -152,7 +152,8 @@ class Speaker:
             )
         except psycopg.Error as error:
             told = error.diag
-            return (told.sqlstate, told.message_primary, told.message_detail, told.message_hint, told.statement_position, *self._notices)
+            message = str(told.message_primary).replace(self._database, "DATABASE")
+            return (told.sqlstate, message, told.message_detail, told.message_hint, told.statement_position, *self._notices)
         return (cursor.statusmessage, rows, *self._notices)
 
 
