@@ -17,7 +17,7 @@ from headgate.catalog.relation import Column, Relation
 from headgate.commands import binding, copy_option, lookup, policy, privilege
 from headgate.commands.copy_option import CopyOptions
 from headgate.commands.copy_reader import Reader
-from headgate.commands.insert import target
+from headgate.commands.insert import writable
 from headgate.commands.new_rows import NewRows
 from headgate.commands.query import from_clause, render, select
 from headgate.commands.query.plan import Plan, PlanColumn, col
@@ -250,7 +250,7 @@ def _header(titles: Sequence[str], options: CopyOptions) -> pa.Array:
 
 def _copy_in(node: Any, session: Session, options: CopyOptions) -> CopyIn:
     transaction = session.begin_statement()
-    relation = target(node.relation, session, "copy to", "INSERT")
+    relation = writable(lookup.target(transaction.cursor, session.context, node.relation), session, "copy to", "INSERT")
     columns = columns_of(node, relation)
     privilege.check_columns(transaction.cursor, session.context.user, relation, "INSERT", [each.attnum for each in columns])
     planner = Planner(session, transaction)

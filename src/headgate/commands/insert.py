@@ -62,9 +62,13 @@ def insert(node: Any, session: Session, planner: Planner | None = None) -> Resul
 
 
 def target(node: Any, session: Session, doing: str, right: str) -> Relation:
-    """The table that a command writes to, with the checks of PostgreSQL's CheckValidResultRel."""
+    """The table that a command writes to; 42P01 with the position."""
+    return writable(lookup.source(session.begin_statement().cursor, session.context, node), session, doing, right)
+
+
+def writable(relation: Relation, session: Session, doing: str, right: str) -> Relation:
+    """The relation, with the checks of PostgreSQL's CheckValidResultRel."""
     cursor, context = session.begin_statement().cursor, session.context
-    relation = lookup.source(cursor, context, node)
     if relation.kind == "v":
         raise view.not_writable(cursor, relation, doing, right)
     if relation.kind in "iIc":

@@ -27,7 +27,7 @@ def lock(node: Any, session: Session) -> None:
     """Locks tables; a partitioned one with its leaves. 42P01, 42809, 42501, 55P03 (NOWAIT)."""
     transaction = session.begin_statement()
     for item in node.relations:
-        relation = lookup.source(transaction.cursor, session.context, unwrap(item))
+        relation = lookup.target(transaction.cursor, session.context, unwrap(item))
         if relation.kind not in "rpv":
             raise PostgresError(
                 "42809",

@@ -15,3 +15,8 @@ ALTER TABLE x SET SCHEMA nope;
 ALTER TABLE x SET SCHEMA pg_catalog;
 ALTER TABLE x SET SCHEMA pg_toast;
 ALTER TABLE x SET SCHEMA public;
+LOCK TABLE nosuch; LOCK TABLE no.such;
+COPY nosuch FROM STDIN;
+COPY no.such FROM STDIN;
+COPY no.such TO STDOUT;
+TRUNCATE no.such;
