@@ -42,7 +42,7 @@ def pytest_report_header() -> list[str]:
     return [f"servers: {psql.stdout.strip()}"]
 
 
-def until(condition: Callable[[], Any], what: str = "", seconds: float = 90) -> Any:
+def until(condition: Callable[[], Any], what: str = "", seconds: float = 30) -> Any:
     """Polls until the condition holds, and gives what it found; `what` says what was waited for."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

@@ -22,7 +22,7 @@ def children(pid: int) -> set[int]:
 
 
 def gone(pids: set[int]) -> bool:
-    return until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), f"{pids} live on")
+    return until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), f"{pids} live on", seconds=20)
 
 
 def test_a_node_serves_restarts_and_leaves_no_process_behind(own_node: Callable[..., Server]) -> None:
@@ -40,7 +40,7 @@ def test_a_node_serves_restarts_and_leaves_no_process_behind(own_node: Callable[
     with (node.data / "headgate.conf").open("a") as conf:
         conf.write("work_mem = 9MB\n")
     node.headgate("reload")
-    until(lambda: node.psql("postgres", "SHOW work_mem") == "9MB", "the new setting")
+    until(lambda: node.psql("postgres", "SHOW work_mem") == "9MB", "the new setting", seconds=20)
     node.stop()
     assert gone(java | {pid})
     assert not (node.data / "headgate.pid").exists()

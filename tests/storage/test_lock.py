@@ -29,7 +29,7 @@ def begun(locks: TableLocks, owner: int, ask: Callable[[], object]) -> Future[ob
     pool = ThreadPoolExecutor(1)
     future = pool.submit(ask)
     pool.shutdown(wait=False)
-    until(lambda: owner in locks._waiting or future.done(), f"{owner} does not wait")
+    until(lambda: owner in locks._waiting or future.done(), f"{owner} does not wait", seconds=10)
     assert not future.done()
     return future
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
-from tests.conftest import until
+from tests import conftest
+
+until = functools.partial(conftest.until, seconds=90)
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, origin text); CREATE PUBLICATION p FOR TABLE t;"
 READY = "SELECT count(*) > 0 AND count(*) = count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import until
+from tests import conftest
 
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
@@ -20,6 +21,8 @@ from headgate.walreceiver.receiver import Limits, Receiver, StreamEndError
 from headgate.walreceiver.segment import Segment
 from headgate.walreceiver.spool import Spool
 from headgate.walreceiver.waker import Waker
+
+until = functools.partial(conftest.until, seconds=20)
 
 WHOLE = 1 << 40
 KNOWN: dict[int, m.Relation] = {}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 
 import psycopg
-from tests.conftest import PG_BIN, Server, until
+from tests import conftest
+from tests.conftest import PG_BIN, Server
+
+until = functools.partial(conftest.until, seconds=60)
 
 SHOWN = (
     "SELECT active, active_pid, restart_lsn, confirmed_flush_lsn IS NOT NULL, wal_status, safe_wal_size"
