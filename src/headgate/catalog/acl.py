@@ -25,7 +25,8 @@ EVERY = {"r": "arwdDxt", "s": "rwU", "c": "arwx", "n": "UC", "d": "CTc", "f": "X
 PUBLIC = {"d": "Tc", "f": "X", "T": "U", "l": "U"}
 """What PUBLIC may by default."""
 
-_OWNED = {"pg_class": ("relowner", "relacl"), "pg_namespace": ("nspowner", "nspacl"), "pg_database": ("datdba", "datacl")}
+OWNED = {"pg_class": ("relowner", "relacl"), "pg_namespace": ("nspowner", "nspacl"), "pg_database": ("datdba", "datacl")}
+"""The catalogs whose rows have both an owner and an ACL: the columns of the two."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ def role_name(cursor: Cursor, oid: int) -> str:
 
 def give(cursor: Cursor, catalog: str, oid: int, owner: int, database: int | None = None) -> None:
     """Gives a row of pg_class, pg_namespace or pg_database to another role; its ACL says of it what it said of the old owner."""
-    owner_column, column = _OWNED[catalog]
+    owner_column, column = OWNED[catalog]
     where, values = ("oid = ?", [oid]) if database is None else ("oid = ? AND dbid = ?", [oid, database])
     found = one(cursor, f"SELECT {owner_column}, {column} FROM hg.{catalog} WHERE {where}", values)
     if found is None or found[0] == owner:

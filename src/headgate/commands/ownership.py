@@ -217,7 +217,7 @@ def reassign_owned(node: Any, session: Session) -> CommandResult:
         raise PostgresError("42501", "permission denied to reassign objects")
     for _, role in roles:
         for catalog, column, _, _ in _OWNED:
-            if catalog in ("pg_class", "pg_namespace"):
+            if catalog in acl.OWNED:
                 for (owned,) in rows(cursor, f"SELECT oid FROM hg.{catalog} WHERE dbid = ? AND {column} = ?", [context.database, role]):
                     acl.give(cursor, catalog, owned, oid, context.database)
             else:
