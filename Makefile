@@ -2,12 +2,14 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+# a process for each of two cores; tests/conftest.py says what stays together
+ABREAST := -n 2 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lock bench clean
+.PHONY: help setup demo test test-quick test-all check format lock bench clean
 
 help:  ## List the targets
-	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:  ## Set the machine up: .venv, locked packages, Java 17, PostgreSQL 15, the Delta jars
 	@bash scripts/setup.sh
@@ -15,8 +17,14 @@ setup:  ## Set the machine up: .venv, locked packages, Java 17, PostgreSQL 15, t
 demo: setup  ## The main job: one filtered table PostgreSQL → node → node → PostgreSQL (KEEP=1 leaves the servers running)
 	@$(BIN)/headgate demo $(if $(KEEP),--keep) $(DEMO)
 
-test: setup check  ## The whole test suite (PYTEST=… for options, e.g. PYTEST="-k settings")
-	@$(BIN)/python -m pytest $(PYTEST)
+test: setup check  ## The test suite (PYTEST=… for options, e.g. PYTEST="-k settings")
+	@$(BIN)/python -m pytest $(ABREAST) $(PYTEST)
+
+test-quick: setup  ## The tests that need no server, for the minute between two edits
+	@$(BIN)/python -m pytest -n 2 --quick $(PYTEST)
+
+test-all: setup check  ## Everything at length, some hours: more random examples, all faults, large transactions
+	@$(BIN)/python -m pytest $(ABREAST) --all $(PYTEST)
 
 check: setup  ## Format, lint, types, floors
 	@$(BIN)/ruff format --check .

@@ -1,7 +1,13 @@
 """The servers that tests run on: a real PostgreSQL 15, a Spark session, headgate nodes. All are real, and all end with the tests.
 
-Fixtures: `postgres` (one cluster for the whole run), `spark` (one session), `node` (one node, started by the command line),
-`own_node` (makes nodes for a single test), `cluster` (makes PostgreSQL clusters for a single test).
+Fixtures: `postgres` (one cluster for the whole run), `spark` (one session), `node` (one node, started by the command line), `server`
+(first the one, then the other), `spare_node` (a node that tests restart, kill and give other settings), `own_node` (makes nodes for a
+single test: it costs fifteen seconds), `cluster` (makes PostgreSQL clusters for a single test).
+
+The suite runs in two processes (``make test``), each with a PostgreSQL, a Spark session and nodes of its own, so that both cores work all
+the time. The tests of a file stay together where they use one of these: what a fixture of the file makes is made once. Files whose tests
+stop or kill servers come first: they wait for the longest, and the short ones fill up what is left at the end. ``--quick`` leaves tests that
+need no server; ``--all`` adds those that are marked slow and draws more examples.
 """
 
 from __future__ import annotations
@@ -33,7 +39,47 @@ HEADGATE = [sys.executable, "-m", "headgate.cli.main"]
 
 settings.register_profile("headgate", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.register_profile("long", parent=settings.get_profile("headgate"), max_examples=2000, derandomize=False)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "headgate"))
+
+SPARE = {"spare_node", "_farm"}
+"""Fixtures of tests that stop and start servers."""
+SERVERS = {"_session_farm", "spark", "node", *SPARE}
+"""What a quick test does without."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The two other lengths of the suite."""
+    group = parser.getgroup("headgate")
+    group.addoption("--quick", action="store_true", help="only the tests that need no server")
+    group.addoption("--all", action="store_true", help="everything at length: also the tests that are marked slow")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Random examples: the same few ones in each run, or other and many."""
+    settings.load_profile("long" if config.getoption("--all") else "headgate")
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what this run does not want, and puts what shares a server in one group."""
+    unwanted = [item for item in items if _unwanted(config, item)]
+    if unwanted:
+        config.hook.pytest_deselected(items=unwanted)
+        items[:] = [item for item in items if item not in set(unwanted)]
+    for item in items:
+        if not SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(_file(item)))
+    restarting = {_file(item) for item in items if not SPARE.isdisjoint(getattr(item, "fixturenames", ()))}
+    items.sort(key=lambda item: _file(item) not in restarting)
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.split("::")[0]
+
+
+def _unwanted(config: pytest.Config, item: pytest.Item) -> bool:
+    if item.get_closest_marker("slow") and not config.getoption("--all"):
+        return True
+    return bool(config.getoption("--quick")) and not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def pytest_report_header() -> list[str]:
@@ -91,6 +137,11 @@ class Server:
         """The process id of the server."""
         raise NotImplementedError
 
+    @property
+    def running(self) -> bool:
+        """Whether it was started and not stopped since; a killed server counts as running."""
+        raise NotImplementedError
+
     def log(self) -> str:
         """The server's log."""
         return self.logfile.read_text(errors="replace") if self.logfile.exists() else ""
@@ -146,6 +197,7 @@ class PostgresServer(Server):
         "max_prepared_transactions": "10",
         "wal_retrieve_retry_interval": "200ms",
         "fsync": "off",
+        "autovacuum": "off",  # behind its ANALYZE a stream says again what a table is, whenever that happens to be
         "timezone": "'UTC'",
         "log_timezone": "'UTC'",
         "listen_addresses": "'127.0.0.1'",
@@ -174,6 +226,10 @@ class PostgresServer(Server):
     def pid(self) -> int:
         return int((self.data / "postmaster.pid").read_text().split("\n", 1)[0])
 
+    @property
+    def running(self) -> bool:
+        return (self.data / "postmaster.pid").exists()
+
 
 class NodeServer(Server):
     """A headgate node, driven by its own command line."""
@@ -198,8 +254,17 @@ class NodeServer(Server):
     def create(self) -> None:
         """Makes the data directory."""
         self.headgate("initdb", "-U", "postgres", "-A", "trust")
-        with (self.data / "headgate.conf").open("a") as conf:
-            conf.writelines(f"{name} = {value}\n" for name, value in {**self.defaults, "port": str(self.port), **self.conf}.items())
+        self._initial = {name: (self.data / name).read_text() for name in ("headgate.conf", "pg_hba.conf")}
+        self._write_files()
+
+    def _files(self) -> dict[Path, str]:
+        """The files of settings and access rules as this server wants them."""
+        lines = "".join(f"{name} = {value}\n" for name, value in {**self.defaults, "port": str(self.port), **self.conf}.items())
+        return {self.data / name: text + (lines if name == "headgate.conf" else "") for name, text in self._initial.items()}
+
+    def _write_files(self) -> None:
+        for path, text in self._files().items():
+            path.write_text(text)
 
     def start(self) -> None:
         self.headgate("start", "-l", str(self.logfile))
@@ -210,6 +275,21 @@ class NodeServer(Server):
     @property
     def pid(self) -> int:
         return int((self.data / "headgate.pid").read_text().split("\n", 1)[0])
+
+    @property
+    def running(self) -> bool:
+        return (self.data / "headgate.pid").exists()
+
+    def renewed(self, **conf: str) -> NodeServer:
+        """The same node with these settings and no others, started again where it does not run with them."""
+        self.conf = conf
+        as_wanted = all(path.read_text() == text for path, text in self._files().items())
+        if self.running and not as_wanted:
+            self.stop()
+        if not self.running:
+            self._write_files()
+            self.start()
+        return self
 
 
 class _Farm:
@@ -229,9 +309,8 @@ class _Farm:
 
     def end(self) -> None:
         for server in reversed(self.servers):
-            pid_file = server.data / ("postmaster.pid" if isinstance(server, PostgresServer) else "headgate.pid")
             try:
-                if pid_file.exists():
+                if server.running:
                     server.stop("immediate")
             finally:
                 shutil.rmtree(server.folder, ignore_errors=True)
@@ -263,6 +342,27 @@ def node(_session_farm: _Farm) -> Server:
     return _session_farm.make(NodeServer)
 
 
+@pytest.fixture(params=["postgres", "node"])
+def server(request: pytest.FixtureRequest, postgres: Server, node: Server) -> Server:
+    """First the PostgreSQL, then the node: what holds on both."""
+    return {"postgres": postgres, "node": node}[request.param]
+
+
+@pytest.fixture(scope="session")
+def _spare(_session_farm: _Farm) -> Server:
+    return _session_farm.make(NodeServer)
+
+
+@pytest.fixture
+def spare_node(_spare: Server) -> Callable[..., Server]:
+    """A node that one test after the other stops, kills and gives other settings: ``spare_node(max_connections="3")``.
+
+    It runs with these settings and the usual access rules; take a `new_database()` of it. It is left as the next test wants it.
+    """
+    assert isinstance(_spare, NodeServer)
+    return _spare.renewed
+
+
 @pytest.fixture
 def own_node(_farm: _Farm) -> Callable[..., Server]:
     """Makes a node for one test: ``own_node(port="5440")``; ``start=False`` leaves it stopped."""
@@ -286,7 +386,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def _empty_catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def catalog_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A catalog as initdb makes it, to be copied."""
     from headgate.catalog.catalog import Catalog
 
@@ -296,12 +396,12 @@ def _empty_catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def engine(spark: SparkSession, _empty_catalog: Path, tmp_path: Path) -> Iterator[Engine]:
+def engine(spark: SparkSession, catalog_file: Path, tmp_path: Path) -> Iterator[Engine]:
     """The storage of a node without the node: an empty data directory of its own."""
     from headgate.catalog.catalog import Catalog
     from headgate.storage.engine import Engine
 
-    shutil.copy(_empty_catalog, tmp_path / "catalog.duckdb")
+    shutil.copy(catalog_file, tmp_path / "catalog.duckdb")
     catalog = Catalog.open(tmp_path / "catalog.duckdb")
     yield Engine({}, catalog, tmp_path, session=spark)
     catalog.close()

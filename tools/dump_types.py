@@ -24,7 +24,12 @@ SELECT t.oid, t.typname, n.nspname, t.typtype::text, t.typcategory::text, t.typi
 FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.oid < 16384 ORDER BY t.oid
 """
 
-ABBREVIATIONS = "SELECT abbrev, extract(epoch FROM utc_offset)::int AS seconds, is_dst FROM pg_timezone_abbrevs ORDER BY abbrev"
+ABBREVIATIONS = r"""
+WITH line AS (SELECT regexp_match(line, '^([A-Z]+) +([A-Z][a-z]+/\S+)') AS found
+                FROM regexp_split_to_table(pg_read_file((SELECT setting FROM pg_config WHERE name = 'SHAREDIR') || '/timezonesets/Default'), '\n') AS line)
+SELECT abbrev, extract(epoch FROM utc_offset)::int AS seconds, is_dst, found[2] AS zone
+FROM pg_timezone_abbrevs LEFT JOIN line ON found[1] = abbrev ORDER BY abbrev
+"""
 
 
 def dump(connection: psycopg.Connection[tuple[object, ...]], query: str, path: Path) -> None:

@@ -9,7 +9,15 @@ message has them (``Key (a)=(1) already exists.``).
 from __future__ import annotations
 
 import enum
+import errno
+import os
+import re
 from dataclasses import dataclass, field
+
+_FULL = re.compile(r"(?:^|[\]:(] ?)(No space left on device|Disk quota exceeded)\b", re.MULTILINE)
+_FILE = re.compile(r"\"(/[^\"\n]+)\"(?:: |[^\"\n]*\()$|(/\S+) \($")
+"""The file that Java, Arrow or DuckDB name before they say so: ``"/a/b": No space…``, ``/a/b (No space…``."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Severity(enum.StrEnum):
@@ -106,3 +114,33 @@ class Notices:
 def not_supported(message: str, *, detail: str | None = None, hint: str | None = None, position: int | None = None) -> PostgresError:
     """An error 0A000: PostgreSQL has the feature and a node has not, or neither has."""
     return PostgresError("0A000", message, detail=detail, hint=hint, position=position)
+
+
+def disk_full(error: BaseException, path: object = "") -> PostgresError | None:
+    """53100 where an exception says that the disk has no room: of Python, Arrow, Java (by Py4J, Spark, Delta) or DuckDB; None otherwise.
+
+    The one place that knows it: what reports it must call it neither a conflict, which clients repeat, nor damage. `path`: the file, for
+    who knows it better.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, PostgresError) and seen.sqlstate == "53100":
+            return seen
+        if isinstance(seen, OSError) and seen.errno in _NO_ROOM:
+            return _no_room(path or seen.filename, os.strerror(seen.errno))
+        seen = seen.__cause__
+    found = None if isinstance(error, PostgresError) else _FULL.search(str(error))
+    if found is None:
+        return None
+    named = _FILE.search(found.string[: found.start(1)])
+    return _no_room(path or (named and (named[1] or named[2])), found[1])
+
+
+def cannot_write(error: OSError, path: object) -> PostgresError:
+    """A file that the operating system does not let be written: 53100 on a full disk, otherwise 58030."""
+    return disk_full(error, path) or PostgresError("58030", f'could not write to file "{path}": {error.strerror}')
+
+
+def _no_room(path: object, reason: str) -> PostgresError:
+    where = f'file "{path}"' if path else "a file"
+    return PostgresError("53100", f"could not write to {where}: {reason}", hint="Check free disk space.")

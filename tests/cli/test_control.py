@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -162,6 +163,18 @@ def test_a_node_starts_tells_its_state_and_stops(directory: Directory) -> None:
     assert stopped.stdout.startswith("waiting for node to shut down...")
     assert stopped.stdout.endswith(" done\nnode stopped\n")
     assert directory.leaves_nothing()
+
+
+def test_a_node_that_accepts_no_connections_was_said_to_run(directory: Directory) -> None:
+    assert directory.start(STANDIN_SILENT="1").returncode == 0
+    pid = directory.pid()
+    status = directory.do("status")
+    assert (status.returncode, status.stdout.split("\n")[:2]) == (
+        3,
+        [f"headgate: node does not accept connections (PID: {pid})", "headgate: no answer within 10 s"],
+    )
+    found = json.loads(directory.do("status", "--json").stdout)
+    assert (found["running"], found["accepting"], found["trouble"], found["pid"]) == (False, False, "no answer within 10 s", pid)
 
 
 def test_the_environment_names_the_data_directory(directory: Directory) -> None:

@@ -1,17 +1,13 @@
-"""The same statements typed into a real PostgreSQL and into a session of ours: answers, notices and errors must be the same text.
+"""The same statements typed into a real PostgreSQL and into a node: answers, notices and errors must be the same text.
 
 Rows of a SELECT without ORDER BY are compared in any order; commands without rows answer nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
-import psycopg
 import pytest
-from local import LocalSession, local_engine
+from tests.commands.typed import differences
+from tests.conftest import Server
 
 TABLES = """
 CREATE TABLE t (a int PRIMARY KEY, b text NOT NULL DEFAULT 'none', c int UNIQUE, d numeric DEFAULT 1.5)
@@ -356,7 +352,7 @@ UPDATE f SET g = 7 WHERE f > 5
 DELETE FROM f WHERE f >= 1
 SELECT now() = transaction_timestamp(), statement_timestamp() >= now(), clock_timestamp() > now()
 SELECT jsonb_agg(id ORDER BY id DESC), json_object_agg(id, b) FROM (VALUES (1, 'a'), (2, 'b')) v (id, b)
-SELECT pg_relation_size('r') > 0, pg_table_size('r') > pg_relation_size('r'), pg_relation_size(1), pg_database_size('postgres') > 0
+SELECT pg_relation_size('r') > 0, pg_table_size('r') > pg_relation_size('r'), pg_relation_size(1), pg_database_size(current_database()) > 0
 CREATE TEMP TABLE t (x int)
 CREATE PUBLICATION here FOR TABLES IN SCHEMA CURRENT_SCHEMA
 BEGIN
@@ -366,55 +362,10 @@ COMMIT
 SELECT at < now() FROM n
 """
 
-
-class Native:
-    """A session on the real server, answering in the same form as `LocalSession.type`."""
-
-    def __init__(self, conninfo: str) -> None:
-        self.connection = psycopg.connect(conninfo, autocommit=True)
-        self.said: list[str] = []
-        self.connection.add_notice_handler(lambda d: self.said.append(_said(str(d.severity_nonlocalized), d)))
-
-    def type(self, text: str) -> str:
-        self.said = []
-        result = self.connection.pgconn.exec_(text.encode())
-        if result.error_field(psycopg.pq.DiagnosticField.SQLSTATE):
-            lines = [_said("ERROR", psycopg.errors.Diagnostic(result))]
-        else:
-            cells = [[result.get_value(row, column) for column in range(result.nfields)] for row in range(result.ntuples)]
-            lines = ["|".join("" if cell is None else cell.decode() for cell in row) for row in cells]
-        return "\n".join([*self.said, *lines])
-
-
-def _said(word: str, diagnostic: Any) -> str:
-    lines = [f"{word} {diagnostic.sqlstate}: {diagnostic.message_primary}"]
-    lines += [f"DETAIL: {diagnostic.message_detail}"] if diagnostic.message_detail else []
-    lines += [f"HINT: {diagnostic.message_hint}"] if diagnostic.message_hint else []
-    return "\n".join(lines)
-
-
-def comparable(statement: str, answer: str) -> list[str]:
-    lines = answer.split("\n")
-    ordered = "ORDER BY" in statement or "ERROR" in answer
-    return lines if ordered else sorted(lines)
-
-
-@pytest.fixture
-def ours(spark: Any, tmp_path: Path) -> Iterator[LocalSession]:
-    with local_engine(spark, tmp_path) as engine:
-        yield LocalSession(engine)
-
-
 NAMES = ["tables", "constraints", "references", "alone", "views", "queries", "publications", "types", "session"]
 
 
 @pytest.mark.parametrize("script", [TABLES, CONSTRAINTS, REFERENCES, ALONE, VIEWS, QUERIES, PUBLICATIONS, TYPES, SESSION], ids=NAMES)
-def test_statements_are_answered_as_postgresql_answers_them(ours: LocalSession, postgres: Any, script: str) -> None:
-    native = Native(postgres.conninfo(postgres.new_database()))
-    different = []
-    for statement in script.strip().split("\n"):
-        expected, seen = native.type(statement), ours.type(statement)
-        if comparable(statement, seen) != comparable(statement, expected):
-            different.append(f"{statement}\n  PostgreSQL: {expected}\n  ours:       {seen}")
-    native.connection.close()
-    assert not different, "\n" + "\n".join(different)
+def test_statements_are_answered_as_postgresql_answers_them(node: Server, postgres: Server, script: str) -> None:
+    different = differences(node, postgres, script.strip().split("\n"))
+    assert not different, different

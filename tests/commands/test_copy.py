@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import psycopg
-from local import LocalSession, local_engine
+from tests.conftest import Server
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, a text, b numeric(6,2), g bool DEFAULT true, h text DEFAULT 'dd')"
 IN = [
@@ -42,16 +39,18 @@ OUT = [
 ]
 
 
-def test_copy_is_answered_as_postgresql_answers_it(spark: Any, tmp_path: Path, postgres: Any) -> None:
+def test_copy_is_answered_as_postgresql_answers_it(node: Server, postgres: Server) -> None:
     different = []
-    with local_engine(spark, tmp_path) as engine, psycopg.connect(postgres.conninfo(postgres.new_database()), autocommit=True) as native:
-        ours = LocalSession(engine)
+    with (
+        psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as ours,
+        psycopg.connect(postgres.conninfo(postgres.new_database()), autocommit=True) as native,
+    ):
         native.execute(TABLE)
-        ours.type(TABLE)
+        ours.execute(TABLE)
         for statement, data in [*[(f"COPY t {each}", data) for each, data in IN], *[(f"COPY {each}", None) for each in OUT]]:
-            expected, seen = answered(native, statement, data), ours.copied(statement, data or b"")
+            expected, seen = answered(native, statement, data), answered(ours, statement, data)
             if expected != seen:
-                different.append(f"{statement}\n  PostgreSQL: {expected!r}\n  ours:       {seen!r}")
+                different.append(f"{statement}\n  PostgreSQL: {expected!r}\n  node:       {seen!r}")
     assert not different, "\n" + "\n".join(different)
 
 

@@ -1,16 +1,13 @@
-"""Partitioned tables: the same statements typed into a real PostgreSQL and into a session of ours, with the same answers."""
+"""Partitioned tables: the same statements typed into a real PostgreSQL and into a node, with the same answers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
-from local import LocalSession, local_engine
-from tests.commands.test_agreement import Native, comparable
+from tests.commands.typed import Typist, differences
+from tests.conftest import Server
 
 BOUNDS = """
 CREATE TABLE plain (a int)
@@ -320,50 +317,39 @@ UPDATE s.r3 SET b = 1
 """
 
 
-@pytest.fixture
-def ours(spark: Any, tmp_path: Path) -> Iterator[LocalSession]:
-    with local_engine(spark, tmp_path) as engine:
-        yield LocalSession(engine)
-
-
 @pytest.mark.parametrize(
     "script",
     [BOUNDS, TREES, CHANGES, ROWS, PRUNED, UPSERTS, DUTIES],
     ids=["bounds", "trees", "changes", "rows", "pruned", "upserts", "duties"],
 )
-def test_statements_on_partitioned_tables_are_answered_as_postgresql_answers_them(ours: LocalSession, postgres: Any, script: str) -> None:
-    native = Native(postgres.conninfo(postgres.new_database()))
-    different = []
-    with closing(native.connection):
-        for statement in script.strip().split("\n"):
-            expected, seen = (_without_oids(session.type(statement)) for session in (native, ours))
-            if comparable(statement, seen) != comparable(statement, expected):
-                different.append(f"{statement}\n  PostgreSQL: {expected}\n  ours:       {seen}")
-    assert not different, "\n" + "\n".join(different)
+def test_statements_on_partitioned_tables_are_answered_as_postgresql_answers_them(node: Server, postgres: Server, script: str) -> None:
+    different = differences(node, postgres, script.strip().split("\n"), _without_oids)
+    assert not different, different
 
 
 def _without_oids(text: str) -> str:
     return re.sub(r"'\d{5}'::oid", "'oid'::oid", text)
 
 
-def test_large_statements_on_a_partitioned_table_spread_their_rows_and_move_them(ours: LocalSession) -> None:
+def test_large_statements_on_a_partitioned_table_spread_their_rows_and_move_them(node: Server) -> None:
     """More rows than the driver takes: everything goes through Spark."""
-    for statement in (
-        "CREATE TABLE t (a int PRIMARY KEY, b int) PARTITION BY RANGE (a)",
-        "CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (10000)",
-        "CREATE TABLE high (b int, a int NOT NULL)",
-        "ALTER TABLE t ATTACH PARTITION high FOR VALUES FROM (10000) TO (1000000)",
-        "INSERT INTO t SELECT g, g % 7 FROM generate_series(0, 29999) g",
-    ):
-        assert "ERROR" not in ours.type(statement)
-    assert ours.type("SELECT (SELECT count(*) FROM low), (SELECT count(*) FROM high)") == "10000|20000"
-    ours.type("UPDATE t SET a = a + 30000, b = -1 WHERE a < 15000")
-    assert (
-        ours.type("SELECT (SELECT count(*) FROM low), count(*), min(a), max(a), sum(b) FROM high WHERE b < 0")
-        == "0|15000|30000|44999|-15000"
-    )
-    assert ours.type("SELECT count(*), count(DISTINCT a) FROM t") == "30000|30000"
-    assert "no partition of relation" in ours.type("UPDATE t SET a = a - 20000")
-    assert "violates partition constraint" in ours.type("INSERT INTO low SELECT g, 0 FROM generate_series(1, 20000) g")
-    ours.type("DELETE FROM t WHERE a >= 16000")
-    assert ours.type("SELECT count(*) FROM t") == "1000"
+    with closing(Typist(node.conninfo(node.new_database()))) as ours:
+        for statement in (
+            "CREATE TABLE t (a int PRIMARY KEY, b int) PARTITION BY RANGE (a)",
+            "CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (10000)",
+            "CREATE TABLE high (b int, a int NOT NULL)",
+            "ALTER TABLE t ATTACH PARTITION high FOR VALUES FROM (10000) TO (1000000)",
+            "INSERT INTO t SELECT g, g % 7 FROM generate_series(0, 29999) g",
+        ):
+            assert "ERROR" not in ours.type(statement)
+        assert ours.type("SELECT (SELECT count(*) FROM low), (SELECT count(*) FROM high)") == "10000|20000"
+        ours.type("UPDATE t SET a = a + 30000, b = -1 WHERE a < 15000")
+        assert (
+            ours.type("SELECT (SELECT count(*) FROM low), count(*), min(a), max(a), sum(b) FROM high WHERE b < 0")
+            == "0|15000|30000|44999|-15000"
+        )
+        assert ours.type("SELECT count(*), count(DISTINCT a) FROM t") == "30000|30000"
+        assert "no partition of relation" in ours.type("UPDATE t SET a = a - 20000")
+        assert "violates partition constraint" in ours.type("INSERT INTO low SELECT g, 0 FROM generate_series(1, 20000) g")
+        ours.type("DELETE FROM t WHERE a >= 16000")
+        assert ours.type("SELECT count(*) FROM t") == "1000"

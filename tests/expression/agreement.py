@@ -24,12 +24,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.expression.caught import Caught
-from tests.expression.comparison import Probe, raised, scope_of, type_of
+from tests.expression.comparison import Probe, nested, raised, scope_of, type_of
 from tests.expression.generated import GRAMMAR
 from tests.expression.grammar import Grammar, hidden, plain
 
 from headgate.errors import PostgresError
-from headgate.expression import addresses, binder, failure, node
+from headgate.expression import addresses, binder, failure
 from headgate.expression import compile as compiler
 from headgate.expression.context import BindContext
 from headgate.expression.node import Expression
@@ -238,7 +238,7 @@ class Agreement:
     def _column(self, each: _Judged) -> Column:
         assert each.bound is not None
         made = compiler.compile(each.bound, self.made, SESSION)
-        each.alone = bool(each.failing) and (self.caught is None or (_nested(each.bound) and not self.caught.safe(made)))
+        each.alone = bool(each.failing) and (self.caught is None or (nested(each.bound) and not self.caught.safe(made)))
         if each.alone:
             needed = ~F.col("place").isin(each.failing)
             made = F.when(needed, compiler.compile(each.bound, self.made, SESSION, needed=needed))
@@ -273,12 +273,6 @@ class Agreement:
         columns = tuple(self.columns[number] for number in used)
         probe = Probe(each.expression, columns, (tuple(table[place][number] for number in used),))
         return f"{probe!r}  # expected {each.expected[place]!r} got {got!r}"
-
-
-def _nested(expression: Expression) -> bool:
-    """Whether an operand of an operand's owner may raise before that is called."""
-    calls = [each for each in node.walk(expression) if each is not expression]
-    return any(isinstance(each, node.FuncExpr | node.OpExpr | node.CoerceViaIO | node.ArrayCoerce | node.ArrayExpr) for each in calls)
 
 
 def _error(raised_text: str, expected: str | None) -> str:

@@ -1,23 +1,27 @@
 """Expressions evaluated by a real PostgreSQL and by the compiled Column, value by value.
 
-A `Probe` is an expression over columns with rows of text values. `Comparison.run` gives each probe's `Verdict`. All probes on
-which PostgreSQL does not raise are evaluated in few Spark queries; rows on which it raises, one by one.
+A `Probe` is an expression over columns with rows of text values. `Comparison.run` gives each probe's `Verdict`. Many probes are
+evaluated by one query. Rows on which PostgreSQL raises are in queries of their own, where `caught` tells what Spark raises on each; where
+nothing can catch it (what an argument of a Python function raises), one row for each SQLSTATE is a query alone.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from types import SimpleNamespace
 
 import psycopg
 import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
+from tests.expression.caught import Caught
 
 from headgate.errors import PostgresError
-from headgate.expression import addresses, binder, failure
+from headgate.expression import addresses, binder, failure, node
 from headgate.expression import compile as compiler
 from headgate.expression.context import BindContext
 from headgate.expression.node import Expression, TypeRef
@@ -55,6 +59,10 @@ class Verdict:
         return f"{self.probe.expression!r} over {self.probe.columns}: rows {self.probe.rows} expected {self.expected} got {self.got} {self.why}"
 
 
+Planned = tuple[Verdict, Expression, list[int]]
+"""What is evaluated: a verdict to be, the bound expression, and the places of the rows."""
+
+
 def type_of(name: str) -> tuple[int, int]:
     """(oid, typmod) of a type as written in SQL."""
     cast = parse_expression(f"NULL::{name}")
@@ -74,14 +82,10 @@ def scope_of(columns: Sequence[tuple[str, str]], prefix: str = "", table: str = 
 class Comparison:
     """Runs probes on both sides."""
 
-    def __init__(self, spark: SparkSession, connection: psycopg.Connection, *, thorough: bool = True, timezone: str = "UTC") -> None:
-        """`thorough`: all rows on which PostgreSQL raises are tried, not only a probe's first (each costs a query).
-
-        `timezone`: the session's, which `connection` must have too.
-        """
+    def __init__(self, spark: SparkSession, connection: psycopg.Connection, *, timezone: str = "UTC") -> None:
+        """`timezone`: the session's, which `connection` must have too."""
         self.spark = spark
         self.connection = connection
-        self.thorough = thorough
         self.context = BindContext(forms=Session(timezone))
         self.session = SessionTime(self.context.forms, time.time_ns() // 1000)
 
@@ -106,13 +110,16 @@ class Comparison:
         quiet = [each for each in quiet if each[2]]
         for start in range(0, len(quiet), BATCH):
             self._batch(quiet[start : start + BATCH])
-        for verdict, bound in planned:
-            failing = [place for place, each in enumerate(verdict.expected) if raised(each)]
-            for place in failing:
-                if self.thorough or place == failing[0]:
-                    verdict.got[place] = self._single(verdict.probe, bound, verdict.probe.rows[place])
-                else:
-                    verdict.got[place] = verdict.expected[place]
+        failing = [(verdict, bound, [place for place, each in enumerate(verdict.expected) if raised(each)]) for verdict, bound in planned]
+        together = [each for each in failing if each[2] and self._is_caught(each[1], each[0].probe)]
+        with interpreted(self.spark):
+            for start in range(0, len(together), BATCH):
+                self._batch(together[start : start + BATCH], catcher(self.spark))
+        caught = {id(verdict) for verdict, _, _ in together}
+        for verdict, bound, places in failing:
+            if id(verdict) not in caught:
+                self._alone(verdict, bound, places)
+        for verdict, _ in planned:
             if verdict.got != verdict.expected:
                 verdict.outcome = "differ"
         return verdicts
@@ -132,25 +139,41 @@ class Comparison:
                 results.append(f"!{error.sqlstate}")
         return results
 
-    def _batch(self, planned: list[tuple[Verdict, Expression, list[int]]]) -> None:
-        """Evaluates the rows on which PostgreSQL does not raise, in one query; halves the batch where Spark raises."""
+    def _batch(self, planned: Sequence[Planned], caught: Caught | None = None) -> None:
+        """Evaluates rows of many probes by one query, with what Spark raises `caught` or without; halves the batch where it fails."""
         work = [(verdict.probe, bound, [verdict.probe.rows[place] for place in places]) for verdict, bound, places in planned]
         try:
-            results = self._evaluate(work)
+            results = self._evaluate(work, caught)
         except Exception as error:  # noqa: BLE001 (what Spark raises is the result)
             if len(planned) == 1:
-                verdict, _, places = planned[0]
-                for place in places:
-                    verdict.got[place] = f"!{failure.from_spark(error).sqlstate}"
-                verdict.why = str(error)[:600]
+                verdict, bound, places = planned[0]
+                if caught is None:
+                    verdict.why = str(error)[:600]
+                    for place in places:
+                        verdict.got[place] = f"!{failure.from_spark(error).sqlstate}"
+                else:
+                    self._alone(verdict, bound, places)
                 return
             middle = len(planned) // 2
-            self._batch(planned[:middle])
-            self._batch(planned[middle:])
+            self._batch(planned[:middle], caught)
+            self._batch(planned[middle:], caught)
             return
         for (verdict, _, places), got in zip(planned, results, strict=True):
             for place, each in zip(places, got, strict=True):
                 verdict.got[place] = each
+
+    def _is_caught(self, bound: Expression, probe: Probe) -> bool:
+        """Whether all that a row raises can be caught: no Python function has an argument that may raise."""
+        if not nested(bound):
+            return True
+        return catcher(self.spark).safe(compiler.compile(bound, {name: F.col(name) for name, _ in probe.columns}, self.session))
+
+    def _alone(self, verdict: Verdict, bound: Expression, places: Sequence[int]) -> None:
+        """Tries one row for each SQLSTATE that PostgreSQL raises."""
+        for place in places:
+            verdict.got[place] = verdict.expected[place]
+        for place in {verdict.expected[place]: place for place in reversed(places)}.values():
+            verdict.got[place] = self._single(verdict.probe, bound, verdict.probe.rows[place])
 
     def _single(self, probe: Probe, bound: Expression, row: tuple[str | None, ...]) -> str | None:
         try:
@@ -160,7 +183,9 @@ class Comparison:
         except Exception as error:  # noqa: BLE001 - whatever Spark raises
             return f"!{failure.from_spark(error).sqlstate}"
 
-    def _evaluate(self, work: Sequence[tuple[Probe, Expression, Sequence[tuple[str | None, ...]]]]) -> list[list[str | None]]:
+    def _evaluate(
+        self, work: Sequence[tuple[Probe, Expression, Sequence[tuple[str | None, ...]]]], caught: Caught | None = None
+    ) -> list[list[str | None]]:
         height = max(len(rows) for _, _, rows in work)
         arrays: dict[str, pa.Array] = {"row": pa.array(range(height), pa.int32())}
         outputs: list[Column] = []
@@ -172,6 +197,8 @@ class Comparison:
                 arrays[f"c{place}_{number}"] = text.read_text(pa.array(values, pa.string()), oid, modifier, session=self.context.forms)
                 columns[name] = F.col(f"c{place}_{number}")
             made = compiler.compile(bound, columns, self.session)
+            if caught is not None:
+                made = caught.column(made)
             outputs.append(F.when(F.col("row") < len(rows), made).alias(f"r{place}"))
         frame = self.spark.createDataFrame(pa.table(arrays)).coalesce(1)
         for name, array in arrays.items():
@@ -181,6 +208,10 @@ class Comparison:
         done = []
         for place, (_, bound, rows) in enumerate(work):
             column = result.column(place).combine_chunks().slice(0, len(rows))
+            errors: list[str | None] = []
+            if caught is not None:
+                column, raising = column.flatten()
+                errors = raising.to_pylist()
             wanted = storage.arrow_type(bound.type.oid, bound.type.typmod)
             if column.type != wanted:
                 column = column.cast(wanted)
@@ -193,7 +224,45 @@ class Comparison:
                 done.append(
                     [each.rstrip(" ") if each is not None and bound.type.oid == registry.BPCHAR else each for each in shown.to_pylist()]
                 )
+            for row, error in enumerate(errors):
+                if error is not None:
+                    done[-1][row] = f"!{failure.from_spark(RuntimeError(error)).sqlstate}"
         return done
+
+
+@cache
+def catcher(spark: SparkSession) -> Caught:
+    """What catches errors in a session, made once."""
+    return Caught(spark)
+
+
+@contextmanager
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """The session without generated code, as `caught` needs it, and without what is computed before for several expressions."""
+    names = {
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.subexpressionElimination.enabled": "false",
+        # it would put what catches into the branches of a CASE, where it does not catch what the conditions raise
+        "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches",
+    }
+    before = {name: spark.conf.get(name, None) for name in names}
+    for name, value in names.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
+
+
+def nested(expression: Expression) -> bool:
+    """Whether an operand of an operand's owner may raise before that is called."""
+    calls = [each for each in node.walk(expression) if each is not expression]
+    return any(isinstance(each, node.FuncExpr | node.OpExpr | node.CoerceViaIO | node.ArrayCoerce | node.ArrayExpr) for each in calls)
 
 
 def raised(text: str | None) -> bool:

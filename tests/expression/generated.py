@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.expression.generated_arrays import ARRAYS
 from tests.expression.generated_documents import DOCUMENTS
+from tests.expression.generated_edges import EDGES
 from tests.expression.generated_moments import MOMENTS
 from tests.expression.generated_octets import OCTETS
 from tests.expression.generated_text import TEXT
@@ -116,6 +117,6 @@ BASE = Family(
         "small": ("0", "1", "2", "3", "(-1)", "(-2)", "s", "12"),
     },
 )
-FAMILIES = (BASE, TEXT, MOMENTS, ARRAYS, DOCUMENTS, OCTETS)
+FAMILIES = (BASE, TEXT, MOMENTS, ARRAYS, DOCUMENTS, OCTETS, EDGES)
 GRAMMAR = Grammar(FAMILIES)
 COLUMNS = GRAMMAR.columns

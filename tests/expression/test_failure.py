@@ -24,15 +24,17 @@ def test_an_exception_of_java_is_named_by_its_cause_and_not_by_the_call(spark) -
 @pytest.mark.parametrize(
     ("error", "sqlstate", "message"),
     [
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/d/f"), "53100", 'could not access file "/d/f": No space left on device'),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/d/f"), "53100", 'could not write to file "/d/f": No space left on device'),
         (
             RuntimeError("… : java.io.IOException: No space left on device\n\tat x"),
             "53100",
-            "could not write to a table: No space left on device",
+            "could not write to a file: No space left on device",
         ),
         (RuntimeError("java.lang.OutOfMemoryError: Java heap space"), "53200", "out of memory"),
+        (OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "53000", "out of file descriptors: Too many open files; release and retry"),
+        (RuntimeError("can't start new thread"), "53000", "could not start thread: can't start new thread"),
     ],
 )
-def test_a_full_disk_and_full_memory_have_postgresqls_sqlstates(error, sqlstate, message) -> None:
+def test_a_full_disk_full_memory_and_too_many_files_have_postgresqls_sqlstates(error, sqlstate, message) -> None:
     found = from_spark(error)
     assert (found.sqlstate, found.message) == (sqlstate, message)

@@ -1,11 +1,10 @@
 """Functions that run on single values give the real PostgreSQL's text, or its SQLSTATE, for generated arguments.
 
-No Spark is needed for them, so that many arguments are cheap: FUNCTIONS_ROUNDS=1000 tries a thousand of each.
+No Spark is needed for them, so that many arguments are cheap: ``make test-all`` tries a thousand of each.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
@@ -20,7 +19,8 @@ from headgate.expression import clocks, date_format, date_parse, decimals, field
 from headgate.types import registry, text, typmod
 from headgate.types.interval import Interval
 
-ROUNDS = int(os.environ.get("FUNCTIONS_ROUNDS", "10"))
+ROUNDS = [10, pytest.param(1000, marks=pytest.mark.slow)]
+"""How many arguments each function is given."""
 ZONES = ("America/New_York", "Europe/Rome", "Asia/Kathmandu")
 NOT_STORED = "!0A000"
 EVALUATE = """CREATE OR REPLACE FUNCTION pg_temp.evaluate(expression text) RETURNS text AS $$
@@ -229,10 +229,10 @@ def _in_zone(timezone: str) -> tuple[Case, ...]:
     )  # fmt: skip
 
 
-def _differences(oracle: psycopg.Connection, cases: tuple[Case, ...], random: Random) -> list[str]:
+def _differences(oracle: psycopg.Connection, cases: tuple[Case, ...], random: Random, rounds: int) -> list[str]:
     tried: list[tuple[str, str, Callable[[], Any]]] = []
     for form, kinds, result, function in cases:
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             values = [KINDS[each].pick(random) for each in kinds]
             sql = form.format(
                 *("'" + value.replace("'", "''") + f"'::{KINDS[each].sql}" for value, each in zip(values, kinds, strict=True))
@@ -253,14 +253,16 @@ def _differences(oracle: psycopg.Connection, cases: tuple[Case, ...], random: Ra
     return wrong
 
 
-def test_functions_of_single_values_give_postgresqls_results(oracle: psycopg.Connection) -> None:
-    assert _differences(oracle, tuple(_cases()), Random(int(os.environ.get("SEED", "1")))) == []
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_functions_of_single_values_give_postgresqls_results(oracle: psycopg.Connection, rounds: int) -> None:
+    assert _differences(oracle, tuple(_cases()), Random(1), rounds) == []
 
 
+@pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("timezone", ZONES)
-def test_functions_of_instants_follow_the_sessions_zone(oracle: psycopg.Connection, timezone: str) -> None:
+def test_functions_of_instants_follow_the_sessions_zone(oracle: psycopg.Connection, timezone: str, rounds: int) -> None:
     oracle.execute(f"SET timezone = '{timezone}'")
     try:
-        assert _differences(oracle, _in_zone(timezone), Random(timezone)) == []
+        assert _differences(oracle, _in_zone(timezone), Random(timezone), rounds) == []
     finally:
         oracle.execute("SET timezone = 'UTC'")

@@ -1,14 +1,13 @@
 """Whatever is said to a node about publications, partitions and owners, it answers as PostgreSQL does, and its catalogs say the same.
 
 Statements are drawn from a grammar, most of them wrong in some way. Both servers run each; compared are the answer (tag, rows, notices, or SQLSTATE,
-message, DETAIL, HINT and position) and after it the catalogs. A few scripts run with the suite, ``HEADGATE_SCRIPTS=50`` runs as many
-(``HEADGATE_SEED=n`` others). A difference is printed with what had been said before.
+message, DETAIL, HINT and position) and after it the catalogs. A few scripts run with the suite, fifty with
+`make test-all`. A difference is printed with what had been said before.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from typing import Any
 
@@ -18,8 +17,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from tests.conftest import Server
 
-SCRIPTS = int(os.environ.get("HEADGATE_SCRIPTS", "2"))
-SEED = int(os.environ.get("HEADGATE_SEED", "0"))
+AMOUNTS = [(2, 0), pytest.param(50, 5, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])]
+"""How many scripts, and the seed that draws them."""
 LENGTH = 40
 
 TABLES = {
@@ -167,10 +166,11 @@ def both(postgres: Server, node: Server) -> Any:
         server.psql("postgres", "ALTER ROLE answers RENAME TO answers_before")  # it owns what scripts have left behind
 
 
+@pytest.mark.parametrize(("scripts", "number"), AMOUNTS)
 @pytest.mark.parametrize("subject", TABLES)
-def test_a_node_answers_what_postgresql_answers(both: tuple[Server, Server], subject: str) -> None:
-    @seed(SEED)
-    @settings(max_examples=SCRIPTS, phases=[Phase.generate], database=None, suppress_health_check=list(HealthCheck), deadline=None)
+def test_a_node_answers_what_postgresql_answers(both: tuple[Server, Server], subject: str, scripts: int, number: int) -> None:
+    @seed(number)
+    @settings(max_examples=scripts, phases=[Phase.generate], database=None, suppress_health_check=list(HealthCheck), deadline=None)
     @given(st.lists(said(subject), min_size=LENGTH, max_size=LENGTH))
     def agree(script: list[str]) -> None:
         native, ours = (Speaker(server, subject) for server in both)

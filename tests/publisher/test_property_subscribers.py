@@ -5,13 +5,11 @@ command's answer, whether the subscription still runs (`disable_on_error` makes 
 of all tables after the initial copy, after the first phase, and after a REFRESH and the second. Several workloads run side by side, each in a
 database of its own, so that the waiting is done once for all of them.
 
-A few run with the suite, ``HEADGATE_WORKLOADS=200`` runs as many (``HEADGATE_SEED=n`` others). A failing one is printed as the
-Python that makes it: paste it into `PINNED`.
+A few run with the suite, two hundred with `make test-all`. A failing one is printed as the Python that makes it: paste it into `PINNED`.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -22,9 +20,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from tests.conftest import PG_BIN, PostgresServer, Server, _Farm
 from tests.publisher.workload import CONTENTS, TABLES, Workload, workloads
 
-WORKLOADS = int(os.environ.get("HEADGATE_WORKLOADS", "4"))
-SEED = int(os.environ.get("HEADGATE_SEED", "0"))
-ABREAST = min(WORKLOADS, 6)
+ABREAST = 4
+AMOUNTS = [(4, 0), pytest.param(200, 1201, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])]
+"""How many workloads, and the seed that draws them."""
 PATIENCE = 300.0
 """Seconds; a busy machine copies many small tables slowly."""
 
@@ -217,11 +215,11 @@ def test_pinned_workloads_leave_the_same(pairs: list[tuple[Chain, Chain]]) -> No
         run(pairs, PINNED[start : start + ABREAST])
 
 
-def drawn(count: int) -> list[Workload]:
+def drawn(count: int, number: int) -> list[Workload]:
     """That many workloads, the same for the same seed."""
     found: list[Workload] = []
 
-    @seed(SEED)
+    @seed(number)
     @settings(max_examples=count, phases=[Phase.generate], database=None, derandomize=False, suppress_health_check=[*HealthCheck])
     @given(workloads())
     def collect(one: Workload) -> None:
@@ -231,8 +229,9 @@ def drawn(count: int) -> list[Workload]:
     return found
 
 
-def test_subscribers_of_a_node_and_of_postgresql_hold_the_same(pairs: list[tuple[Chain, Chain]]) -> None:
-    doing, running = drawn(WORKLOADS), 0
+@pytest.mark.parametrize(("count", "number"), AMOUNTS)
+def test_subscribers_of_a_node_and_of_postgresql_hold_the_same(pairs: list[tuple[Chain, Chain]], count: int, number: int) -> None:
+    doing, running = drawn(count, number), 0
     for start in range(0, len(doing), ABREAST):
         running += sum(run(pairs, doing[start : start + ABREAST]))
         print(f"{start + ABREAST} workloads, {running} subscriptions ran to the end", flush=True)

@@ -143,3 +143,15 @@ def test_a_transaction_of_which_nothing_is_published_is_told_at_debug1(pair: lis
         finally:
             server.psql("postgres", "ALTER SYSTEM RESET log_min_messages; SELECT pg_reload_conf()")
         server.psql(database, f"TRUNCATE u; SELECT pg_drop_replication_slot('{slot}')")
+
+
+@pytest.mark.parametrize("limits", ["NULL, 0", "'0/0', NULL", "'FFFFFFFF/FFFFFFFF', 2147483647", "NULL, -1"])
+def test_a_limit_of_nothing_is_no_limit(pair: list[tuple[Server, str]], limits: str) -> None:
+    answers = []
+    for server, database in pair:
+        slot = slots.make(server, database, "limits")
+        server.psql(database, "INSERT INTO t VALUES (71, 'x'); DELETE FROM t WHERE a = 71")
+        options = "'proto_version', '1', 'publication_names', 'p'"
+        answers.append(server.psql(database, f"SELECT count(*) FROM pg_logical_slot_get_binary_changes('{slot}', {limits}, {options})"))
+        server.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")
+    assert answers[1] == answers[0]

@@ -2,75 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 import pytest
-from tests.conftest import Server, until
+from tests.conftest import Server
+from tests.server.play import Play, Step
 
 TABLE = "CREATE TABLE t (a int PRIMARY KEY, b int UNIQUE, c text DEFAULT 'd'); INSERT INTO t VALUES (0, 0), (1, 1), (2, 2)"
 CONTENTS = "SELECT * FROM t ORDER BY a"
-Step = tuple[str, str]
-"""The session and what it says; a session that still waits for its last answer is asked for it by ``("a", "")``."""
-
-
-class Play:
-    """Sessions of one database, by name."""
-
-    def __init__(self, server: Server) -> None:
-        self._conninfo = server.conninfo(server.new_database())
-        self._sessions: dict[str, psycopg.Connection[Any]] = {}
-        self._answers: dict[str, Future[Any]] = {}
-        self._pool = ThreadPoolExecutor(4)
-        self.said: list[tuple[str, str, Any]] = []
-
-    def run(self, steps: Sequence[Step]) -> list[tuple[str, str, Any]]:
-        """What each step answered; ``waits`` for those of a session named with a ``+``, which is answered later."""
-        for who, sql in steps:
-            name = who.rstrip("+")
-            if not sql:
-                self.said.append((name, "answer", self._answers.pop(name).result(60)))
-            elif who != name:
-                session = self._session(name)
-                self._answers[name] = self._pool.submit(_answer, session, sql)
-                self._wait_until_it_runs(session.info.backend_pid)
-            else:
-                self.said.append((name, sql, _answer(self._session(name), sql)))
-        return self.said
-
-    def _session(self, name: str) -> psycopg.Connection[Any]:
-        if name not in self._sessions:
-            self._sessions[name] = psycopg.connect(self._conninfo, autocommit=True)
-        return self._sessions[name]
-
-    def _wait_until_it_runs(self, pid: int) -> None:
-        query = "SELECT state FROM pg_stat_activity WHERE pid = %s"
-        until(lambda: self._session("watcher").execute(query, (pid,)).fetchone() == ("active",), f"backend {pid} is not active")
-
-    def close(self) -> None:
-        for session in self._sessions.values():
-            session.cancel_safe()
-            session.close()
-        self._pool.shutdown()
-
-
-def _answer(session: psycopg.Connection[Any], sql: str) -> Any:
-    try:
-        done = session.execute(sql.encode())
-        return done.fetchall() if done.description else done.statusmessage
-    except psycopg.Error as error:
-        return error.sqlstate, error.diag.message_primary, error.diag.message_detail if error.sqlstate != "40P01" else ""
-
-
-@pytest.fixture
-def plays(node: Server, postgres: Server) -> Iterator[tuple[Play, Play]]:
-    made = Play(node), Play(postgres)
-    yield made
-    for each in made:
-        each.close()
-
 
 PLAYS: dict[str, list[Step]] = {
     "each transaction sees its own new rows and those that are committed": [

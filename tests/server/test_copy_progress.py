@@ -14,12 +14,6 @@ SHOWN = b"""SELECT datname = current_database(), relid::regclass::text, command,
 ROWS = b"".join(b"%d\t%s\n" % (number, b"x" * 1000) for number in range(20_000))
 
 
-@pytest.fixture(params=["postgres", "node"])
-def server(request: pytest.FixtureRequest) -> Server:
-    found: Server = request.getfixturevalue(request.param)
-    return found
-
-
 @pytest.fixture
 def two(server: Server) -> Iterator[tuple[psycopg.Connection[Any], psycopg.Connection[Any]]]:
     """A session that copies, and one that watches."""

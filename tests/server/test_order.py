@@ -15,14 +15,15 @@ def test_the_largest_file_of_a_small_table_came_first(postgres: Server, node: Se
     assert printed[0] == printed[1]
 
 
-def test_a_restarted_node_still_knows_the_order(own_node: Callable[..., Server]) -> None:
-    node = own_node()
-    node.psql("postgres", "CREATE TABLE t (a int, b text)")
+def test_a_restarted_node_still_knows_the_order(spare_node: Callable[..., Server]) -> None:
+    node = spare_node()
+    database = node.new_database()
+    node.psql(database, "CREATE TABLE t (a int, b text)")
     for number in range(1, 13):
-        node.psql("postgres", f"INSERT INTO t VALUES ({number}, repeat('x', {number * number}))")
-    node.psql("postgres", "DELETE FROM t WHERE a = 3; UPDATE t SET b = '' WHERE a = 5")
+        node.psql(database, f"INSERT INTO t VALUES ({number}, repeat('x', {number * number}))")
+    node.psql(database, "DELETE FROM t WHERE a = 3; UPDATE t SET b = '' WHERE a = 5")
     expected = "\n".join(str(number) for number in (1, 2, 4, 6, 7, 8, 9, 10, 11, 12, 5))
-    assert node.psql("postgres", "SELECT a FROM t") == expected
+    assert node.psql(database, "SELECT a FROM t") == expected
     node.restart()
-    assert node.psql("postgres", "SELECT a FROM t") == expected
-    assert node.psql("postgres", "SELECT a FROM t OFFSET 10") == "5"
+    assert node.psql(database, "SELECT a FROM t") == expected
+    assert node.psql(database, "SELECT a FROM t OFFSET 10") == "5"

@@ -143,8 +143,8 @@ def test_terminated_backend_says_why_and_goes(connect: Callable[..., psycopg.Con
     assert value(other, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s::int", pid) == 0
 
 
-def test_connection_limit_is_postgresqls(own_node: Any) -> None:
-    server = own_node(max_connections="3")
+def test_connection_limit_is_postgresqls(spare_node: Any) -> None:
+    server = spare_node(max_connections="3")
     held = [psycopg.connect(server.conninfo()) for _ in range(3)]
     with pytest.raises(psycopg.OperationalError, match="sorry, too many clients already"):
         psycopg.connect(server.conninfo())
@@ -152,8 +152,8 @@ def test_connection_limit_is_postgresqls(own_node: Any) -> None:
         connection.close()
 
 
-def test_passwords_are_asked_for_and_checked(own_node: Any) -> None:
-    server = own_node()
+def test_passwords_are_asked_for_and_checked(spare_node: Any) -> None:
+    server = spare_node()
     server.psql("postgres", "CREATE ROLE alice LOGIN PASSWORD 'wonder'; CREATE ROLE bob LOGIN")
     lines = ["host all postgres all trust", "host all alice,bob all scram-sha-256", "host x all all trust", ""]
     (server.data / "pg_hba.conf").write_text("\n".join(lines))
@@ -170,9 +170,7 @@ def test_passwords_are_asked_for_and_checked(own_node: Any) -> None:
     assert "wonder" not in server.log()
 
 
-@pytest.mark.parametrize("kind", ["postgres", "node"])
-def test_on_conflict_do_update_asked_for_rights_on_the_leaf(kind: str, request: pytest.FixtureRequest) -> None:
-    server: Server = request.getfixturevalue(kind)
+def test_on_conflict_do_update_asked_for_rights_on_the_leaf(server: Server) -> None:
     database = server.new_database()
     role = f"upserter_{database}"
     upsert = f"SET ROLE {role}; INSERT INTO r VALUES (1, {{}}) ON CONFLICT (a) {{}}"

@@ -61,9 +61,7 @@ def test_a_binary_result_is_the_same_in_every_style(node: Server) -> None:
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.parametrize("kind", ["postgres", "node"])
-def test_a_stream_is_printed_in_the_style_of_its_own_connection(kind: str, request: pytest.FixtureRequest) -> None:
-    server: Server = request.getfixturevalue(kind)
+def test_a_stream_is_printed_in_the_style_of_its_own_connection(server: Server) -> None:
     database = server.new_database()
     slot = f"{database}_styles"
     server.psql(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
+from tests.storage.test_recovery import again
 
 from headgate.lsn import Lsn
 from headgate.storage import feed
 from headgate.storage.cleaning import Cleaner
 from headgate.storage.engine import Engine
+from headgate.storage.transaction import Transaction
 
 A = relation(20000, "a", id=INT8, v=TEXT)
 
@@ -62,3 +67,108 @@ def test_a_table_is_whole_after_cleaning_and_further_writes(engine: Engine) -> N
     cleaner.clean(engine.log.end, 0)
     assert contents(engine, A) == [(0, "v2"), (1, "v2"), (2, "v2"), (3, "x")]
     assert engine.table((DATABASE, A.oid)).state().rows == 4
+
+
+def test_files_of_a_killed_process_stayed_for_ever(engine: Engine) -> None:
+    made(engine, A, (1, "x"), (2, "y"))
+    path = engine.path((DATABASE, A.oid))
+    orphan = path / "part-00000-killed-c000.snappy.parquet"
+    shutil.copy(next(path.glob("part-*.parquet")), orphan)
+    os.utime(orphan, (0, 0))
+    cleaner = Cleaner(engine)
+    open_transaction = engine.begin(DATABASE)
+    open_transaction.append(A, rows(A, (3, "open")))
+    cleaner.clean(engine.log.end, 0)
+    assert not orphan.exists()
+    open_transaction.commit()
+    assert contents(engine, A) == [(1, "x"), (2, "y"), (3, "open")]
+
+
+KEY = (DATABASE, A.oid)
+
+
+def versions(engine: Engine) -> list[int]:
+    """The versions whose commit files are there."""
+    return sorted(int(file.stem) for file in (engine.path(KEY) / "_delta_log").glob("*.json") if file.stem.isdigit())
+
+
+def add(engine: Engine, numbers: range) -> None:
+    """Each number in a commit of its own."""
+    for number in numbers:
+        writer = engine.begin(DATABASE)
+        writer.append(A, rows(A, (number, "x")))
+        writer.commit()
+
+
+def ids(reader: Engine | Transaction) -> list[int]:
+    return sorted(row[0] for row in contents(reader, A))
+
+
+def by_path(engine: Engine) -> list[int]:
+    """What another Spark job reads."""
+    frame = engine.spark.newSession().read.format("delta").load(str(engine.path(KEY)))
+    return sorted(row[0] for row in frame.select("id").collect())
+
+
+def test_a_commit_every_few_seconds_made_hundreds_of_thousands_of_files(engine: Engine) -> None:
+    made(engine, A, (0, "x"))
+    cleaner = Cleaner(engine, kept_versions=20)
+    add(engine, range(1, 150))
+    behind = engine.log.end
+    add(engine, range(150, 250))
+    cleaner.clean(behind, 3600)  # a slot needs what came since
+    assert versions(engine)[0] == 100
+    assert ids(engine) == list(range(250))
+    writes = [write for entry in engine.log.entries(behind, DATABASE, 200) for write in entry.writes]
+    assert sorted(row[0] for row in feed.changes(engine, A, writes).select("new.id").collect()) == list(range(150, 250))
+    assert engine.frame_at(A, behind).count() == 150
+    reader = engine.begin(DATABASE)
+    reader.isolate(None, serializable=False)
+    assert reader.frame(A).count() == 250
+    commit(engine, "id = 7", v="'seven'")
+    cleaner.clean(engine.log.end, 3600)
+    assert versions(engine)[0] == 100, "the reader may still need them"
+    assert ids(reader) == list(range(250))
+    reader.rollback()
+    cleaner.clean(engine.log.end, 3600)
+    first, last = versions(engine)[0], versions(engine)[-1]
+    assert first == 200
+    assert versions(engine) == list(range(first, last + 1))
+    assert len(list((engine.path(KEY) / "_delta_log").iterdir())) <= 4 * (last - first + 1) + 8
+
+    def check(one: Engine, count: int) -> None:
+        assert ids(one) == list(range(count))
+        assert by_path(one) == list(range(count))
+
+    check(engine, 250)
+    add(engine, range(250, 260))
+    assert [row for row in contents(engine, A) if row[1] != "x"] == [(7, "seven")]
+    check(engine, 260)
+    job = engine.spark.newSession()
+    job.createDataFrame([(260, "theirs")], "id bigint, v string").write.format("delta").mode("append").save(str(engine.path(KEY)))
+    engine.foreign.look()
+    check(engine, 261)
+    engine.table(KEY).forget()
+    started = again(engine)
+    assert started.recover() == []
+    check(started, 261)
+    add(started, range(261, 330))
+    cleaner = Cleaner(started, kept_versions=20)
+    cleaner.clean(started.log.end, 3600)
+    assert versions(started)[0] == 300
+    commit(started, "id >= 300")
+    check(started, 300)
+
+
+def test_what_trimmed_versions_had_removed_goes_when_it_is_old_enough(engine: Engine) -> None:
+    made(engine, A, (0, "x"))
+    add(engine, range(1, 130))  # each 32 of their files are put together
+    commit(engine, "id = 1", v="'v'")
+    before = files(engine)
+    Cleaner(engine, kept_versions=10).clean(engine.log.end, 3600)
+    assert versions(engine)[0] == 100
+    assert files(engine) == before, "a reader outside of the node may still read them"
+    Cleaner(engine, kept_versions=10).clean(engine.log.end, 0)
+    assert files(engine) < before - 64
+    assert not list((engine.path(KEY) / "_headgate" / "removed").iterdir())
+    assert ids(engine) == by_path(engine) == list(range(130))

@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
-from headgate.storage import delta_log, durable, vector
+import os
+
+import pytest
+
+from headgate.storage import durable, vector
 
 
-def test_every_file_that_a_version_adds_is_synchronized_with_its_folder(tmp_path, monkeypatch):
-    log = tmp_path / "_delta_log"
-    log.mkdir()
+@pytest.fixture
+def seen(tmp_path, monkeypatch):
+    """What is synchronized, in order."""
+    found: list[str] = []
+    monkeypatch.setattr(durable, "_sync", lambda path: found.append(os.path.relpath(path, tmp_path)))
+    return found
+
+
+def test_every_file_that_actions_add_is_synchronized_with_its_checksum_and_its_folder(tmp_path, seen):
     (tmp_path / "_change_data").mkdir()
     described = vector.write(tmp_path, {"a b.parquet": vector.deserialise(vector.serialise(vector.read(tmp_path, None)))})["a b.parquet"]
-    for name in ("a b.parquet", "new.parquet", "_change_data/c.parquet"):
+    for name in ("a b.parquet", "new.parquet", ".new.parquet.crc", "_change_data/c.parquet"):
         (tmp_path / name).write_bytes(b"")
-    lines = [
-        f'{{"add": {{"path": "a%20b.parquet", "deletionVector": {str(described).replace(chr(39), chr(34))}}}}}',
-        '{"add": {"path": "new.parquet"}}',
-        '{"cdc": {"path": "_change_data/c.parquet"}}',
-        '{"remove": {"path": "gone.parquet"}}',
-    ]
-    (log / f"{3:020d}.json").write_text("\n".join(lines))
-    seen: list[str] = []
-    monkeypatch.setattr(durable, "_sync", lambda path: seen.append(str(path.relative_to(tmp_path))))
-    durable.sync(tmp_path, 3)
+    durable.sync_files(
+        tmp_path,
+        [
+            {"add": {"path": "a%20b.parquet", "deletionVector": described}},
+            {"add": {"path": "new.parquet"}},
+            {"cdc": {"path": "_change_data/c.parquet"}},
+            {"remove": {"path": "gone.parquet"}},
+        ],
+    )
     deleted = vector.file_of(tmp_path, described)
     assert deleted is not None
-    expected = {"a b.parquet", "new.parquet", "_change_data/c.parquet", deleted.name, f"_delta_log/{3:020d}.json"}
-    assert expected | {".", "_delta_log", "_change_data"} == set(seen)
-    assert delta_log.newest_version(tmp_path) == 3
+    assert set(seen) == {"a b.parquet", "new.parquet", ".new.parquet.crc", "_change_data/c.parquet", deleted.name, ".", "_change_data"}
+
+
+def test_a_version_is_synchronized_with_its_checksums_and_a_new_table_with_the_folders_above(tmp_path, seen):
+    log = tmp_path / "5" / "20000" / "_delta_log"
+    log.mkdir(parents=True)
+    for version in (0, 1):
+        for name in (f"{version:020d}.json", f".{version:020d}.json.crc", f"{version:020d}.crc", f".{version:020d}.crc.crc"):
+            (log / name).write_bytes(b"")
+    durable.sync_version(log.parent, 1)
+    assert set(seen) == {f"5/20000/_delta_log/{each.name}" for each in log.iterdir() if "0001." in each.name} | {"5/20000/_delta_log"}
+    seen.clear()
+    durable.sync_version(log.parent, 0)
+    assert {"5/20000/_delta_log", "5/20000", "5", "."} <= set(seen)

@@ -8,6 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 from tests.conftest import until
 
+from headgate.catalog.hold import Hold
+from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
 from headgate.storage.lock import TableLocks
 from headgate.storage.statistics import Statistics
@@ -111,3 +113,85 @@ def test_a_circle_of_a_lock_and_a_claim_is_a_deadlock(locks: TableLocks) -> None
     )
     locks.release(2)
     waiting.result(10)
+
+
+def name(value: str) -> CatalogKey:
+    return CatalogKey(5, "pg_namespace_nspname_index", (value,))
+
+
+def test_a_key_of_a_catalog_waits_for_who_has_it(locks: TableLocks) -> None:
+    locks.claim_catalog(name("n"), 1)
+    locks.claim_catalog(name("n"), 1)
+    locks.claim_catalog(name("m"), 2)
+    second = begun(locks, 2, lambda: locks.claim_catalog(name("n"), 2))
+    locks.release(1)
+    second.result(10)
+    third = begun(locks, 3, lambda: locks.claim_catalog(name("n"), 3))
+    locks.release(2)
+    third.result(10)
+
+
+def test_a_circle_of_a_lock_and_a_key_of_a_catalog_is_a_deadlock(locks: TableLocks) -> None:
+    locks.claim_catalog(name("n"), 1)
+    locks.acquire(TABLE, 2)
+    waiting = begun(locks, 1, lambda: locks.acquire(TABLE, 1))
+    with pytest.raises(PostgresError, match="deadlock detected") as raised:
+        locks.claim_catalog(name("n"), 2)
+    assert raised.value.detail == (
+        "Transaction 2 waits for ShareLock on transaction 1; blocked by transaction 1.\n"
+        "Transaction 1 waits for ExclusiveLock on relation 16384; blocked by transaction 2."
+    )
+    locks.release(2)
+    waiting.result(10)
+
+
+def test_those_who_use_an_object_do_not_wait_for_each_other(locks: TableLocks) -> None:
+    locks.claim_catalog(name("n"), 1, hold=Hold.USE)
+    locks.claim_catalog(name("n"), 2, hold=Hold.USE)
+    locks.claim_catalog(name("n"), 3, hold=Hold.CHANGE)
+    other = begun(locks, 4, lambda: locks.claim_catalog(name("n"), 4, hold=Hold.CHANGE))
+    locks.release(3)
+    other.result(10)
+
+
+def test_who_drops_an_object_waits_for_all_who_use_it(locks: TableLocks) -> None:
+    locks.claim_catalog(name("n"), 1, hold=Hold.USE)
+    locks.claim_catalog(name("n"), 2, hold=Hold.USE)
+    dropping = begun(locks, 3, lambda: locks.claim_catalog(name("n"), 3))
+    locks.release(1)
+    assert 3 in locks._waiting
+    locks.release(2)
+    dropping.result(10)
+    using = begun(locks, 4, lambda: locks.claim_catalog(name("n"), 4, hold=Hold.USE))
+    locks.release(3)
+    using.result(10)
+
+
+def test_who_uses_an_object_keeps_what_more_it_has_of_it(locks: TableLocks) -> None:
+    locks.claim_catalog(name("n"), 1)
+    locks.claim_catalog(name("n"), 1, hold=Hold.USE)
+    other = begun(locks, 2, lambda: locks.claim_catalog(name("n"), 2, hold=Hold.USE))
+    locks.release(1)
+    other.result(10)
+    assert locks._holders == {name("n"): {2: Hold.USE}}
+
+
+def test_two_users_who_both_want_to_drop_are_a_deadlock(locks: TableLocks) -> None:
+    locks.claim_catalog(name("n"), 1, hold=Hold.USE)
+    locks.claim_catalog(name("n"), 2, hold=Hold.USE)
+    first = begun(locks, 1, lambda: locks.claim_catalog(name("n"), 1))
+    with pytest.raises(PostgresError) as raised:
+        locks.claim_catalog(name("n"), 2)
+    assert raised.value.sqlstate == "40P01"
+    locks.release(2)
+    first.result(10)
+
+
+def test_who_wants_a_table_and_its_row_has_neither_before_both(locks: TableLocks) -> None:
+    """Otherwise one who uses the table and then writes to it would wait for who waits for him."""
+    locks.claim_catalog(name("t"), 1, hold=Hold.USE)
+    dropping = begun(locks, 2, lambda: locks.acquire(TABLE, 2, row=(name("t"), Hold.ALONE)))
+    locks.acquire(TABLE, 1)
+    locks.release(1)
+    dropping.result(10)
+    assert locks._holders == {name("t"): {2: Hold.ALONE}}

@@ -1,100 +1,77 @@
-"""A subscriber without a server: engine, launcher and a session that types statements, in the test's own process."""
+"""Databases of a real PostgreSQL that publish, and databases of the run's node that subscribe to them."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from functools import partial
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from tests.commands.local import LocalSession, LocalSlots
-from tests.conftest import until
+from tests.conftest import Server, until
+from tests.log import Log
+from tests.session import Session
+from tests.system.chain import Database
 
-from headgate.catalog.catalog import Catalog
-from headgate.commands.applied_ddl import add_columns
-from headgate.commands.applied_rows import applied_rows
-from headgate.commands.uniqueness import check_applied
-from headgate.settings import Settings
-from headgate.storage.engine import Engine
-from headgate.subscriber.launcher import Launcher
-
-SETTINGS = {"wal_retrieve_retry_interval": "300ms", "wal_receiver_status_interval": "1s", "TimeZone": "UTC"}
+READY = "SELECT count(*) > 0 AND count(*) = count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel"
+"""Whether all tables of a database's subscriptions are ready."""
 
 
-class Subscriber:
-    """A node's subscribing side on a directory."""
+class Subscriber(Database):
+    """An empty database of a node, with a session that stays open and the node's log since."""
 
-    def __init__(self, spark: Any, folder: Path, settings: dict[str, str]) -> None:
-        path = folder / "catalog.duckdb"
-        self.catalog = Catalog.open(path) if path.exists() else Catalog.create(path)
-        self.engine = Engine({}, self.catalog, folder, session=spark)
-        self.engine.recover()
-        self.node: Any = SimpleNamespace(
-            catalog=self.catalog,
-            engine=self.engine,
-            settings=Settings.of({**SETTINGS, **settings}),
-            data_dir=folder,
-            system_identifier="7000000000000000001",
-            slots=LocalSlots(),
-        )
-        self.node.applied_rows = partial(applied_rows, self.node)
-        self.node.applied_columns = partial(add_columns, self.node)
-        self.node.applied_unique = check_applied
-        self.launcher = self.node.launcher = Launcher(self.node)
-        self.launcher.start()
-        self._session = LocalSession(self.engine)
-        self._session.node = self.node
+    def __init__(self, server: Server) -> None:
+        super().__init__(server, server.new_database())
+        self.session = Session(self.conninfo)
+        self.log = Log(server)
 
-    def sql(self, text: str) -> str:
-        """What psql would print."""
-        return self._session.type(text)
+    def sql(self, script: str) -> str:
+        """What ``psql -At`` prints for the script; psycopg.Error if the server refuses a statement."""
+        return self.session.sql(script)
 
     def wait(self, query: str, expected: str, seconds: float = 60) -> None:
         """Polls until the query gives what is expected."""
-        deadline = time.monotonic() + seconds
-        while (seen := self.sql(query)) != expected:
-            assert time.monotonic() < deadline, f"{query!r} gives {seen!r}, not {expected!r}"
-            time.sleep(0.1)
+        seen = [""]
+
+        def holds() -> bool:
+            seen[0] = self.sql(query)
+            return seen[0] == expected
+
+        until(holds, f"{query!r} does not give {expected!r}", seconds)
+
+    def of_subscription(self, column: str, name: str = "s") -> str:
+        """A column of pg_subscription; subscriptions of other databases are there too."""
+        return self.sql(
+            f"SELECT {column} FROM pg_subscription s JOIN pg_database d ON subdbid = d.oid WHERE datname = '{self.name}' AND subname = '{name}'"
+        )
+
+    def counted(self, column: str) -> str:
+        """A column of pg_stat_subscription_stats."""
+        return self.sql(f"SELECT {column} FROM pg_stat_subscription_stats WHERE subid = {self.of_subscription('s.oid')}")
 
     def stop(self) -> None:
-        """Ends workers, engine and catalog."""
-        self.launcher.stop()
-        self.engine.stop()
-        self.catalog.close()
+        """Stops the node, and so ends the session; `sql` makes another."""
+        self.session.close()
+        self.server.stop()
+
+    def close(self) -> None:
+        """Ends the subscriptions and the session."""
+        self.unsubscribe()
+        self.session.close()
 
 
-@pytest.fixture
-def subscribers(spark: Any, tmp_path: Path) -> Iterator[Callable[..., Subscriber]]:
-    """Makes subscribers on the test's directory (one at a time: stop the last one first)."""
-    made: list[Subscriber] = []
+class Publisher(Database):
+    """An empty database of the real PostgreSQL, with a session that stays open."""
 
-    def make(**settings: str) -> Subscriber:
-        made.append(Subscriber(spark, tmp_path, settings))
-        return made[-1]
+    def __init__(self, server: Server) -> None:
+        super().__init__(server, server.new_database())
+        self.session = Session(self.conninfo)
 
-    yield make
-    for each in made:
-        if not each.launcher.stopping:
-            each.stop()
-
-
-class Publisher:
-    """A database of the real PostgreSQL."""
-
-    def __init__(self, server: Any) -> None:
-        self.server, self.database = server, server.new_database()
-
-    def sql(self, text: str) -> str:
-        """What psql prints."""
-        return str(self.server.psql(self.database, text))
+    def sql(self, script: str) -> str:
+        """What ``psql -At`` prints for the script; psycopg.Error if the server refuses a statement."""
+        return self.session.sql(script)
 
     def subscription(self, options: str = "", publication: str = "p", name: str = "s") -> str:
         """CREATE SUBSCRIPTION to it."""
-        words = f"slot_name = '{self.database}_{name}'{', ' + options if options else ''}"
-        return f"CREATE SUBSCRIPTION {name} CONNECTION '{self.server.conninfo(self.database)}' PUBLICATION {publication} WITH ({words})"
+        words = f"slot_name = '{self.name}_{name}'{', ' + options if options else ''}"
+        return f"CREATE SUBSCRIPTION {name} CONNECTION '{self.conninfo}' PUBLICATION {publication} WITH ({words})"
 
     @property
     def end(self) -> str:
@@ -104,21 +81,80 @@ class Publisher:
     def wait_confirmed(self, name: str = "s", seconds: float = 60) -> None:
         """Waits until the subscription has confirmed everything up to now."""
         end = self.end
-        query = f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = '{self.database}_{name}'"
+        query = f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = '{self.name}_{name}'"
         until(lambda: self.sql(query) == "t", f"slot of {name} did not reach {end}", seconds)
+
+    def close(self) -> None:
+        """Drops what slots are left (their walsenders may still be on their way out) and ends the session."""
+        mine = "FROM pg_replication_slots WHERE database = current_database()"
+        self.sql(f"SELECT pg_terminate_backend(active_pid) {mine} AND active")
+        until(
+            lambda: self.sql(f"SELECT count(pg_drop_replication_slot(slot_name)) {mine} AND NOT active; SELECT count(*) {mine}")[-1] == "0"
+        )
+        self.session.close()
 
 
 @pytest.fixture
-def publisher(postgres: Any) -> Iterator[Publisher]:
+def publisher(postgres: Server) -> Iterator[Publisher]:
     """A database of the real PostgreSQL, whose slots go away at the end."""
     made = Publisher(postgres)
     yield made
-    made.sql("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active AND database = current_database()")
-    made.sql("DO $$ BEGIN PERFORM pg_sleep(0.1); PERFORM pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
-             " WHERE NOT active AND database = current_database(); END $$")  # fmt: skip
+    made.close()
 
 
 @pytest.fixture
-def subscriber(subscribers: Callable[..., Subscriber]) -> Subscriber:
-    """One subscriber with the usual settings."""
-    return subscribers()
+def subscriber(node: Server) -> Iterator[Subscriber]:
+    """A database of the run's node, whose subscriptions go away at the end."""
+    made = Subscriber(node)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def spare(spare_node: Callable[..., Server]) -> Iterator[Callable[..., Subscriber]]:
+    """Makes a database of the node that may be stopped and started (`server`), with settings of its own."""
+    made: list[Subscriber] = []
+
+    def make(**conf: str) -> Subscriber:
+        made.append(Subscriber(spare_node(**conf)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        if not each.server.running:  # the test failed in between
+            each.server.start()
+        each.close()
+
+
+@pytest.fixture
+def superuser(subscriber: Subscriber) -> Iterator[str]:
+    """A role that may own the database's subscription; it goes with it."""
+    name = f"owner_in_{subscriber.name}"
+    subscriber.sql(f"CREATE ROLE {name} SUPERUSER LOGIN")
+    yield name
+    subscriber.unsubscribe()
+    subscriber.sql(f"DROP ROLE {name}")
+
+
+@pytest.fixture
+def set_on_node(node: Server) -> Iterator[Callable[..., None]]:
+    """Sets what the node reads again on a reload; all of it is as before afterwards."""
+    session = Session(node.conninfo())
+    changed: set[str] = set()
+
+    def reload(settings: dict[str, str]) -> None:
+        session.sql("SELECT pg_reload_conf()")
+        for name, value in settings.items():
+            until(lambda: session.sql(f"SHOW {name}") == value, f"{name} is not {value}")  # noqa: B023
+
+    def given(**settings: str) -> None:
+        for name, value in settings.items():
+            changed.add(name)
+            session.sql(f"ALTER SYSTEM SET {name} = '{value}'")
+        reload(settings)
+
+    yield given
+    for name in changed:
+        session.sql(f"ALTER SYSTEM RESET {name}")
+    session.sql("SELECT pg_reload_conf()")
+    session.close()

@@ -2,128 +2,167 @@
 
 from __future__ import annotations
 
-import logging
-import time
+import json
+from typing import Any
 
 from tests.conftest import until
-from tests.subscriber.test_errors import context, log  # noqa: F401
-from tests.subscriber.test_stream import READY
+from tests.session import Session
+from tests.subscriber.conftest import READY
 from tests.system.proxy import Proxy
 
-from headgate.catalog import origin as origins
 from headgate.subscriber import applyworker
 
 TABLES = "CREATE TABLE a(i int PRIMARY KEY); CREATE TABLE b(i int PRIMARY KEY); CREATE TABLE c(i int PRIMARY KEY)"
 FILLED = f"{TABLES}; INSERT INTO a SELECT generate_series(1, 3); INSERT INTO b SELECT generate_series(1, 3); CREATE PUBLICATION p FOR TABLE a, b, c"
 
 
-def said(log, text: str) -> int:  # noqa: F811
-    return sum(text in record.getMessage() for record in log.records)
+STATES = "SELECT DISTINCT srsubstate FROM pg_subscription_rel"
+NO_ROOM = {
+    "max_logical_replication_workers": "1",
+    "max_prepared_transactions": "0",
+    "max_replication_slots": "1",
+    "wal_retrieve_retry_interval": "1s",
+}
+"""Settings that leave as little room as may be."""
 
 
-def test_workers_beyond_the_limits_wait_for_room_and_are_warned_of_once_per_retry(publisher, subscribers, log) -> None:  # noqa: F811
+def of_slot(publisher, what: str, name: str = "s") -> str:
+    """Something of the walsender that serves a subscription; empty while there is none."""
+    return publisher.sql(
+        "SELECT {} FROM pg_stat_replication r JOIN pg_replication_slots s ON s.active_pid = r.pid"
+        f" WHERE slot_name = '{publisher.name}_{name}'".format(what)
+    )
+
+
+def behind(subscriber) -> dict[str, Any]:
+    """What `headgate status` tells of the database's subscription."""
+    found = json.loads(subscriber.server.headgate("status", "--json").stdout)
+    return next(each for each in found["subscriptions"] if each["database"] == subscriber.name)
+
+
+def test_workers_beyond_the_limits_wait_for_room_and_are_warned_of_once_per_retry(publisher, spare) -> None:
     publisher.sql(FILLED)
-    one = subscribers(max_logical_replication_workers="1", wal_retrieve_retry_interval="1s")
-    one.sql(TABLES)
-    one.sql(publisher.subscription())
-    until(lambda: said(log, "out of logical replication worker slots") >= 3)
-    began = time.monotonic()
-    until(lambda: said(log, "out of logical replication worker slots") >= 6)
-    assert time.monotonic() - began > 0.6
-    assert one.sql("SELECT DISTINCT srsubstate FROM pg_subscription_rel") == "i"
-    one.stop()
-    two = subscribers(max_logical_replication_workers="8", max_sync_workers_per_subscription="0")
-    until(lambda: two.launcher.workers() and two.launcher.workers()[0].position is not None)
-    assert two.sql("SELECT DISTINCT srsubstate FROM pg_subscription_rel") == "i"
-    two.stop()
+    subscriber = spare(**NO_ROOM)
+    subscriber.sql(TABLES)
+    subscriber.sql(publisher.subscription())
+    no_room = "out of logical replication worker slots"
+    until(lambda: len(subscriber.log.said(no_room)) >= 6, "no six warnings")
+    moments = [entry.moment for entry in subscriber.log.said(no_room)]
+    assert (moments[3] - moments[2]).total_seconds() > 0.6  # three tables, and wal_retrieve_retry_interval is a second
+    assert subscriber.sql(STATES) == "i"
+
+
+def test_prepared_transactions_are_refused_where_there_may_be_none(publisher, spare) -> None:
+    publisher.sql("CREATE TABLE a(i int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE a")
+    subscriber = spare(**NO_ROOM)
+    subscriber.sql("CREATE TABLE a(i int PRIMARY KEY)")
+    subscriber.sql(publisher.subscription("two_phase = true, copy_data = false"))
+    until(lambda: subscriber.of_subscription("subtwophasestate") == "e", "two_phase is not enabled", 60)
+    publisher.sql(f"BEGIN; INSERT INTO a VALUES (1); PREPARE TRANSACTION '{publisher.name}'")
+    assert 'message type "PREPARE"' in subscriber.log.error("prepared transactions are disabled").context
+    assert subscriber.sql("SELECT count(*) FROM pg_prepared_xacts") == "0"
+    publisher.sql(f"ROLLBACK PREPARED '{publisher.name}'")
+
+
+def test_origins_beyond_max_replication_slots_are_an_error(publisher, spare) -> None:
+    publisher.sql(FILLED)
+    subscriber = spare(**NO_ROOM)
+    subscriber.sql(TABLES)
+    subscriber.sql(publisher.subscription("copy_data = false"))
+    until(lambda: of_slot(publisher, "state") == "streaming", "it does not stream")
+    subscriber.sql("ALTER SUBSCRIPTION s DISABLE")  # there is one worker, and the origin stays
+    subscriber.sql(publisher.subscription("copy_data = false", name="other"))
+    subscriber.log.error("could not find free replication state slot for replication origin with ID")
+    subscriber.sql("DROP SUBSCRIPTION s")
+    until(lambda: of_slot(publisher, "state", "other") == "streaming", "it does not find the room")
+
+
+def test_table_syncs_beyond_max_sync_workers_per_subscription_wait(publisher, subscriber, set_on_node) -> None:
+    publisher.sql(FILLED)
+    set_on_node(max_sync_workers_per_subscription="0")
+    subscriber.sql(TABLES)
+    subscriber.sql(publisher.subscription())
+    until(lambda: of_slot(publisher, "state") == "streaming", "it does not stream")
+    assert subscriber.sql(STATES) == "i"
     most = 0
-    three = subscribers(max_sync_workers_per_subscription="1")
-    while three.sql(READY) != "t":
-        most = max(most, sum(worker.relation is not None for worker in three.launcher.workers()))
+    set_on_node(max_sync_workers_per_subscription="1")
+    while subscriber.sql(READY) != "t":
+        most = max(most, int(subscriber.sql("SELECT count(relid) FROM pg_stat_subscription WHERE subname = 's'")))
     assert most == 1
 
 
-def test_origins_beyond_max_replication_slots_are_an_error(publisher, subscribers, log) -> None:  # noqa: F811
+def test_silence_ends_a_worker_after_wal_receiver_timeout_and_the_next_comes_after_the_retry_interval(
+    publisher, subscriber, set_on_node
+) -> None:
     publisher.sql(FILLED)
-    one = subscribers(max_replication_slots="1")
-    one.sql(TABLES)
-    one.sql(publisher.subscription("copy_data = false"))
-    one.sql(publisher.subscription("copy_data = false", name="other"))
-    context(log, "could not find free replication state slot for replication origin with ID")
-
-
-def test_silence_ends_a_worker_after_wal_receiver_timeout_and_the_next_comes_after_the_retry_interval(publisher, subscribers, log) -> None:  # noqa: F811
-    publisher.sql(FILLED)
-    one = subscribers(wal_receiver_timeout="1s", wal_retrieve_retry_interval="2s")
-    one.sql(TABLES)
+    set_on_node(wal_receiver_timeout="1s", wal_retrieve_retry_interval="2s")
+    subscriber.sql(TABLES)
     with Proxy(publisher.server.port) as proxy:
         made = publisher.subscription("copy_data = false").replace(f"port={publisher.server.port}", f"port={proxy.port}")
-        one.sql(made)
-        until(lambda: one.launcher.workers() and one.launcher.workers()[0].position is not None)
+        subscriber.sql(made)
+        until(lambda: of_slot(publisher, "state") == "streaming", "it does not stream")
         proxy.stalled = True
-        context(log, "terminating logical replication worker due to timeout")
+        subscriber.log.error("terminating logical replication worker due to timeout")
         proxy.stalled = False
-        until(lambda: said(log, "apply worker for subscription") >= 2)
-        started = [record.created for record in log.records if "apply worker for subscription" in record.getMessage()]
-        assert started[1] - started[0] > 1.9
-        one.launcher.stop()
+        until(lambda: len(subscriber.log.said("apply worker for subscription")) >= 2, "no second worker")
+        first, second, *_ = (entry.moment for entry in subscriber.log.said("apply worker for subscription"))
+        assert (second - first).total_seconds() > 1.9
+        subscriber.unsubscribe()
 
 
-def test_a_status_is_sent_every_wal_receiver_status_interval(publisher, subscribers) -> None:
+def test_a_status_is_sent_every_wal_receiver_status_interval(publisher, subscriber, set_on_node) -> None:
     publisher.sql(FILLED)
-    one = subscribers(wal_receiver_status_interval="1s")
-    one.sql(TABLES)
-    one.sql(publisher.subscription("copy_data = false"))
-    replied = f"SELECT coalesce(max(extract(epoch FROM reply_time)), 0) FROM pg_stat_replication r JOIN pg_replication_slots s ON s.active_pid = r.pid WHERE slot_name = '{publisher.database}_s'"
-    until(lambda: float(publisher.sql(replied)) > 0)
-    first = float(publisher.sql(replied))
-    until(lambda: float(publisher.sql(replied)) > first, seconds=3)
+    set_on_node(wal_receiver_status_interval="1s")
+    subscriber.sql(TABLES)
+    subscriber.sql(publisher.subscription("copy_data = false"))
+    replied = "coalesce(extract(epoch FROM reply_time), 0)"
+    first = until(lambda: float(of_slot(publisher, replied) or 0), "no first status")
+    until(lambda: float(of_slot(publisher, replied)) > first, "no second status", seconds=3)
 
 
-def test_the_disk_limit_holds_the_publisher_back_and_who_is_behind_says_so(publisher, subscribers, log, monkeypatch) -> None:  # noqa: F811
-    monkeypatch.setattr(applyworker, "BEHIND", 0.5)
+def test_the_disk_limit_holds_the_publisher_back_and_who_is_behind_says_so(publisher, subscriber, set_on_node) -> None:
     table = "CREATE TABLE big(i int PRIMARY KEY, t text)"
     publisher.sql(f"{table}; ALTER TABLE big ALTER t SET STORAGE EXTERNAL; CREATE PUBLICATION p FOR TABLE big")
-    one = subscribers(segment_disk_limit="4MB", apply_batch_size="1MB")
-    one.sql(table)
-    one.sql(publisher.subscription("copy_data = false"))
-    one.wait(READY, "t")
-    until(lambda: one.launcher.workers() and one.launcher.workers()[0].position is not None)
-    one.sql("BEGIN")
-    one.sql("INSERT INTO big VALUES (-1, 'holds the table')")
+    set_on_node(segment_disk_limit="4MB", apply_batch_size="1MB")
+    subscriber.sql(table)
+    subscriber.sql(publisher.subscription("copy_data = false"))
+    subscriber.wait(READY, "t")
+    until(lambda: of_slot(publisher, "state") == "streaming", "it does not stream")
+    holder = Session(subscriber.conninfo)
+    holder.sql("BEGIN; LOCK TABLE big IN SHARE ROW EXCLUSIVE MODE")
     publisher.sql(
         "DO $$ BEGIN FOR n IN 1..400 LOOP INSERT INTO big SELECT n * 10 + g, repeat('x', 10000) FROM generate_series(0, 9) g; COMMIT; END LOOP; END $$"
     )
-    [worker] = one.launcher.workers()
-    until(lambda: worker.spool.outstanding > 4 << 20)
-    unsent = (
-        f"SELECT pg_current_wal_lsn() - sent_lsn FROM pg_stat_replication r JOIN pg_replication_slots s ON s.active_pid = r.pid"
-        f" WHERE slot_name = '{publisher.database}_s'"
-    )
-    sent = [publisher.sql(unsent)]
-    until(lambda: sent.append(publisher.sql(unsent)) or sent[-1] == sent[-2])
+    unsent = "pg_current_wal_lsn() - sent_lsn"
+    sent = [of_slot(publisher, unsent)]
+    until(lambda: sent.append(of_slot(publisher, unsent)) or sent[-1] == sent[-2])
     assert int(sent[-1]) > 10 << 20
-    assert worker.spool.outstanding < 16 << 20
-    until(lambda: worker.progress.lag()[1] > 1)
-    one.sql("COMMIT")
-    one.wait("SELECT count(*) FROM big", "4001")
-    until(lambda: said(log, 'subscription "s" is behind its publisher') >= 1)
-    until(lambda: said(log, 'subscription "s" has caught up with its publisher') >= 1)
+    silent = f"SELECT clock_timestamp() - last_msg_receipt_time > interval '{applyworker.BEHIND} s' FROM pg_stat_subscription WHERE subname = 's'"
+    subscriber.wait(silent, "t")
+    found = behind(subscriber)
+    assert (found["state"], found["lag_seconds"] > applyworker.BEHIND) == ("behind", True)
+    assert 4 << 20 < found["lag_bytes"] < 16 << 20
+    holder.sql("INSERT INTO big VALUES (-1, 'holds the table'); COMMIT")
+    holder.close()
+    subscriber.wait("SELECT count(*) FROM big", "4001")
+    until(lambda: subscriber.log.said('subscription "s" is behind its publisher'), "the log does not tell of the lag")
+    until(lambda: subscriber.log.said('subscription "s" has caught up with its publisher'), "the log does not tell of its end")
 
 
-def test_a_copied_table_whose_slot_is_gone_is_copied_afresh(publisher, subscriber, log) -> None:  # noqa: F811
+def test_a_copied_table_whose_slot_is_gone_is_copied_afresh(publisher, subscriber) -> None:
     publisher.sql("CREATE TABLE a(i int PRIMARY KEY); CREATE TABLE b(i int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE a")
     subscriber.sql(TABLES)
     subscriber.sql(publisher.subscription())
     subscriber.wait(READY, "t")
     subscriber.sql("INSERT INTO a VALUES (1); INSERT INTO b VALUES (100)")
     publisher.sql("INSERT INTO a VALUES (1)")
-    context(log, "duplicate key value")
+    subscriber.log.error("duplicate key value")
     publisher.sql("INSERT INTO b SELECT generate_series(1, 5); ALTER PUBLICATION p ADD TABLE b")
     subscriber.sql("ALTER SUBSCRIPTION s REFRESH PUBLICATION")
     subscriber.wait("SELECT srsubstate FROM pg_subscription_rel WHERE srrelid = 'b'::regclass", "f")
     dropped = (
-        "SELECT count(pg_drop_replication_slot(slot_name)) FROM pg_replication_slots WHERE NOT active AND slot_name LIKE 'pg_%_sync_%'"
+        "SELECT count(pg_drop_replication_slot(slot_name)) FROM pg_replication_slots"
+        " WHERE NOT active AND slot_name LIKE 'pg_%_sync_%' AND database = current_database()"
     )
     until(lambda: publisher.sql(dropped) == "1")
     publisher.sql("INSERT INTO b VALUES (6); DELETE FROM b WHERE i = 2")
@@ -131,47 +170,49 @@ def test_a_copied_table_whose_slot_is_gone_is_copied_afresh(publisher, subscribe
     subscriber.wait(READY, "t")
     publisher.wait_confirmed()
     assert subscriber.sql("SELECT string_agg(i::text, ',' ORDER BY i) FROM b") == "1,3,4,5,6,100"
-    assert said(log, "is copied afresh") == 1
-    assert not [r for r in log.records if r.levelno >= logging.ERROR and "duplicate" not in r.getMessage()]
+    assert len(subscriber.log.said("is copied afresh")) == 1
+    assert not [entry for entry in subscriber.log.entries() if entry.severity == "ERROR" and "duplicate" not in entry.message]
 
 
-def test_a_table_whose_copy_fails_again_and_again_does_not_keep_others_from_theirs(publisher, subscribers, log) -> None:  # noqa: F811
+def test_a_table_whose_copy_fails_again_and_again_does_not_keep_others_from_theirs(publisher, subscriber, set_on_node) -> None:
     publisher.sql(FILLED)
-    one = subscribers(max_sync_workers_per_subscription="1", wal_retrieve_retry_interval="1ms")
-    one.sql(f"{TABLES}; INSERT INTO a VALUES (2)")
-    one.sql(publisher.subscription())
-    one.wait("SELECT count(*) FROM pg_subscription_rel WHERE srsubstate = 'r'", "2", 60)
-    assert one.sql("SELECT srrelid::regclass, srsubstate FROM pg_subscription_rel WHERE srsubstate <> 'r'") == "a|d"
-    assert context(log, 'duplicate key value violates unique constraint "a_pkey"') == "COPY a, line 2"
+    set_on_node(max_sync_workers_per_subscription="1", wal_retrieve_retry_interval="1ms")
+    subscriber.sql(f"{TABLES}; INSERT INTO a VALUES (2)")
+    subscriber.sql(publisher.subscription())
+    subscriber.wait("SELECT count(*) FROM pg_subscription_rel WHERE srsubstate = 'r'", "2")
+    assert subscriber.sql("SELECT srrelid::regclass, srsubstate FROM pg_subscription_rel WHERE srsubstate <> 'r'") == "a|d"
+    assert subscriber.log.error('duplicate key value violates unique constraint "a_pkey"').context == "COPY a, line 2"
 
 
-def test_the_first_row_that_a_copy_cannot_take_is_named_with_its_line(publisher, subscriber, log) -> None:  # noqa: F811
+def test_the_first_row_that_a_copy_cannot_take_is_named_with_its_line(publisher, subscriber) -> None:
     publisher.sql(
         "CREATE TABLE a(i int PRIMARY KEY, t text); INSERT INTO a SELECT i, nullif(i, 7)::text FROM generate_series(1, 9) i; CREATE PUBLICATION p FOR TABLE a"
     )
     subscriber.sql("CREATE TABLE a(i int PRIMARY KEY, t text NOT NULL, x int DEFAULT 5, CONSTRAINT a_check CHECK (i <> 4))")
     subscriber.sql(publisher.subscription())
-    assert context(log, 'new row for relation "a" violates check constraint "a_check"') == 'COPY a, line 4: "4\t4"'
+    assert subscriber.log.error('new row for relation "a" violates check constraint "a_check"').context == 'COPY a, line 4: "4\t4"'
     subscriber.sql("ALTER TABLE a DROP CONSTRAINT a_check")
-    assert context(log, 'null value in column "t" of relation "a" violates not-null constraint') == 'COPY a, line 7: "7\t\\N"'
-    assert any(record.__dict__.get("detail") == "Failing row contains (7, null, 5)." for record in log.records)
+    found = subscriber.log.error('null value in column "t" of relation "a" violates not-null constraint')
+    assert (found.context, found.detail) == ('COPY a, line 7: "7\t\\N"', "Failing row contains (7, null, 5).")
 
 
-def test_a_sync_slot_that_could_not_be_dropped_was_left_on_the_publisher(publisher, subscribers, log) -> None:  # noqa: F811
-    publisher.sql("CREATE TABLE t(a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
-    subscriber = subscribers(wal_retrieve_retry_interval="200ms")
+def test_a_sync_slot_that_could_not_be_dropped_was_left_on_the_publisher(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE t(a int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql("CREATE TABLE t(a int PRIMARY KEY)")
+    holder = Session(subscriber.conninfo)
+    holder.sql("BEGIN; LOCK TABLE t IN SHARE ROW EXCLUSIVE MODE")
     subscriber.sql(publisher.subscription())
+    slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database() AND slot_name LIKE 'pg_%_sync_%'"
+    until(lambda: publisher.sql(slots) == "1", "no sync slot")
+    origins = f"SELECT count(*) FROM pg_replication_origin WHERE roname LIKE 'pg_{subscriber.of_subscription('s.oid')}%'"
+    administrator = Session(publisher.server.conninfo())
+    administrator.sql(f"ALTER DATABASE {publisher.name} ALLOW_CONNECTIONS false")
+    holder.sql("COMMIT")
+    holder.close()
     subscriber.wait(READY, "t")
-    oid, relation = (int(each) for each in subscriber.sql("SELECT srsubid, srrelid FROM pg_subscription_rel").split("|"))
-    slot = subscriber.launcher.sync_slot_name(oid, relation)
-    publisher.sql(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
-    subscriber.catalog.change(lambda cursor: origins.create(cursor, f"pg_{oid}_{relation}"))
-    asked = "SELECT count(*) FROM pg_replication_origin"
-    publisher.server.psql("postgres", f"ALTER DATABASE {publisher.database} ALLOW_CONNECTIONS false")
-    subscriber.launcher.clean_again(oid)
-    until(lambda: said(log, "is not currently accepting connections") >= 2)
-    assert subscriber.sql(asked) == "2"
-    publisher.server.psql("postgres", f"ALTER DATABASE {publisher.database} ALLOW_CONNECTIONS true")
-    subscriber.wait(asked, "1")
-    assert publisher.sql(f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{slot}'") == "0"
+    until(lambda: len(subscriber.log.said("is not currently accepting connections")) >= 2, "it is not tried again")
+    assert (subscriber.sql(origins), publisher.sql(slots)) == ("2", "1")
+    administrator.sql(f"ALTER DATABASE {publisher.name} ALLOW_CONNECTIONS true")
+    administrator.close()
+    subscriber.wait(origins, "1")
+    assert publisher.sql(slots) == "0"

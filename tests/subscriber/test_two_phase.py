@@ -3,91 +3,92 @@
 from __future__ import annotations
 
 import pytest
-from tests.subscriber.test_errors import context, log  # noqa: F401
-from tests.subscriber.test_stream import READY
-
-from headgate.errors import PostgresError
-from headgate.subscriber.prepared import all_prepared, commit_by_hand, rollback_by_hand
+from psycopg.errors import InsufficientPrivilege
+from tests.conftest import until
+from tests.session import Session
+from tests.subscriber.conftest import READY
 
 TABLE = "CREATE TABLE t(id int PRIMARY KEY, b text)"
-HELD = "SELECT count(*) FROM hg.applied_prepare"
 
 
 def held(subscriber) -> int:
-    cursor = subscriber.catalog.cursor()
-    try:
-        return int(cursor.execute(HELD).fetchone()[0])
-    finally:
-        cursor.close()
+    """How many transactions the database's subscriptions hold prepared."""
+    return int(subscriber.sql("SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database() AND gid LIKE 'pg_gid_%'"))
 
 
-def test_a_prepared_transaction_survives_a_restart_and_appears_when_it_is_committed(publisher, subscribers) -> None:
+def enabled(subscriber) -> None:
+    """Waits until the subscription streams with two_phase."""
+    until(lambda: subscriber.of_subscription("subtwophasestate") == "e", "two_phase is not enabled", 60)
+
+
+def test_a_prepared_transaction_survives_a_restart_and_appears_when_it_is_committed(publisher, spare) -> None:
     publisher.sql(f"{TABLE}; INSERT INTO t VALUES (1, 'copied'); CREATE PUBLICATION p FOR TABLE t")
-    first = subscribers()
-    first.sql(TABLE)
-    first.sql(publisher.subscription("two_phase = true, streaming = on"))
-    first.wait("SELECT subtwophasestate FROM pg_subscription", "e", 120)
-    gids = [f"{publisher.database}_{name}" for name in ("kept", "gone")]
+    subscriber = spare()
+    subscriber.sql(TABLE)
+    subscriber.sql(publisher.subscription("two_phase = true, streaming = on"))
+    enabled(subscriber)
+    gids = [f"{publisher.name}_{name}" for name in ("kept", "gone")]
     publisher.sql(f"BEGIN; INSERT INTO t VALUES (2, 'kept'); UPDATE t SET b = 'changed' WHERE id = 1; PREPARE TRANSACTION '{gids[0]}'")
     publisher.sql(f"BEGIN; INSERT INTO t VALUES (3, 'gone'); PREPARE TRANSACTION '{gids[1]}'; INSERT INTO t VALUES (4, 'plain')")
     publisher.wait_confirmed()
-    assert held(first) == 2
-    assert first.sql("SELECT * FROM t ORDER BY id") == "1|copied\n4|plain"
-    first.stop()
+    assert held(subscriber) == 2
+    assert subscriber.sql("SELECT * FROM t ORDER BY id") == "1|copied\n4|plain"
+    subscriber.stop()
     publisher.sql(f"ROLLBACK PREPARED '{gids[1]}'")
-    second = subscribers()
+    subscriber.server.start()
     publisher.wait_confirmed()
-    assert (held(second), second.sql("SELECT count(*) FROM t")) == (1, "2")
+    assert (held(subscriber), subscriber.sql("SELECT count(*) FROM t")) == (1, "2")
     publisher.sql(f"COMMIT PREPARED '{gids[0]}'")
     publisher.wait_confirmed()
-    assert second.sql("SELECT * FROM t ORDER BY id") == "1|changed\n2|kept\n4|plain"
-    assert held(second) == 0
-    assert not list((second.node.data_dir / "pg_twophase").iterdir())
+    assert subscriber.sql("SELECT * FROM t ORDER BY id") == "1|changed\n2|kept\n4|plain"
+    assert held(subscriber) == 0
+    assert not list((subscriber.server.data / "pg_twophase").iterdir())
 
 
 def test_a_prepared_transaction_of_a_subscription_can_be_ended_by_hand(publisher, subscriber) -> None:
     publisher.sql(f"{TABLE}; INSERT INTO t VALUES (1, 'copied'); CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql(TABLE)
     subscriber.sql(publisher.subscription("two_phase = true"))
-    subscriber.wait("SELECT subtwophasestate FROM pg_subscription", "e", 120)
+    enabled(subscriber)
     for number in (2, 3):
-        publisher.sql(f"BEGIN; INSERT INTO t VALUES ({number}, 'x'); PREPARE TRANSACTION '{publisher.database}_{number}'")
+        publisher.sql(f"BEGIN; INSERT INTO t VALUES ({number}, 'x'); PREPARE TRANSACTION '{publisher.name}_{number}'")
     publisher.wait_confirmed()
     subscriber.sql("DROP SUBSCRIPTION s")
-    kept, gone = [each.gid for each in all_prepared(subscriber.catalog.cursor())]
-    with pytest.raises(PostgresError, match="permission denied to finish prepared transaction"):
-        commit_by_hand(subscriber.node, kept, 5, 16384)
-    commit_by_hand(subscriber.node, kept, 5, None)
-    rollback_by_hand(subscriber.node, gone, 5, None)
+    kept, gone = subscriber.sql("SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY prepared, gid").split("\n")
+    other = f"other_in_{subscriber.name}"
+    subscriber.sql(f"CREATE ROLE {other} LOGIN")
+    plain = Session(subscriber.server.conninfo(subscriber.name, other))
+    with pytest.raises(InsufficientPrivilege, match="permission denied to finish prepared transaction"):
+        plain.sql(f"COMMIT PREPARED '{kept}'")
+    plain.close()
+    subscriber.sql(f"COMMIT PREPARED '{kept}'; ROLLBACK PREPARED '{gone}'; DROP ROLE {other}")
     assert (subscriber.sql("SELECT id FROM t ORDER BY id"), held(subscriber)) == ("1\n2", 0)
     for number in (2, 3):
-        publisher.sql(f"ROLLBACK PREPARED '{publisher.database}_{number}'")
+        publisher.sql(f"ROLLBACK PREPARED '{publisher.name}_{number}'")
 
 
-def test_prepared_transactions_wait_for_room_in_max_prepared_transactions(publisher, subscribers, log) -> None:  # noqa: F811
+def test_prepared_transactions_wait_for_room_in_max_prepared_transactions(publisher, subscriber) -> None:
     publisher.sql(f"{TABLE}; CREATE PUBLICATION p FOR TABLE t")
-    none = subscribers(max_prepared_transactions="0")
-    none.sql(TABLE)
-    none.sql(publisher.subscription("two_phase = true"))
-    none.wait("SELECT subtwophasestate FROM pg_subscription", "e", 120)
-    gids = [f"{publisher.database}_{number}" for number in (1, 2)]
+    subscriber.sql(TABLE)
+    subscriber.sql(publisher.subscription("two_phase = true"))
+    enabled(subscriber)
+    room = int(subscriber.sql("SHOW max_prepared_transactions")) - int(subscriber.sql("SELECT count(*) FROM pg_prepared_xacts"))
+    own = [f"{subscriber.name}_{number}" for number in range(room - 1)]
+    subscriber.sql("".join(f"BEGIN; PREPARE TRANSACTION '{gid}'; " for gid in own))
+    gids = [f"{publisher.name}_{number}" for number in (1, 2)]
     publisher.sql("".join(f"BEGIN; INSERT INTO t VALUES ({number}); PREPARE TRANSACTION '{gid}'; " for number, gid in enumerate(gids)))
-    assert 'message type "PREPARE"' in context(log, "prepared transactions are disabled")
-    none.stop()
-    one = subscribers(max_prepared_transactions="1")
-    context(log, "maximum number of prepared transactions reached")
-    assert held(one) == 1
-    one.stop()
-    two = subscribers(max_prepared_transactions="2")
+    assert 'message type "PREPARE"' in subscriber.log.error("maximum number of prepared transactions reached").context
+    assert held(subscriber) == 1
+    subscriber.sql("".join(f"ROLLBACK PREPARED '{gid}'; " for gid in own))
     publisher.wait_confirmed()
-    assert held(two) == 2
+    assert held(subscriber) == 2
     publisher.sql("".join(f"COMMIT PREPARED '{gid}'; " for gid in gids))
     publisher.wait_confirmed()
-    assert (two.sql("SELECT count(*) FROM t"), held(two)) == ("2", 0)
+    assert (subscriber.sql("SELECT count(*) FROM t"), held(subscriber)) == ("2", 0)
 
 
 def test_a_streamed_transaction_leaves_nothing_of_what_it_rolled_back(publisher, subscriber) -> None:
-    publisher.sql(f"{TABLE}; CREATE PUBLICATION p FOR TABLE t; ALTER DATABASE {publisher.database} SET logical_decoding_work_mem = '64kB'")
+    publisher.sql(f"{TABLE}; CREATE PUBLICATION p FOR TABLE t; ALTER DATABASE {publisher.name} SET logical_decoding_work_mem = '64kB'")
     subscriber.sql(TABLE)
     subscriber.sql(publisher.subscription("streaming = on"))
     subscriber.wait(READY, "t")
@@ -97,5 +98,5 @@ def test_a_streamed_transaction_leaves_nothing_of_what_it_rolled_back(publisher,
     publisher.wait_confirmed()
     expected = publisher.sql("SELECT count(*), min(b), max(b), max(id) FROM t")
     assert subscriber.sql("SELECT count(*), min(b), max(b), max(id) FROM t") == expected
-    slot = f"{publisher.database}_s"
+    slot = f"{publisher.name}_s"
     assert publisher.sql(f"SELECT stream_txns > 0 FROM pg_stat_replication_slots WHERE slot_name = '{slot}'") == "t"

@@ -1,7 +1,7 @@
 """Faults under a workload: afterwards nothing is missing, nothing is there twice, and nobody had to help.
 
 One runs with the suite: the node's Java virtual machine and then the node itself are killed. The others (a line that is cut, stalled and
-slow, a publisher that is killed, full disks, a crash while tables are copied) run with HEADGATE_FAULTS=all.
+slow, a publisher that is killed, full disks, a crash while tables are copied) run with `make test-all`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ import pytest
 from tests.subscriber.workload import CONTENTS, PUBLISHED, READY, TABLES, Workload
 from tests.system.proxy import Proxy
 
-ALL = os.environ.get("HEADGATE_FAULTS") == "all"
-on_demand = pytest.mark.skipif(not ALL, reason="HEADGATE_FAULTS=all runs it")
+IMPATIENT = {"wal_receiver_timeout": "3s", "wal_receiver_status_interval": "1s"}
+"""Settings of a node that notices soon that nothing comes."""
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = 240) -> None:
@@ -32,7 +33,7 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 240) -> None
         except Exception as error:  # noqa: BLE001 (the server may be down)
             what = f"{what}: {error}"[:500]
         assert time.monotonic() < deadline, what
-        time.sleep(0.2)
+        time.sleep(0.05)
 
 
 class Replica:
@@ -40,18 +41,23 @@ class Replica:
 
     def __init__(self, publisher: Any, node: Any) -> None:
         self.publisher, self.node = publisher, node
-        self.database = publisher.new_database()
+        self.database, self.lake = publisher.new_database(), node.new_database()
         self.proxy = Proxy(publisher.port)
         self.workload = Workload(7, 200)
         self._stop = threading.Event()
         self._writer: threading.Thread | None = None
         publisher.psql(self.database, f"{TABLES} {PUBLISHED}")
         publisher.psql(self.database, "INSERT INTO toasted SELECT i, repeat(md5(i::text), 20), 'n' FROM generate_series(1, 2000) i")
-        node.psql("postgres", TABLES)
+        self.sql(TABLES)
+
+    def sql(self, script: str) -> str:
+        """What psql prints for it on the node."""
+        return str(self.node.psql(self.lake, script))
 
     def subscribe(self) -> None:
+        """CREATE SUBSCRIPTION, through the proxy."""
         conninfo = self.publisher.conninfo(self.database, port=str(self.proxy.port))
-        self.node.psql("postgres", f"CREATE SUBSCRIPTION s CONNECTION '{conninfo}' PUBLICATION p WITH (slot_name = '{self.database}')")
+        self.sql(f"CREATE SUBSCRIPTION s CONNECTION '{conninfo}' PUBLICATION p WITH (slot_name = '{self.database}')")
 
     def write(self) -> None:
         """Begins to write."""
@@ -72,13 +78,13 @@ class Replica:
         """Ends the workload and waits until both hold the same."""
         self.quiet()
         ready = "SELECT count(*) FILTER (WHERE srsubstate <> 'r') FROM pg_subscription_rel"
-        until(lambda: self.node.psql("postgres", ready) == "0", "tables are not ready")
+        until(lambda: self.sql(ready) == "0", "tables are not ready")
         end = self.publisher.psql(self.database, "SELECT pg_current_wal_lsn()")
         confirmed = f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = '{self.database}'"
         until(lambda: self.publisher.psql(self.database, confirmed) == "t", f"the slot does not reach {end}")
         for name, query in CONTENTS.items():
             expected = sorted(self.publisher.psql(self.database, query).split("\n"))
-            assert sorted(self.node.psql("postgres", query).split("\n")) == expected, name
+            assert sorted(self.sql(query).split("\n")) == expected, name
         left = "SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%_sync_%'"
         until(lambda: self.publisher.psql(self.database, left) == "0", "a synchronization slot is left")
 
@@ -86,7 +92,7 @@ class Replica:
         """Kills the node's Java virtual machine, and waits until the node is there again with another one."""
         old = self.jvm()
         os.kill(old, signal.SIGKILL)
-        until(lambda: self.jvm() != old and self.node.psql("postgres", "SELECT 1") == "1", "the node does not come back")
+        until(lambda: self.jvm() != old and self.sql("SELECT 1") == "1", "the node does not come back")
 
     def crash_publisher(self) -> None:
         """Kills the postmaster, and starts it again as soon as its backends have ended."""
@@ -117,7 +123,7 @@ def replica(cluster, own_node) -> Iterator[Callable[..., Replica]]:
     made: list[Replica] = []
 
     def make(**conf: str) -> Replica:
-        made.append(Replica(cluster(), own_node(wal_receiver_timeout="3s", wal_receiver_status_interval="1s", **conf)))
+        made.append(Replica(cluster(), own_node(**IMPATIENT, **conf)))
         return made[-1]
 
     yield make
@@ -125,27 +131,34 @@ def replica(cluster, own_node) -> Iterator[Callable[..., Replica]]:
         each.close()
 
 
-def test_a_killed_java_virtual_machine_and_a_killed_node_come_back_and_lose_nothing(replica) -> None:
-    one = replica()
+def test_a_killed_java_virtual_machine_and_a_killed_node_come_back_and_lose_nothing(postgres, spare_node) -> None:
+    with closing(Replica(postgres, spare_node(**IMPATIENT))) as one:
+        _kill_both(one)
+
+
+def _kill_both(one: Replica) -> None:
+    logged = len(one.node.log())
     one.subscribe()
-    until(lambda: one.node.psql("postgres", READY) == "t", "tables are not ready")
+    until(lambda: one.sql(READY) == "t", "tables are not ready")
     one.write()
-    until(lambda: one.node.psql("postgres", "SELECT count(*) FROM wide") != "0", "nothing arrives")
+    until(lambda: one.sql("SELECT count(*) FROM wide") != "0", "nothing arrives")
     os.kill(one.jvm(), signal.SIGKILL)
-    until(lambda: "all server processes terminated; reinitializing" in one.node.log(), "the node does not notice")
-    until(lambda: one.node.psql("postgres", "SELECT 1") == "1", "the node does not come back")
-    time.sleep(1)
+    until(lambda: "all server processes terminated; reinitializing" in one.node.log()[logged:], "the node does not notice")
+    until(lambda: one.sql("SELECT 1") == "1", "the node does not come back")
+    rows = one.sql("SELECT count(*) FROM wide")
+    until(lambda: one.sql("SELECT count(*) FROM wide") != rows, "nothing arrives at the node that came back")
     one.node.kill()
     one.node.start()
     one.check()
+    one.sql("DROP SUBSCRIPTION s")
 
 
-@on_demand
+@pytest.mark.slow
 def test_a_connection_that_is_cut_and_stalled_is_made_again(replica) -> None:
     one = replica()
     one.subscribe()
     one.proxy.cut()
-    until(lambda: one.node.psql("postgres", READY) == "t", "tables are not ready")
+    until(lambda: one.sql(READY) == "t", "tables are not ready")
     one.write()
     for _ in range(3):
         time.sleep(0.7)
@@ -158,7 +171,7 @@ def test_a_connection_that_is_cut_and_stalled_is_made_again(replica) -> None:
     one.check()
 
 
-@on_demand
+@pytest.mark.slow
 def test_a_killed_node_goes_on_with_its_copies(replica) -> None:
     one = replica()
     one.write()
@@ -170,7 +183,7 @@ def test_a_killed_node_goes_on_with_its_copies(replica) -> None:
     one.check()
 
 
-@on_demand
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["virtual machine", "publisher", "line", "node"])
 def test_whatever_ends_while_tables_are_copied_and_handed_over_they_get_complete(replica, what: str) -> None:
     one = replica()
@@ -193,11 +206,11 @@ def test_whatever_ends_while_tables_are_copied_and_handed_over_they_get_complete
     one.check()
 
 
-@on_demand
+@pytest.mark.slow
 def test_a_killed_publisher_is_found_again(replica) -> None:
     one = replica()
     one.subscribe()
-    until(lambda: one.node.psql("postgres", READY) == "t", "tables are not ready")
+    until(lambda: one.sql(READY) == "t", "tables are not ready")
     one.write()
     for _ in range(3):
         time.sleep(2)
@@ -205,7 +218,7 @@ def test_a_killed_publisher_is_found_again(replica) -> None:
     one.check()
 
 
-@on_demand
+@pytest.mark.slow
 def test_a_slow_line_delivers_everything(replica) -> None:
     one = replica()
     one.proxy.rate = 300_000
@@ -231,7 +244,7 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[Path], Path]]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@on_demand
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["segments", "tables"])
 def test_a_full_disk_stops_replication_until_there_is_room(replica, small_disk, tmp_path: Path, what: str) -> None:
     folder = small_disk(tmp_path / "small")
@@ -240,7 +253,7 @@ def test_a_full_disk_stops_replication_until_there_is_room(replica, small_disk, 
         (one.node.data / "pg_replication").mkdir(exist_ok=True)
         subprocess.run(["mount", "--bind", str(folder), str(one.node.data / "pg_replication")], check=True)
     one.subscribe()
-    until(lambda: one.node.psql("postgres", READY) == "t", "tables are not ready")
+    until(lambda: one.sql(READY) == "t", "tables are not ready")
     filler = folder / "filler"
     filler.write_bytes(b"x" * (4 << 20))
     one.publisher.psql(

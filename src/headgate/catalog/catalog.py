@@ -8,31 +8,45 @@ DuckDB isolates transactions by snapshots and refuses the second of two writers 
 several threads write are therefore kept apart: the oid counter is advanced in blocks, in a transaction of its own under a lock;
 a slot's row is written by its walsender, an origin's by its worker. What is left meets on rows of one object only.
 `Catalog.change` retries a small change that meets another.
+
+A COMMIT that finds the disk full leaves nothing in the file's log. A checkpoint of DuckDB that does so makes the open database unusable,
+and would do that inside of any COMMIT: so DuckDB makes none by itself; `checkpoint` does, where there is room. Where it is unusable
+nevertheless (`is_usable`) the node starts again; the log has everything that was committed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import secrets
+import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self, TypeVar
 
 import duckdb
 
-from headgate.catalog import bootstrap, macros
-from headgate.catalog.physical import Cursor, one, run
-from headgate.errors import PostgresError
+from headgate.catalog import bootstrap, macros, wal
+from headgate.catalog.physical import Cursor, one, refused, run
+from headgate.errors import PostgresError, disk_full
+from headgate.failpoint import Step, step
 
 T = TypeVar("T")
+
+_log = logging.getLogger("headgate.catalog")
 
 _OID_BLOCK = 64
 _OPTIONS: dict[str, str | int | float | list[str]] = {
     "threads": 2,
     "memory_limit": "256MB",
     "preserve_insertion_order": True,
-    "checkpoint_threshold": "16MB",
+    "checkpoint_threshold": "1TB",
 }
+CHECKPOINT_BYTES = 16 << 20
+"""A log of this size is written into the file."""
+_TRIES = 50
 
 
 class CatalogTransaction:
@@ -126,6 +140,20 @@ class Catalog:
         """Begins a transaction on a cursor of its own."""
         return CatalogTransaction(self._connection.cursor())
 
+    def system_identifier(self) -> str:
+        """The node's own number (pg_control_system().system_identifier), made when it is first asked for."""
+
+        def write(cursor: Cursor) -> int:
+            found = one(cursor, "SELECT value FROM hg.counter WHERE name = 'system_identifier'")
+            if found is not None:
+                return int(found[0])
+            made = (int(time.time()) << 32 | secrets.randbits(32)) & 0x7FFFFFFFFFFFFFFF
+            run(cursor, "INSERT INTO hg.counter VALUES ('system_identifier', ?)", [made])
+            return made
+
+        with self._oid_lock:
+            return str(self.change(write))
+
     def next_oid(self, _cursor: Cursor | None = None) -> int:
         """An oid that no object has had since initdb, crashes included (blocks are reserved before they are used)."""
         with self._oid_lock:
@@ -134,10 +162,12 @@ class Catalog:
                 found = one(cursor, "SELECT value FROM hg.counter WHERE name = 'oid'")
                 if found is None:
                     raise PostgresError("XX001", "catalog has no oid counter")
-                self._next_oid = int(found[0])
-                self._last_oid = self._next_oid + _OID_BLOCK
-                run(cursor, "UPDATE hg.counter SET value = ? WHERE name = 'oid'", [self._last_oid])
+                if found[0] > 2**32 - _OID_BLOCK:  # they do not begin again: the log's past is read by them
+                    raise PostgresError("54000", "all object identifiers of the node have been used")
+                with step(Step.COUNTER):
+                    run(cursor, "UPDATE hg.counter SET value = ? WHERE name = 'oid'", [found[0] + _OID_BLOCK])
                 cursor.close()
+                self._next_oid, self._last_oid = int(found[0]), int(found[0]) + _OID_BLOCK  # not where the disk is full
             self._next_oid += 1
             return self._next_oid - 1
 
@@ -146,13 +176,17 @@ class Catalog:
         with self._oid_lock:
             self.type_changes += 1
 
-    def change(self, write: Callable[[Cursor], T], attempts: int = 20) -> T:
-        """Runs `write` in a transaction of its own, again from the start when another transaction was first (40001)."""
+    def change(self, write: Callable[[Cursor], T], of: Step = Step.COUNTER, attempts: int = 20) -> T:
+        """Runs `write` in a transaction of its own, again from the start when another transaction was first (40001).
+
+        `of`: what is durable behind it.
+        """
         for attempt in range(attempts):
             transaction = self.begin()
             try:
                 result = write(transaction.cursor)
-                transaction.commit()
+                with step(of):
+                    transaction.commit()
             except PostgresError as error:
                 transaction.rollback()
                 if error.sqlstate != "40001" or attempt == attempts - 1:
@@ -165,19 +199,60 @@ class Catalog:
                 return result
         raise PostgresError("40001", "could not serialize access due to concurrent update")
 
+    def checkpoint(self, least: int = CHECKPOINT_BYTES) -> None:
+        """Writes the file's log into the file if it has `least` bytes and there is room; left for the next time where others write."""
+        log = self.path.with_name(self.path.name + ".wal")
+        size = log.stat().st_size if log.exists() else 0
+        if size < max(least, 1):
+            return
+        needed = size + self.path.stat().st_size  # at most everything is written anew
+        if shutil.disk_usage(self.path.parent).free < needed:
+            _log.warning('no checkpoint of catalog "%s": it may need %d bytes, and there is no room for them', self.path, needed)
+            return
+        cursor = self._connection.cursor()
+        try:
+            for _ in range(_TRIES):
+                with contextlib.suppress(duckdb.TransactionException), step(Step.CHECKPOINT):  # somebody else may be writing
+                    cursor.execute("CHECKPOINT")
+                    return
+                threading.Event().wait(0.01)
+        except duckdb.Error as error:
+            raise refused(error) from error
+        finally:
+            cursor.close()
+
+    def is_usable(self) -> bool:
+        """False once DuckDB has given up the open database after an error that it could not undo."""
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute("SELECT 1").fetchall()
+        except duckdb.FatalException:
+            return False
+        finally:
+            cursor.close()
+        return True
+
     def close(self) -> None:
         """Writes a checkpoint and closes the file; open cursors fail from now on."""
-        with contextlib.suppress(duckdb.Error):
-            self._connection.execute("CHECKPOINT")
+        with contextlib.suppress(PostgresError, OSError):
+            self.checkpoint(0)
         self._connection.close()
 
 
 def _connect(path: str | Path) -> Cursor:
     try:
         return duckdb.connect(str(path), config=_OPTIONS)
-    except duckdb.IOException as error:
-        if "lock" in str(error).lower():
-            raise PostgresError("55006", f'catalog "{path}" is in use by another process') from error
-        raise PostgresError("58030", f'could not open catalog "{path}"') from error
     except duckdb.Error as error:
-        raise PostgresError("XX001", f'could not read catalog "{path}"') from error
+        full = disk_full(error)
+        if full is not None:
+            raise full from error
+        if isinstance(error, duckdb.IOException):
+            if "lock" in str(error).lower():
+                raise PostgresError("55006", f'catalog "{path}" is in use by another process') from error
+            raise PostgresError("58030", f'could not open catalog "{path}"') from error
+        copy = wal.cut(Path(path), error)
+        if copy is None:
+            hint = "Restore the data directory from a backup."
+            raise PostgresError("XX001", f'could not read catalog "{path}"', hint=hint) from error
+        _log.warning('the log of catalog "%s" ended in zeros, which are cut off; as it was it is kept in "%s"', path, copy)
+        return _connect(path)

@@ -6,37 +6,40 @@ type, its indexes and constraints) follows.
 
 from __future__ import annotations
 
-from headgate.catalog import acl, sequence
+from headgate.catalog import acl, sequence, usertype
 from headgate.catalog.object_name import require_free
-from headgate.catalog.physical import Cursor, run
+from headgate.catalog.physical import Cursor, run, update
 from headgate.catalog.relation import Relation
 
 
 def set_class(cursor: Cursor, relation: Relation, column: str, value: object) -> None:
     """Sets one column of the relation's row of pg_class."""
-    run(cursor, f"UPDATE hg.pg_class SET {column} = ? WHERE dbid = ? AND oid = ?", [value, relation.database, relation.oid])
+    update(cursor, "pg_class", {"dbid": relation.database, "oid": relation.oid}, **{column: value})
 
 
 def rename(cursor: Cursor, relation: Relation, name: str) -> None:
     """ALTER TABLE … RENAME TO; the row type follows."""
     require_free(cursor, relation.database, relation.namespace_oid, name)
     set_class(cursor, relation, "relname", name)
-    scope = [relation.database, relation.oid]
-    run(cursor, "UPDATE hg.pg_type SET typname = ? WHERE dbid = ? AND typrelid = ?", [name, *scope])
+    row_type = usertype.of_relation(cursor, relation.database, relation.oid)
+    if row_type is not None:
+        usertype.rename(cursor, relation.database, row_type, name)
 
 
 def set_schema(cursor: Cursor, relation: Relation, namespace: int) -> None:
     """ALTER TABLE … SET SCHEMA: the table, its row type, its indexes and constraints, the sequences of its columns."""
     require_free(cursor, relation.database, namespace, relation.name)
     set_class(cursor, relation, "relnamespace", namespace)
-    scope = [relation.database, relation.oid]
-    run(cursor, "UPDATE hg.pg_type SET typnamespace = ? WHERE dbid = ? AND typrelid = ?", [namespace, *scope])
-    run(cursor, "UPDATE hg.pg_constraint SET connamespace = ? WHERE dbid = ? AND conrelid = ?", [namespace, *scope])
+    database = relation.database
+    row_type = usertype.of_relation(cursor, database, relation.oid)
+    if row_type is not None:
+        usertype.set_schema(cursor, database, row_type, namespace)
+    update(cursor, "pg_constraint", {"dbid": database, "conrelid": relation.oid}, connamespace=namespace)
     for index in relation.indexes:
-        run(cursor, "UPDATE hg.pg_class SET relnamespace = ? WHERE dbid = ? AND oid = ?", [namespace, relation.database, index.oid])
-    for oid, name in sequence.of_columns(cursor, relation.database, relation.oid):
-        require_free(cursor, relation.database, namespace, name)
-        run(cursor, "UPDATE hg.pg_class SET relnamespace = ? WHERE dbid = ? AND oid = ?", [namespace, relation.database, oid])
+        update(cursor, "pg_class", {"dbid": database, "oid": index.oid}, relnamespace=namespace)
+    for oid, name in sequence.of_columns(cursor, database, relation.oid):
+        require_free(cursor, database, namespace, name)
+        update(cursor, "pg_class", {"dbid": database, "oid": oid}, relnamespace=namespace)
 
 
 def set_owner(cursor: Cursor, relation: Relation, owner: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.catalog.object_name import free_name, require_free
-from headgate.catalog.physical import Cursor, Oids, insert, one, rows, run
+from headgate.catalog.physical import Cursor, Oids, insert, one, rows, run, update
 from headgate.catalog.pretty import pretty
 from headgate.catalog.relation import Relation
 from headgate.errors import PostgresError
@@ -59,5 +59,5 @@ def rename_constraint(cursor: Cursor, relation: Relation, name: str, new_name: s
         raise PostgresError("42704", f'constraint "{name}" for table "{relation.name}" does not exist')
     if found[1]:
         require_free(cursor, relation.database, relation.namespace_oid, new_name)
-        run(cursor, "UPDATE hg.pg_class SET relname = ? WHERE dbid = ? AND oid = ?", [new_name, relation.database, found[1]])
-    run(cursor, "UPDATE hg.pg_constraint SET conname = ? WHERE dbid = ? AND oid = ?", [new_name, relation.database, found[0]])
+        update(cursor, "pg_class", {"dbid": relation.database, "oid": found[1]}, relname=new_name)
+    update(cursor, "pg_constraint", {"dbid": relation.database, "oid": found[0]}, conname=new_name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.catalog import acl, physical
-from headgate.catalog.physical import Cursor, insert, one, rows, run
+from headgate.catalog.physical import Cursor, insert, one, rows, run, update
 from headgate.errors import PostgresError
 
 
@@ -79,7 +79,7 @@ def rename(cursor: Cursor, oid: int, name: str) -> None:
     """ALTER DATABASE … RENAME TO; 42P04 if the name is in use."""
     if lookup(cursor, name) is not None:
         raise PostgresError("42P04", f'database "{name}" already exists')
-    run(cursor, "UPDATE hg.pg_database SET datname = ? WHERE oid = ?", [name, oid])
+    update(cursor, "pg_database", {"oid": oid}, datname=name)
 
 
 def set_owner(cursor: Cursor, oid: int, owner: int) -> None:

@@ -12,12 +12,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headgate.catalog import attribute
+from headgate.catalog import attribute, usertype
 from headgate.catalog import relation as relations
 from headgate.catalog.constraint import NewCheck, add_check
 from headgate.catalog.index import Key, add_key
-from headgate.catalog.object_name import NAME_LENGTH, require_free
-from headgate.catalog.physical import Cursor, Oids, insert, one
+from headgate.catalog.object_name import require_free
+from headgate.catalog.physical import Cursor, Oids, insert
 from headgate.catalog.relation import Column, PartitionKey, Relation
 from headgate.errors import PostgresError
 
@@ -71,18 +71,19 @@ def create(cursor: Cursor, oids: Oids, database: int, definition: Definition) ->
 
 def _require_no_type(cursor: Cursor, database: int, definition: Definition) -> None:
     """42710: a table's row type has the table's name, so that a type of that name stands in its way."""
-    sql = "SELECT 1 FROM hg.pg_type WHERE dbid IN (0, ?) AND typnamespace = ? AND typname = ? AND typelem = 0"
-    if one(cursor, sql, [database, definition.namespace, definition.name]):
-        raise PostgresError(
-            "42710",
-            f'type "{definition.name}" already exists',
-            hint="A relation has an associated type of the same name, so you must use a name that doesn't conflict with any existing type.",
+    try:
+        usertype.require_free(cursor, database, definition.namespace, definition.name)
+    except PostgresError as error:
+        error.hint = (
+            "A relation has an associated type of the same name, so you must use a name that doesn't conflict with any existing type."
         )
+        raise
 
 
 def _create_row_type(cursor: Cursor, oids: Oids, database: int, definition: Definition, relation: int) -> int:
     """The composite type of a table's rows and its array type (PostgreSQL's _name)."""
     own, array = oids(), oids()
+    over = usertype.array_name(cursor, database, definition.namespace, definition.name)
     common = {
         "typnamespace": definition.namespace,
         "typowner": definition.owner,
@@ -98,7 +99,7 @@ def _create_row_type(cursor: Cursor, oids: Oids, database: int, definition: Defi
         typinput=2290, typoutput=2291, typreceive=2402, typsend=2403, **common,
     )  # fmt: skip
     insert(
-        cursor, "pg_type", dbid=database, oid=array, typname=f"_{definition.name}"[:NAME_LENGTH], typtype="b", typcategory="A", typelem=own,
+        cursor, "pg_type", dbid=database, oid=array, typname=over, typtype="b", typcategory="A", typelem=own,
         typsubscript=6179, typinput=750, typoutput=751, typreceive=2400, typsend=2401, typanalyze=3816, **common,
     )  # fmt: skip
     return own

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headgate.catalog import acl
-from headgate.catalog.physical import Cursor, insert, one, rows, run
+from headgate.catalog.physical import Cursor, insert, one, rows, run, update
 from headgate.errors import PostgresError
 
 PG_CATALOG = 11
@@ -77,7 +77,7 @@ def rename(cursor: Cursor, database: int, oid: int, name: str) -> None:
     """ALTER SCHEMA … RENAME TO a name that is free; 42939."""
     if name.startswith("pg_"):
         raise PostgresError("42939", f'unacceptable schema name "{name}"', detail='The prefix "pg_" is reserved for system schemas.')
-    run(cursor, "UPDATE hg.pg_namespace SET nspname = ? WHERE dbid = ? AND oid = ?", [name, database, oid])
+    update(cursor, "pg_namespace", {"dbid": database, "oid": oid}, nspname=name)
 
 
 def set_owner(cursor: Cursor, database: int, oid: int, owner: int) -> None:

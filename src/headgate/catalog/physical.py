@@ -5,7 +5,7 @@ tools/dump_catalog.py took from a real server, so there is one list of names, ty
 
 Each catalog is ``hg.<its name>`` with PostgreSQL's columns in PostgreSQL's order, led by `dbid` where PostgreSQL has one such
 catalog per database: the oid of the database, 0 for built-in rows that all databases share. DuckDB knows no keys here
-(its indexes restrict updates): the code that writes checks for duplicates.
+(its indexes restrict updates): `insert` and `update` claim them (`unique`).
 
 Storage: oid, xid, regproc → UINTEGER; pg_lsn → UBIGINT; int2vector → SMALLINT[]; timestamptz → TIMESTAMP in UTC;
 name, "char", text and whatever else → VARCHAR; arrays → lists.
@@ -23,7 +23,8 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 
-from headgate.errors import PostgresError
+from headgate.catalog import unique
+from headgate.errors import PostgresError, disk_full
 from headgate.types import registry
 
 Cursor = duckdb.DuckDBPyConnection
@@ -150,23 +151,66 @@ def _neutral(type_oid: int) -> object:
 
 
 def insert(cursor: Cursor, catalog: str, **values: object) -> None:
-    """Writes one row; columns that are not given are NULL, or 0, false, '' where PostgreSQL has them NOT NULL."""
+    """Writes one row; columns that are not given are NULL, or 0, false, '' where PostgreSQL has them NOT NULL. 23505 for a key in use."""
     sql, missing = _statement(catalog, tuple(values))
+    claim = unique.claiming(cursor)
+    if claim is not None:
+        for key in unique.keys(catalog, {**missing, **values}):
+            claim(key)
     run(cursor, sql, [*values.values(), *missing.values()])
 
 
+def update(cursor: Cursor, catalog: str, where: Mapping[str, object], **values: object) -> None:
+    """Changes the rows in which the columns of `where` have these values; 23505 where one gets a key that is in use."""
+    condition = " AND ".join(f"{column} = ?" for column in where)
+    claim = unique.claiming(cursor)
+    touched = unique.of_columns(catalog, values) if claim is not None else []
+    if claim is not None and touched:
+        columns = list(dict.fromkeys([*([] if touched[0].shared else ["dbid"]), *[each for index in touched for each in index.columns]]))
+        for found in rows(cursor, f"SELECT {', '.join(columns)} FROM hg.{catalog} WHERE {condition}", [*where.values()]):
+            before = dict(zip(columns, found, strict=True))
+            for index in touched:
+                key = index.key({**before, **values})
+                if key != index.key(before):
+                    claim(key)
+    run(
+        cursor,
+        f"UPDATE hg.{catalog} SET {', '.join(f'{column} = ?' for column in values)} WHERE {condition}",
+        [*values.values(), *where.values()],
+    )
+
+
 def run(cursor: Cursor, sql: str, parameters: list[Any] | None = None) -> Cursor:
-    """Executes a statement on the catalog; a conflict with another transaction is 40001, whatever else DuckDB says is XX000."""
+    """Executes a statement on the catalog; what DuckDB refuses is `refused`."""
     try:
         return cursor.execute(sql, parameters) if parameters else cursor.execute(sql)
-    except duckdb.TransactionException as error:
-        raise PostgresError(
+    except duckdb.Error as error:
+        raise refused(error) from error
+
+
+def refused(error: duckdb.Error) -> PostgresError:
+    """53100 for a full disk, 40001 for a conflict with another transaction; whatever else DuckDB says is XX000.
+
+    A COMMIT that fails is a TransactionException, for whatever reason.
+    """
+    full = disk_full(error)
+    if full is not None:
+        return full
+    if isinstance(error, duckdb.TransactionException):
+        return PostgresError(
             "40001",
             "could not serialize access due to concurrent update",
             detail="The row of the system catalog is being changed by another transaction.",
-        ) from error
-    except duckdb.Error as error:
-        raise PostgresError("XX000", f"catalog: {_first_line(error)}") from error
+        )
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return out_of_memory()
+    return PostgresError("XX000", f"catalog: {_first_line(error)}")
+
+
+def out_of_memory() -> PostgresError:
+    """53200: what the catalog may hold in memory is not enough for a statement."""
+    hint = "Repeat the statement; a CHECKPOINT writes what the catalog holds into its file."
+    return PostgresError("53200", "out of memory", detail="The node's catalog has no memory left.", hint=hint)
 
 
 def one(cursor: Cursor, sql: str, parameters: list[Any] | None = None) -> tuple[Any, ...] | None:

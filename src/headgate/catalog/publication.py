@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from headgate.catalog.physical import Cursor, Oids, insert, rows, run
+from headgate.catalog.physical import Cursor, Oids, insert, rows, run, update
 from headgate.errors import PostgresError
 
 
@@ -121,7 +121,7 @@ def rename(cursor: Cursor, database: int, oid: int, name: str) -> None:
     """ALTER PUBLICATION … RENAME TO; 42710 if the name is in use."""
     if lookup(cursor, database, name) is not None:
         raise PostgresError("42710", f'publication "{name}" already exists')
-    run(cursor, "UPDATE hg.pg_publication SET pubname = ? WHERE dbid = ? AND oid = ?", [name, database, oid])
+    update(cursor, "pg_publication", {"dbid": database, "oid": oid}, pubname=name)
 
 
 def set_owner(cursor: Cursor, database: int, oid: int, owner: int) -> None:

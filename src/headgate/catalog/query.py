@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 import logging
 import re
-import zoneinfo
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -20,13 +19,14 @@ import pyarrow as pa
 from headgate.catalog import acting, relation
 from headgate.catalog.cast import output
 from headgate.catalog.namespace import effective
-from headgate.catalog.physical import Cursor
+from headgate.catalog.physical import Cursor, out_of_memory
 from headgate.catalog.rewrite import Parameter, Rewriter
 from headgate.catalog.scope import Query
 from headgate.catalog.session import SessionContext
 from headgate.catalog.value import Value
 from headgate.catalog.views import Provider
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, disk_full
+from headgate.settings import check
 from headgate.sql.names import strings
 from headgate.sql.parser import walk
 from headgate.types import interval
@@ -174,6 +174,9 @@ def _run(rewriter: Rewriter, sql: str) -> list[list[Any]]:
 def _translated(error: duckdb.Error) -> PostgresError:
     """DuckDB's error as PostgreSQL's, or one that says only which part failed."""
     said = str(error).split("\n", 1)[0]
+    full = None if isinstance(error, duckdb.ConversionException) else disk_full(error)
+    if full is not None:
+        return full
     if isinstance(error, duckdb.OutOfRangeException) or "out of range" in said or "Overflow" in said:
         kind = re.search(r"INT(16|32|64)", said)
         word = {"16": "smallint", "32": "integer", "64": "bigint"}.get(kind[1] if kind else "", "value")
@@ -197,6 +200,8 @@ def _translated(error: duckdb.Error) -> PostgresError:
         return PostgresError("57014", "canceling statement due to user request")
     if isinstance(error, duckdb.TransactionException):
         return PostgresError("40001", "could not serialize access due to concurrent update")
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return out_of_memory()
     return BeyondCatalog(
         "0A000", "this query on system catalogs is not supported", detail="It goes beyond the SQL that a node runs on its catalogs."
     )
@@ -219,10 +224,7 @@ def _batches(table: list[list[Any]], columns: Sequence[ResultColumn], context: S
 
 
 def _in_zone(value: datetime.datetime, zone: str) -> str:
-    try:
-        local = value.replace(tzinfo=datetime.UTC).astimezone(zoneinfo.ZoneInfo(zone))
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
-        local = value.replace(tzinfo=datetime.UTC)
+    local = value.replace(tzinfo=datetime.UTC).astimezone(check.zone(zone))
     text = local.strftime("%Y-%m-%d %H:%M:%S")
     if local.microsecond:
         text += f".{local.microsecond:06d}".rstrip("0")

@@ -58,6 +58,7 @@ class Index:
     expressions: tuple[str, ...] = ()
     predicate: str | None = None
     nulls_not_distinct: bool = False
+    deferred: bool = False
 
     @property
     def plain(self) -> bool:
@@ -326,17 +327,18 @@ def _columns(cursor: Cursor, scope: str, dbid: str) -> dict[int, list[Column]]:
 
 def _indexes(cursor: Cursor, scope: str, dbid: str) -> dict[int, list[Index]]:
     found: dict[int, list[Index]] = {}
-    for relation, name, oid, key, natts, unique, primary, replident, constraint, immediate, deferrable, texts, predicate, nulls in rows(
+    for relation, name, oid, key, natts, unique, primary, replident, constraint, immediate, *more in rows(
         cursor,
         f"SELECT i.indrelid, c.relname, i.indexrelid, i.indkey, i.indnkeyatts, i.indisunique, i.indisprimary, i.indisreplident, k.oid,"
-        f" i.indimmediate, k.condeferrable, i.indexprlist, i.indpred, i.indnullsnotdistinct"
+        f" i.indimmediate, k.condeferrable, i.indexprlist, i.indpred, i.indnullsnotdistinct, k.condeferred"
         f" FROM hg.pg_index i JOIN hg.pg_class c ON c.oid = i.indexrelid AND c.{dbid}"
         f" LEFT JOIN hg.pg_constraint k ON k.conindid = i.indexrelid AND k.contype IN ('p', 'u') AND k.{dbid}"
         f" WHERE i.indrelid {scope} AND i.{dbid} ORDER BY i.indexrelid",
     ):
+        deferrable, texts, predicate, nulls, deferred = more
         index = Index(
             name, oid, tuple(key[:natts]), unique, primary, replident, constraint or 0, immediate, bool(deferrable),
-            tuple(key[natts:]), tuple(texts or ()), predicate, nulls,
+            tuple(key[natts:]), tuple(texts or ()), predicate, nulls, bool(deferred),
         )  # fmt: skip
         found.setdefault(relation, []).append(index)
     return found

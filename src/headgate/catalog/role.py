@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from headgate.catalog.physical import Cursor, insert, one, rows, run
+from headgate.catalog.physical import Cursor, insert, one, rows, run, update
 from headgate.errors import PostgresError
 
 
@@ -71,8 +71,7 @@ def create(cursor: Cursor, role: Role) -> Role:
 def change(cursor: Cursor, role: Role) -> None:
     """ALTER ROLE: writes all attributes of the role with this oid."""
     values = _row(role)
-    sql = ", ".join(f"{name} = ?" for name in values if name != "oid")
-    run(cursor, f"UPDATE hg.pg_authid SET {sql} WHERE oid = ?", [*(value for name, value in values.items() if name != "oid"), role.oid])
+    update(cursor, "pg_authid", {"oid": values.pop("oid")}, **values)
 
 
 def drop(cursor: Cursor, oid: int) -> None:

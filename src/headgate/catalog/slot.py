@@ -90,6 +90,11 @@ def drop(cursor: Cursor, name: str) -> None:
     run(cursor, "DELETE FROM hg.replication_slot WHERE slot_name = ?", [name])
 
 
+def drop_database(cursor: Cursor, database: int) -> None:
+    """Removes the slots of a database that is dropped."""
+    run(cursor, "DELETE FROM hg.replication_slot WHERE datoid = ?", [database])
+
+
 def _slot(name: str, plugin: str, database: int, restart: int, confirmed: int, temporary: bool, two_phase: bool, *rest: int) -> Slot:
     two_phase_at, created, lost = rest
     return Slot(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headgate.catalog.physical import Cursor, insert, one, rows, run
+from headgate.catalog.physical import Cursor, insert, one, rows, run, update
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
 
@@ -121,7 +121,7 @@ def change(cursor: Cursor, oid: int, **fields: object) -> None:
         if field in _OPTIONS:
             run(cursor, f"UPDATE hg.subscription_option SET {_OPTIONS[field]} = ? WHERE subid = ?", [value, oid])
         else:
-            run(cursor, f"UPDATE hg.pg_subscription SET {_FIELDS[field]} = ? WHERE oid = ?", [_stored(value), oid])
+            update(cursor, "pg_subscription", {"oid": oid}, **{_FIELDS[field]: _stored(value)})
 
 
 def drop(cursor: Cursor, oid: int) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headgate.catalog import namespace
-from headgate.catalog.physical import Cursor, Oids, insert, one, rows, run
+from headgate.catalog.physical import Cursor, Oids, insert, one, rows, run, update
 from headgate.catalog.pretty import pretty
 from headgate.errors import PostgresError
 from headgate.sql.names import quote_ident
@@ -128,14 +128,19 @@ class Domain:
     checks: Sequence[tuple[str | None, str]] = ()
 
 
+_COLUMNS = "oid, typname, typnamespace, typowner, typtype, typarray, typrelid, dbid = 0"
+
+
 def lookup(cursor: Cursor, database: int, namespace_oid: int, name: str) -> TypeRow | None:
     """The type of this name in a schema, or None."""
-    found = one(
-        cursor,
-        "SELECT oid, typname, typnamespace, typowner, typtype, typarray, typrelid, dbid = 0 FROM hg.pg_type"
-        " WHERE dbid IN (0, ?) AND typnamespace = ? AND typname = ?",
-        [database, namespace_oid, name],
-    )
+    sql = f"SELECT {_COLUMNS} FROM hg.pg_type WHERE dbid IN (0, ?) AND typnamespace = ? AND typname = ?"
+    found = one(cursor, sql, [database, namespace_oid, name])
+    return None if found is None else TypeRow(*found)
+
+
+def of_relation(cursor: Cursor, database: int, relation: int) -> TypeRow | None:
+    """The row type of a relation; None where it has none (an index, a sequence)."""
+    found = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_type WHERE dbid = ? AND typrelid = ?", [database, relation])
     return None if found is None else TypeRow(*found)
 
 
@@ -327,8 +332,7 @@ def rename_label(cursor: Cursor, database: int, oid: int, label: str, new_label:
         raise PostgresError("22023", f'"{label}" is not an existing enum label')
     if new_label in held:
         raise PostgresError("42710", f'enum label "{new_label}" already exists')
-    sql = "UPDATE hg.pg_enum SET enumlabel = ? WHERE dbid = ? AND enumtypid = ? AND enumlabel = ?"
-    run(cursor, sql, [new_label, database, oid, label])
+    update(cursor, "pg_enum", {"dbid": database, "enumtypid": oid, "enumlabel": label}, enumlabel=new_label)
 
 
 def rename(cursor: Cursor, database: int, found: TypeRow, name: str) -> None:
@@ -343,8 +347,10 @@ def set_schema(cursor: Cursor, database: int, found: TypeRow, namespace_oid: int
     """Moves a type and its array type to another schema; 42710 if its name is in use there."""
     if namespace_oid == found.namespace:
         return
-    if lookup(cursor, database, namespace_oid, found.name) is not None:
-        raise PostgresError("42710", f'type "{found.name}" already exists in schema "{_schema(cursor, database, namespace_oid)}"')
+    over = one(cursor, "SELECT typname FROM hg.pg_type WHERE dbid = ? AND oid = ?", [database, found.array])
+    for name in (found.name, *(over or ())):
+        if lookup(cursor, database, namespace_oid, name) is not None:
+            raise PostgresError("42710", f'type "{name}" already exists in schema "{_schema(cursor, database, namespace_oid)}"')
     for oid in (found.oid, found.array):
         _set(cursor, database, oid, "typnamespace", namespace_oid)
     sql = "UPDATE hg.pg_depend SET refobjid = ? WHERE dbid = ? AND classid = ? AND objid = ? AND refclassid = ?"
@@ -395,4 +401,4 @@ def of_schema(cursor: Cursor, database: int, namespace_oid: int) -> list[TypeRow
 
 
 def _set(cursor: Cursor, database: int, oid: int, column: str, value: object) -> None:
-    run(cursor, f"UPDATE hg.pg_type SET {column} = ? WHERE dbid = ? AND oid = ?", [value, database, oid])
+    update(cursor, "pg_type", {"dbid": database, "oid": oid}, **{column: value})

@@ -9,7 +9,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headgate.changes import lookup, net
+from headgate.changes import net
 from headgate.changes.lookup import Key
 from headgate.changes.merged import KeyConflict, Merged, Strategy
 from headgate.lsn import Lsn
@@ -64,8 +64,6 @@ def merge_large(transaction: Transaction, relation: Any, key: Key, frame: DataFr
         totals = resolved.agg(F.count("*").alias("n"), F.count("file").alias("stored"), F.min("conflict").alias("conflict")).toArrow()
         if (conflict := totals["conflict"][0].as_py()) is not None:
             return Merged(0, conflict=_conflict_of(key, frame, conflict))
-        if strategy is Strategy.MERGE:
-            return Merged(write_by_merge(transaction, relation, key, resolved), strategy=Strategy.MERGE)
         if not totals["stored"][0].as_py() and strategy is not Strategy.POSITIONS:
             return Merged(transaction.append(relation, resolved.where("new IS NOT NULL").select("new.*")), strategy=Strategy.APPEND)
         return Merged(transaction.rewrite(relation, resolved.where("old IS NOT NULL OR new IS NOT NULL")), strategy=Strategy.POSITIONS)
@@ -128,19 +126,3 @@ def _conflict_of(key: Key, frame: DataFrame, at: dict[str, int]) -> KeyConflict:
     """The key of the change at a place of the stream."""
     found = frame.where(net.order() == _order_literal(at)).select(*[F.col(f"new.{quoted(n)}").alias(n) for n in key.names]).toArrow()
     return KeyConflict(Lsn(at["commit_lsn"]), found)
-
-
-def write_by_merge(transaction: Transaction, relation: Any, key: Key, resolved: DataFrame) -> int:
-    """The reference: Delta's MERGE of old and new rows, by key."""
-    row = columns(relation)
-    named = resolved.where("old IS NOT NULL OR new IS NOT NULL").withColumn(
-        "key", F.when(F.col("new").isNotNull(), key.value("new")).otherwise(key.value("old"))
-    )
-    parts = [F.col(f"key.k{i}").alias(f"k{i}") for i in range(len(key.names))]
-    values = [F.col(f"new.{quoted(n)}").alias(f"n{i}") for i, n in enumerate(row.fieldNames())]
-    # MERGE refuses a source that is cached
-    source = named.select(*parts, *values, F.col("new").isNotNull().alias("alive")).localCheckpoint()
-    match = F.lit(True)
-    for i, (name, kind) in enumerate(zip(key.names, key.kinds, strict=True)):
-        match &= lookup.canonical_column(F.col(f"t.{quoted(name)}"), kind).eqNullSafe(F.col(f"s.k{i}"))
-    return transaction.merge_command(relation, source, match, {quoted(n): F.col(f"s.n{i}") for i, n in enumerate(row.fieldNames())})

@@ -1,8 +1,7 @@
-"""Applies a batch of changes to one table: one Delta commit, equal in result whichever way it is written.
+"""Applies a batch of changes to one table, equal in result whichever way it is written; staged like every write of a transaction.
 
     append     no stored row has one of the keys (the files' statistics say so, or a look-up found none): the rows are added
     positions  the rows with these keys are looked up and rewritten by deletion vectors
-    MERGE      Delta's own command, the reference
 
 The batch's meaning is that of PostgreSQL's apply worker, one change after the other (see `replay`). Small batches are replayed
 exactly by the driver; others are netted on Spark (`net`). The change rows that come of a batch are per key: a stored row whose
@@ -26,7 +25,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.changes import columnar, equal_rows, lookup, net, unique
-from headgate.changes.large import merge_large, summary_of, write_by_merge
+from headgate.changes.large import merge_large, summary_of
 from headgate.changes.lookup import Key
 from headgate.changes.merged import KeyConflict, Merged, Strategy
 from headgate.changes.replay import Replayed, Row, keys, listed, replay
@@ -64,6 +63,7 @@ def merge(
     nothing (but a TRUNCATE before it: roll back). `others`: further unique indexes (plain ones) that the new rows must not violate:
     23505; where Spark does the batch, `Merged.checked` is False and the caller looks at the table.
     """
+    transaction.lock(relation)  # what is looked up from here on is what the changes are written on
     many = key_attnums is None
     whole = [c.attnum for c in relation.columns if c.generated is None]  # the publisher does not send ours
     key = lookup.key_of(relation, whole if key_attnums is None else key_attnums)
@@ -345,8 +345,6 @@ def _check_others(transaction: Transaction, relation: Any, others: Sequence[Any]
 def _write(transaction: Transaction, relation: Any, key: Key, changed: pa.Table, strategy: Strategy | None) -> tuple[int, Strategy | None]:
     if not changed.num_rows:
         return 0, None
-    if strategy is Strategy.MERGE:
-        return write_by_merge(transaction, relation, key, transaction.engine.spark.createDataFrame(changed)), Strategy.MERGE
     if changed["old"].null_count == changed.num_rows and strategy is not Strategy.POSITIONS:
         rows = _struct(changed, "new")
         return transaction.append(relation, pa.table(rows.flatten(), names=[f.name for f in rows.type])), Strategy.APPEND

@@ -15,7 +15,6 @@ class Strategy(enum.Enum):
 
     APPEND = "append"
     POSITIONS = "positions"
-    MERGE = "merge"
 
 
 @dataclass(frozen=True)

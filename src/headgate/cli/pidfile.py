@@ -39,6 +39,8 @@ class Running:
     pid: int
     started: int
     port: int
+    directory: str
+    address: str
     status: str
 
     @property
@@ -51,7 +53,7 @@ def read(data_dir: Path) -> Running | None:
     """What the file says, whether or not the process lives; None when there is none or it is just being written."""
     try:
         lines = (data_dir / NAME).read_text().split("\n")
-        return Running(int(lines[0]), int(lines[2]), int(lines[3]), lines[7])
+        return Running(int(lines[0]), int(lines[2]), int(lines[3]), lines[4], lines[5], lines[7])
     except (FileNotFoundError, ValueError, IndexError):
         return None
 
@@ -83,14 +85,14 @@ def exists(pid: int) -> bool:
 class PidFile:
     """The file of this process; made by `create`, gone after `remove`."""
 
-    def __init__(self, data_dir: Path, handle: int, port: int, address: str) -> None:
+    def __init__(self, data_dir: Path, handle: int, port: int, address: str, directory: str) -> None:
         self._path = data_dir / NAME
         self._handle = handle
-        self._lines = [str(os.getpid()), str(data_dir), str(int(time.time())), str(port), "", address, ""]
+        self._lines = [str(os.getpid()), str(data_dir), str(int(time.time())), str(port), directory, address, ""]
         self.status(Status.STARTING)
 
     @classmethod
-    def create(cls, data_dir: Path, port: int, address: str) -> PidFile:
+    def create(cls, data_dir: Path, port: int, address: str, directory: str) -> PidFile:
         """Makes the file, or takes over a stale one; raises F0001 when another process holds it."""
         path = data_dir / NAME
         for _ in range(_TRIES):
@@ -98,7 +100,7 @@ class PidFile:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if path.exists() and os.fstat(handle).st_ino == path.stat().st_ino:
-                    return cls(data_dir, handle, port, address)
+                    return cls(data_dir, handle, port, address, directory)
             except (BlockingIOError, FileNotFoundError):
                 pass  # held by a node, or for an instant by someone who asks, or just removed
             os.close(handle)

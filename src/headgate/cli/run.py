@@ -23,7 +23,7 @@ from types import FrameType
 
 from headgate.cli import initdb, message
 from headgate.cli.pidfile import OPTIONS_FILE, PidFile
-from headgate.errors import PostgresError, Severity
+from headgate.errors import PostgresError, Severity, disk_full
 from headgate.settings import Settings
 from headgate.storage import jars
 
@@ -39,6 +39,10 @@ def run(data_dir: Path, command_line: Mapping[str, str]) -> int:
         message.log(error, Severity.FATAL)
         return 1
     except Exception as error:  # noqa: BLE001 - the last place that can say why the process ends
+        full = disk_full(error)
+        if full is not None:
+            message.log(full, Severity.FATAL)
+            return 1
         text = f"the node ended unexpectedly: {error}"
         message.log(PostgresError("XX000", text, detail=traceback.format_exc().rstrip()), Severity.FATAL)
         return 1
@@ -61,11 +65,16 @@ def _serve(data_dir: Path, command_line: Mapping[str, str]) -> None:
 
 @contextmanager
 def _pid_file(data_dir: Path, settings: Settings) -> Iterator[PidFile]:
-    pid_file = PidFile.create(data_dir, settings.integer("port"), next(iter(settings.places("listen_addresses")), ""))
+    address, directory = (next(iter(settings.places(name)), "") for name in ("listen_addresses", "unix_socket_directories"))
+    pid_file = PidFile.create(data_dir, settings.integer("port"), address, directory)
     try:
         options = data_dir / OPTIONS_FILE
-        options.write_text(shlex.join([sys.executable, "-m", "headgate.cli.main", *sys.argv[1:]]) + "\n")
-        options.chmod(0o600)
+        words = shlex.join([sys.executable, "-m", "headgate.cli.main", *sys.argv[1:]]) + "\n"
+        if not options.exists() or options.read_text() != words:
+            draft = options.with_name(f"{OPTIONS_FILE}.tmp")
+            draft.write_text(words)
+            draft.chmod(0o600)
+            draft.rename(options)
         yield pid_file
     finally:
         pid_file.remove()

@@ -1,7 +1,10 @@
 """`headgate status`: whether a node runs, and what its subscriptions and slots do, for a person or (``--json``) for a program.
 
-The node is asked by a signal and answers in a file (`headgate.server.report`). Exit codes are those of pg_ctl status: 3 no node, 4
-no data directory. With --json the node's own report is printed as it is, with ``running``.
+The node is asked by a signal and answers in a file (`headgate.server.report`), and by a connection (`probe`). Exit codes are those of
+pg_ctl status: 3 no node, 4 no data directory. With --json the node's own report is printed as it is, with ``running`` and ``accepting``.
+
+What must hold: a node that does not accept connections, whatever the reason, is not said to run: its exit code is 3 too. What is wrong is
+said in words, and ``trouble`` in JSON.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from headgate.cli import pidfile
+from headgate.cli import pidfile, probe
 from headgate.cli.control import check_directory
 from headgate.cli.message import out
 
@@ -32,16 +35,33 @@ def status(data_dir: Path, *, as_json: bool) -> None:
     if running is None or not pidfile.alive(data_dir):
         out('{"running": false}' if as_json else "headgate: no node running")
         sys.exit(3)
-    report = _ask(data_dir, running.pid) if running.status == pidfile.Status.READY else None
+    report = _ask(data_dir, running.pid) if running.ready else None
+    trouble = _trouble(running, report)
     if as_json:
-        out(json.dumps({"running": True, "pid": running.pid} | (report or {}), indent=2))
-        return
-    out(f"headgate: node is running (PID: {running.pid})")
-    if (data_dir / pidfile.OPTIONS_FILE).exists():
-        out((data_dir / pidfile.OPTIONS_FILE).read_text(), end="")
-    if report is not None:
-        for line in shown(report):
+        accepting = {"running": trouble is None, "pid": running.pid, "accepting": trouble is None}
+        out(json.dumps((report or {}) | accepting | {"trouble": trouble}, indent=2))
+    else:
+        out(f"headgate: node {'is running' if trouble is None else 'does not accept connections'} (PID: {running.pid})")
+        if trouble is not None:
+            out(f"headgate: {trouble}")
+        if (data_dir / pidfile.OPTIONS_FILE).exists():
+            out((data_dir / pidfile.OPTIONS_FILE).read_text(), end="")
+        for line in shown(report) if report is not None else ():
             out(line)
+    if trouble is not None:
+        sys.exit(3)
+
+
+def _trouble(running: pidfile.Running, report: dict[str, Any] | None) -> str | None:
+    """Why the node accepts no connections, None if it does."""
+    if running.status == pidfile.Status.STARTING:
+        return "it is starting up"
+    if running.status == pidfile.Status.STOPPING:
+        return "it is shutting down"
+    found = probe.trouble(running)
+    if found is None:
+        return None
+    return found if report is None or not report.get("trouble") else str(report["trouble"])
 
 
 def _ask(data_dir: Path, pid: int) -> dict[str, Any] | None:
@@ -61,6 +81,9 @@ def _ask(data_dir: Path, pid: int) -> dict[str, Any] | None:
 
 def shown(report: dict[str, Any]) -> Iterator[str]:
     """The report as lines for a person."""
+    for one in report.get("threads", ()):
+        if not one["running"]:
+            yield f'\nBackground thread "{one["name"]}" rests after {one["failures"]} failures: {one["error"]}'
     yield f"\nSubscriptions: {len(report['subscriptions'])}"
     for one in report["subscriptions"]:
         yield f"  {one['name']} (database {one['database']}): {one['state']}"

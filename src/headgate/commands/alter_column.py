@@ -10,7 +10,7 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import attribute, removal
+from headgate.catalog import attribute, hold, removal
 from headgate.catalog.relation import Column, Relation
 from headgate.commands import (
     alter_constraint,
@@ -111,7 +111,7 @@ def _settle_column(alteration: Alteration, column: Column, *, cascade: bool) -> 
     found += dependency.of_column(cursor, context, relation, column.attnum)
     found += policy.dependants(cursor, relation, table, on, column.name)
     found += [_member(alteration, table, on, member) for member in membership.depending(cursor, relation, column.attnum)]
-    dependency.settle(found, [on], alteration.session.notices, cascade=cascade)
+    dependency.settle(alteration.transaction, found, [on], alteration.session.notices, cascade=cascade)
     alteration.refresh()
 
 
@@ -172,6 +172,7 @@ def alter_type(alteration: Alteration, command: Any) -> None:
     column = alteration.column(command.name)
     relation = alteration.relation
     oid, typmod = names.type_name(element.type_name)
+    hold.use(alteration.cursor, "pg_type", oid)
     for each in dependency.views_of(alteration.cursor, alteration.session.context, relation, "", column.attnum)[:1]:
         raise PostgresError(
             "0A000",

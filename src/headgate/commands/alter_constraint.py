@@ -81,7 +81,7 @@ def drop_constraint(alteration: Alteration, command: Any) -> None:
     if index is not None:
         subject = f"constraint {index.name} on {dependency.shown(cursor, context, relation)}"
         found = dependency.of_index(cursor, context, relation, index)
-        dependency.settle(found, [subject], alteration.session.notices, cascade=command.behavior == pb.DROP_CASCADE)
+        dependency.settle(alteration.transaction, found, [subject], alteration.session.notices, cascade=command.behavior == pb.DROP_CASCADE)
         alteration.refresh()
     done = partition_alter.drop_constraint(alteration, command.name, missing_ok=command.missing_ok)
     if not done:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import attribute, class_row, key_text, removal
+from headgate.catalog import attribute, class_row, hold, key_text, removal
 from headgate.catalog import relation as relations
 from headgate.catalog.physical import Cursor, insert, one, run
 from headgate.catalog.relation import Relation
@@ -33,7 +33,8 @@ _LARGEST = {registry.INT2: 2**15 - 1, registry.INT4: 2**31 - 1, registry.INT8: 2
 
 def alter(node: Any, session: Session) -> CommandResult:
     """ALTER SEQUENCE."""
-    cursor, context = session.begin_statement().cursor, session.context
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
     found = lookup.find(cursor, context, node.sequence)
     if found is None:
         if not node.missing_ok:
@@ -43,7 +44,10 @@ def alter(node: Any, session: Session) -> CommandResult:
     if found.kind != "S":
         raise PostgresError("42809", f'"{found.name}" is not a sequence')
     privilege.check_owner(cursor, context.user, found.owner, "sequence", found.name)
+    transaction.change_object("pg_class", found.oid)
     owners = [each.def_elem for each in node.options if each.def_elem.defname == "owned_by"]
+    for owner in owners:
+        use_owner(cursor, session, names.strings(owner.arg.list.items))
     change(cursor, found, [each for each in node.options if each.def_elem.defname != "owned_by"])
     for owner in owners:
         own(cursor, session, found, names.strings(owner.arg.list.items))
@@ -102,6 +106,15 @@ def _within(word: str, value: int, minimum: int, maximum: int) -> None:
         raise PostgresError("22023", f"{word} value ({value}) cannot be less than MINVALUE ({minimum})")
     if value > maximum:
         raise PostgresError("22023", f"{word} value ({value}) cannot be greater than MAXVALUE ({maximum})")
+
+
+def use_owner(cursor: Cursor, session: Session, parts: Sequence[str]) -> None:
+    """Nobody drops or changes the table that OWNED BY names, if it is there, until the transaction ends."""
+    schema = parts[-3] if len(parts) > 2 else None
+    path = lookup.search_path(cursor, session.context)
+    table = relations.lookup(cursor, session.context.database, schema, parts[-2], path) if len(parts) > 1 else None
+    if table is not None:
+        hold.use(cursor, "pg_class", table.oid)
 
 
 def own(cursor: Cursor, session: Session, found: Relation, parts: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from headgate.catalog import class_row
 from headgate.catalog import publication as publications
 from headgate.catalog import relation as relations
 from headgate.catalog import sequence as sequences
+from headgate.catalog.hold import Hold
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import Relation
 from headgate.commands import (
@@ -52,8 +53,11 @@ def alter(node: Any, session: Session) -> CommandResult:
     privilege.check_owner(
         cursor, context.user, relation.owner, "table" if relation.kind in "rp" else lookup.KINDS[relation.kind], relation.name
     )
+    session.deferral.refuse_waiting(cursor, relation, "ALTER TABLE")
     for command in commands:
         _check_kind(command, relation)
+    # who writes to it goes on by the columns and constraints that it has now, to the end of his transaction
+    transaction.own(relation, Hold.CHANGE if all(_beside_uses(command) for command in commands) else Hold.ALONE)
     alteration = Alteration(session, transaction, relation)
     alteration.only = not node.relation.inh
     for command in commands:
@@ -65,6 +69,13 @@ def alter(node: Any, session: Session) -> CommandResult:
         alteration.refresh()
     transaction.catalog_changed()
     return CommandResult(f"ALTER {word}")
+
+
+def _beside_uses(command: Any) -> bool:
+    """Whether a subcommand changes nothing that views, publications or foreign keys of the table rely on (AlterTableGetLockLevel)."""
+    if command.subtype == pb.AT_AddConstraint:
+        return bool(unwrap(getattr(command, "def")).contype == pb.CONSTR_FOREIGN)
+    return command.subtype in _BESIDE_USES
 
 
 def _spelled(command: Any) -> str:
@@ -248,6 +259,12 @@ TRIGGERS = (
     pb.AT_EnableTrig, pb.AT_EnableAlwaysTrig, pb.AT_EnableReplicaTrig, pb.AT_DisableTrig, pb.AT_EnableTrigAll, pb.AT_DisableTrigAll,
     pb.AT_EnableTrigUser, pb.AT_DisableTrigUser,
 )  # fmt: skip
+
+
+_BESIDE_USES = frozenset({
+    *TRIGGERS, pb.AT_AttachPartition, pb.AT_ValidateConstraint, pb.AT_SetStatistics, pb.AT_SetOptions, pb.AT_ResetOptions,
+    pb.AT_SetRelOptions, pb.AT_ResetRelOptions, pb.AT_ClusterOn, pb.AT_DropCluster,
+})  # fmt: skip
 
 
 ACTIONS: dict[int, Callable[[Alteration, Any], None]] = {

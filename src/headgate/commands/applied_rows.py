@@ -16,6 +16,7 @@ from headgate.catalog.relation import Relation
 from headgate.catalog.session import SessionContext
 from headgate.catalog.subscription import Subscription
 from headgate.commands import privilege
+from headgate.commands.deferral import Deferral
 from headgate.commands.new_rows import NewRows
 from headgate.commands.query.planner import Planner
 from headgate.errors import Notices
@@ -38,10 +39,25 @@ class WorkerSession:
     in_block: bool = False
     job_group: str = "apply"
     snapshot: Lsn | None = None
+    read_only: bool = False
+    deferral: Deferral = field(default_factory=Deferral)
 
     def begin_statement(self) -> Transaction:
         """The worker's transaction."""
         return self.transaction
+
+    def begin_command(self) -> Transaction:
+        """The worker's transaction."""
+        return self.transaction
+
+    @property
+    def written(self) -> tuple[int, int, int]:
+        """What the worker's transaction has written so far: another value after each write."""
+        return self.transaction.place
+
+    def plan_again(self) -> bool:
+        """Begins a statement anew, by what is committed now."""
+        return self.transaction.plan_again()
 
     def use_types(self) -> None:
         """The worker has put the types in force before the batch."""

@@ -238,7 +238,8 @@ def refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table,
     rows, writer = _flat(alive["new"], relation), NewRows(planner, relation)
     moved = set(zip(changed["file"].to_pylist(), changed["row"].to_pylist(), strict=True))
     found: list[Clash] = []
-    indexes = [each for each in uniqueness.keys_of(relation) if each.plain]
+    judged = uniqueness.judged(planner.session, relation)
+    indexes = [each for each in judged if each.plain]
     for index in indexes:
         stored = writer.stored_keys(rows, index)
         for place, file, row in zip(*(stored[name].to_pylist() for name in ("place", "file", "row")), strict=True):
@@ -247,7 +248,8 @@ def refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table,
         found += [Clash(place, index) for place in writer.repeated(rows, index)]
     if found:
         raise writer.violated(rows, min(found, key=lambda each: (each.row, indexes.index(each.index))))
-    special = [each for each in uniqueness.keys_of(relation) if not each.plain]
+    writer.put_off(rows)
+    special = [each for each in judged if not each.plain]
     if special:
         spark = planner.session_spark
         gone = spark.createDataFrame(pa.table({"_file": changed["file"], "_row": changed["row"]}))
@@ -289,4 +291,6 @@ def refuse_clash(planner: Planner, relation: Relation, changed: DataFrame) -> No
     """23505 if two rows of the table would have one key after the change (`new` NULL: deleted)."""
     gone = changed.select(F.col("file").alias("_file"), F.col("row").alias("_row"))
     left = planner.transaction.positions(relation).join(gone, ["_file", "_row"], "left_anti")
-    uniqueness.check_new(planner.transaction, relation, changed.where("new IS NOT NULL").select("new.*"), existing=left)
+    new = changed.where("new IS NOT NULL").select("new.*")
+    uniqueness.put_off(planner.session, planner.transaction, relation)
+    uniqueness.check_new(planner.transaction, relation, new, existing=left, indexes=uniqueness.judged(planner.session, relation))

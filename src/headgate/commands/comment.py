@@ -9,7 +9,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import publication as publications
 from headgate.catalog import relation as relations
 from headgate.catalog import subscription as subscriptions
-from headgate.catalog.physical import Cursor, insert, one, run
+from headgate.catalog.physical import Cursor, insert, one, run, tables
 from headgate.commands import lookup, privilege, usertype
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -26,6 +26,7 @@ def comment(node: Any, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     catalog, oid, sub, shared = _object(node, session, cursor)
+    transaction.change_object(next(table.name for table in tables().values() if table.oid == catalog), oid)
     scope = "objoid = ? AND classoid = ?"
     if shared:
         run(cursor, f"DELETE FROM hg.pg_shdescription WHERE {scope}", [oid, catalog])
@@ -59,6 +60,7 @@ def _object(node: Any, session: Session, cursor: Cursor) -> tuple[int, int, int,
             found = one(
                 cursor, "SELECT oid FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND conname = ?", [database, relation.oid, name]
             )
+            session.begin_statement().change_object("pg_class", relation.oid)
             if found is None:
                 raise PostgresError("42704", f'constraint "{name}" for table "{relation.name}" does not exist')
             return _CONSTRAINT, int(found[0]), 0, False

@@ -50,6 +50,7 @@ def settle(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.T
     relation = writer.relation
     update = clause.action == pb.ONCONFLICT_UPDATE
     arbiters = _arbiters(clause, writer)
+    _refuse_deferrable(relation, arbiters, rows)
     reference.lock(planner.transaction, relation)
     planner.transaction.lock(relation)
     if not update:
@@ -69,6 +70,16 @@ def settle(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.T
         return inserted
     updated = _update(clause, node, planner, writer, rows, stored)
     return pa.concat_tables([inserted, updated.cast(inserted.schema)])
+
+
+def _refuse_deferrable(relation: Relation, arbiters: Sequence[Index], rows: pa.Table) -> None:
+    """55000 for rows that would be judged by a deferrable constraint (ExecCheckIndexConstraints)."""
+    found = next((each for each in arbiters if not each.immediate), None)
+    if found is not None and rows.num_rows:
+        raise PostgresError(
+            "55000", "ON CONFLICT does not support deferrable unique constraints/exclusion constraints as arbiters",
+            schema=relation.schema, table=relation.name, constraint=found.name,
+        )  # fmt: skip
 
 
 def _without_conflict(writer: NewRows, rows: pa.Table, arbiters: Sequence[Index]) -> np.ndarray:

@@ -1,10 +1,16 @@
-"""SET CONSTRAINTS: when the deferrable foreign keys of the transaction are checked."""
+"""SET CONSTRAINTS: when the deferrable constraints of the transaction, foreign keys and unique keys, are checked.
+
+Called for each SET CONSTRAINTS; the modes live in the session's `deferral`, until its transaction ends. Outside of a transaction block
+the command says so and has no effect, because its own transaction ends with it; the names are looked up all the same.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from headgate.catalog.physical import rows
+from headgate.catalog.physical import Cursor, rows
+from headgate.catalog.session import SessionContext
 from headgate.commands import lookup
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -14,31 +20,47 @@ from headgate.sql.parser import unwrap
 
 def set_constraints(node: Any, session: Session) -> CommandResult:
     """SET CONSTRAINTS { ALL | c, … } { DEFERRED | IMMEDIATE }; IMMEDIATE checks at once what has waited."""
-    transaction = session.begin_statement()
-    cursor, context = transaction.cursor, session.context
-    chosen: set[int] = set()
+    transaction = session.begin_command()
     if not session.in_block:
         session.notices.warning("SET CONSTRAINTS can only be used in transaction blocks", sqlstate="25P01")
-        return CommandResult("SET CONSTRAINTS")
-    if not node.constraints:
-        transaction.constraint_modes = {0: node.deferred}
-    else:
+    if node.constraints:
+        chosen: set[int] = set()
         for item in node.constraints:
-            name = unwrap(item)
-            schemas = [name.schemaname] if name.schemaname else lookup.search_path(cursor, context)
-            found = rows(
-                cursor,
-                "SELECT k.oid, k.condeferrable FROM hg.pg_constraint k JOIN hg.pg_namespace n ON n.oid = k.connamespace"
-                " AND n.dbid IN (0, ?)"
-                f" WHERE k.dbid = ? AND k.conname = ? AND n.nspname IN ({', '.join('?' for _ in schemas) or 'NULL'})",
-                [context.database, context.database, name.relname, *schemas],
-            )
-            if not found:
-                raise PostgresError("42704", f'constraint "{name.relname}" does not exist')
-            if not any(deferrable for _, deferrable in found):
-                raise PostgresError("42809", f'constraint "{name.relname}" is not deferrable')
-            chosen |= {oid for oid, deferrable in found if deferrable}
-        transaction.constraint_modes |= dict.fromkeys(chosen, node.deferred)
+            chosen |= _named(transaction.cursor, session.context, unwrap(item), deferred=node.deferred)
+        session.deferral.set_some(chosen, deferred=node.deferred)
+    else:
+        session.deferral.set_all(deferred=node.deferred)
     if not node.deferred:
-        transaction.check_now(lambda key: not node.constraints or (isinstance(key, tuple) and key[0] in chosen))
+        session.deferral.check()
     return CommandResult("SET CONSTRAINTS")
+
+
+def _named(cursor: Cursor, context: SessionContext, name: Any, *, deferred: bool) -> set[int]:
+    """The deferrable constraints (oids) of a name in the first schema of the search path that has some, with those of partitions.
+
+    A name that is not deferrable is refused only where it shall be deferred (AfterTriggerSetState).
+    """
+    lookup.check_database(name, context)
+    for schema in [name.schemaname] if name.schemaname else ["pg_catalog", *lookup.search_path(cursor, context)]:
+        found = rows(
+            cursor,
+            "SELECT oid, condeferrable FROM hg.pg_constraint WHERE dbid IN (0, ?) AND conname = ? AND connamespace = ?",
+            [context.database, name.relname, lookup.namespace(cursor, context.database, schema)],
+        )
+        if deferred and not all(deferrable for _, deferrable in found):
+            raise PostgresError("42809", f'constraint "{name.relname}" is not deferrable')
+        if found:
+            return _with_partitions(cursor, context.database, {oid for oid, deferrable in found if deferrable})
+    raise PostgresError("42704", f'constraint "{name.relname}" does not exist')
+
+
+def _with_partitions(cursor: Cursor, database: int, constraints: Iterable[int]) -> set[int]:
+    """Constraints with those that partitions have of them."""
+    found: set[int] = set()
+    more = set(constraints)
+    while more:
+        found |= more
+        marks = ", ".join("?" for _ in more)
+        below = rows(cursor, f"SELECT oid FROM hg.pg_constraint WHERE dbid = ? AND conparentid IN ({marks})", [database, *more])
+        more = {oid for (oid,) in below} - found
+    return found

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from headgate.catalog import database as databases
 from headgate.catalog import relation as relations
+from headgate.catalog import slot as slots
 from headgate.catalog import subscription as subscriptions
-from headgate.catalog.physical import rows
 from headgate.commands import privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -17,6 +18,8 @@ from headgate.sql.parser import position, unwrap
 
 _ACCEPTED = {"encoding", "lc_collate", "lc_ctype", "locale", "tablespace", "allow_connections", "connection_limit", "is_template", "owner",
              "template",             "locale_provider", "icu_locale", "strategy", "oid", "collation_version"}  # fmt: skip
+LEAVING_SECONDS = 5.0
+"""How long DROP DATABASE waits for sessions that are about to leave."""
 _UTF8 = ("utf8", "utf-8", "unicode", "6")
 
 
@@ -35,7 +38,7 @@ def create(node: Any, session: Session) -> CommandResult:
         if name in given and given[name].value is not None and given[name].text() not in ("C", "POSIX"):
             raise not_supported(f'locale "{given[name].text()}" is not supported', hint="A node compares text as the locale C does.")
     owner = given["owner"].text() if "owner" in given and given["owner"].value else context.user
-    owner_oid = privilege.role_oid(cursor, owner)
+    owner_oid = privilege.used_role(cursor, owner)
     if not privilege.may_create_databases(cursor, context.user):
         raise PostgresError("42501", "permission denied to create database")
     privilege.check_member(cursor, context.user, owner)
@@ -45,6 +48,8 @@ def create(node: Any, session: Session) -> CommandResult:
     source = databases.lookup(cursor, template)
     if source is None:
         raise PostgresError("3D000", f'template database "{template}" does not exist')
+    if source.oid != context.database:
+        _refuse_others(session, source, "source database")
     if relations.all_tables(cursor, source.oid, "r"):
         raise not_supported(f'database "{template}" cannot be a template because it has tables')
     databases.create(cursor, transaction.engine.catalog.next_oid(), node.dbname, owner_oid, template)
@@ -71,23 +76,44 @@ def drop(node: Any, session: Session) -> CommandResult:
         raise PostgresError("42809", "cannot drop a template database")
     if found.oid == context.database:
         raise PostgresError("55006", "cannot drop the currently open database")
-    _refuse_slots(session, found)
+    _refuse_used(session, found)
     count = len(subscriptions.all_subscriptions(cursor, found.oid))
     if count:
         detail = "There is 1 subscription." if count == 1 else f"There are {count} subscriptions."
         raise PostgresError("55006", f'database "{found.name}" is being used by logical replication subscription', detail=detail)
-    prepared = sum(one.database == found.oid for one in transaction.engine.prepared.all())
     if "force" in given:
+        prepared = sum(one.database == found.oid for one in transaction.engine.prepared.all())
         if prepared:
             raise PostgresError("55006", f'database "{found.name}" is being used by prepared transactions', detail=_busy(0, prepared))
         session.node.terminate_database(found.oid)
-    others = session.node.sessions_of(found.oid)
-    if others or prepared:
-        raise PostgresError("55006", f'database "{found.name}" is being accessed by other users', detail=_busy(others, prepared))
+    _refuse_others(session, found, "database")
+    transaction.database = found.oid  # the log's entry is one of the database whose tables go
     for relation in relations.all_tables(cursor, found.oid, "r"):
         transaction.drop_table(relation)
     databases.drop(cursor, found.oid)
+    slots.drop_database(cursor, found.oid)
+    session.after_commit(lambda: _forget(session, found.oid))
     return CommandResult("DROP DATABASE")
+
+
+def _forget(session: Session, database: int) -> None:
+    """The database has been dropped: no slot of it needs the files of its tables any more."""
+    session.node.slots.forget_database(database)
+    session.node.engine.clean()
+
+
+def _refuse_others(session: Session, found: databases.Database, what: str) -> None:
+    """55006 while others use a database; sessions that are about to leave have a few seconds (CountOtherDBBackends)."""
+    until = time.monotonic() + LEAVING_SECONDS
+    while True:
+        others = session.node.sessions_of(found.oid)
+        prepared = sum(one.database == found.oid for one in session.node.engine.prepared.all())
+        if not others and not prepared:
+            return
+        if time.monotonic() >= until:
+            raise PostgresError("55006", f'{what} "{found.name}" is being accessed by other users', detail=_busy(others, prepared))
+        session.check_cancel()
+        time.sleep(0.1)
 
 
 def _busy(others: int, prepared: int) -> str:
@@ -98,23 +124,12 @@ def _busy(others: int, prepared: int) -> str:
     return f"There is 1 {what} using the database." if count == 1 else f"There are {count} {what}s using the database."
 
 
-def _refuse_slots(session: Session, found: databases.Database) -> None:
-    cursor = session.begin_statement().cursor
-    count = len(rows(cursor, "SELECT 1 FROM hg.replication_slot WHERE datoid = ?", [found.oid]))
-    active = [slot for slot in _active(session) if slot == found.oid]
+def _refuse_used(session: Session, found: databases.Database) -> None:
+    """55006 if a slot of the database is in use; the others are dropped with it."""
+    active = session.node.slots.active_in(found.oid)
     if active:
-        number = len(active)
-        detail = "There is 1 active slot." if number == 1 else f"There are {number} active slots."
+        detail = "There is 1 active slot." if active == 1 else f"There are {active} active slots."
         raise PostgresError("55006", f'database "{found.name}" is used by an active logical replication slot', detail=detail)
-    if count:
-        for (name,) in rows(cursor, "SELECT slot_name FROM hg.replication_slot WHERE datoid = ?", [found.oid]):
-            session.after_commit(lambda name=name: session.node.slots.drop(name))  # type: ignore[misc]
-
-
-def _active(session: Session) -> list[int]:
-    """The databases (oids) of the slots that a walsender has acquired."""
-    active = getattr(session.node.slots, "active_databases", None)
-    return list(active()) if active is not None else []
 
 
 def rename(node: Any, session: Session) -> CommandResult:
@@ -127,8 +142,7 @@ def rename(node: Any, session: Session) -> CommandResult:
         raise PostgresError("42P04", f'database "{node.newname}" already exists')
     if found.oid == context.database:
         raise PostgresError("0A000", "current database cannot be renamed")
-    if session.node.sessions_of(found.oid):
-        raise PostgresError("55006", f'database "{found.name}" is being accessed by other users')
+    _refuse_others(session, found, "database")
     databases.rename(cursor, found.oid, node.newname)
     return CommandResult("ALTER DATABASE")
 

@@ -18,18 +18,23 @@ from headgate.catalog.session import SessionContext
 from headgate.commands import lookup
 from headgate.errors import Notices, PostgresError
 from headgate.sql import names
+from headgate.storage.transaction import Transaction
 
 HINT = "Use DROP ... CASCADE to drop the dependent objects too."
 
 
 @dataclass(frozen=True)
 class Dependant:
-    """An object that depends on another. `key` names it, `shown` and `on` are how messages call it and what it depends on."""
+    """An object that depends on another. `key` names it, `shown` and `on` are how messages call it and what it depends on.
+
+    `owner`: the relation that it is or belongs to.
+    """
 
     key: tuple[int, int]
     shown: str
     on: str
     drop: Callable[[], None]
+    owner: Relation | None = None
 
 
 def shown(cursor: Cursor, context: SessionContext, relation: Relation) -> str:
@@ -64,7 +69,13 @@ def of_sequence(cursor: Cursor, context: SessionContext, found: Relation) -> lis
         if column is not None:
             text = f"default value for column {column.name} of {shown(cursor, context, relation)}"
             made.append(
-                Dependant((2604, oid), text, f"sequence {shown_name(cursor, context, found)}", _without_default(cursor, relation, attnum))
+                Dependant(
+                    (2604, oid),
+                    text,
+                    f"sequence {shown_name(cursor, context, found)}",
+                    _without_default(cursor, relation, attnum),
+                    relation,
+                )
             )
     return made
 
@@ -100,7 +111,7 @@ def shown_index(relation: Relation, index: Index, cursor: Cursor, context: Sessi
 def _of_key(cursor: Cursor, context: SessionContext, key: ForeignKey, on: str) -> Dependant:
     owner = relations.get(cursor, context.database, key.relation)
     text = f"constraint {key.name} on {shown(cursor, context, owner)}"
-    return Dependant((2606, key.oid), text, on, lambda: foreign_key.drop(cursor, context.database, key.oid))
+    return Dependant((2606, key.oid), text, on, lambda: foreign_key.drop(cursor, context.database, key.oid), owner)
 
 
 def drop_relation(cursor: Cursor, context: SessionContext, oid: int) -> None:
@@ -124,17 +135,18 @@ def views_of(cursor: Cursor, context: SessionContext, relation: Relation, on: st
             drop_relation(cursor, context, oid)
 
         name = shown(cursor, context, view)
-        found.append(Dependant((1259, oid), name, on, drop))
+        found.append(Dependant((1259, oid), name, on, drop, view))
         found += views_of(cursor, context, view, name)
     return found
 
 
 def settle(
-    found: Iterable[Dependant], subjects: Sequence[str], notices: Notices, *, cascade: bool, going: Iterable[tuple[int, int]] = ()
-) -> None:
+    transaction: Transaction, found: Iterable[Dependant], subjects: Sequence[str], notices: Notices, *, cascade: bool,
+    going: Iterable[tuple[int, int]] = (),
+) -> None:  # fmt: skip
     """2BP01 if anything depends on the `subjects`, or with `cascade` a NOTICE, and the dependants are dropped.
 
-    `going` are the keys of the objects that the command drops by itself.
+    `going` are the keys of the objects that the command drops by itself. As in PostgreSQL, the dependants are waited for in both cases.
     """
     seen = set(going)
     left: list[Dependant] = []
@@ -144,6 +156,8 @@ def settle(
             left.append(each)
     if not left:
         return
+    for owner in {each.owner.oid: each.owner for each in left if each.owner is not None}.values():
+        transaction.own(owner)
     if not cascade:
         subject = (
             f"{subjects[0]} because other objects depend on it"

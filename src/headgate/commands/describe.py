@@ -45,6 +45,8 @@ def describe(node: Any, text: str, session: Session, parameter_types: tuple[int,
     if node.DESCRIPTOR.name == "SelectStmt" and select.by_catalog(node, session, known):
         return _by_catalog(node, session, known)
     planner = Planner(session, session.begin_statement(), known)
+    if node.DESCRIPTOR.name != "SelectStmt" and node.HasField("with_clause"):
+        planner.with_queries(node.with_clause, node)
     columns = _PLANNED[node.DESCRIPTOR.name](node, planner, session)
     types = tuple(registry.TEXT if known[number] in (0, registry.UNKNOWN) else known[number] for number in sorted(known))
     return Described(types, columns)

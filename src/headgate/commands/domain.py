@@ -10,6 +10,7 @@ from typing import Any
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import functions as F
 
+from headgate.catalog import hold
 from headgate.catalog import relation as relations
 from headgate.catalog import usertype as types
 from headgate.catalog.physical import Cursor
@@ -52,6 +53,7 @@ def _create(node: Any, session: Session) -> CommandResult:
     privilege.check_create_in_schema(cursor, context.user, context.database, place)
     types.require_free(cursor, context.database, place, name)
     oid, modifier = names.type_name(node.type_name)
+    hold.use(cursor, "pg_type", oid)
     base = registry.known().by_oid(oid)
     if base.kind is registry.Kind.PSEUDO or base.kind is registry.Kind.COMPOSITE:
         raise PostgresError("42804", f'"{base.name}" is not a valid base type for a domain')
@@ -59,7 +61,7 @@ def _create(node: Any, session: Session) -> CommandResult:
         raise not_supported("collations of domains are not supported")
     value = TypeRef(oid, modifier, base.collation)
     domain = types.Domain(oid, modifier, *_constraints(node.constraints, value, name, context.forms))
-    owner = privilege.role_oid(cursor, context.user)
+    owner = privilege.used_role(cursor, context.user)
     types.create_domain(cursor, transaction.engine.catalog.next_oid, context.database, place, name, owner, domain)
     usertype.changed(session)
     return CommandResult("CREATE DOMAIN")
@@ -110,6 +112,7 @@ def alter(node: Any, session: Session) -> CommandResult:
     if found.kind != "d":
         raise PostgresError("42809", f"{found.name} is not a domain")
     privilege.check_owner(cursor, context.user, found.owner, "domain", found.name)
+    transaction.lock_object("pg_type", found.oid)
     kind = registry.known().by_oid(found.oid)
     value = TypeRef(*registry.known().base(found.oid), kind.collation)
     match node.subtype:

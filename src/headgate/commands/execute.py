@@ -29,6 +29,7 @@ from headgate.commands import (
     ownership,
     policy,
     publication,
+    read_only,
     rename,
     role,
     schema,
@@ -44,7 +45,12 @@ from headgate.commands.query import select
 from headgate.commands.result import CommandResult, CopyIn, CopyOut
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
+from headgate.sql import command_tag
+from headgate.storage.uncommitted import StaleDefinitionError
 from headgate.types.resultset import ResultSet
+
+PLANS = 10
+"""How often a statement is planned whose table changes each time while it waits for the table's lock."""
 
 Result = ResultSet | CommandResult | CopyIn | CopyOut
 Action = Callable[[Any, Session], Result]
@@ -52,57 +58,37 @@ Action = Callable[[Any, Session], Result]
 
 def execute(node: Any, text: str, session: Session) -> Result:
     """Runs one statement (the message inside RawStmt; `text` is the whole query string)."""
+    before, said = session.written, len(session.notices.said)
+    for _ in range(PLANS):
+        try:
+            return _run(node, session)
+        except StaleDefinitionError:
+            if session.written != before or not session.plan_again():
+                raise
+            del session.notices.said[said:]
+    raise PostgresError("40001", "could not serialize access due to concurrent update")
+
+
+def _run(node: Any, session: Session) -> Result:
     kind = node.DESCRIPTOR.name
-    by_object = _BY_OBJECT.get(kind)
+    read_only.check(node, session)
+    by_object = BY_OBJECT.get(kind)
     if by_object is not None:
         field, actions = by_object
         action = actions.get(getattr(node, field))
         if action is None:
-            raise not_supported(f"{command_name(node)} is not supported")
+            raise not_supported(f"{command_tag.of(node)} is not supported")
         return action(node, session)
-    found = _ACTIONS.get(kind)
+    found = ACTIONS.get(kind)
     if found is None:
-        raise not_supported(f"{command_name(node)} is not supported")
+        raise not_supported(f"{command_tag.of(node)} is not supported")
     try:
         return found(node, session)
     except RecursionError as error:
         raise PostgresError("54001", "stack depth limit exceeded") from error
 
 
-def command_name(node: Any) -> str:
-    """The command of a node for messages: "CREATE VIEW", "DROP TYPE"."""
-    kind = node.DESCRIPTOR.name
-    for field in ("remove_type", "rename_type", "object_type", "objtype", "kind"):
-        if field in node.DESCRIPTOR.fields_by_name and kind in _VERBS:
-            word = pb.ObjectType.Name(getattr(node, field)).removeprefix("OBJECT_").replace("_", " ")
-            return f"{_VERBS[kind]} {word}"
-    return _NAMES.get(kind) or _spelled(kind)
-
-
-_VERBS = {"DefineStmt": "CREATE", "DropStmt": "DROP", "RenameStmt": "ALTER", "AlterOwnerStmt": "ALTER", "AlterObjectSchemaStmt": "ALTER"}
-_NAMES = {
-    "ViewStmt": "CREATE VIEW",
-    "IndexStmt": "CREATE INDEX",
-    "RuleStmt": "CREATE RULE",
-    "CreateTrigStmt": "CREATE TRIGGER",
-    "CreateTableAsStmt": "CREATE TABLE AS",
-    "CreateEnumStmt": "CREATE TYPE",
-    "CreateDomainStmt": "CREATE DOMAIN",
-    "AlterDomainStmt": "ALTER DOMAIN",
-    "CompositeTypeStmt": "CREATE TYPE",
-    "CreateFunctionStmt": "CREATE FUNCTION",
-    "DoStmt": "DO",
-    "CallStmt": "CALL",
-    "CreatedbStmt": "CREATE DATABASE",
-}
-
-
-def _spelled(kind: str) -> str:
-    words = kind.removesuffix("Stmt")
-    return "".join(f" {letter}" if letter.isupper() and place else letter for place, letter in enumerate(words)).upper()
-
-
-_ACTIONS: dict[str, Action] = {
+ACTIONS: dict[str, Action] = {
     "SelectStmt": lambda node, session: (table_as.select_into if node.HasField("into_clause") else select.run)(node, session),
     "InsertStmt": insert.insert,
     "UpdateStmt": update.update,
@@ -141,12 +127,11 @@ _ACTIONS: dict[str, Action] = {
     "ReassignOwnedStmt": ownership.reassign_owned,
     "CommentStmt": comment.comment,
     "VacuumStmt": maintenance.vacuum,
-    "CheckPointStmt": maintenance.checkpoint,
     "ReindexStmt": maintenance.reindex,
     "ExplainStmt": explain.explain,
 }
 
-_BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
+BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
     "DropStmt": (
         "remove_type",
         {

@@ -33,10 +33,18 @@ FAMILIES = (
 """The operator families of btree whose types compare with each other."""
 
 
+def use_target(declared: ForeignKeyNeed, session: Session, transaction: Transaction) -> None:
+    """Nobody drops or changes the referenced table, if it is there, until the transaction ends."""
+    target = lookup.find(transaction.cursor, session.context, declared.node.pktable)
+    if target is not None:
+        transaction.use_object("pg_class", target.oid)
+
+
 def add(declared: ForeignKeyNeed, relation: Relation, session: Session, transaction: Transaction, *, check: bool) -> None:
     """Makes the constraint; with `check` the rows that are there must obey, unless it is NOT VALID."""
     cursor, context, node = transaction.cursor, session.context, declared.node
     target = lookup.target(cursor, context, node.pktable)
+    transaction.use_object("pg_class", target.oid)
     if target.kind not in "rp":
         raise PostgresError("42809", f'referenced relation "{target.name}" is not a table')
     if target.oid < 16384:

@@ -21,6 +21,7 @@ from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
 from headgate.sql.parser import unwrap
+from headgate.storage.transaction import Transaction
 
 _WORDS = {"r": "relation", "s": "sequence", "n": "schema", "d": "database", "c": "column"}
 
@@ -32,6 +33,8 @@ class Target:
     kind: str
     name: str
     word: str
+    holder: tuple[str, int]
+    """The catalog and oid of the object that is held while its ACL changes, a column's table."""
     owner: int
     items: Sequence[str] | None
     catalog: str
@@ -53,7 +56,10 @@ def grant(node: Any, session: Session) -> CommandResult:
         if grantor != context.user:
             raise PostgresError("0A000", "grantor must be current user")
     grantees = _grantees(node, session, cursor)
-    for target, letters in _targets(node, kind, session, cursor):
+    targets = list(_targets(node, kind, session, cursor))
+    for target, _ in targets:
+        transaction.change_object(*target.holder)
+    for target, letters in targets:
         _change(node, target, letters, grantees, session, cursor)
     return CommandResult(tag)
 
@@ -64,7 +70,9 @@ def _grantees(node: Any, session: Session, cursor: Cursor) -> list[str]:
         spec = unwrap(item)
         public = spec.roletype == pb.ROLESPEC_PUBLIC
         name = "" if public else names.role_name(spec, session.context.user, session.context.session_user)
-        if name:
+        if name and node.is_grant:
+            privilege.used_role(cursor, name)
+        elif name:
             privilege.role_oid(cursor, name)
         elif node.is_grant and node.grant_option:
             raise PostgresError("0LP01", "grant options can only be granted to roles")
@@ -132,18 +140,18 @@ def _targets(node: Any, kind: str, session: Session, cursor: Cursor) -> Iterator
     for item in node.objects:
         name = unwrap(item).sval
         where, parameters = (f"{name_column} = ?", (name,)) if kind == "d" else (f"{name_column} = ? AND dbid IN (0, ?)", (name, database))
-        found = one(cursor, f"SELECT {owner_column}, {acl_column} FROM hg.{catalog} WHERE {where}", list(parameters))
+        found = one(cursor, f"SELECT {owner_column}, {acl_column}, oid FROM hg.{catalog} WHERE {where}", list(parameters))
         if found is None:
             raise PostgresError("3D000" if kind == "d" else "3F000", f'{word} "{name}" does not exist')
-        yield Target(kind, name, word, found[0], found[1], catalog, acl_column, where, parameters), letters
+        yield Target(kind, name, word, (catalog, found[2]), found[0], found[1], catalog, acl_column, where, parameters), letters
 
 
 def _relation_target(cursor: Cursor, relation: Relation, kind: str) -> Target:
     found = one(cursor, "SELECT relacl FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [relation.database, relation.oid])
     word = {"v": "view", "S": "sequence"}.get(relation.kind, "table")
     return Target(
-        kind, relation.name, word, relation.owner, found[0] if found else None, "pg_class", "relacl", "dbid IN (0, ?) AND oid = ?",
-        (relation.database, relation.oid),
+        kind, relation.name, word, ("pg_class", relation.oid), relation.owner, found[0] if found else None, "pg_class", "relacl",
+        "dbid IN (0, ?) AND oid = ?", (relation.database, relation.oid),
     )  # fmt: skip
 
 
@@ -154,7 +162,10 @@ def _column_target(cursor: Cursor, relation: Relation, name: str) -> Target:
     parameters = (relation.database, relation.oid, column.attnum)
     where = "dbid IN (0, ?) AND attrelid = ? AND attnum = ?"
     found = one(cursor, f"SELECT attacl FROM hg.pg_attribute WHERE {where}", list(parameters))
-    return Target("c", relation.name, "table", relation.owner, found[0] if found else None, "pg_attribute", "attacl", where, parameters)
+    items = found[0] if found else None
+    return Target(
+        "c", relation.name, "table", ("pg_class", relation.oid), relation.owner, items, "pg_attribute", "attacl", where, parameters
+    )
 
 
 def _letters(node: Any, kind: str) -> tuple[str, dict[str, str]]:
@@ -210,21 +221,22 @@ def alter_default(node: Any, session: Session) -> CommandResult:
         raise not_supported("ALTER DEFAULT PRIVILEGES on objects of this kind is not supported")
     options = {unwrap(each).defname: unwrap(unwrap(each).arg).items for each in node.options}
     owners = [names.role_name(unwrap(each), context.user, context.session_user) for each in options.get("roles", ())] or [context.user]
-    schemas = [lookup.namespace(cursor, context.database, unwrap(each).sval) for each in options.get("schemas", ())]
+    schemas = [lookup.used_namespace(cursor, context.database, unwrap(each).sval) for each in options.get("schemas", ())]
     if kind == "n" and schemas:
         raise PostgresError("0LP01", "cannot use IN SCHEMA clause when using GRANT/REVOKE ON SCHEMAS")
     letters, _ = _letters(action, kind)
     grantees = _grantees(action, session, cursor)
     for owner in owners:
         privilege.check_member(cursor, context.user, owner)
+        privilege.used_role(cursor, owner)
+    for owner in owners:
         for schema in schemas or [0]:
-            _set_default(cursor, context.database, owner, schema, kind, action, letters, grantees)
+            _set_default(transaction, owner, schema, kind, action, letters, grantees)
     return CommandResult("ALTER DEFAULT PRIVILEGES")
 
 
-def _set_default(
-    cursor: Cursor, database: int, owner: str, schema: int, kind: str, action: Any, letters: str, grantees: Sequence[str]
-) -> None:
+def _set_default(transaction: Transaction, owner: str, schema: int, kind: str, action: Any, letters: str, grantees: Sequence[str]) -> None:
+    cursor, database = transaction.cursor, transaction.database
     shown = "S" if kind == "s" else kind
     key = [database, privilege.role_oid(cursor, owner), schema, shown]
     where = "dbid = ? AND defaclrole = ? AND defaclnamespace = ? AND defaclobjtype = ?"
@@ -238,9 +250,8 @@ def _set_default(
             items = acl.taken(items, grantee, owner, letters, option_only=action.grant_option, cascade=True)
     run(cursor, f"DELETE FROM hg.pg_default_acl WHERE {where}", key)
     if items != plain:
-        oid = one(cursor, "SELECT coalesce(max(oid), 16383) + 1 FROM hg.pg_default_acl")
         insert(
-            cursor, "pg_default_acl", dbid=database, oid=oid[0] if oid else 16384, defaclrole=key[1], defaclnamespace=schema,
+            cursor, "pg_default_acl", dbid=database, oid=transaction.engine.catalog.next_oid(), defaclrole=key[1], defaclnamespace=schema,
             defaclobjtype=shown, defaclacl=acl.write(items),
         )  # fmt: skip
 

@@ -49,6 +49,8 @@ def create(node: Any, session: Session) -> CommandResult:
             detail=f"This operation is not supported for {lookup.PLURALS[relation.kind]}.",
         )
     privilege.check_owner(cursor, context.user, relation.owner, "table", relation.name)
+    session.deferral.refuse_waiting(cursor, relation, "CREATE INDEX")
+    transaction.change_object("pg_class", relation.oid)
     key = _key(node, relation, cursor, session.context.forms)
     partition_index.require_partition_columns(relation, key)
     if node.idxname and relations.find_oid(cursor, context.database, relation.schema, node.idxname) is not None:
@@ -217,6 +219,7 @@ def drop(node: Any, session: Session) -> CommandResult:
         found = lookup.dropped(cursor, session, unwrap(item).items, "index", missing_ok=node.missing_ok)
         if found is None:
             continue
+        transaction.own(found)
         owner = one(cursor, "SELECT indrelid FROM hg.pg_index WHERE dbid = ? AND indexrelid = ?", [context.database, found.oid])
         assert owner is not None
         relation = relations.get(cursor, context.database, int(owner[0]))
@@ -228,6 +231,7 @@ def drop(node: Any, session: Session) -> CommandResult:
         if constraint is not None:
             keeper = f"constraint {names.quote_ident(found.name)} on {dependency.shown(cursor, context, relation)}"
             raise _required(cursor, context, found, keeper)
+        transaction.own(relation)
         partition_index.drop(cursor, relation, found.oid)
         run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ?", [context.database, found.oid])
     transaction.catalog_changed()

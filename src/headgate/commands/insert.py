@@ -83,7 +83,7 @@ def writable(relation: Relation, session: Session, doing: str, right: str) -> Re
     if relation.oid < 16384:
         raise not_supported(f'changing the system catalog "{relation.name}" is not supported')
     if relation.persistence == "t":
-        temporary.touched(context, session.begin_statement(), relation)
+        temporary.touched(session, session.begin_statement(), relation)
     return relation
 
 

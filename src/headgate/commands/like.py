@@ -10,6 +10,7 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import hold
 from headgate.catalog.physical import one, rows
 from headgate.catalog.relation import Column, Relation
 from headgate.commands import lookup, privilege
@@ -45,6 +46,7 @@ def expand(node: Any, session: Session) -> tuple[Any, list[str]]:
 def _elements(clause: Any, session: Session, target: Any, later: list[str]) -> list[str]:
     cursor, context = session.begin_statement().cursor, session.context
     source = lookup.source(cursor, context, clause.relation)
+    hold.use(cursor, "pg_class", source.oid)
     if source.kind not in "rpvmfc":
         raise PostgresError(
             "42809",

@@ -25,7 +25,7 @@ _RIGHTS_OF_OTHERS = ("UPDATE", "DELETE", "TRUNCATE")
 
 def lock(node: Any, session: Session) -> None:
     """Locks tables; a partitioned one with its leaves. 42P01, 42809, 42501, 55P03 (NOWAIT)."""
-    transaction = session.begin_statement()
+    transaction = session.begin_command()
     for item in node.relations:
         relation = lookup.target(transaction.cursor, session.context, unwrap(item))
         if relation.kind not in "rpv":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headgate.catalog import hold
 from headgate.catalog import relation as relations
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import Relation
@@ -59,17 +60,26 @@ def search_path(cursor: Cursor, context: SessionContext) -> list[str]:
     return names
 
 
+def used_namespace(cursor: Cursor, database: int, name: str) -> int:
+    """The oid of a schema that the command puts something into, so that nobody drops it meanwhile; 3F000."""
+    oid = namespace(cursor, database, name)
+    hold.use(cursor, "pg_namespace", oid)
+    return oid
+
+
 def creation_schema(cursor: Cursor, context: SessionContext, schema: str) -> tuple[int, str]:
-    """(oid, name) of the schema in which a new object is made; 3F000 when there is none."""
+    """(oid, name) of the schema in which the user makes a new object, both of which stay meanwhile; 3F000 when there is none."""
+    privilege.used_role(cursor, context.user)
     if schema:
-        return namespace(cursor, context.database, schema), schema
+        return used_namespace(cursor, context.database, schema), schema
     path = [name for name in search_path(cursor, context) if name not in ("pg_catalog", context.temp_schema)]
     if not path:
         raise PostgresError("3F000", "no schema has been selected to create in")
-    return namespace(cursor, context.database, path[0]), path[0]
+    return used_namespace(cursor, context.database, path[0]), path[0]
 
 
-def _check_database(node: Any, context: SessionContext) -> None:
+def check_database(node: Any, context: SessionContext) -> None:
+    """0A000 for a RangeVar in another database."""
     if node.catalogname and node.catalogname != context.database_name:
         full = f"{node.catalogname}.{node.schemaname}.{node.relname}"
         raise PostgresError("0A000", f'cross-database references are not implemented: "{full}"')
@@ -77,7 +87,7 @@ def _check_database(node: Any, context: SessionContext) -> None:
 
 def find(cursor: Cursor, context: SessionContext, node: Any, *, check: bool = True) -> Relation | None:
     """The relation that a RangeVar names, or None; 42501 where the user may not use the schema that is written."""
-    _check_database(node, context)
+    check_database(node, context)
     if node.schemaname == "pg_temp":
         return relations.lookup(cursor, context.database, context.temp_schema or "pg_temp", node.relname)
     if node.schemaname and check:

@@ -1,18 +1,16 @@
-"""VACUUM, ANALYZE, CHECKPOINT, REINDEX.
+"""VACUUM, ANALYZE, REINDEX.
 
-ANALYZE has nothing to do: Spark plans by Delta's own statistics. VACUUM lets the storage remove what nobody can read any more;
-CHECKPOINT writes a checkpoint of the catalog. All check their tables' names and privileges as PostgreSQL does.
+ANALYZE has nothing to do: Spark plans by Delta's own statistics. VACUUM lets the storage remove what nobody can read any more. All
+check their tables' names and privileges as PostgreSQL does.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from headgate.catalog.physical import run
 from headgate.commands import lookup, privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.errors import PostgresError
 from headgate.sql.parser import unwrap
 
 
@@ -32,22 +30,6 @@ def vacuum(node: Any, session: Session) -> CommandResult:
     if node.is_vacuumcmd:
         transaction.engine.clean()
     return CommandResult(word)
-
-
-def checkpoint(node: Any, session: Session) -> CommandResult:
-    """CHECKPOINT."""
-    transaction = session.begin_statement()
-    if not privilege.is_superuser(transaction.cursor, session.context.user):
-        raise PostgresError("42501", "must be superuser or have privileges of pg_checkpoint to do CHECKPOINT")
-    cursor = transaction.engine.catalog.cursor()
-    try:
-        run(cursor, "CHECKPOINT")
-    except PostgresError as error:  # other transactions are open: DuckDB checkpoints when they end
-        if error.sqlstate not in ("XX000", "40001"):
-            raise
-    finally:
-        cursor.close()
-    return CommandResult("CHECKPOINT")
 
 
 def reindex(node: Any, session: Session) -> CommandResult:

@@ -231,17 +231,20 @@ class NewRows:
 
     def stored_keys(self, rows: pa.Table, index: Index) -> pa.Table:
         """The stored rows that have the key of a new one: `place` (the new row), `old` struct, `file`, `row`."""
-        key, keys = self.keys(rows, index)
+        wanted, firsts = self._distinct(rows, index)
+        found = key_lookup.find(self.transaction, self.relation, key_lookup.key_of(self.relation, index.attnums), wanted)
+        return found.append_column("place", firsts.take(found["i"]))
+
+    def _distinct(self, rows: pa.Table, index: Index) -> tuple[pa.Table, pa.Array]:
+        """The keys of the rows, each once, and the first row of each."""
+        _, keys = self.keys(rows, index)
         names = [name for name in keys.column_names if name != "place"]
         first = keys.group_by(names).aggregate([("place", "min")])
-        wanted = first.select(names)
-        found = key_lookup.find(self.transaction, self.relation, key, wanted)
-        places = first["place_min"].combine_chunks().take(found["i"])
-        return found.append_column("place", places)
+        return first.select(names), first["place_min"].combine_chunks()
 
     def refuse_clash(self, rows: pa.Table) -> None:
         """23505 for the first row whose key is taken."""
-        indexes = uniqueness.keys_of(self.relation)
+        indexes = uniqueness.judged(self.planner.session, self.relation)
         found = self.clashes(rows, [each for each in indexes if each.plain])
         if found:
             raise self.violated(rows, found[0])
@@ -305,7 +308,12 @@ class NewRows:
             else:
                 self.transaction.append(self.relation, rows)
             self._remember(rows)
+            self.put_off(rows)
         return rows
+
+    def put_off(self, rows: pa.Table) -> None:
+        """Rows are written whose deferred keys are checked at the end."""
+        uniqueness.put_off(self.planner.session, self.transaction, self.relation, lambda index: self._distinct(rows, index)[0])
 
     def _check_policies(self, rows: pa.Table | DataFrame) -> None:
         if self.relation.row_security:
@@ -337,8 +345,9 @@ class NewRows:
         self.transaction.lock(self.relation)
         held = checked.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            uniqueness.check_new(self.transaction, self.relation, held)
+            uniqueness.check_new(self.transaction, self.relation, held, indexes=uniqueness.judged(self.planner.session, self.relation))
             count = self.transaction.append(self.relation, held)
+            uniqueness.put_off(self.planner.session, self.transaction, self.relation)
             reference.inserted(self.planner.session, self.transaction, self.relation, held)
             return count
         finally:

@@ -16,12 +16,13 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headgate.catalog import hold
 from headgate.catalog import relation as relations
 from headgate.catalog import sequence as sequences
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import Relation
 from headgate.catalog.session import SessionContext
-from headgate.commands import lookup, privilege, sequence
+from headgate.commands import lookup, privilege, read_only, sequence
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression import tree
@@ -64,6 +65,8 @@ def in_full(default: str | None, cursor: Cursor, context: SessionContext) -> str
 
     def full(match: re.Match[str]) -> str:
         found = _named(cursor, context, match[1].replace("''", "'"))
+        hold.use(cursor, "pg_class", found.oid)
+        hold.use(cursor, "pg_namespace", found.namespace_oid)
         return text(found.schema, found.name)
 
     return default and sequences.CALL.sub(full, default)
@@ -138,6 +141,8 @@ def of_sequence(oid: int, session: Session, transaction: Transaction, rows: int,
     if not rows:
         return Numbers(key, 0, 1)
     context = session.context
+    if session.read_only:
+        read_only.check_function("nextval", relations.get(transaction.cursor, context.database, oid), read_only=True)
     first, step = sequence.take(transaction.engine.catalog, transaction.cursor, context.database, oid, rows)
     context.sequence_values[oid] = first + step * (rows - 1)
     context.last_sequence = oid

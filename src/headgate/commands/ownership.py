@@ -63,6 +63,8 @@ def _owned(session: Session, cursor: Cursor, role: int) -> Iterator[Tie]:
         yield Tie(0, "pg_database", oid, f"owner of database {name}", owner=True)
     for oid, name in rows(cursor, "SELECT oid, subname FROM hg.pg_subscription WHERE subowner = ?", [role]):
         yield Tie(0, "pg_subscription", oid, f"owner of subscription {name}", owner=True)
+    for database, oid in rows(cursor, "SELECT dbid, oid FROM hg.pg_default_acl WHERE defaclrole = ?", [role]):
+        yield Tie(database, "pg_default_acl", oid, f"owner of {_default_privileges(cursor, database, oid)}", owner=True)
     for catalog, column, name_column, where in _OWNED:
         sql = f"SELECT dbid, oid, {name_column} FROM hg.{catalog} WHERE {column} = ? AND {where} AND oid >= 16384"
         for database, oid, name in rows(cursor, sql, [role]):
@@ -78,7 +80,7 @@ def _granted(session: Session, cursor: Cursor, name: str) -> Iterator[Tie]:
             "pg_attribute": ("attrelid", "attname"),
             "pg_namespace": ("oid", "nspname"),
             "pg_class": ("oid", "relname"),
-        }.get(catalog, ("oid", "'default privileges'"))
+        }.get(catalog, ("oid", "''"))
         for database, oid, shown, items in rows(
             cursor, f"SELECT dbid, {oid_column}, {label}, {column} FROM hg.{catalog} WHERE {column} IS NOT NULL"
         ):
@@ -92,7 +94,7 @@ def _named(items: list[str], name: str) -> bool:
 
 
 def _is_owner(cursor: Cursor, catalog: str, database: int, oid: int, name: str) -> bool:
-    column = {"pg_class": "relowner", "pg_namespace": "nspowner"}.get(catalog)
+    column = {"pg_class": "relowner", "pg_namespace": "nspowner", "pg_default_acl": "defaclrole"}.get(catalog)
     if column is None:
         return False
     found = one(cursor, f"SELECT {column} FROM hg.{catalog} WHERE dbid = ? AND oid = ?", [database, oid])
@@ -104,8 +106,21 @@ def _shown(session: Session, cursor: Cursor, database: int, catalog: str, oid: i
         relation = relations.find(cursor, database, oid) if database == session.context.database else None
         shown = f"table {name}" if relation is None else dependency.shown(cursor, session.context, relation)
         return f"column {name} of {shown}" if catalog == "pg_attribute" else shown
+    if catalog == "pg_default_acl":
+        return _default_privileges(cursor, database, oid)
     word = {"pg_namespace": "schema ", "pg_publication": "publication ", "pg_type": "type "}.get(catalog, "")
     return word + names.quote_ident(name)
+
+
+def _default_privileges(cursor: Cursor, database: int, oid: int) -> str:
+    sql = (
+        "SELECT d.defaclobjtype, d.defaclrole, n.nspname FROM hg.pg_default_acl d LEFT JOIN hg.pg_namespace n ON n.oid = d.defaclnamespace"
+        " AND n.dbid IN (0, d.dbid) WHERE d.dbid = ? AND d.oid = ?"
+    )
+    [(kind, role, schema)] = rows(cursor, sql, [database, oid])
+    what = {"r": "relations", "S": "sequences", "n": "schemas"}[kind]
+    where = "" if schema is None else f" in schema {names.quote_ident(schema)}"
+    return f"default privileges on new {what} belonging to role {names.quote_ident(privilege.role_name(cursor, role))}{where}"
 
 
 def refuse_tied(session: Session, name: str, role: int) -> None:
@@ -164,7 +179,12 @@ def _drop(session: Session, owned: list[Tie], *, cascade: bool) -> None:
         for relation in relations.in_schema(cursor, context.database, schema.oid, "rpvS"):
             on = f"schema {names.quote_ident(label)}"
             dependants.append(_inside(session, relation, on))
-    dependency.settle(dependants, ["desired object(s)", ""], session.notices, cascade=cascade, going=going)
+    for relation in found:
+        transaction.own(relation)
+    for each in owned:
+        if each.catalog in ("pg_namespace", "pg_publication"):
+            transaction.lock_object(each.catalog, each.oid)
+    dependency.settle(transaction, dependants, ["desired object(s)", ""], session.notices, cascade=cascade, going=going)
     for relation in found:
         _gone(transaction, relation)
     for schema in schemas:
@@ -172,12 +192,14 @@ def _drop(session: Session, owned: list[Tie], *, cascade: bool) -> None:
     for each in owned:
         if each.catalog == "pg_publication":
             publications.drop(cursor, context.database, each.oid)
+        elif each.catalog == "pg_default_acl":
+            run(cursor, "DELETE FROM hg.pg_default_acl WHERE dbid = ? AND oid = ?", [context.database, each.oid])
 
 
 def _inside(session: Session, relation: relations.Relation, on: str) -> dependency.Dependant:
     transaction = session.begin_statement()
     shown = dependency.shown(transaction.cursor, session.context, relation)
-    return dependency.Dependant((1259, relation.oid), shown, on, lambda: _gone(transaction, relation))
+    return dependency.Dependant((1259, relation.oid), shown, on, lambda: _gone(transaction, relation), relation)
 
 
 def _gone(transaction: Any, relation: relations.Relation) -> None:
@@ -211,7 +233,7 @@ def reassign_owned(node: Any, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     new = names.role_name(node.newrole, context.user, context.session_user)
-    oid = privilege.role_oid(cursor, new)
+    oid = privilege.used_role(cursor, new)
     roles = _roles(node, session, cursor, "reassign")
     if not privilege.owns(cursor, context.user, oid):
         raise PostgresError("42501", "permission denied to reassign objects")

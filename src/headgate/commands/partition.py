@@ -106,6 +106,7 @@ def parent_of(node: Any, session: Session, transaction: Transaction) -> Relation
     cursor, context = transaction.cursor, session.context
     target = unwrap(node.inh_relations[0])
     parent = lookup.target(cursor, context, target)
+    transaction.change_object("pg_class", parent.oid)
     if parent.kind not in "rpf":
         raise PostgresError("42809", f'inherited relation "{parent.name}" is not a table or foreign table')
     privilege.check_owner(cursor, context.user, parent.owner, "table", parent.name)
@@ -169,6 +170,7 @@ def attach(command: Any, parent: Relation, session: Session, transaction: Transa
         raise PostgresError("42809", f'"{child.name}" is already a partition')
     if child.oid == parent.oid or child.oid in relations.ancestors(cursor, parent.database, parent.oid):
         raise PostgresError("42P07", "circular inheritance not allowed", detail=f'"{parent.name}" is already a child of "{child.name}".')
+    transaction.own(child)
     _check_columns(parent, child)
     _check_constraints(parent, child)
     if any(each.relation.foreign_keys or each.relation.referenced for each in partition.load(cursor, child.database, child.oid).walk()):

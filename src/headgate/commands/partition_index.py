@@ -95,7 +95,7 @@ def _free(cursor: Cursor, child: Relation, key: Key) -> Index | None:
     wanted = key.index("")
     for index in child.indexes:
         same = replace(wanted, name=index.name, oid=index.oid, primary=key.primary, replident=index.replident, constraint=index.constraint,
-                       immediate=index.immediate, deferrable=key.deferrable) == index  # fmt: skip
+                       immediate=index.immediate, deferrable=key.deferrable, deferred=key.deferred) == index  # fmt: skip
         if same and index.oid not in taken and (not key.constraint or index.constraint):
             return index
     return None

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog import acl
-from headgate.catalog.physical import Cursor, insert, one, rows, run
+from headgate.catalog.physical import Cursor, insert, one, rows, run, update
 from headgate.catalog.relation import Relation
 from headgate.commands import binding, dependency, lookup, privilege
 from headgate.commands.query.plan import Source
@@ -162,6 +162,7 @@ def create(node: Any, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     relation = _table(node.table, session, cursor)
+    transaction.lock_object("pg_class", relation.oid)
     command = _COMMANDS[node.cmd_name]
     if command == INSERT and node.HasField("qual"):
         raise PostgresError("42601", "only WITH CHECK expression allowed for INSERT")
@@ -183,6 +184,7 @@ def alter(node: Any, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor = transaction.cursor
     relation = _table(node.table, session, cursor)
+    transaction.lock_object("pg_class", relation.oid)
     policy = _get(cursor, relation, node.policy_name)
     if policy.command == INSERT and node.HasField("qual"):
         raise PostgresError("42601", "only WITH CHECK expression allowed for INSERT")
@@ -202,18 +204,21 @@ def alter(node: Any, session: Session) -> CommandResult:
 
 def rename(node: Any, session: Session) -> CommandResult:
     """ALTER POLICY … RENAME TO."""
-    cursor = session.begin_statement().cursor
+    transaction = session.begin_statement()
+    cursor = transaction.cursor
     relation = _table(node.relation, session, cursor)
+    transaction.lock_object("pg_class", relation.oid)
     if any(each.name == node.newname for each in of_relation(cursor, relation)):
         raise PostgresError("42710", f'policy "{node.newname}" for table "{relation.name}" already exists')
     policy = _get(cursor, relation, node.subname)
-    run(cursor, "UPDATE hg.pg_policy SET polname = ? WHERE dbid = ? AND oid = ?", [node.newname, relation.database, policy.oid])
+    update(cursor, "pg_policy", {"dbid": relation.database, "oid": policy.oid}, polname=node.newname)
     return CommandResult("ALTER POLICY")
 
 
 def drop(node: Any, session: Session) -> CommandResult:
     """DROP POLICY [IF EXISTS] p ON t."""
-    cursor, context = session.begin_statement().cursor, session.context
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
     for item in node.objects:
         parts = list(unwrap(item).items)
         schema, table = names.split_name(parts[:-1], context.database_name)
@@ -223,6 +228,7 @@ def drop(node: Any, session: Session) -> CommandResult:
             session.notices.notice(f'relation "{table}" does not exist, skipping')
             continue
         relation = _table(target, session, cursor)
+        transaction.lock_object("pg_class", relation.oid)
         if node.missing_ok and all(each.name != name for each in of_relation(cursor, relation)):
             session.notices.notice(f'policy "{name}" for relation "{relation.name}" does not exist, skipping')
             continue
@@ -255,7 +261,7 @@ def _roles(nodes: Sequence[Any], session: Session, cursor: Cursor) -> list[int]:
                     "ignoring specified roles other than PUBLIC", hint="All roles are members of the PUBLIC role.", sqlstate="22000"
                 )
             return [0]
-        found.append(privilege.role_oid(cursor, names.role_name(spec, session.context.user, session.context.session_user)))
+        found.append(privilege.used_role(cursor, names.role_name(spec, session.context.user, session.context.session_user)))
     return found or [0]
 
 

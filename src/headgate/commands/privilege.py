@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from headgate.catalog import acl
+from headgate.catalog import acl, hold
 from headgate.catalog.physical import Cursor, one, rows
 from headgate.catalog.relation import Relation
 from headgate.catalog.session import SessionContext
@@ -27,6 +27,13 @@ def role_oid(cursor: Cursor, name: str) -> int:
     if found is None:
         raise PostgresError("42704", f'role "{name}" does not exist')
     return int(found[0])
+
+
+def used_role(cursor: Cursor, name: str) -> int:
+    """The oid of a role that something is given to, so that nobody drops it meanwhile; 42704."""
+    oid = role_oid(cursor, name)
+    hold.use(cursor, "pg_authid", oid)
+    return oid
 
 
 def role_name(cursor: Cursor, oid: int) -> str:
@@ -68,7 +75,7 @@ def check_member(cursor: Cursor, role: str, of: str) -> None:
 def new_owner(cursor: Cursor, context: SessionContext, node: Any) -> tuple[str, int]:
     """The role that OWNER TO names, and its oid; 42704, before the object is looked for."""
     name = names.role_name(node, context.user, context.session_user)
-    return name, role_oid(cursor, name)
+    return name, used_role(cursor, name)
 
 
 def check_may_give(cursor: Cursor, user: str, owner: int, kind: str, name: str, new: str) -> None:

@@ -80,7 +80,7 @@ def create(node: Any, session: Session) -> CommandResult:
         members = [_member(table, transaction, context.user) for table in found]
         for schema in schemas:
             publication_object.check_schema(cursor, context.database, schema)
-    owner = privilege.role_oid(cursor, context.user)
+    owner = privilege.used_role(cursor, context.user)
     publication = Publication(0, node.pubname, owner, node.for_all_tables, members=tuple(members), schemas=tuple(schemas), **given)
     publications.create(cursor, oids(transaction), context.database, publication)
     transaction.catalog_changed()
@@ -106,6 +106,7 @@ def alter(node: Any, session: Session) -> CommandResult:
     cursor, context = transaction.cursor, session.context
     publication = publications.get(cursor, context.database, node.pubname)
     privilege.check_owner(cursor, context.user, publication.owner, "publication", publication.name)
+    transaction.lock_object("pg_publication", publication.oid)
     if node.options:
         _alter_options(node, publication, transaction)
     else:
@@ -211,6 +212,7 @@ def drop(node: Any, session: Session) -> CommandResult:
     """DROP PUBLICATION [IF EXISTS] a, b."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
+    found = []
     for item in node.objects:
         name = unwrap(item).sval
         publication = publications.lookup(cursor, context.database, name)
@@ -220,6 +222,9 @@ def drop(node: Any, session: Session) -> CommandResult:
             session.notices.notice(f'publication "{name}" does not exist, skipping')
             continue
         privilege.check_owner(cursor, context.user, publication.owner, "publication", publication.name)
+        transaction.lock_object("pg_publication", publication.oid)
+        found.append(publication)
+    for publication in found:
         publications.drop(cursor, context.database, publication.oid)
     transaction.catalog_changed()
     return CommandResult("DROP PUBLICATION")
@@ -232,6 +237,7 @@ def rename(node: Any, session: Session) -> CommandResult:
     name = unwrap(node.object).sval
     publication = publications.get(cursor, context.database, name)
     privilege.check_owner(cursor, context.user, publication.owner, "publication", name)
+    transaction.lock_object("pg_publication", publication.oid)
     privilege.check_create_on_database(cursor, context.user, context.database)
     publications.rename(cursor, context.database, publication.oid, node.newname)
     transaction.catalog_changed()
@@ -255,6 +261,7 @@ def change_owner(node: Any, session: Session) -> CommandResult:
                 f'permission denied to change owner of publication "{name}"',
                 hint=f"The owner of a FOR {kind} publication must be a superuser.",
             )
+    transaction.lock_object("pg_publication", publication.oid)
     publications.set_owner(cursor, context.database, publication.oid, oid)
     transaction.catalog_changed()
     return CommandResult("ALTER PUBLICATION")

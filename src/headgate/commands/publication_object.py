@@ -12,6 +12,7 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import hold
 from headgate.catalog import relation as relations
 from headgate.catalog.physical import Cursor, run
 from headgate.catalog.relation import Relation
@@ -48,12 +49,12 @@ def resolve(nodes: Iterable[Any], cursor: Cursor, context: SessionContext) -> tu
             tables.append(spec.pubtable)
             continue
         if spec.pubobjtype == pb.PUBLICATIONOBJ_TABLES_IN_SCHEMA:
-            oid = lookup.namespace(cursor, context.database, spec.name)
+            oid = lookup.used_namespace(cursor, context.database, spec.name)
         else:
             path = [name for name in lookup.search_path(cursor, context) if name != context.temp_schema]
             if not path:
                 raise PostgresError("3F000", "no schema has been selected for CURRENT_SCHEMA")
-            oid = lookup.namespace(cursor, context.database, path[0])
+            oid = lookup.used_namespace(cursor, context.database, path[0])
         if oid not in schemas:
             schemas.append(oid)
     return tables, schemas
@@ -64,6 +65,7 @@ def open_tables(nodes: Iterable[Any], cursor: Cursor, context: SessionContext) -
     found: dict[int, TableObject] = {}
     for node in nodes:
         relation = lookup.target(cursor, context, node.relation)
+        hold.use(cursor, "pg_class", relation.oid)
         if relation.kind in "iI":
             raise PostgresError("42809", f'"{relation.name}" is an index')
         if relation.kind == "c":

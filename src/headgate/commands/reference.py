@@ -14,7 +14,7 @@ referenced tables first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from pyspark.sql import functions as F
 from headgate.catalog import relation as relations
 from headgate.catalog.relation import Column, ForeignKey, Relation
 from headgate.commands import reference_key
+from headgate.commands.deferral import Deferrable
 from headgate.commands.query.plan import quoted
 from headgate.commands.reference_key import Rows
 from headgate.errors import PostgresError
@@ -48,6 +49,11 @@ def lock(transaction: Transaction, relation: Relation) -> None:
             transaction.lock(relations.get(transaction.cursor, relation.database, key.target))
 
 
+def _fired(keys: Sequence[ForeignKey]) -> list[ForeignKey]:
+    """Foreign keys in the order in which PostgreSQL's triggers fire, which is that of their making."""
+    return sorted(keys, key=lambda key: key.oid)
+
+
 # ---- the referencing side --------------------------------------------------------------------------------------------
 
 
@@ -55,18 +61,18 @@ def inserted(session: Any, transaction: Transaction, relation: Relation, rows: R
     """Checks rows that were added (the relation's columns by name); 23503."""
     if not relation.foreign_keys or not enforced(session):
         return
-    for key in relation.foreign_keys:
-        _check_new(transaction, relation, key, reference_key.of_rows(rows, relation, key.columns))
+    for key in _fired(relation.foreign_keys):
+        _check_new(session, transaction, relation, key, reference_key.of_rows(rows, relation, key.columns))
 
 
 def updated(session: Any, transaction: Transaction, relation: Relation, changed: Rows) -> None:
     """Checks rows that were changed (`old`, `new` structs) where the key's columns did change."""
     if not relation.foreign_keys or not enforced(session):
         return
-    for key in relation.foreign_keys:
+    for key in _fired(relation.foreign_keys):
         names = reference_key.column_names(relation, key.columns)
         moved = reference_key.moved(changed, names)
-        _check_new(transaction, relation, key, reference_key.of_struct(moved, "new", names))
+        _check_new(session, transaction, relation, key, reference_key.of_struct(moved, "new", names))
 
 
 def check_table(session: Any, transaction: Transaction, relation: Relation, key: ForeignKey) -> None:
@@ -74,18 +80,18 @@ def check_table(session: Any, transaction: Transaction, relation: Relation, key:
     if relation.kind == "r":
         transaction.lock(relations.get(transaction.cursor, relation.database, key.target))
         transaction.lock(relation)
-        _check_new(transaction, relation, key, reference_key.of_rows(transaction.frame(relation), relation, key.columns), now=True)
+        _check_new(session, transaction, relation, key, reference_key.of_rows(transaction.frame(relation), relation, key.columns), now=True)
 
 
-def _check_new(transaction: Transaction, relation: Relation, key: ForeignKey, values: Rows, *, now: bool = False) -> None:
+def _check_new(session: Any, transaction: Transaction, relation: Relation, key: ForeignKey, values: Rows, *, now: bool = False) -> None:
     """23503 unless the referenced table has the keys in `values` (v0, v1, …), those with a NULL apart."""
     if key.match == "f":
         _refuse_mixed(relation, key, values)
     complete = reference_key.complete(values, len(key.columns))
     if isinstance(complete, pa.Table) and not complete.num_rows:
         return
-    if not now and deferred(transaction, key):
-        transaction.before_commit((key.oid, "new"), lambda: _check_again(transaction, key, complete))
+    if not now and deferred(session, key):
+        session.deferral.put_off(_deferrable(key), relation.oid, lambda: _check_again(session, transaction, key, complete))
         return
     target = relations.get(transaction.cursor, relation.database, key.target)
     missing = reference_key.missing(transaction, relation, key.columns, target, key.target_columns, complete)
@@ -99,7 +105,7 @@ def _check_new(transaction: Transaction, relation: Relation, key: ForeignKey, va
     )  # fmt: skip
 
 
-def _check_again(transaction: Transaction, key: ForeignKey, values: Rows) -> None:
+def _check_again(session: Any, transaction: Transaction, key: ForeignKey, values: Rows) -> None:
     """A deferred check: the keys that the referencing table still has."""
     relation = relations.find(transaction.cursor, transaction.database, key.relation)
     if relation is None or all(each.oid != key.oid for each in relation.foreign_keys):
@@ -109,7 +115,7 @@ def _check_again(transaction: Transaction, key: ForeignKey, values: Rows) -> Non
         values = reference_key.of_struct(children, "old", reference_key.column_names(relation, key.columns))
     else:
         values = reference_key.of_rows(transaction.frame(relation), relation, key.columns)
-    _check_new(transaction, relation, key, values, now=True)
+    _check_new(session, transaction, relation, key, values, now=True)
 
 
 def _refuse_mixed(relation: Relation, key: ForeignKey, values: Rows) -> None:
@@ -147,7 +153,7 @@ def left(session: Any, transaction: Transaction, relation: Relation, changed: Ro
     """What follows from rows that were deleted, or updated (`old`, `new` structs): refused, or the rows that name them change too."""
     if not relation.referenced or not enforced(session):
         return
-    for key in relation.referenced:
+    for key in _fired(relation.referenced):
         names = reference_key.column_names(relation, key.target_columns)
         gone = changed if deleting else reference_key.moved(changed, names)
         old = reference_key.complete(reference_key.of_struct(gone, "old", names, None if deleting else "new"), len(names))
@@ -156,7 +162,7 @@ def left(session: Any, transaction: Transaction, relation: Relation, changed: Ro
         child = relations.get(transaction.cursor, relation.database, key.relation)
         action = key.on_delete if deleting else key.on_update
         if action in (NO_ACTION, RESTRICT):
-            _refuse(transaction, relation, key, child, old, restrict=action == RESTRICT)
+            _refuse(session, transaction, relation, key, child, old, restrict=action == RESTRICT)
             continue
         transaction.lock(child)
         found = reference_key.rows_with(transaction, child, key.columns, relation, key.target_columns, old, keep=not deleting)
@@ -168,15 +174,19 @@ def left(session: Any, transaction: Transaction, relation: Relation, changed: Ro
             _set(key, child, relation, found, action, writing, deleting=deleting)
 
 
-def _refuse(transaction: Transaction, relation: Relation, key: ForeignKey, child: Relation, old: Rows, *, restrict: bool) -> None:
-    if not restrict and deferred(transaction, key):
-        transaction.before_commit((key.oid, "old"), lambda: _refuse_again(transaction, key, old))
+def _refuse(
+    session: Any, transaction: Transaction, relation: Relation, key: ForeignKey, child: Relation, old: Rows, *,
+    restrict: bool = False, now: bool = False,
+) -> None:  # fmt: skip
+    if not restrict and not now and deferred(session, key):
+        session.deferral.put_off(_deferrable(key), relation.oid, lambda: _refuse_again(session, transaction, key, old))
         return
     if not restrict:
         kept = reference_key.missing_rows(transaction, relation, key.target_columns, relation, key.target_columns, old)
         if kept is None:
             return
         old = kept
+    transaction.see_newest(child)  # who added a row that names one of these held the lock of this table, which has been waited for
     found = reference_key.rows_with(transaction, child, key.columns, relation, key.target_columns, old)
     first = found.slice(0, 1) if isinstance(found, pa.Table) else found.limit(1).toArrow()
     if not first.num_rows:
@@ -192,11 +202,11 @@ def _refuse(transaction: Transaction, relation: Relation, key: ForeignKey, child
     )  # fmt: skip
 
 
-def _refuse_again(transaction: Transaction, key: ForeignKey, old: Rows) -> None:
+def _refuse_again(session: Any, transaction: Transaction, key: ForeignKey, old: Rows) -> None:
     child = relations.find(transaction.cursor, transaction.database, key.relation)
     relation = relations.find(transaction.cursor, transaction.database, key.target)
     if child is not None and relation is not None and any(each.oid == key.oid for each in child.foreign_keys):
-        _refuse(transaction, relation, key, child, old, restrict=False)
+        _refuse(session, transaction, relation, key, child, old, now=True)
 
 
 def _set(key: ForeignKey, child: Relation, relation: Relation, found: Rows, action: str, writing: Writing, *, deleting: bool) -> None:
@@ -253,9 +263,10 @@ def _with_new(child: Relation, found: Rows, values: dict[str, Any]) -> Rows:
 # ---- deferred constraints --------------------------------------------------------------------------------------------
 
 
-def deferred(transaction: Transaction, key: ForeignKey) -> bool:
+def deferred(session: Any, key: ForeignKey) -> bool:
     """Whether a constraint is checked at the commit: as it was declared, or as SET CONSTRAINTS says."""
-    if not key.deferrable:
-        return False
-    modes = transaction.constraint_modes
-    return bool(modes.get(key.oid, modes.get(0, key.deferred)))
+    return key.deferrable and bool(session.deferral.deferred(_deferrable(key)))
+
+
+def _deferrable(key: ForeignKey) -> Deferrable:
+    return Deferrable(key.oid, key.deferred)

@@ -56,6 +56,8 @@ def _named(node: Any, word: str, session: Session, transaction: Transaction) -> 
             detail="This operation is not supported for sequences.",
         )
     privilege.check_owner(cursor, context.user, relation.owner, lookup.KINDS[relation.kind], relation.name)
+    transaction.own(relation)
+    view.hold_readers(transaction, relation)
     return relation
 
 
@@ -112,7 +114,7 @@ def set_schema(node: Any, session: Session) -> CommandResult:
         return CommandResult(f"ALTER {word}")
     if any(name == "pg_temp" or name.startswith("pg_temp_") for name in (node.newschema, relation.schema)):
         raise PostgresError("0A000", "cannot move objects into or out of temporary schemas")
-    namespace = lookup.namespace(cursor, context.database, node.newschema)
+    namespace = lookup.used_namespace(cursor, context.database, node.newschema)
     privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
     if "pg_toast" in (node.newschema, relation.schema):
         raise PostgresError("0A000", "cannot move objects into or out of TOAST schema")

@@ -32,6 +32,8 @@ _FLAGS = {
     "superuser": "superuser", "inherit": "inherit", "createrole": "create_role", "createdb": "create_database", "canlogin": "can_login",
     "isreplication": "replication", "bypassrls": "bypass_rls",
 }  # fmt: skip
+_MEMBERS = ("addroleto", "rolemembers", "adminmembers")
+"""The options of CREATE ROLE that name other roles: IN ROLE, ROLE, ADMIN."""
 ITERATIONS = 4096
 
 
@@ -113,18 +115,22 @@ def create(node: Any, session: Session) -> CommandResult:
     _check_creation(cursor, session, options)
     if node.role in ("public", "none"):
         raise PostgresError("42939", f'role name "{node.role}" is reserved')
+    for item in [item for name in _MEMBERS if name in options for item in options[name].node.items]:
+        other = roles.lookup(cursor, unwrap(item).rolename)
+        if other is not None:
+            transaction.use_object("pg_authid", other.oid)
     role = Role(transaction.engine.catalog.next_oid(), node.role, can_login=node.stmt_type == pb.ROLESTMT_USER)
     if "password" in options and options["password"].value == "":
         session.notices.notice("empty string is not a valid password, clearing password")
     made = roles.create(cursor, _apply(role, options, session.context.forms))
     grantor = privilege.role_oid(cursor, session.context.user)
-    for name, place in (("addroleto", "in"), ("rolemembers", "of"), ("adminmembers", "of")):
+    for name in _MEMBERS:
         for item in options[name].node.items if name in options else ():
-            other = privilege.role_oid(cursor, unwrap(item).rolename)
-            if place == "in":
-                roles.grant(cursor, other, made.oid, grantor)
+            other_oid = privilege.role_oid(cursor, unwrap(item).rolename)
+            if name == "addroleto":
+                roles.grant(cursor, other_oid, made.oid, grantor)
             else:
-                roles.grant(cursor, made.oid, other, grantor, admin=name == "adminmembers")
+                roles.grant(cursor, made.oid, other_oid, grantor, admin=name == "adminmembers")
     return CommandResult("CREATE ROLE")
 
 
@@ -136,10 +142,10 @@ def alter(node: Any, session: Session) -> CommandResult:
     role = roles.get(cursor, name)
     options = unique(node.options)
     _check_alteration(cursor, session, role, options)
+    transaction.change_object("pg_authid", role.oid)
     if "rolemembers" in options:
         grantor = privilege.role_oid(cursor, context.user)
-        for item in options["rolemembers"].node.items:
-            member = privilege.role_oid(cursor, unwrap(item).rolename)
+        for member in [privilege.used_role(cursor, unwrap(item).rolename) for item in options["rolemembers"].node.items]:
             if node.action < 0:
                 roles.revoke(cursor, role.oid, member)
             else:
@@ -153,6 +159,7 @@ def drop(node: Any, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     _require_createrole(cursor, session, "permission denied to drop role")
+    going: dict[str, int] = {}
     for item in node.roles:
         name = names.role_name(unwrap(item), context.user, context.session_user)
         role = roles.lookup(cursor, name)
@@ -165,8 +172,11 @@ def drop(node: Any, session: Session) -> CommandResult:
             raise PostgresError("55006", "current user cannot be dropped")
         if name == context.session_user:
             raise PostgresError("55006", "session user cannot be dropped")
-        ownership.refuse_tied(session, name, role.oid)
-        roles.drop(cursor, role.oid)
+        transaction.lock_object("pg_authid", role.oid)
+        going[name] = role.oid
+    for name, oid in going.items():
+        ownership.refuse_tied(session, name, oid)
+        roles.drop(cursor, oid)
     return CommandResult("DROP ROLE")
 
 
@@ -178,6 +188,7 @@ def rename(node: Any, session: Session) -> CommandResult:
     _require_createrole(cursor, session, "permission denied to rename role")
     if role.name == session.context.session_user:
         raise PostgresError("0A000", "session user cannot be renamed")
+    transaction.lock_object("pg_authid", role.oid)
     if roles.lookup(cursor, node.newname) is not None:
         raise PostgresError("42710", f'role "{node.newname}" already exists')
     roles.change(cursor, replace(role, name=node.newname))
@@ -185,19 +196,21 @@ def rename(node: Any, session: Session) -> CommandResult:
     return CommandResult("ALTER ROLE")
 
 
+def _named(spec: Any, session: Session) -> str:
+    return names.role_name(spec, session.context.user, session.context.session_user)
+
+
 def grant_role(node: Any, session: Session) -> CommandResult:
     """GRANT a TO b, REVOKE a FROM b."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     admin = any(unwrap(each).defname == "admin" for each in node.opt)
-    grantor = privilege.role_oid(cursor, context.user)
-    for item in node.granted_roles:
-        granted = unwrap(item).priv_name
-        oid = privilege.role_oid(cursor, granted)
+    grantor = privilege.used_role(cursor, context.user)
+    role_oid = privilege.used_role if node.is_grant else privilege.role_oid
+    members = {name: role_oid(cursor, name) for each in node.grantee_roles if (name := _named(unwrap(each), session))}
+    for granted, oid in {name: role_oid(cursor, name) for each in node.granted_roles if (name := unwrap(each).priv_name)}.items():
         _require_createrole(cursor, session, f'must have admin option on role "{granted}"')
-        for grantee in node.grantee_roles:
-            member = names.role_name(unwrap(grantee), context.user, context.session_user)
-            member_oid = privilege.role_oid(cursor, member)
+        for member, member_oid in members.items():
             if node.is_grant:
                 if member_oid in privilege.roles_of(cursor, granted):
                     raise PostgresError("0LP01", f'role "{granted}" is a member of role "{member}"')

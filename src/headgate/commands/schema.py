@@ -27,7 +27,7 @@ def create(node: Any, session: Session) -> CommandResult:
     cursor, context = transaction.cursor, session.context
     owner = names.role_name(node.authrole, context.user, context.session_user) if node.HasField("authrole") else context.user
     name = node.schemaname or owner
-    owner_oid = privilege.role_oid(cursor, owner)
+    owner_oid = privilege.used_role(cursor, owner)
     privilege.check_create_on_database(cursor, context.user, context.database)
     privilege.check_member(cursor, context.user, owner)
     if node.if_not_exists and namespace.lookup(cursor, context.database, name) is not None:
@@ -56,6 +56,7 @@ def drop(node: Any, session: Session) -> CommandResult:
         if schema.oid < 16384 and name != "public":
             raise PostgresError("2BP01", f"cannot drop schema {name} because it is required by the database system")
         privilege.check_owner(cursor, context.user, schema.owner, "schema", name)
+        transaction.lock_object("pg_namespace", schema.oid)
         found.append(schema)
     held = [(schema, each) for schema in found for each in _contents(session, schema)]
     going = {each.oid for _, each in held}
@@ -63,7 +64,7 @@ def drop(node: Any, session: Session) -> CommandResult:
     for schema, each in held:
         shown = dependency.shown(cursor, context, each)
         if each.parent not in going:  # a partition goes with the table that it is part of, and is not told
-            dependants.append(dependency.Dependant((1259, each.oid), shown, f"schema {names.quote_ident(schema.name)}", lambda: None))
+            dependants.append(dependency.Dependant((1259, each.oid), shown, f"schema {names.quote_ident(schema.name)}", lambda: None, each))
         dependants += [
             other for other in dependency.of_relation(cursor, context, each) if other.key[0] == 2606 or other.key[1] not in going
         ]
@@ -75,7 +76,9 @@ def drop(node: Any, session: Session) -> CommandResult:
     dependants.sort(key=lambda each: (-place.get(each.key, 0), each.key[1]))  # the last schema's first, in it as they were made
     subjects = [f"schema {names.quote_ident(each.name)}" for each in found]
     inside = [(2606, key.oid) for _, each in held for key in each.foreign_keys]
-    dependency.settle(dependants, subjects, session.notices, cascade=node.behavior == pb.DROP_CASCADE, going=inside)
+    for _, kind in kinds:
+        transaction.lock_object("pg_type", kind.oid)
+    dependency.settle(transaction, dependants, subjects, session.notices, cascade=node.behavior == pb.DROP_CASCADE, going=inside)
     tables = [each for _, each in held if each.kind in "rp"]
     for each in tables:
         subscription_state.refuse_unfinished_sync(cursor, each)
@@ -117,7 +120,10 @@ def rename(node: Any, session: Session) -> CommandResult:
     schema = namespace.get(cursor, context.database, node.subname)
     namespace.require_free(cursor, context.database, node.newname)
     privilege.check_owner(cursor, context.user, schema.owner, "schema", schema.name)
+    transaction.lock_object("pg_namespace", schema.oid)
     held = relations.in_schema(cursor, context.database, schema.oid, "rpv")
+    for relation in held:
+        view.hold_readers(transaction, relation)
     with sequences.followed(cursor, context.database):
         namespace.rename(cursor, context.database, schema.oid, node.newname)
     for relation in held:
@@ -136,5 +142,6 @@ def change_owner(node: Any, session: Session) -> CommandResult:
     if oid != schema.owner:
         privilege.check_may_give(cursor, context.user, schema.owner, "schema", schema.name, new_owner)
         privilege.check_create_on_database(cursor, context.user, context.database)
+    transaction.change_object("pg_namespace", schema.oid)
     namespace.set_owner(cursor, context.database, schema.oid, oid)
     return CommandResult("ALTER SCHEMA")

@@ -16,7 +16,8 @@ from headgate.catalog import relation as relations
 from headgate.catalog import removal
 from headgate.catalog.object_name import choose_name
 from headgate.catalog.physical import Cursor, insert, one, run
-from headgate.commands import dependency, grant, lookup, privilege
+from headgate.catalog.relation import Relation
+from headgate.commands import dependency, grant, lookup, privilege, temporary
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
@@ -76,10 +77,10 @@ def create(
     if one(cursor, "SELECT 1 FROM hg.pg_class WHERE dbid IN (0, ?) AND relnamespace = ? AND relname = ?", [database, namespace, name]):
         raise PostgresError("42P07", f'relation "{name}" already exists')
     numbers = bounds(options, type_oid)
-    oid = oids()
+    oid, persistence = oids(), "t" if temporary.holds(cursor, database, namespace) else "p"
     insert(
         cursor, "pg_class", dbid=database, oid=oid, relname=name, relnamespace=namespace, relowner=owner, relfilenode=oid,
-        relpersistence="p",        relkind="S", relnatts=3, relispopulated=True, relreplident="n", relpages=1, reltuples=1.0,
+        relpersistence=persistence, relkind="S", relnatts=3, relispopulated=True, relreplident="n", relpages=1, reltuples=1.0,
     )  # fmt: skip
     insert(
         cursor, "pg_sequence", dbid=database, seqrelid=oid, seqtypid=type_oid, seqstart=numbers.start, seqincrement=numbers.increment,
@@ -158,28 +159,33 @@ def take(catalog: Any, cursor: Cursor, database: int, sequence: int, count: int)
 
 def create_sequence(node: Any, session: Session) -> CommandResult:
     """CREATE SEQUENCE."""
+    from headgate.commands import alter_sequence  # it imports this module
+
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    namespace, schema = lookup.creation_schema(cursor, context, node.sequence.schemaname)
-    privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
+    if temporary.wanted(node.sequence):
+        namespace, schema = temporary.schema(session, transaction)
+    else:
+        namespace, schema = lookup.creation_schema(cursor, context, node.sequence.schemaname)
+        privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
     name = node.sequence.relname
     if node.if_not_exists and relations.find_oid(cursor, context.database, schema, name) is not None:
         session.notices.notice(f'relation "{name}" already exists, skipping', sqlstate="42P07")
         return CommandResult("CREATE SEQUENCE")
     options = [each for each in node.options if each.def_elem.defname not in ("as", "owned_by")]
+    owned_by = [names.strings(each.def_elem.arg.list.items) for each in node.options if each.def_elem.defname == "owned_by"]
     typed = [each.def_elem for each in node.options if each.def_elem.defname == "as"]
     type_oid = names.type_name(typed[0].arg.type_name)[0] if typed else registry.INT8
     if type_oid not in _MAXIMA:
         raise PostgresError("22023", "sequence type must be smallint, integer, or bigint")
-    owner = privilege.role_oid(cursor, context.user)
+    owner = privilege.used_role(cursor, context.user)
+    for each in owned_by:
+        alter_sequence.use_owner(cursor, session, each)
     oid = create(cursor, transaction.engine.catalog.next_oid, context.database, namespace, name, owner, type_oid, options)
     made = relations.get(cursor, context.database, oid)
     grant.apply_default(cursor, made, context.user)
-    for each in node.options:
-        if each.def_elem.defname == "owned_by":
-            from headgate.commands import alter_sequence
-
-            alter_sequence.own(cursor, session, made, names.strings(each.def_elem.arg.list.items))
+    for each in owned_by:
+        alter_sequence.own(cursor, session, made, each)
     return CommandResult("CREATE SEQUENCE")
 
 
@@ -187,13 +193,18 @@ def drop_sequence(node: Any, session: Session) -> CommandResult:
     """DROP SEQUENCE [IF EXISTS]."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
+    going: list[Relation] = []
     for item in node.objects:
-        found = lookup.dropped(cursor, session, unwrap(item).items, "sequence", missing_ok=node.missing_ok)
-        if found is None:
+        relation = lookup.dropped(cursor, session, unwrap(item).items, "sequence", missing_ok=node.missing_ok)
+        if relation is None:
             continue
-        privilege.check_owner(cursor, context.user, found.owner, "sequence", found.name)
+        privilege.check_owner(cursor, context.user, relation.owner, "sequence", relation.name)
+        transaction.own(relation)
+        going.append(relation)
+    for found in going:
         cascade = node.behavior == pb.DROP_CASCADE
         subject = f"sequence {dependency.shown_name(cursor, context, found)}"
-        dependency.settle(dependency.of_sequence(cursor, context, found), [subject], session.notices, cascade=cascade)
+        dependants = dependency.of_sequence(cursor, context, found)
+        dependency.settle(transaction, dependants, [subject], session.notices, cascade=cascade)
         removal.drop(cursor, context.database, found.oid)
     return CommandResult("DROP SEQUENCE")

@@ -6,12 +6,13 @@ command undoes the statement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
 from headgate.catalog.session import SessionContext
+from headgate.commands.deferral import Deferral
 from headgate.errors import Notices
 from headgate.lsn import Lsn
 from headgate.storage.engine import Engine
@@ -75,6 +76,12 @@ class Session(Protocol):
     functions: Mapping[str, Callable[..., Any]]
     in_block: bool
     job_group: str
+    deferral: Deferral
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the transaction is READ ONLY."""
+        ...
 
     @property
     def snapshot(self) -> Lsn | None:
@@ -83,6 +90,19 @@ class Session(Protocol):
 
     def begin_statement(self) -> Transaction:
         """The open transaction, or a new one that the server ends after the statement."""
+        ...
+
+    @property
+    def written(self) -> Hashable:
+        """What the open transaction has written so far: another value after each write."""
+        ...
+
+    def plan_again(self) -> bool:
+        """Begins the statement anew, by what is committed now; False where the transaction must not see that."""
+        ...
+
+    def begin_command(self) -> Transaction:
+        """The same for a command that takes no snapshot."""
         ...
 
     def use_types(self) -> None:

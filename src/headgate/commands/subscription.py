@@ -57,7 +57,7 @@ def create(node: Any, session: Session) -> CommandResult:
         transaction.engine.catalog.next_oid(),
         context.database,
         node.subname,
-        privilege.role_oid(cursor, context.user),
+        privilege.used_role(cursor, context.user),
         node.conninfo,
         tuple(publications),
         enabled=options.enabled,
@@ -114,6 +114,7 @@ def _owned(session: Session, transaction: Transaction, name: str) -> Subscriptio
     cursor, context = transaction.cursor, session.context
     found = subscriptions.get(cursor, context.database, name)
     privilege.check_owner(cursor, context.user, found.owner, "subscription", found.name)
+    transaction.lock_object("pg_subscription", found.oid)
     return found
 
 
@@ -273,7 +274,7 @@ def drop(node: Any, session: Session) -> CommandResult:
     """DROP SUBSCRIPTION [IF EXISTS]."""
     transaction = session.begin_statement()
     launcher = session.node.launcher
-    _hold_workers(node.subname, session)
+    _hold_workers(node.subname, session, transaction)
     cursor, context = transaction.cursor, session.context
     subscription = subscriptions.lookup(cursor, context.database, node.subname)
     if subscription is None:
@@ -287,7 +288,7 @@ def drop(node: Any, session: Session) -> CommandResult:
     oid = subscription.oid
     session.after_commit(lambda: _released(launcher, oid))
     session.after_rollback(lambda: _released(launcher, oid))
-    launcher.hold(oid)
+    launcher.hold(oid, session.check_cancel)
     tables = [each for each in subscriptions.tables(cursor, oid) if each.state != "r"]
     subscriptions.drop(cursor, oid)
     for each in tables:
@@ -299,7 +300,7 @@ def drop(node: Any, session: Session) -> CommandResult:
     return CommandResult("DROP SUBSCRIPTION")
 
 
-def _hold_workers(name: str, session: Session) -> None:
+def _hold_workers(name: str, session: Session, transaction: Transaction) -> None:
     """Ends the workers of a subscription before the catalog is looked at: what they wrote last must be seen, or the rows conflict."""
     catalog, context = session.node.engine.catalog, session.context
     cursor = catalog.cursor()
@@ -311,10 +312,11 @@ def _hold_workers(name: str, session: Session) -> None:
         cursor.close()
     if found.slot_name is not None and session.in_block:
         return  # `drop` refuses, or finds that this very block has said SET (slot_name = NONE)
+    transaction.lock_object("pg_subscription", found.oid)
     launcher = session.node.launcher
     session.after_commit(lambda: _released(launcher, found.oid))
     session.after_rollback(lambda: _released(launcher, found.oid))
-    launcher.hold(found.oid)
+    launcher.hold(found.oid, session.check_cancel)
 
 
 def _may_own(cursor: Any, user: str, owner: int) -> bool:

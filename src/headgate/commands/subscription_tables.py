@@ -32,6 +32,8 @@ def _local(
         _make_missing(session, transaction, connection, table)
     lookup.namespace(cursor, context.database, schema)
     relation = relations.lookup(cursor, context.database, schema, name)
+    if relation is not None:
+        transaction.use_object("pg_class", relation.oid)
     if relation is None:
         raise PostgresError("42P01", f'relation "{schema}.{name}" does not exist')
     if relation.kind not in "rp":
@@ -82,7 +84,7 @@ def refresh(session: Session, transaction: Transaction, connection: Connection, 
     for oid, each in known.items():
         if oid in published:
             continue
-        session.node.launcher.stop_table(subscription.oid, oid)
+        session.node.launcher.stop_table(subscription.oid, oid, session.check_cancel)
         subscriptions.drop_table(cursor, subscription.oid, oid)
         if each.state == "r":
             continue

@@ -68,7 +68,9 @@ def create(node: Any, session: Session) -> CommandResult:
         raise PostgresError("42P07", f'relation "{target.relname}" already exists')
     key = partition.key(node.partspec, elements.columns, cursor) if node.HasField("partspec") else None
     bound = partition.new_bound(node.partbound, target.relname, parent, session, transaction) if parent else None
-    owner = privilege.role_oid(cursor, context.user)
+    owner = privilege.used_role(cursor, context.user)
+    for declared in elements.foreign_keys:
+        foreign_key.use_target(declared, session, transaction)
     next_oid = oids(transaction)
     made: dict[str, int] = {}
     columns = [replace(each, default=next_value.in_full(each.default, cursor, context)) for each in elements.columns]
@@ -178,12 +180,17 @@ def drop(node: Any, session: Session) -> CommandResult:
     for relation in found:
         privilege.check_owner(cursor, context.user, relation.owner, "table", relation.name)
         subscription_state.refuse_unfinished_sync(cursor, relation)
+        session.deferral.refuse_waiting(cursor, relation, "DROP TABLE")
+    for relation in found:
+        if relation.parent:
+            transaction.change_object("pg_class", relation.parent)
+        transaction.own(relation)
     going = [oid for relation in found for oid in (relation.oid, *relations.descendants(cursor, context.database, relation.oid))]
     dependants = [each for oid in going for each in dependency.of_relation(cursor, context, relations.get(cursor, context.database, oid))]
     own = [(2606, key.oid) for oid in going for key in relations.get(cursor, context.database, oid).foreign_keys]
     dependency.settle(
-        dependants, [dependency.shown(cursor, context, each) for each in found], session.notices, cascade=node.behavior == pb.DROP_CASCADE,
-        going=[*((1259, oid) for oid in going), *own],
+        transaction, dependants, [dependency.shown(cursor, context, each) for each in found], session.notices,
+        cascade=node.behavior == pb.DROP_CASCADE, going=[*((1259, oid) for oid in going), *own],
     )  # fmt: skip
     drop_all(transaction, found)
     return CommandResult("DROP TABLE")
@@ -233,6 +240,8 @@ def truncate(node: Any, session: Session) -> CommandResult:
             found.setdefault(oid, relations.get(cursor, context.database, oid))
     cascade = node.behavior == pb.DROP_CASCADE
     _truncate_referencing(found, session, transaction, cascade=cascade)
+    for relation in found.values():
+        session.deferral.refuse_waiting(cursor, relation, "TRUNCATE")
     transaction.truncate(list(found.values()), restart_identity=node.restart_seqs, cascade=cascade)
     if node.restart_seqs:
         for relation in found.values():

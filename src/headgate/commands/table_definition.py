@@ -12,6 +12,7 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import hold
 from headgate.catalog.constraint import NewCheck
 from headgate.catalog.index import Key
 from headgate.catalog.physical import Cursor, one
@@ -164,6 +165,7 @@ def _draft(element: Any, table: str, cursor: Cursor, database: int, found: Eleme
     last = names.strings(node.names)[-1] if node.names else ""
     serial = SERIAL.get(last) if len(node.names) == 1 and not node.array_bounds else None
     oid, typmod = (registry.by_name(serial).oid, -1) if serial else names.type_name(node)
+    hold.use(cursor, "pg_type", oid)
     known = registry.known().find(oid)
     if not storable(oid):
         raise PostgresError("42P16", f'column "{element.colname}" has pseudo-type {registry.format_type(oid)}')

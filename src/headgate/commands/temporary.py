@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import namespace, removal
 from headgate.catalog import relation as relations
-from headgate.catalog.physical import rows
+from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import Relation
 from headgate.catalog.session import SessionContext
 from headgate.commands import privilege
@@ -57,20 +57,32 @@ def schema(session: Session, transaction: Transaction) -> tuple[int, str]:
     return found.oid, name
 
 
+def holds(cursor: Cursor, database: int, schema: int) -> bool:
+    """Whether a schema (oid) is one of temporary objects."""
+    found = namespace.find(cursor, database, schema)
+    return found is not None and found.name.startswith(PREFIX)
+
+
 def at_commit(session: Session, transaction: Transaction, relation: Relation, what: int) -> None:
     """ON COMMIT: what happens to a new temporary table at the end of each transaction."""
     if what == DROP:
-        transaction.before_commit((relation.oid, "on commit"), lambda: _drop(transaction, [relation]))
+        session.deferral.at_end(relation.oid, lambda: _drop(transaction, [relation]))
     elif what == DELETE_ROWS:
         session.context.emptied_at_commit.add(relation.oid)
-        touched(session.context, transaction, relation)
+        touched(session, transaction, relation)
 
 
-def touched(context: SessionContext, transaction: Transaction, relation: Relation) -> None:
+def touched(session: Session, transaction: Transaction, relation: Relation) -> None:
     """A temporary table is written to: with ON COMMIT DELETE ROWS it is emptied when the transaction commits."""
-    key = (relation.oid, "on commit")
-    if relation.oid in context.emptied_at_commit and not transaction.waits(key):
-        transaction.before_commit(key, lambda: transaction.truncate([relation]))
+    if relation.oid in session.context.emptied_at_commit:
+        session.deferral.at_end(relation.oid, lambda: _empty(transaction, relation))
+
+
+def _empty(transaction: Transaction, relation: Relation) -> None:
+    """Truncates the table as it is by then."""
+    known = relations.find(transaction.cursor, relation.database, relation.oid)
+    if known is not None:
+        transaction.truncate([known])
 
 
 def drop_all(engine: Any, context: SessionContext) -> None:

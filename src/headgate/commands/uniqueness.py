@@ -2,19 +2,27 @@
 
 `check_new` looks at rows that a statement adds, `check_table` at a table that gets a key. Rows are compared as their types
 compare (1.0 and 1.00 are one key). A statement is judged as a whole, when all its rows are there: ``UPDATE t SET a = a + 1``
-passes here, where PostgreSQL may or may not refuse it, depending on the order of the rows.
+passes here, where PostgreSQL may or may not refuse it, depending on the order of the rows. A deferrable constraint that is deferred is
+left out then (`judged`), and `put_off`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headgate.catalog import relation as relations
 from headgate.catalog.relation import Index, Relation
-from headgate.commands import binding
+from headgate.changes import lookup
+from headgate.commands import binding, reference_key
+from headgate.commands.deferral import Deferrable
 from headgate.commands.query.plan import quoted
 from headgate.errors import PostgresError
 from headgate.expression import compile as compiler
@@ -26,6 +34,44 @@ from headgate.types.text import write_text
 def keys_of(relation: Relation) -> list[Index]:
     """The unique indexes of a table, the primary key first."""
     return sorted((each for each in relation.indexes if each.unique), key=lambda each: not each.primary)
+
+
+def judged(session: Any, relation: Relation) -> list[Index]:
+    """The unique indexes by which a statement is judged: all but those of deferred constraints."""
+    return [each for each in keys_of(relation) if not _put_off(session, each)]
+
+
+def put_off(session: Any, transaction: Transaction, relation: Relation, keys: Callable[[Index], pa.Table] | None = None) -> None:
+    """Rows were written: deferred constraints are checked at the end, for the keys that `keys` gives (k0, k1, …), or for all."""
+    for index in keys_of(relation):
+        if _put_off(session, index):
+            found = keys(index) if keys is not None and index.plain else None
+            deferrable = Deferrable(index.constraint, index.deferred)
+            check = functools.partial(_check_again, transaction, relation, index.constraint, found)
+            session.deferral.put_off(deferrable, relation.oid, check)
+
+
+def _put_off(session: Any, index: Index) -> bool:
+    return index.deferrable and bool(session.deferral.deferred(Deferrable(index.constraint, index.deferred)))
+
+
+def _check_again(transaction: Transaction, before: Relation, constraint: int, keys: pa.Table | None) -> None:
+    """A deferred check: 23505 if one of the keys is in the table twice."""
+    relation = relations.find(transaction.cursor, before.database, before.oid)
+    index = None if relation is None else next((each for each in relation.indexes if each.constraint == constraint), None)
+    if relation is None or index is None:
+        return
+    if keys is None:
+        check_applied(transaction, relation, index)
+        return
+    found = lookup.find(transaction, relation, lookup.key_of(relation, index.attnums), keys)
+    counted = found.group_by("i", use_threads=False).aggregate([("row", "count")])
+    twice = counted.filter(pc.greater(counted["row_count"], 1))
+    if twice.num_rows:
+        first = found.filter(pc.equal(found["i"], twice["i"][0])).slice(0, 1)
+        values = reference_key.of_struct(first, "old", reference_key.column_names(relation, index.attnums))
+        assert isinstance(values, pa.Table)
+        raise violated(relation, index, reference_key.shown(relation, index.attnums, values))
 
 
 @dataclass(frozen=True)
@@ -78,6 +124,8 @@ def check_table(transaction: Transaction, relation: Relation, index: Index) -> N
     if relation.kind != "r":
         return
     transaction.lock(relation)
+    if index.plain and not any(state.files for state in transaction.states(relation)):
+        return  # as in CREATE TABLE: what is empty needs no job of Spark
     found = _twice(keyed(relation, index, transaction.frame(relation)), len(index.attnums))
     if found is not None:
         raise PostgresError(

@@ -52,7 +52,7 @@ def create_enum(node: Any, session: Session) -> CommandResult:
     schema, name = names.split_name(node.type_name, context.database_name)
     oid, _ = lookup.creation_schema(cursor, context, schema or "")
     privilege.check_create_in_schema(cursor, context.user, context.database, oid)
-    owner = privilege.role_oid(cursor, context.user)
+    owner = privilege.used_role(cursor, context.user)
     labels = names.strings(node.vals)
     usertype.create_enum(cursor, transaction.engine.catalog.next_oid, context.database, oid, name, owner, labels)
     changed(session)
@@ -76,6 +76,7 @@ def alter_enum(node: Any, session: Session) -> CommandResult:
     if found.kind != "e":
         raise PostgresError("42809", f"{registry.format_type(found.oid) if not found.relation else found.name} is not an enum")
     if node.old_val:
+        transaction.lock_object("pg_type", found.oid)
         before = registry.known()
         usertype.rename_label(cursor, database, found.oid, node.old_val, node.new_val)
         usertype.check_label(node.new_val)
@@ -83,6 +84,7 @@ def alter_enum(node: Any, session: Session) -> CommandResult:
         _rename_stored(session, transaction, found, node.old_val, node.new_val)
         _rewrite_expressions(transaction, database, before, _label_change(found, node.old_val, node.new_val))
         return CommandResult("ALTER TYPE")
+    transaction.change_object("pg_type", found.oid)
     usertype.check_label(node.new_val)
     if any(label == node.new_val for label, _ in usertype.labels_of(cursor, database, found.oid)):
         message = f'enum label "{node.new_val}" already exists'
@@ -104,6 +106,7 @@ def rename(node: Any, session: Session) -> CommandResult:
     cursor, database = transaction.cursor, session.context.database
     found = _owned(unwrap(node.object).items, session, cursor)
     _refuse_special(found, "cannot alter")
+    transaction.lock_object("pg_type", found.oid)
     before = registry.known()
     usertype.rename(cursor, database, found, node.newname)
     changed(session)
@@ -117,7 +120,8 @@ def set_schema(node: Any, session: Session) -> CommandResult:
     cursor, context = transaction.cursor, session.context
     found = _owned(unwrap(node.object).items, session, cursor)
     _refuse_special(found, "cannot alter")
-    target = lookup.namespace(cursor, context.database, node.newschema)
+    transaction.lock_object("pg_type", found.oid)
+    target = lookup.used_namespace(cursor, context.database, node.newschema)
     privilege.check_create_in_schema(cursor, context.user, context.database, target)
     before = registry.known()
     usertype.set_schema(cursor, context.database, found, target)
@@ -136,6 +140,7 @@ def change_owner(node: Any, session: Session) -> CommandResult:
     if oid != found.owner and not privilege.is_superuser(cursor, context.user):
         privilege.check_member(cursor, context.user, owner)
         privilege.check_create_in_schema(cursor, owner, context.database, found.namespace)
+    transaction.change_object("pg_type", found.oid)
     usertype.set_owner(cursor, context.database, found, oid)
     return CommandResult("ALTER DOMAIN" if node.object_type == pb.OBJECT_DOMAIN else "ALTER TYPE")
 
@@ -174,7 +179,12 @@ def drop_all(session: Session, transaction: Transaction, found: Sequence[TypeRow
     ]:
         domains += more
     gone += [oid for each in domains for oid in (each.oid, each.array)]
+    for oid in gone:
+        if oid:
+            transaction.lock_object("pg_type", oid)
     depending = usertype.columns_of(cursor, database, gone)
+    for oid in dict.fromkeys(oid for oid, _, _ in depending):
+        transaction.own(relations.get(cursor, database, oid))
     over = {each.oid: _base(cursor, database, each.oid) for each in domains}
     lines = [(f"type {registry.format_type(each.oid)}", over[each.oid]) for each in domains]
     lines += [(f"column {column} of table {_table(cursor, session, relation)}", kind) for relation, column, kind in depending]

@@ -13,6 +13,7 @@ from typing import Any
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import function as catalog_function
+from headgate.catalog import hold
 from headgate.catalog import query as catalog_query
 from headgate.catalog import relation as relations
 from headgate.catalog import view as views
@@ -52,6 +53,8 @@ def create(node: Any, session: Session) -> CommandResult:
     privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
     resolved, uses = resolve(select, session, transaction)
     columns = _columns(resolved, names.strings(node.aliases), session, transaction)
+    for each in columns:
+        hold.use(cursor, "pg_type", each.type_oid)
     texts = view_text.texts(resolved, cursor, context.database, registry.known())
     existing = relations.lookup(cursor, context.database, schema, target.relname)
     next_oid = transaction.engine.catalog.next_oid
@@ -63,6 +66,7 @@ def create(node: Any, session: Session) -> CommandResult:
         if not node.replace:
             raise PostgresError("42P07", f'relation "{target.relname}" already exists')
         _replace(existing, columns, session, transaction)
+        transaction.own(existing)
         added = columns[len(existing.columns) :]
         views.replace(cursor, next_oid, existing, added, texts, uses, options)
     transaction.catalog_changed()
@@ -162,9 +166,11 @@ def drop(node: Any, session: Session) -> CommandResult:
         privilege.check_owner(cursor, context.user, relation.owner, "view", relation.name)
         if all(relation.oid != other.oid for other in found):
             found.append(relation)
+    for relation in found:
+        transaction.own(relation)
     dependants = [each for relation in found for each in dependency.of_relation(cursor, context, relation)]
     dependency.settle(
-        dependants, [dependency.shown(cursor, context, each) for each in found], session.notices,
+        transaction, dependants, [dependency.shown(cursor, context, each) for each in found], session.notices,
         cascade=node.behavior == pb.DROP_CASCADE, going=[(1259, each.oid) for each in found],
     )  # fmt: skip
     for relation in found:
@@ -216,6 +222,12 @@ def _why_not_updatable(select: Any) -> str | None:
     if len(select.from_clause) != 1 or unwrap(select.from_clause[0]).DESCRIPTOR.name != "RangeVar":
         return "Views that do not select from a single table or view are not automatically updatable."
     return None
+
+
+def hold_readers(transaction: Transaction, relation: Relation) -> None:
+    """Nobody else writes the queries of the views that read a relation, which is about to get another name."""
+    for oid in views.readers(transaction.cursor, relation.database, relation.oid):
+        transaction.change_object("pg_class", oid)
 
 
 def renamed(session: Session, transaction: Transaction, old: Relation, new: Relation) -> None:

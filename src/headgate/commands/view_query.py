@@ -13,6 +13,7 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import hold
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import Relation
 from headgate.catalog.session import SessionContext
@@ -143,6 +144,8 @@ class Resolver:
         item.schemaname = relation.schema
         if not item.alias.aliasname:
             item.alias.aliasname = relation.name
+        hold.use(self.cursor, "pg_class", relation.oid)
+        hold.use(self.cursor, "pg_namespace", relation.namespace_oid)  # its name is in the view's text
         self.uses.add((relation.oid, 0))
         columns = [each.name for each in relation.columns]
         return Entry(item.alias.aliasname, given + columns[len(given) :], relation)

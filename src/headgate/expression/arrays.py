@@ -17,6 +17,8 @@ Key = Callable[[str], bytes]
 Item = str | None
 Test = Callable[[bytes, bytes], bool]
 _MAX_ITEMS = 134_217_727
+_LAST = (1 << 31) - 1
+"""The greatest subscript; the least is one less than its negative."""
 TESTS: dict[str, Test] = {
     "=": lambda a, b: a == b,
     "<>": lambda a, b: a != b,
@@ -77,14 +79,34 @@ def append(text: str | None, item: Item) -> str:
     """array_append; a NULL array counts as an empty one."""
     shape, items = parts(text or "{}")
     _flat(shape)
-    return written([*items, item], shape.lowers[0] if items else 1)
+    low = shape.lowers[0] if items else 1
+    if low + len(items) > _LAST:
+        raise PostgresError("22003", "integer out of range")
+    return _bounded(Shape((len(items) + 1,), (low,)), [*items, item])
 
 
 def prepend(item: Item, text: str | None) -> str:
     """array_prepend: the lower bound stays."""
     shape, items = parts(text or "{}")
     _flat(shape)
-    return written([item, *items], shape.lowers[0] if items else 1)
+    low = shape.lowers[0] if items else 1
+    if low == -_LAST - 1:
+        raise PostgresError("22003", "integer out of range")
+    _check_bounds(Shape((len(items) + 1,), (low - 1,)))
+    return written([item, *items], low)
+
+
+def _check_bounds(shape: Shape) -> None:
+    """54000 for a subscript that comes too close to the greatest there is (ArrayCheckBounds)."""
+    for low, size in zip(shape.lowers, shape.lengths, strict=True):
+        if low + size > _LAST:
+            raise PostgresError("54000", f"array lower bound is too large: {low}")
+
+
+def _bounded(shape: Shape, items: Sequence[Item]) -> str:
+    """An array within the bounds that there are."""
+    _check_bounds(shape)
+    return print_array(shape, items, ",")
 
 
 def concatenate(left: str | None, right: str | None) -> str | None:
@@ -108,7 +130,7 @@ def concatenate(left: str | None, right: str | None) -> str | None:
         raise PostgresError("2202E", "cannot concatenate incompatible arrays", detail=detail)
     first = (one.lengths[0] if skip_one else 1) + (other.lengths[0] if skip_other else 1)
     outer = one if deep >= deeper else other
-    return print_array(Shape((first, *outer.lengths[1:]), outer.lowers), items + more, ",")
+    return _bounded(Shape((first, *outer.lengths[1:]), outer.lowers), items + more)
 
 
 def remove(text: str | None, item: Item, key: Key) -> str | None:
@@ -254,7 +276,7 @@ def filled(item: Item, lengths_text: str | None, lowers_text: str | None = "{}")
         count *= max(each, 0)
     if count > _MAX_ITEMS or any(each < 0 for each in lengths):
         raise PostgresError("54000", f"array size exceeds the maximum allowed ({_MAX_ITEMS})")
-    return print_array(Shape(lengths, lowers), [item] * count, ",") if count else "{}"
+    return _bounded(Shape(lengths, lowers), [item] * count) if count else "{}"
 
 
 def element(text: str, indexes: Sequence[int | None]) -> Item:
@@ -314,7 +336,7 @@ def nested(rows: Sequence[str | None]) -> str:
             "54000", f"number of array dimensions ({len(shape.lengths) + 1}) exceeds the maximum allowed ({MAX_DIMENSIONS})"
         )
     items = [item for _, row in found for item in row]
-    return print_array(Shape((len(found), *shape.lengths), (1, *shape.lowers)), items, ",")
+    return _bounded(Shape((len(found), *shape.lengths), (1, *shape.lowers)), items)
 
 
 def mapped(text: str, convert: Callable[[str], str | None]) -> str:

@@ -2,7 +2,7 @@
 
 `condition` gives PostgreSQL's answer, or raises `NotColumnwise`: for what Arrow has no exact kernel for, and wherever a kernel raises (an
 overflow, a division by zero that AND may have left out). The caller then asks Spark (`compile`), which is exact for everything that
-a filter may have, errors too. So nothing here raises PostgreSQL's errors, and nothing is approximated.
+a filter may have, errors too. So nothing here raises PostgreSQL's errors or any of Python's and Arrow's own, and nothing is approximated.
 
 What must hold: columns come in storage types (`types.storage`); three-valued logic is Kleene's, as SQL's; text compares by bytes.
 """
@@ -10,6 +10,7 @@ What must hold: columns come in storage types (`types.storage`); three-valued lo
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -17,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression import node as n
 from headgate.types import array as arrays
@@ -35,6 +35,8 @@ _COMPARISONS = {family + name: name for family in _FAMILIES for name in _TESTS}
 _WIDER = {"24": "4", "42": "4", "28": "8", "82": "8", "48": "8", "84": "8"}
 _INTEGERS = {"2": pa.int16(), "4": pa.int32(), "8": pa.int64()}
 _PLAIN_COLLATIONS = frozenset({0, 100, 950, 951})
+_UNSIGNED = frozenset({registry.OID, registry.XID, registry.CID})
+"""Types into which a function of integers casts that keeps their bits: -1 is 4294967295."""
 _MANY = 16
 """So many items of a list are compared one by one."""
 
@@ -47,8 +49,10 @@ def condition(expression: n.Expression, columns: Mapping[str, pa.Array], rows: i
     """Whether each of the rows passes; NULL counts as false. `columns` by ColumnRef.key."""
     try:
         found = pc.fill_null(_evaluate(expression, columns), pa.scalar(False))
-    except (pa.ArrowException, PostgresError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise NotColumnwise(str(error)) from error
+    except NotColumnwise:
+        raise
+    except Exception as error:  # whatever it is, Spark has the answer: a stream must not end by a value that only Arrow or Python has not
+        raise NotColumnwise(type(error).__name__) from error
     return pa.array([found.as_py()] * rows, pa.bool_()) if isinstance(found, pa.Scalar) else found
 
 
@@ -187,7 +191,7 @@ def _any_or_all(node: n.ScalarArrayOp, value: Any, items: Sequence[pa.Scalar]) -
     found = all(each.is_valid and each.type == value.type for each in items)
     plain = not key.startswith(("float", "bpchar", "numeric_")) and isinstance(value, pa.Array)
     if plain and found and len(items) > 1 and (name, node.any) in (("eq", True), ("ne", False)):
-        member = pc.is_in(value, value_set=pa.array([each.as_py() for each in items], value.type))
+        member = pc.is_in(value, value_set=pa.array(items, value.type))
         return pc.if_else(pc.is_null(value), pa.scalar(None, pa.bool_()), member if node.any else pc.invert(member))
     if len(items) > _MANY:
         raise NotColumnwise("a long array")
@@ -201,7 +205,7 @@ def _call(key: str, node: n.Expression, values: Sequence[Any]) -> Any:
     if key in _LIKES:
         return _like(key, *values)
     found = _FUNCTIONS.get(key)
-    if found is None or node.type.collation not in _PLAIN_COLLATIONS:
+    if found is None or node.type.collation not in _PLAIN_COLLATIONS or node.type.oid in _UNSIGNED:
         raise NotColumnwise(key)
     return found(*values)
 
@@ -245,6 +249,15 @@ def _integers() -> dict[str, Callable[..., Any]]:
     return made
 
 
+def _double(value: pa.Scalar) -> pa.Scalar:
+    """A numeric constant as a double; what has none is an error of PostgreSQL's."""
+    exact = value.as_py()
+    found = float(exact)
+    if math.isinf(found) or (found == 0 and exact != 0):
+        raise NotColumnwise("numeric that is out of range for a double")
+    return pa.scalar(found, pa.float64())
+
+
 def _in_type(kernel: Callable[..., Any], kind: pa.DataType, *values: Any) -> Any:
     return kernel(*(each if each.type == kind else pc.cast(each, kind) for each in values))
 
@@ -260,7 +273,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "i2tod": lambda value: pc.cast(value, pa.float64()),
     "i4tod": lambda value: pc.cast(value, pa.float64()),
     "ftod": lambda value: pc.cast(value, pa.float64()),
-    "numeric_float8": lambda value: pa.scalar(float(value.as_py()), pa.float64()),
+    "numeric_float8": _double,
     "lower": pc.ascii_lower,
     "upper": pc.ascii_upper,
     "textlen": lambda value: pc.cast(pc.utf8_length(value), pa.int32()),

@@ -5,9 +5,7 @@ They are STABLE in PostgreSQL, so that a row filter refuses them; timestamptz is
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
@@ -31,26 +29,11 @@ def timestamptz_text(timezone: str, micros: int, form: str) -> str | None:
     """to_char(timestamptz, text) in a zone."""
     if abs(micros) == calendar.INFINITE_MICROS:
         return None
-    offset = int(zone.find(timezone).at(np.array([micros // 1_000_000], np.int64))[0])
-    abbreviation = _abbreviation(timezone, micros // 1_000_000) if "tz" in form.lower() else ""
-    return date_format.show(date_format.fields_of(micros + offset * 1_000_000, offset, abbreviation), form)
-
-
-@functools.lru_cache(maxsize=4096)
-def _abbreviation(timezone: str, seconds: int) -> str:
-    """The zone's abbreviation at an instant (years beyond Python's: that of the same rule 400 years on)."""
-    if timezone == "UTC":
-        return "UTC"
-    from zoneinfo import ZoneInfo
-
-    folded = seconds
-    if not -62_000_000_000 < seconds < 250_000_000_000:
-        folded = seconds % 12_622_780_800 + (12_622_780_800 if seconds > 0 else -12_622_780_800 * 4)
-    try:
-        local = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=folded)).astimezone(ZoneInfo(timezone))
-    except (KeyError, ValueError):
-        return timezone
-    return local.tzname() or ""
+    own, seconds = zone.find(timezone), np.array([micros // 1_000_000], np.int64)
+    offset = int(own.at(seconds)[0])
+    return date_format.show(
+        date_format.fields_of(micros + offset * 1_000_000, offset, own.abbreviations[int(own.places(seconds)[0])]), form
+    )
 
 
 BUILDERS: dict[str, Builder] = {

@@ -20,6 +20,8 @@ from headgate.expression.vectorised import call, scalar
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
 ZERO = Rep("decimal", 1, 0)
+_NEGATED = 34
+"""Digits to which Spark's minus and abs round (Scala's BigDecimal, MathContext.DECIMAL128): wrong digits, or an overflow of 38 nines."""
 
 
 def spark_decimal(rep: Rep) -> str:
@@ -98,11 +100,27 @@ def _modulo(node: Expression, args: Sequence[Value]) -> Value:
     return exactly(decimals.modulo, args)
 
 
-def _unary(native: Callable[[Column], Column], exact: Callable[[str], str]) -> Builder:
+def _negated(column: Column, rep: Rep) -> Column:
+    """A decimal with the other sign: of many digits by way of its text, because Spark's minus would round them."""
+    if rep.precision <= _NEGATED:
+        return (-column).cast(spark_decimal(rep))
+    shown, zero = column.cast("string"), _zero(rep)
+    turned = F.when(column > zero, F.concat(F.lit("-"), shown)).when(column < zero, F.substring(shown, 2, MAX_PRECISION + 2))
+    return turned.otherwise(shown).cast(spark_decimal(rep))
+
+
+def _zero(rep: Rep) -> Column:
+    """Zero in the decimal's own type: compared with a plain 0, a decimal of 38 digits behind the point loses its last one."""
+    return F.lit(0).cast(spark_decimal(rep))
+
+
+def _signed(change: Callable[[Column, Rep], Column], exact: Callable[[str], str]) -> Builder:
+    """What changes no more than the sign."""
+
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         [value] = args
         if _both(args):
-            return Value(value.rep, lambda env: native(value.make(env)).cast(spark_decimal(value.rep)))
+            return Value(value.rep, lambda env: change(value.make(env), value.rep))
         return exactly(exact, args)
 
     return builder
@@ -125,8 +143,8 @@ def _sign(node: Expression, args: Sequence[Value]) -> Value:
         return exactly(decimals.sign, args)
 
     def make(env: Env) -> Column:
-        a = value.make(env)
-        return F.when(a > 0, F.lit(1)).when(a < 0, F.lit(-1)).when(a == 0, F.lit(0)).cast("decimal(1,0)")
+        a, zero = value.make(env), _zero(value.rep)
+        return F.when(a > zero, F.lit(1)).when(a < zero, F.lit(-1)).when(a == zero, F.lit(0)).cast("decimal(1,0)")
 
     return Value(ZERO, make)
 
@@ -180,9 +198,9 @@ BUILDERS: dict[str, Builder] = {
     "numeric_div": lambda node, args: exactly(decimals.divide, args),
     "numeric_div_trunc": lambda node, args: exactly(decimals.truncated_quotient, args),
     "numeric_mod": _modulo,
-    "numeric_uminus": _unary(lambda a: -a, decimals.negate),
+    "numeric_uminus": _signed(_negated, decimals.negate),
     "numeric_uplus": lambda node, args: args[0],
-    "numeric_abs": _unary(F.abs, decimals.absolute),
+    "numeric_abs": _signed(lambda a, rep: F.when(a < _zero(rep), _negated(a, rep)).otherwise(a), decimals.absolute),
     "numeric_ceil": _whole(F.ceil, decimals.ceiling),
     "numeric_floor": _whole(F.floor, decimals.floor),
     "numeric_sign": _sign,

@@ -101,11 +101,13 @@ def _moved(micros: Column, moved: Column) -> Column:
 
 
 def _named(value: Value) -> zone.Zone | PostgresError:
-    """The zone that a constant names; PostgreSQL's error if it names none."""
+    """The zone that a constant names; PostgreSQL's error if it names none. Raises for one that PostgreSQL has and a node has not."""
     assert value.constant is not None
     try:
         return moments.named_zone(value.constant)
     except PostgresError as error:
+        if error.sqlstate == "0A000":
+            raise
         return error
 
 

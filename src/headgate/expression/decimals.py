@@ -153,7 +153,7 @@ def truncated_quotient(left: str, right: str) -> str:
         raise _ZERO
     common = max(scale_of(a), scale_of(b))
     whole = abs(int(a.scaleb(common, _EXACT))) // abs(int(b.scaleb(common, _EXACT)))
-    return str(-whole if (a < 0) != (b < 0) else whole)
+    return write(Decimal(-whole if (a < 0) != (b < 0) else whole))
 
 
 def negate(text: str) -> str:
@@ -201,7 +201,7 @@ def _cut(text: str, scale: int, rounding: str) -> str:
     value = read(text)
     if not value.is_finite():
         return text
-    scale = max(min(scale, 2000), -2000)
+    scale = max(min(scale, _MAX_SCALE), -_MAX_WHOLE - 1)
     cut = at_scale(value, scale, rounding)
     return write(at_scale(cut, 0) if scale < 0 else cut)
 

@@ -11,16 +11,14 @@ import json
 import re
 from dataclasses import replace
 
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, disk_full
 
 MARK = "headgate:"
 _MARKED = re.compile(r"headgate:([0-9A-Z]{5}):([^\n]*)")
 _CONDITION = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\] ([^\n]*)")
 _FROM_JAVA = "An error occurred while calling"
 """How Py4J begins the text of a Java exception; that follows in the next line."""
-_FULL = "No space left on device"
-_FREE_SPACE = "Check free disk space."
-_BY_ERRNO = {errno.ENOSPC: "53100", errno.EDQUOT: "53100", errno.ENOENT: "58P01", errno.ENOMEM: "53200"}
+_BY_ERRNO = {errno.ENOENT: "58P01", errno.ENOMEM: "53200"}
 _INTEGERS = {"SMALLINT": "smallint", "INT": "integer", "BIGINT": "bigint"}
 _DECIMAL = re.compile(r"Decimal\((\d+), ?(\d+)\)", re.IGNORECASE)
 
@@ -58,13 +56,17 @@ def from_spark(exception: BaseException) -> PostgresError:
 
 def _of_system(exception: BaseException, text: str) -> PostgresError:
     """What the operating system or the Java virtual machine refused; XX000 naming the cause otherwise."""
+    full = disk_full(exception)
+    if full is not None:
+        return full
+    if isinstance(exception, OSError) and exception.errno in (errno.EMFILE, errno.ENFILE):
+        return PostgresError("53000", f"out of file descriptors: {exception.strerror}; release and retry")
+    if isinstance(exception, RuntimeError) and text == "can't start new thread":
+        return PostgresError("53000", f"could not start thread: {text}")
     if isinstance(exception, OSError) and exception.errno is not None:
         sqlstate = _BY_ERRNO.get(exception.errno, "58030")
         named = f' file "{exception.filename}"' if exception.filename is not None else " a file"
-        hint = _FREE_SPACE if sqlstate == "53100" else None
-        return PostgresError(sqlstate, f"could not access{named}: {exception.strerror}", hint=hint)
-    if _FULL in text:
-        return PostgresError("53100", f"could not write to a table: {_FULL}", hint=_FREE_SPACE)
+        return PostgresError(sqlstate, f"could not access{named}: {exception.strerror}")
     if "java.lang.OutOfMemoryError" in text:
         return PostgresError("53200", "out of memory", detail="The Java virtual machine has used up its heap.")
     if text.startswith(_FROM_JAVA):

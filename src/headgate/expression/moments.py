@@ -296,14 +296,11 @@ def made_at_zone(year: int, month: int, day: int, hour: int, minute: int, second
 
 @functools.lru_cache(maxsize=256)
 def named_zone(name: str) -> zone.Zone:
-    """The zone of AT TIME ZONE: an abbreviation, a name or an offset; 22023 for anything else."""
-    east = zone.abbreviations().get(name.lower())
-    if east is not None:
-        return zone.fixed(east, name)
-    try:
-        return zone.find(name)
-    except PostgresError:
-        raise PostgresError("22023", f'time zone "{name}" not recognized') from None
+    """The zone of AT TIME ZONE: an abbreviation, a name or what POSIX describes; 22023 for anything else."""
+    found = zone.abbreviation(name.lower()) or zone.find_or_none(name)
+    if found is None:
+        raise PostgresError("22023", f'time zone "{name}" not recognized')
+    return found
 
 
 def local_at(name: str, micros: int) -> int:

@@ -179,9 +179,9 @@ def _special_power(base: Decimal, exponent: Decimal) -> str:
     if base.is_finite() and not base:
         return "0"
     if exponent.is_infinite():
-        if base.is_finite() and abs(base) == 1:
+        if base.is_finite() and base.copy_abs() == 1:
             return "1"
-        return "Infinity" if (base.is_infinite() or abs(base) > 1) == (exponent > 0) else "0"
+        return "Infinity" if (base.is_infinite() or base.copy_abs() > 1) == (exponent > 0) else "0"
     if exponent < 0:
         return "0"
     return "Infinity" if base > 0 or not int(exponent) % 2 else "-Infinity"

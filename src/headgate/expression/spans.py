@@ -63,7 +63,7 @@ def _int(value: float) -> int:
 
 
 def _field(value: float) -> int:
-    if math.isnan(value) or not -_INT <= value <= _INT - 1:
+    if not -_INT <= value < _INT:  # NaN is neither
         raise out_of_range()
     return int(value)
 

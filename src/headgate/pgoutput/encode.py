@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headgate.pgoutput.write import transaction_id
 from headgate.types import buffers
 
 INSERT, UPDATE, DELETE = ord("I"), ord("U"), ord("D")
@@ -120,7 +121,7 @@ def with_xid(frames: Frames, xid: int) -> Frames:
     count, at = len(frames), _HEADER - 4
     if not count:
         return frames
-    inserted = np.tile(np.frombuffer(struct.pack(">I", xid), np.uint8), count)
+    inserted = np.tile(np.frombuffer(transaction_id(xid), np.uint8), count)
     data = np.insert(frames.data, np.repeat(frames.offsets[:-1] + at, 4), inserted)
     offsets = frames.offsets + 4 * np.arange(count + 1)
     sizes = (np.diff(offsets) - 1).astype(">u4").view(np.uint8).reshape(-1, 4)

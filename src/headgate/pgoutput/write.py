@@ -2,6 +2,8 @@
 
 `write` gives a pgoutput message, `write_frame` the content of a CopyData from a publisher, `write_reply` the one from a
 subscriber, `copy_data` the whole wire message around such a content. Many changes at once: `encode`.
+
+A transaction's number is sent as its low 32 bits, PostgreSQL's TransactionId, which begins again after 2^32.
 """
 
 from __future__ import annotations
@@ -15,8 +17,13 @@ def _string(text: str) -> bytes:
     return text.encode() + b"\0"
 
 
+def transaction_id(number: int) -> bytes:
+    """A transaction's number as messages carry it."""
+    return struct.pack(">I", number & 0xFFFFFFFF)
+
+
 def _xid(xid: int | None) -> bytes:
-    return b"" if xid is None else struct.pack(">I", xid)
+    return b"" if xid is None else transaction_id(xid)
 
 
 def _tuple(values: m.Tuple) -> bytes:
@@ -97,31 +104,31 @@ def _transaction(
 ) -> bytes:
     match message:
         case m.Begin(final_lsn, commit_time, xid):
-            return struct.pack(">cQqI", b"B", final_lsn, commit_time, xid)
+            return struct.pack(">cQq", b"B", final_lsn, commit_time) + transaction_id(xid)
         case m.Commit(commit_lsn, end_lsn, commit_time, flags):
             return struct.pack(">cBQQq", b"C", flags, commit_lsn, end_lsn, commit_time)
         case m.Origin(lsn, name):
             return struct.pack(">cQ", b"O", lsn) + _string(name)
         case m.StreamStart(xid, first_segment):
-            return struct.pack(">cI?", b"S", xid, first_segment)
+            return b"S" + transaction_id(xid) + struct.pack(">?", first_segment)
         case m.StreamStop():
             return b"E"
         case m.StreamCommit(xid, commit_lsn, end_lsn, commit_time, flags):
-            return struct.pack(">cIBQQq", b"c", xid, flags, commit_lsn, end_lsn, commit_time)
+            return b"c" + transaction_id(xid) + struct.pack(">BQQq", flags, commit_lsn, end_lsn, commit_time)
         case m.StreamAbort(xid, subxid):
-            return struct.pack(">cII", b"A", xid, subxid)
+            return b"A" + transaction_id(xid) + transaction_id(subxid)
 
 
 def _prepared(message: m.BeginPrepare | m.Prepare | m.CommitPrepared | m.RollbackPrepared | m.StreamPrepare) -> bytes:
     match message:
         case m.BeginPrepare(prepare_lsn, end_lsn, time, xid, gid):
-            return struct.pack(">cQQqI", b"b", prepare_lsn, end_lsn, time, xid) + _string(gid)
+            return struct.pack(">cQQq", b"b", prepare_lsn, end_lsn, time) + transaction_id(xid) + _string(gid)
         case m.Prepare(prepare_lsn, end_lsn, time, xid, gid, flags):
-            return struct.pack(">cBQQqI", b"P", flags, prepare_lsn, end_lsn, time, xid) + _string(gid)
+            return struct.pack(">cBQQq", b"P", flags, prepare_lsn, end_lsn, time) + transaction_id(xid) + _string(gid)
         case m.CommitPrepared(commit_lsn, end_lsn, time, xid, gid, flags):
-            return struct.pack(">cBQQqI", b"K", flags, commit_lsn, end_lsn, time, xid) + _string(gid)
+            return struct.pack(">cBQQq", b"K", flags, commit_lsn, end_lsn, time) + transaction_id(xid) + _string(gid)
         case m.RollbackPrepared(prepare_end_lsn, rollback_end_lsn, prepare_time, rollback_time, xid, gid, flags):
             head = struct.pack(">cBQQ", b"r", flags, prepare_end_lsn, rollback_end_lsn)
-            return head + struct.pack(">qqI", prepare_time, rollback_time, xid) + _string(gid)
+            return head + struct.pack(">qq", prepare_time, rollback_time) + transaction_id(xid) + _string(gid)
         case m.StreamPrepare(prepare_lsn, end_lsn, time, xid, gid, flags):
-            return struct.pack(">cBQQqI", b"p", flags, prepare_lsn, end_lsn, time, xid) + _string(gid)
+            return struct.pack(">cBQQq", b"p", flags, prepare_lsn, end_lsn, time) + transaction_id(xid) + _string(gid)

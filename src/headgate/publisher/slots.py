@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 
 from headgate.catalog import slot as stored
 from headgate.catalog.slot import Slot
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, disk_full
+from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
 from headgate.publisher.framing import Counts
 from headgate.publisher.snapshot import Snapshots
@@ -112,7 +113,7 @@ class Slots:
             self._live[name] = Live(slot, owner=pid if temporary else None, persisted=position)
         if not temporary:
             try:
-                self._catalog.change(lambda cursor: stored.create(cursor, slot))
+                self._catalog.change(lambda cursor: stored.create(cursor, slot), Step.SLOT)
             except BaseException:
                 with self._changed:
                     self._live.pop(name, None)
@@ -136,7 +137,12 @@ class Slots:
             del self._live[name]
             self._changed.notify_all()
         if not live.slot.temporary:
-            self._catalog.change(lambda cursor: stored.drop(cursor, name))
+            try:
+                self._catalog.change(lambda cursor: stored.drop(cursor, name), Step.SLOT)
+            except BaseException:
+                with self._changed:
+                    self._live[name] = live
+                raise
 
     def drop_database(self, database: int) -> None:
         """Forgets a database's slots, none of which is active."""
@@ -183,21 +189,23 @@ class Slots:
             live = self._find(name)
             if live.slot.two_phase:
                 return
+        if not live.slot.temporary:
+            self._catalog.change(lambda cursor: stored.set_two_phase(cursor, name, at), Step.SLOT)
+        with self._changed:
             live.slot = replace(live.slot, two_phase=True, two_phase_at=at)
-            temporary = live.slot.temporary
-        if not temporary:
-            self._catalog.change(lambda cursor: stored.set_two_phase(cursor, name, at))
 
     def release(self, name: str, pid: int) -> None:
-        """Gives the slot back; its position is made durable."""
+        """Gives the slot back, whatever happens; its position is made durable."""
         with self._changed:
             live = self._live.get(name)
             if live is None or live.active != pid:
                 return
-        self.persist(name)
-        with self._changed:
-            live.active = None
-            self._changed.notify_all()
+        try:
+            self._try_to_persist(name)
+        finally:
+            with self._changed:
+                live.active = None
+                self._changed.notify_all()
 
     def confirm(self, name: str, position: Lsn) -> None:
         """The client has everything up to `position`. The position never goes back, nor past the end of the log."""
@@ -209,7 +217,17 @@ class Slots:
             live.slot = replace(live.slot, confirmed_flush_lsn=target, restart_lsn=target)
             due = time.monotonic() - live.persisted_at >= PERSIST_SECONDS
         if due:
+            self._try_to_persist(name)
+
+    def _try_to_persist(self, name: str) -> None:
+        """As `persist`; on a full disk it is tried again later, the stream goes on."""
+        try:
             self.persist(name)
+        except Exception as error:
+            full = disk_full(error)
+            if full is None:
+                raise
+            _log.warning('could not save the position of replication slot "%s": %s', name, full.message)
 
     def persist(self, name: str) -> None:
         """Writes the position that the catalog does not have yet."""
@@ -218,13 +236,15 @@ class Slots:
             if live is None or live.slot.temporary or live.persisted >= live.slot.confirmed_flush_lsn:
                 return
             slot = live.slot
-            live.persisted, live.persisted_at = slot.confirmed_flush_lsn, time.monotonic()
-        self._catalog.change(lambda cursor: stored.advance(cursor, name, slot.restart_lsn, slot.confirmed_flush_lsn))
+            live.persisted_at = time.monotonic()
+        self._catalog.change(lambda cursor: stored.advance(cursor, name, slot.restart_lsn, slot.confirmed_flush_lsn), Step.SLOT)
+        with self._changed:  # not before: what a slot needs after a restart must stay
+            live.persisted = max(live.persisted, slot.confirmed_flush_lsn)
 
     def persist_all(self) -> None:
         """Writes all positions; at shutdown."""
         for live in self.all():
-            self.persist(live.slot.name)
+            self._try_to_persist(live.slot.name)
 
     def advance(self, name: str, target: Lsn, pid: int) -> Lsn:
         """pg_replication_slot_advance: moves the slot forward to `target` or the log's end; returns where it stands."""
@@ -271,17 +291,30 @@ class Slots:
                 terminate(live.active)
                 self._wait_released(slot.name)
             _log.info('invalidating slot "%s" because its restart_lsn %s exceeds max_slot_wal_keep_size', slot.name, slot.restart_lsn)
+            if not slot.temporary:  # before its files may go
+                self._catalog.change(functools.partial(stored.lose, name=slot.name), Step.SLOT)
             with self._changed:
                 known = self._live.get(slot.name)
-                if known is None:
-                    continue
-                known.slot = replace(known.slot, lost=True)
-            if not slot.temporary:
-                self._catalog.change(functools.partial(stored.lose, name=slot.name))
+                if known is not None:
+                    known.slot = replace(known.slot, lost=True)
 
     def _wait_released(self, name: str) -> None:
         with self._changed:
             self._changed.wait_for(lambda: name not in self._live or self._live[name].active is None, 10)
+
+    # ---- databases --------------------------------------------------------------------------------------
+    def active_in(self, database: int) -> int:
+        """How many slots of a database are in use; a temporary one is, as long as its session is there."""
+        with self._changed:
+            mine = [live for live in self._live.values() if live.slot.database == database]
+            return sum(live.active is not None or live.owner is not None for live in mine)
+
+    def forget_database(self, database: int) -> None:
+        """A database has been dropped, with the rows of its slots."""
+        with self._changed:
+            for name in [name for name, live in self._live.items() if live.slot.database == database]:
+                del self._live[name]
+            self._changed.notify_all()
 
     # ---- sessions ---------------------------------------------------------------------------------------
     def release_session(self, pid: int) -> None:
@@ -302,9 +335,9 @@ class Slots:
                 del self._live[name]
             self._changed.notify_all()
 
-    def oldest(self) -> Lsn:
-        """The position from which on the log and the tables' files are still needed."""
+    def oldest(self, database: int | None = None) -> Lsn:
+        """The position from which on the log and the tables' files are still needed; those of one database, or of all."""
         with self._changed:
-            kept = [live for live in self._live.values() if not live.slot.lost]
+            kept = [live for live in self._live.values() if not live.slot.lost and database in (None, live.slot.database)]
             positions = [min(live.slot.restart_lsn, live.persisted or live.slot.restart_lsn) for live in kept]
         return min([*positions, *self.snapshots.positions(), self._log.end])

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from headgate.supervision import Supervised
+
 if TYPE_CHECKING:
     from headgate.storage.log import TransactionLog
 
@@ -22,17 +24,17 @@ class LogWatch:
         self._lock = threading.Lock()
         self._wakers: dict[int, Callable[[], None]] = {}
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="log watch", daemon=True)
+        self.thread = Supervised("log watch", self._run)
 
     def start(self) -> None:
         """Begins to watch."""
-        self._thread.start()
+        self.thread.start()
 
     def stop(self) -> None:
         """Ends the thread."""
         self._stopping = True
         self._log.wake()
-        self._thread.join(5)
+        self.thread.stop(5)
 
     @contextlib.contextmanager
     def watching(self, wake: Callable[[], None]) -> Iterator[None]:

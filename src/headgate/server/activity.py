@@ -1,12 +1,11 @@
 """The backends of a node: who is connected and what they do (pg_stat_activity), and how to end them.
 
 Sessions and workers enter with `enter` and leave with `leave`. Process ids are virtual: one process serves all sessions, so each
-gets an integer of its own that no other has had since the start. Any thread may call anything here.
+gets an integer of its own. Any thread may call anything here.
 """
 
 from __future__ import annotations
 
-import itertools
 import secrets
 import threading
 import time
@@ -16,9 +15,13 @@ from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError, Severity
 from headgate.server.interrupts import Interrupts
+from headgate.storage.lock import Mode
 
 if TYPE_CHECKING:
     from headgate.commands.result import CopyProgress
+
+
+_LAST_PID = 2**31 - 1
 
 
 @dataclass(eq=False)
@@ -46,7 +49,7 @@ class Backend:
     copy: CopyProgress | None = None
     """How far the COPY is that runs."""
     wait: tuple[str, str] | None = None
-    """What a worker waits for while it has nothing to do: wait_event_type and wait_event."""
+    """What it waits for, a lock, or what gives a worker something to do: wait_event_type and wait_event."""
 
     def start(self, query: str) -> None:
         """A statement begins."""
@@ -64,6 +67,10 @@ class Backend:
         if state == "idle":
             self.transaction_start = None
 
+    def waits_for(self, mode: Mode | None) -> None:
+        """The backend waits for a lock; None: no more."""
+        self.wait = None if mode is None else ("Lock", "relation" if mode is Mode.LOCK else "transactionid")
+
     def terminate(self) -> None:
         """Asks the backend to end."""
         self.interrupts.terminate()
@@ -78,16 +85,24 @@ class Activity:
         self._lock = threading.Lock()
         self._gone = threading.Condition(self._lock)
         self._backends: dict[int, Backend] = {}
-        self._pids = itertools.count(first_pid)
+        self._first_pid = self._next_pid = first_pid
 
     def enter(self, kind: str, limit: int | None = None) -> Backend:
         """A new backend; FATAL 53300 when `limit` client backends are there already."""
         with self._lock:
             if limit is not None and sum(one.kind in ("client backend", "walsender") for one in self._backends.values()) >= limit:
                 raise PostgresError("53300", "sorry, too many clients already", severity=Severity.FATAL)
-            backend = Backend(next(self._pids), secrets.randbits(32), kind)
+            backend = Backend(self._free_pid(), secrets.randbits(32), kind)
             self._backends[backend.pid] = backend
             return backend
+
+    def _free_pid(self) -> int:
+        """The next process id that no backend has; they begin again after the greatest that an int4 holds, as the system's do."""
+        while True:
+            pid = self._next_pid
+            self._next_pid = pid + 1 if pid < _LAST_PID else self._first_pid
+            if pid not in self._backends:
+                return pid
 
     def leave(self, backend: Backend) -> None:
         """The backend has ended."""

@@ -24,6 +24,7 @@ import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from headgate.commands.deferral import Deferral, Saved
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 
@@ -63,14 +64,14 @@ class TransactionBlock:
         self.snapshot: Lsn | None = None
         self.imported: Lsn | None = None
         """A snapshot that SET TRANSACTION SNAPSHOT or a walsender's SNAPSHOT 'use' gave."""
-        self.isolation: str | None = None
-        self.read_only: bool | None = None
         self.statements = 0
-        """Statements since the transaction began, those that read or write."""
+        """Statements since the transaction began that have taken a snapshot."""
         self.origin: SessionOrigin | None = None
         """The replication origin that what the session writes is said to come from (pg_replication_origin_session_setup)."""
         self._settings: SettingsState | None = None
-        self._savepoints: list[tuple[str, SettingsState]] = []
+        self.deferral = Deferral()
+        """What this transaction does at its end."""
+        self._savepoints: list[tuple[str, SettingsState, Saved]] = []
         self._after_commit: list[Callable[[], None]] = []
         self._after_rollback: list[Callable[[], None]] = []
 
@@ -78,6 +79,21 @@ class TransactionBlock:
     def letter(self) -> str:
         """ReadyForQuery's status."""
         return self.state.value
+
+    @property
+    def isolation(self) -> str:
+        """The isolation level of the transaction."""
+        return self._values.text("transaction_isolation")
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the transaction is READ ONLY."""
+        return self._values.flag("transaction_read_only")
+
+    @property
+    def in_subtransaction(self) -> bool:
+        """Whether a savepoint is open."""
+        return bool(self._savepoints)
 
     @property
     def in_block(self) -> bool:
@@ -89,6 +105,7 @@ class TransactionBlock:
         """Something transactional happens: from here on the settings can be rolled back."""
         if self._settings is None:
             self._settings = self._values.remember()
+            self._values.begin_transaction()
 
     def statement(self) -> Transaction:
         """The storage transaction, begun if none is open."""
@@ -121,11 +138,13 @@ class TransactionBlock:
             raise PostgresError("25P01", f"{command} can only be used in transaction blocks")
 
     # ---- blocks -----------------------------------------------------------------------------------------
-    def begin(self) -> bool:
-        """BEGIN; False when a block was open already (the caller warns)."""
+    def begin(self, chained: SettingsState | None = None) -> bool:
+        """BEGIN; False when a block was open already (the caller warns). `chained`: the settings of the block that it follows."""
         if self.state is State.BLOCK:
             return False
         self.touch()
+        if chained is not None:
+            self._values.chain(chained)
         self.state = State.BLOCK
         return True
 
@@ -137,6 +156,7 @@ class TransactionBlock:
         storage, self.storage = self.storage, None
         if storage is not None:
             try:
+                self._settle(storage)
                 self.committed_at = storage.commit(None if self.origin is None or not storage.has_writes else self.origin.progress())
             except BaseException:
                 with contextlib.suppress(Exception):
@@ -151,8 +171,11 @@ class TransactionBlock:
         """Ends the block by handing its storage transaction to `keep`, which undoes it if it fails."""
         storage, self.storage = self.statement(), None
         try:
+            self._settle(storage)
             self.committed_at = keep(storage)
         except BaseException:
+            with contextlib.suppress(Exception):
+                storage.rollback()
             self._end(rolled_back=True)
             raise
         self._end(rolled_back=False)
@@ -183,14 +206,19 @@ class TransactionBlock:
                 storage, self.storage = self.storage, None
                 _roll_back(storage)
 
+    def _settle(self, storage: Transaction) -> None:
+        """What was put off until the end, over what is committed by then."""
+        storage.statement()
+        self.deferral.finish()
+
     def _end(self, *, rolled_back: bool) -> None:
         self.state = State.IDLE
+        self.deferral = Deferral()
         settings, self._settings = self._settings, None
         if settings is not None:
             self._values.restore(settings, rolled_back)
         self._savepoints.clear()
         self.snapshot = self.imported = None
-        self.isolation = self.read_only = None
         self.statements = 0
         committed, self.committed_at = self.committed_at, None
         if committed is not None and not rolled_back:
@@ -205,13 +233,14 @@ class TransactionBlock:
         """SAVEPOINT name."""
         self.require("SAVEPOINT")
         self.statement().savepoint(name)
-        self._savepoints.append((name, self._values.remember()))
+        self._savepoints.append((name, self._values.remember(), self.deferral.saved()))
 
     def release(self, name: str) -> None:
         """RELEASE SAVEPOINT name."""
         self.require("RELEASE SAVEPOINT")
         at = self._find(name)
         self.statement().release(name)
+        self._values.release(self._savepoints[at][1])
         del self._savepoints[at:]
 
     def rollback_to(self, name: str) -> None:
@@ -221,6 +250,7 @@ class TransactionBlock:
         at = self._find(name)
         self.statement().rollback_to(name)
         self._values.rollback_to(self._savepoints[at][1])
+        self.deferral.restore(self._savepoints[at][2])
         del self._savepoints[at + 1 :]
         self.state = State.BLOCK
 

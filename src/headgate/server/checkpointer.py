@@ -9,22 +9,23 @@ when CHECKPOINT asks for it. wal_status of a slot, with d = end of the log - res
     lost        a checkpoint has invalidated the slot
 
 Sizes are compared with distances in the transaction log, where a write takes as many positions as its files have bytes.
+
+It also has the catalog's file write its log away, and the node start again where that file has become unusable.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from headgate.catalog.slot import Slot
+from headgate.server import reinitialize
 from headgate.storage.cleaning import Cleaner
+from headgate.supervision import Supervised
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
-
-_log = logging.getLogger("headgate.server")
 
 LOOK_SECONDS = 5.0
 MEGABYTE = 1 << 20
@@ -38,28 +39,29 @@ class Checkpointer:
         self._cleaner = Cleaner(node.engine)
         self._one = threading.Lock()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="checkpointer", daemon=True)
+        self.thread = Supervised("checkpointer", self._run)
         self._last, self._last_end = time.monotonic(), node.engine.log.end
 
     def start(self) -> None:
         """Begins to watch the log."""
-        self._thread.start()
+        self.thread.start()
 
     def stop(self) -> None:
         """Ends the thread."""
         self._stopping.set()
-        self._thread.join(30)
+        self.thread.stop(30)
 
     def _run(self) -> None:
         while not self._stopping.wait(LOOK_SECONDS):
+            if not self._node.catalog.is_usable():
+                reinitialize.give_up(self._node, f'catalog "{self._node.catalog.path}" cannot be used any more')
+                return
+            self._node.catalog.checkpoint()
             settings = self._node.settings
             passed = time.monotonic() - self._last >= settings.integer("checkpoint_timeout")
             grown = self._node.engine.log.end - self._last_end >= settings.integer("max_wal_size") * MEGABYTE // 2
             if passed or grown:
-                try:
-                    self.checkpoint()
-                except Exception:  # noqa: BLE001 (the next one may go well)
-                    _log.exception("checkpoint failed")
+                self.checkpoint()
 
     def checkpoint(self) -> None:
         """Gives up slots, then removes what is not needed any more."""
@@ -70,6 +72,7 @@ class Checkpointer:
             if limit is not None:
                 node.slots.invalidate(limit, node.activity.terminate)
             self._cleaner.clean(node.engine.oldest(), node.settings.integer("file_retention"))
+            node.catalog.checkpoint(0)
 
     def _limit(self) -> int | None:
         """How far a slot may stay behind; None for as far as it will."""

@@ -15,6 +15,7 @@ from headgate.catalog import origin as origins
 from headgate.catalog import subscription as subscriptions
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
+from headgate.server import transaction_mode
 from headgate.server.sequence_function import SequenceFunctions
 from headgate.server.session_origin import SessionOrigin
 from headgate.server.slot_function import SlotFunctions
@@ -150,6 +151,7 @@ class _Functions(SequenceFunctions, SlotFunctions, SubscriptionFunctions):
         if new_value is None:
             session.settings.reset(setting_name, local=bool(is_local))
         else:
+            transaction_mode.check(session, setting_name, [new_value])
             session.settings.set(setting_name, new_value, local=bool(is_local))
         session.setting_changed(setting_name)
         return session.settings.text(setting_name)

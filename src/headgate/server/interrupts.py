@@ -61,7 +61,8 @@ class Interrupts:
     def _stop(self) -> None:
         self._wake.set()
         if self._told():
-            threading.Thread(target=self._insist, name="cancel", daemon=True).start()
+            with contextlib.suppress(RuntimeError):  # there are no more threads: it was told once
+                threading.Thread(target=self._insist, name="cancel", daemon=True).start()
 
     def _told(self) -> bool:
         """Stops what runs; whether anything did. Under the lock, so that no stop reaches the work that follows."""

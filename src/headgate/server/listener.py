@@ -1,7 +1,8 @@
 """The sockets that a node listens on, and a thread for each connection (decision 0001).
 
 `Listener.open` binds all addresses of listen_addresses (and the Unix socket in unix_socket_directories); `close` ends accepting.
-Called by the node. What must hold: a port in use is a clear error before anything else has started.
+Called by the node. What must hold: a port in use is a clear error before anything else has started; where descriptors or threads have run
+out, connections wait or are refused, and are accepted as soon as there are some again.
 """
 
 from __future__ import annotations
@@ -16,9 +17,14 @@ from pathlib import Path
 
 from headgate.errors import PostgresError, Severity
 from headgate.server.connection import Connection
+from headgate.server.protocol import error_response
 from headgate.server.socketfile import SocketFile
+from headgate.supervision import Supervised
 
 _log = logging.getLogger("headgate.server")
+
+REST_MILLISECONDS = 100
+"""How long the listener waits where it can take no connection, as the postmaster does."""
 
 
 class Listener:
@@ -42,7 +48,8 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._files: list[SocketFile] = []
         self._stop_reader, self._stop_writer = socket.socketpair()
-        self._thread: threading.Thread | None = None
+        self._trouble: str | None = None
+        self.thread = Supervised("listener", self._accept)
 
     def open(self) -> None:
         """Binds the sockets; FATAL 55006/58030 when none of the addresses can be had."""
@@ -79,6 +86,7 @@ class Listener:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             sock.bind(place)
             sock.listen(self.backlog)
+            sock.setblocking(False)
         except OSError:
             sock.close()
             raise
@@ -89,13 +97,18 @@ class Listener:
     def _bind_unix(self, directory: Path) -> None:
         file = SocketFile(directory, self.port)
         self._sockets.append(file.bind(self.data_dir, self.backlog))
+        self._sockets[-1].setblocking(False)
         self._files.append(file)
         _log.info('listening on Unix socket "%s"', file.path)
 
     def start(self) -> None:
         """Begins to accept."""
-        self._thread = threading.Thread(target=self._accept, name="listener", daemon=True)
-        self._thread.start()
+        self.thread.start()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why no connection can be accepted at the moment, None if they can."""
+        return self._trouble or self.thread.health().error
 
     def _accept(self) -> None:
         poller = select.poll()
@@ -105,20 +118,42 @@ class Listener:
         while True:
             for number, _ in poller.poll():
                 sock = by_number.get(number)
-                if sock is None:
+                if sock is None or not self._take(sock):
                     return
-                try:
-                    client, _ = sock.accept()
-                except OSError:
-                    continue
-                threading.Thread(target=self._serve, args=(Connection(client),), name="session", daemon=True).start()
+
+    def _take(self, sock: socket.socket) -> bool:
+        """Takes one connection; False if the listener was closed while it rested because none could be taken."""
+        try:
+            client, _ = sock.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return True  # the client has gone again
+        except OSError as error:
+            return self._rest("could not accept new connection", error)
+        try:
+            threading.Thread(target=self._serve, args=(Connection(client),), name="session", daemon=True).start()
+        except (OSError, RuntimeError) as error:  # RuntimeError: no more threads
+            _refuse(client, f"could not fork new process for connection: {_reason(error)}")
+            return self._rest("could not fork new process for connection", error)
+        if self._trouble is not None:
+            self._trouble = None
+            _log.info("new connections are accepted again")
+        return True
+
+    def _rest(self, what: str, error: Exception) -> bool:
+        """Waits a moment, in which a descriptor may become free; False if the listener was closed meanwhile."""
+        said = f"{what}: {_reason(error)}"
+        if said != self._trouble:
+            self._trouble = said
+            _log.info("%s", said)
+        poller = select.poll()
+        poller.register(self._stop_reader.fileno(), select.POLLIN)
+        return not poller.poll(REST_MILLISECONDS)
 
     def close(self) -> None:
         """Ends accepting; open connections stay."""
         with contextlib.suppress(OSError):
             self._stop_writer.send(b"\0")
-        if self._thread is not None:
-            self._thread.join(5)
+        self.thread.stop(5)
         for sock in (*self._sockets, self._stop_reader, self._stop_writer):
             sock.close()
         self._sockets.clear()
@@ -139,3 +174,14 @@ def _places(address: str, port: int) -> list[tuple[socket.AddressFamily, tuple[s
 
 def _name(family: socket.AddressFamily) -> str:
     return "IPv6" if family == socket.AF_INET6 else "IPv4"
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+def _refuse(client: socket.socket, message: str) -> None:
+    """Tells a client why it is not served, if it can be told at once."""
+    with contextlib.suppress(OSError), client:
+        client.setblocking(False)
+        client.send(error_response(PostgresError("53000", message, severity=Severity.FATAL)))

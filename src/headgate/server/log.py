@@ -15,9 +15,9 @@ import re
 import sys
 import threading
 from typing import IO, Any
-from zoneinfo import ZoneInfo
 
 from headgate.errors import PostgresError, Severity
+from headgate.settings import check
 
 _LEVELS = {
     Severity.DEBUG: 10,
@@ -50,7 +50,7 @@ class PostgresFormatter(logging.Formatter):
     def __init__(self, prefix: str, zone: str) -> None:
         super().__init__()
         self.prefix = prefix
-        self.zone = _zone(zone)
+        self.zone = check.zone(zone)
 
     def format(self, record: logging.LogRecord) -> str:
         """The record's lines: message, then each field that a PostgresError brought along."""
@@ -86,13 +86,6 @@ def _padded(text: str, width: str) -> str:
     if not width.lstrip("-"):
         return text
     return text.ljust(-int(width)) if width.startswith("-") else text.rjust(int(width))
-
-
-def _zone(name: str) -> datetime.tzinfo:
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        return datetime.UTC
 
 
 class _Handler(logging.StreamHandler[IO[str]]):

@@ -16,7 +16,6 @@ import contextlib
 import functools
 import logging
 import os
-import secrets
 import signal
 import threading
 import time
@@ -25,8 +24,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from headgate import failpoint, supervision
 from headgate.catalog.catalog import Catalog
-from headgate.catalog.physical import one, run
 from headgate.commands import temporary
 from headgate.errors import PostgresError, Severity
 from headgate.publisher.decoded import Shared
@@ -39,8 +38,10 @@ from headgate.server.connection import Connection
 from headgate.server.hba import HbaFile
 from headgate.server.listener import Listener
 from headgate.server.session_origin import OriginUsers
+from headgate.server.signals import SignalWait
 from headgate.server.startup import new_secret, serve
 from headgate.settings import Settings
+from headgate.supervision import Health
 from headgate.walsender.standby import Standbys
 from headgate.walsender.statistics import Senders
 
@@ -74,12 +75,14 @@ class Node:
         self.stopping = False
         self._mode: Mode | None = None
         self._asked = threading.Event()
+        self._signals: SignalWait | None = None
         self._accepting = False
 
     # ---- start ------------------------------------------------------------------------------------------
     def start(self) -> None:
         """Brings everything up; on an error nothing is left behind."""
         log.start(self.settings)
+        supervision.log_uncaught()
         self.hba = HbaFile.read(Path(self.settings.text("hba_file")))
         self.listener = Listener(
             self.settings.places("listen_addresses"),
@@ -106,6 +109,7 @@ class Node:
         from headgate.storage import spark
         from headgate.storage.engine import Engine
 
+        failpoint.arm(self.settings.get("headgate.failpoints", ""))
         with ThreadPoolExecutor(1, "start") as pool:
             scratch = self.data_dir / "pgsql_tmp" / "spark"
             starting = None if self._given_spark is not None else pool.submit(spark.start, self.settings, scratch=scratch)
@@ -116,18 +120,17 @@ class Node:
             except BaseException:
                 self.catalog.close()
                 raise
-        if self._given_spark is None:
-            reinitialize.watch(self, session)
-        for line in self.engine.recover():
-            _log.info("%s", line)
-        temporary.clean(self.engine)
+        self._jvm_watch = None if self._given_spark is not None else reinitialize.watch(self, session)
         self.slots = Slots(
             self.catalog,
             self.engine.log,
             lambda: self.settings.integer("max_replication_slots"),
             lambda: self.settings.text("wal_level"),
         )
-        self.engine.oldest_needed = self.slots.oldest
+        self.engine.oldest_needed = self.slots.oldest  # before anything is cleaned
+        for line in self.engine.recover():
+            _log.info("%s", line)
+        temporary.clean(self.engine)
         self.changes = Shared()
         self.log_watch = LogWatch(self.engine.log)
         self.log_watch.start()
@@ -149,15 +152,17 @@ class Node:
     # ---- run --------------------------------------------------------------------------------------------
     def run(self) -> None:
         """Starts, serves until a signal says otherwise, stops. Call in the main thread."""
+        self._signals = SignalWait()
         signal.signal(signal.SIGTERM, lambda *_: self.ask("smart"))
         signal.signal(signal.SIGINT, lambda *_: self.ask("fast"))
         signal.signal(signal.SIGQUIT, lambda *_: self.ask("immediate"))
         signal.signal(signal.SIGHUP, lambda *_: self.reload_soon())
         signal.signal(signal.SIGUSR1, lambda *_: self.report_soon())
         self.start()
-        while not self._asked.wait(3600):
-            pass
+        while not self._asked.is_set():
+            self._signals.wait()
         self.stop()
+        self._signals.close()
 
     def ask(self, mode: Mode) -> None:
         """Asks the node to stop; a stronger mode overrides a weaker one. Works from signal handlers and other threads."""
@@ -167,22 +172,25 @@ class Node:
         if self._mode is None or order.index(mode) > order.index(self._mode):
             self._mode = mode
         self._asked.set()
+        if self._signals is not None:
+            self._signals.wake()
 
     def reload_soon(self) -> None:
         """SIGHUP: reads the files again, outside of the signal handler."""
-        threading.Thread(target=self.reload, name="reload", daemon=True).start()
+        _in_background("reload", self.reload)
 
     def report_soon(self) -> None:
         """SIGUSR1: writes the report that `headgate status` shows."""
         from headgate.server import report
 
-        threading.Thread(target=report.write, args=(self,), name="report", daemon=True).start()
+        _in_background("report", lambda: report.write(self))
 
     def reload(self) -> None:
         """Reads headgate.conf and pg_hba.conf again; what is wrong is logged and the old values stay."""
         _log.info("received SIGHUP, reloading configuration files")
         for said in self.settings.reload().said:
             log.said(said, "", self.settings)
+        failpoint.arm(self.settings.get("headgate.failpoints", ""))
         try:
             self.hba = HbaFile.read(Path(self.settings.text("hba_file")))
         except PostgresError as error:
@@ -224,17 +232,8 @@ class Node:
 
     @functools.cached_property
     def system_identifier(self) -> str:
-        """The node's own number (pg_control_system().system_identifier), made when it is first asked for."""
-
-        def write(cursor: Any) -> int:
-            found = one(cursor, "SELECT value FROM hg.counter WHERE name = 'system_identifier'")
-            if found is not None:
-                return int(found[0])
-            made = (int(self.started_at) << 32 | secrets.randbits(32)) & 0x7FFFFFFFFFFFFFFF
-            run(cursor, "INSERT INTO hg.counter VALUES ('system_identifier', ?)", [made])
-            return made
-
-        return str(self.catalog.change(write))
+        """The node's own number."""
+        return self.catalog.system_identifier()
 
     def _clients(self) -> list[Backend]:
         return [one for one in self.activity.all() if one.kind in ("client backend", "walsender")]
@@ -250,6 +249,12 @@ class Node:
             _log.info("stopping logical replication workers")
             with contextlib.suppress(Exception):
                 self.launcher.stop()
+
+    def background(self) -> list[Health]:
+        """How the threads do that must run as long as the node."""
+        parts = (self.listener, self.log_watch, self.checkpointer, self.launcher)
+        threads = [*(each.thread for each in parts if each is not None), self._jvm_watch]
+        return [each.health() for each in threads if each is not None]
 
     # ---- connections ------------------------------------------------------------------------------------
     def _serve(self, connection: Connection) -> None:
@@ -320,3 +325,11 @@ class Node:
         from headgate.server.functions import functions
 
         return functions(self, session)
+
+
+def _in_background(name: str, work: Callable[[], object]) -> None:
+    """Does something outside of a signal handler; where there are no more threads it is left, and the main thread lives."""
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError as error:
+        _log.warning("could not start thread for %s: %s", name, error)

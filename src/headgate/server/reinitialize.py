@@ -1,4 +1,4 @@
-"""What a node does when its Java virtual machine dies under it: all of it starts again, by itself.
+"""What a node does when its Java virtual machine dies under it, or its catalog is lost to it: all of it starts again, by itself.
 
 As PostgreSQL does when one of its processes has crashed: every session and worker ends at once, and the server recovers. The process
 executes itself anew, with the same arguments and the same process id: descriptors, locks and threads go, recovery undoes what was not
@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
+
+from headgate.supervision import Supervised
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
@@ -19,11 +20,22 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.server")
 
 
-def watch(node: Node, spark: Any) -> None:
+def watch(node: Node, spark: Any) -> Supervised | None:
     """Watches the JVM of a Spark session until the node stops; does not return to the old process if it dies."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
+    if process is None:
+        return None
+    thread = Supervised("jvm watch", lambda: _wait(node, process))
+    thread.start()
+    return thread
+
+
+def give_up(node: Node, reason: str) -> None:
+    """Has the whole node start again: the virtual machine is ended first, so that nothing of it is still writing when recovery begins."""
+    _log.error("%s", reason)
+    process = getattr(node.engine.spark.sparkContext._gateway, "proc", None)
     if process is not None:
-        threading.Thread(target=_wait, args=(node, process), name="jvm watch", daemon=True).start()
+        process.kill()
 
 
 def _wait(node: Node, process: Any) -> None:

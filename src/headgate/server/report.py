@@ -1,11 +1,13 @@
 """What `headgate status` shows of a running node: DIR/headgate.status, JSON, written when SIGUSR1 asks for it.
 
-Keys: time, version, pid, port, started, log_end, subscriptions (`subscriber.report`), slots. Whoever may signal the process and read
+Keys: time, version, pid, port, started, log_end, trouble (why no connection can be accepted, or null), threads (`supervision.Health`),
+subscriptions (`subscriber.report`), slots. Whoever may signal the process and read
 its directory may see it: no connection and no password is needed. The file appears at once whole.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import time
@@ -44,6 +46,8 @@ def report(node: Node) -> dict[str, Any]:
         "port": node.port,
         "started": node.started_at,
         "log_end": str(node.engine.log.end),
+        "trouble": node.listener.trouble,
+        "threads": [dataclasses.asdict(each) for each in node.background()],
         "subscriptions": [] if node.launcher is None else subscription_report(node.launcher),
         "slots": _slots(node),
     }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headgate.catalog import relation as relations
 from headgate.catalog.physical import Cursor, one, run
 from headgate.catalog.relation import Relation
-from headgate.commands import privilege, sequence
+from headgate.commands import privilege, read_only, sequence
 from headgate.errors import PostgresError
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class SequenceFunctions:
     def fn_nextval(self, regclass: int) -> int:
         """The next value of a sequence."""
         cursor, found = self._sequence(regclass, "USAGE", "UPDATE")
+        read_only.check_function("nextval", found, read_only=self.session.read_only)
         value, _ = sequence.take(self.node.catalog, cursor, found.database, found.oid, 1)
         self.session.context.sequence_values[found.oid] = value
         self.session.context.last_sequence = found.oid
@@ -67,6 +68,7 @@ class SequenceFunctions:
     def fn_setval(self, regclass: int, value: int, is_called: bool = True) -> int:
         """Sets where a sequence stands."""
         cursor, found = self._sequence(regclass, "UPDATE")
+        read_only.check_function("setval", found, read_only=self.session.read_only)
         bounds = one(cursor, "SELECT seqmin, seqmax FROM hg.pg_sequence WHERE dbid = ? AND seqrelid = ?", [found.database, found.oid])
         assert bounds is not None
         if not bounds[0] <= value <= bounds[1]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -30,10 +30,13 @@ from headgate.server.interrupts import Interrupts
 from headgate.server.log import said
 from headgate.server.portal import Parameter, Portal, Prepared, RowSource, send
 from headgate.server.simple import SimpleQuery
+from headgate.storage.lock import Patience
+from headgate.storage.transaction import NOTHING
 from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
     from headgate.catalog.session import SessionContext
+    from headgate.commands.deferral import Deferral
     from headgate.server.activity import Backend
     from headgate.server.node import Node
     from headgate.settings import SessionSettings
@@ -85,8 +88,13 @@ class Session:
 
     @property
     def in_block(self) -> bool:
-        """Whether BEGIN has opened a block."""
-        return self.block.state is not State.IDLE
+        """Whether the statement's transaction goes on behind it: inside BEGIN … COMMIT, or of a string with several statements."""
+        return self.block.state is not State.IDLE or self.block.several
+
+    @property
+    def deferral(self) -> Deferral:
+        """What the transaction puts off until its end."""
+        return self.block.deferral
 
     @property
     def snapshot(self) -> Lsn | None:
@@ -110,16 +118,45 @@ class Session:
         self.context.statement_start = datetime.fromtimestamp(self.backend.query_start or 0, UTC)
         self.context.transaction_start = datetime.fromtimestamp(self.backend.transaction_start or 0, UTC)
 
-    def begin_statement(self) -> Transaction:
-        """The transaction in which the statement reads and writes."""
+    @property
+    def read_only(self) -> bool:
+        """Whether the transaction is READ ONLY."""
+        return self.block.read_only
+
+    def begin_command(self) -> Transaction:
+        """The transaction of a command that takes no snapshot: LOCK TABLE, SET CONSTRAINTS."""
         self.interrupts.check()
         transaction = self.block.statement()
-        transaction.cancelled = self.interrupts.check
+        transaction.cancelled = self._patience()
         transaction.statement()
+        return transaction
+
+    def _patience(self) -> Patience:
+        """How long this statement waits for locks: lock_timeout, a cancel, the session's end."""
+        limit = self.settings.milliseconds("lock_timeout")
+        return Patience(self.interrupts.check, limit / 1000 if limit else None, self.backend.waits_for)
+
+    def begin_statement(self) -> Transaction:
+        """The transaction in which the statement reads and writes."""
+        transaction = self.begin_command()
         self.block.statements += 1
         if self.block.snapshot is None and self.block.isolation in ("repeatable read", "serializable"):
             self.block.snapshot = self.node.engine.log.end
+            transaction.isolate(self.block.imported, serializable=self.block.isolation == "serializable")
         return transaction
+
+    @property
+    def written(self) -> Hashable:
+        """What the open transaction has written so far: another value after each write."""
+        storage = self.block.storage
+        return NOTHING if storage is None else storage.place
+
+    def plan_again(self) -> bool:
+        """Begins the statement anew, by what is committed now; False where the transaction must not see that."""
+        if self.block.storage is None or not self.block.storage.plan_again():
+            return False
+        self.use_types()
+        return True
 
     def use_types(self) -> None:
         """Puts the types of the session's database in force for its thread, as its transaction sees them."""
@@ -139,7 +176,8 @@ class Session:
 
     def require_block(self, command: str) -> None:
         """25P01 outside a transaction block."""
-        self.block.require(command)
+        if not self.in_block:
+            self.block.require(command)
 
     def check_cancel(self) -> None:
         """57014 when the statement was cancelled."""

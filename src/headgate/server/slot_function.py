@@ -160,7 +160,7 @@ class SlotFunctions:
             )
             stream = Stream(self.node.engine, self.node.catalog, slot.database, name, slot.confirmed_flush_lsn, wanted, self.node.changes)
             try:
-                found, counts = _collect(stream, None if upto is None else Lsn(upto), limit)
+                found, counts = _collect(stream, Lsn(upto) if upto else None, limit or None)
                 for each in counts:
                     slots.count(name, each)
             finally:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.commands import lock_table
 from headgate.errors import PostgresError
-from headgate.server import cursor, prepare, twophase, variable
+from headgate.server import cursor, prepare, transaction_mode, twophase, variable
 from headgate.server.altersystem import alter_system
 from headgate.server.block import State
 from headgate.types import registry
@@ -29,7 +29,7 @@ _ENDS = {"TRANS_STMT_COMMIT", "TRANS_STMT_PREPARE", "TRANS_STMT_ROLLBACK", "TRAN
 
 def handles(statement: Statement) -> bool:
     """Whether the session itself runs this statement."""
-    return statement.kind in _HANDLERS
+    return statement.kind in HANDLERS
 
 
 def allowed_when_failed(statement: Statement) -> bool:
@@ -39,7 +39,7 @@ def allowed_when_failed(statement: Statement) -> bool:
 
 def run(session: Session, statement: Statement) -> str | ResultSet:
     """Runs the statement."""
-    return _HANDLERS[statement.kind](session, statement.node, statement.text)
+    return HANDLERS[statement.kind](session, statement.node, statement.text)
 
 
 def columns(session: Session, statement: Statement) -> tuple[ResultColumn, ...] | None:
@@ -68,7 +68,7 @@ def _transaction(session: Session, node: Any, text: str) -> str:
 def _begin(session: Session, node: Any) -> str:
     if not session.block.begin():
         session.notices.warning("there is already a transaction in progress", sqlstate="25001")
-    variable.transaction_modes(session, node.options)
+    transaction_mode.set_modes(session, node.options)
     return "BEGIN"
 
 
@@ -83,11 +83,11 @@ def _commit(session: Session, node: Any) -> str:
         if node.chain:
             raise PostgresError("25P01", "COMMIT AND CHAIN can only be used in transaction blocks")
         session.notices.warning("there is no transaction in progress", sqlstate="25P01")
-    isolation, read_only = session.block.isolation, session.block.read_only
+    ended = session.settings.remember()
     session.end_of_transaction()
     done = session.block.commit()
     if node.chain:
-        _chain(session, isolation, read_only)
+        session.block.begin(ended)
     return "COMMIT" if done else "ROLLBACK"
 
 
@@ -96,17 +96,12 @@ def _rollback(session: Session, node: Any) -> str:
         if node.chain:
             raise PostgresError("25P01", "ROLLBACK AND CHAIN can only be used in transaction blocks")
         session.notices.warning("there is no transaction in progress", sqlstate="25P01")
-    isolation, read_only = session.block.isolation, session.block.read_only
+    ended = session.settings.remember()
     session.end_of_transaction()
     session.block.rollback()
     if node.chain:
-        _chain(session, isolation, read_only)
+        session.block.begin(ended)
     return "ROLLBACK"
-
-
-def _chain(session: Session, isolation: str | None, read_only: bool | None) -> None:
-    session.block.begin()
-    session.block.isolation, session.block.read_only = isolation, read_only
 
 
 def _savepoint(session: Session, node: Any) -> str:
@@ -164,11 +159,7 @@ def _checkpoint(session: Session, node: Any, text: str) -> str:
     return "CHECKPOINT"
 
 
-def _constraints(session: Session, node: Any, text: str) -> str:
-    return "SET CONSTRAINTS"
-
-
-_HANDLERS: dict[str, Handler] = {
+HANDLERS: dict[str, Handler] = {
     "AlterSystemStmt": alter_system,
     "TransactionStmt": _transaction,
     "VariableSetStmt": variable.set_statement,
@@ -185,7 +176,6 @@ _HANDLERS: dict[str, Handler] = {
     "UnlistenStmt": _listen,
     "LockStmt": _lock,
     "CheckPointStmt": _checkpoint,
-    "ConstraintsSetStmt": _constraints,
 }
 
 

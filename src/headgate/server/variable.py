@@ -9,15 +9,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import PostgresError
-from headgate.server import session_role
+from headgate.server import session_role, transaction_mode
 from headgate.sql import parser
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet, of_rows
 
 if TYPE_CHECKING:
     from headgate.server.session import Session
-
-_MODES = ("transaction_isolation", "transaction_read_only", "transaction_deferrable")
 
 
 def set_statement(session: Session, node: Any, text: str) -> str:
@@ -30,9 +28,7 @@ def set_statement(session: Session, node: Any, text: str) -> str:
     if kind == "VAR_SET_MULTI":
         _set_multi(session, node)
     elif kind == "VAR_SET_VALUE":
-        if node.name in _MODES:
-            _mode(session, node.name, values(node.args)[0])
-        elif node.name == "role":
+        if node.name == "role":
             session_role.set_role(session, values(node.args)[0], local=local)
         elif node.name == "session_authorization":
             session_role.set_session_authorization(session, values(node.args)[0], local=local)
@@ -54,6 +50,7 @@ def set_statement(session: Session, node: Any, text: str) -> str:
 
 def set_value(session: Session, name: str, values: list[str], *, local: bool) -> None:
     """Sets one setting to the values of SET name TO a, b."""
+    transaction_mode.check(session, name, values)
     session.settings.set_values(name, values, local=local)
     session.setting_changed(name)
 
@@ -83,52 +80,18 @@ def _set_multi(session: Session, node: Any) -> None:
     if node.name == "TRANSACTION":
         if not session.in_block:
             session.notices.warning("SET TRANSACTION can only be used in transaction blocks", sqlstate="25P01")
-            return
-        transaction_modes(session, node.args)
+        transaction_mode.set_modes(session, node.args)
     elif node.name == "SESSION CHARACTERISTICS":
-        for option in node.args:
-            element = parser.unwrap(option)
-            set_value(session, "default_" + element.defname, [_mode_text(element)], local=False)
+        for name, value in transaction_mode.read(node.args):
+            set_value(session, "default_" + name, [value], local=False)
     elif node.name == "TRANSACTION SNAPSHOT":
+        if not session.in_block:
+            session.notices.warning("SET TRANSACTION can only be used in transaction blocks", sqlstate="25P01")
         _import_snapshot(session, values(node.args)[0])
 
 
-def _mode_text(element: Any) -> str:
-    value = constant(parser.unwrap(element.arg))
-    if element.defname in ("transaction_read_only", "transaction_deferrable"):
-        return "on" if value in ("1", "on", "true", "t", "yes") else "off"
-    return value
-
-
-def transaction_modes(session: Session, options: Iterable[Any]) -> None:
-    """BEGIN … and SET TRANSACTION …: isolation level, READ ONLY, DEFERRABLE."""
-    for option in options:
-        element = parser.unwrap(option)
-        _mode(session, element.defname, _mode_text(element))
-
-
-def _mode(session: Session, name: str, value: str) -> None:
-    block = session.block
-    if name == "transaction_isolation":
-        level = value.lower()
-        if level not in ("read uncommitted", "read committed", "repeatable read", "serializable"):
-            raise PostgresError(
-                "22023",
-                f'invalid value for parameter "transaction_isolation": "{value}"',
-                hint="Available values: serializable, repeatable read, read committed, read uncommitted.",
-            )
-        if block.statements and level != (block.isolation or "read committed"):
-            raise PostgresError("25001", "SET TRANSACTION ISOLATION LEVEL must be called before any query")
-        block.isolation = level
-    elif name == "transaction_read_only":
-        read_only = value in ("1", "on", "true", "t", "yes")
-        if not read_only and block.read_only and block.statements:
-            raise PostgresError("25001", "transaction read-write mode must be set before any query")
-        block.read_only = read_only
-
-
 def _import_snapshot(session: Session, name: str) -> None:
-    if not session.in_block or session.block.isolation not in ("repeatable read", "serializable"):
+    if session.block.isolation not in ("repeatable read", "serializable"):
         raise PostgresError("0A000", "a snapshot-importing transaction must have isolation level SERIALIZABLE or REPEATABLE READ")
     if session.block.statements:
         raise PostgresError("25001", "SET TRANSACTION SNAPSHOT must be called before any query")
@@ -153,12 +116,4 @@ def show_statement(session: Session, node: Any, text: str) -> ResultSet:
 
 def show(session: Session, name: str) -> str:
     """A setting's value as SHOW prints it, those of the transaction included."""
-    block = session.block
-    lowered = name.lower()
-    if lowered == "transaction_isolation":
-        return block.isolation or session.settings.text("default_transaction_isolation")
-    if lowered == "transaction_read_only":
-        if block.read_only is None:
-            return session.settings.text("default_transaction_read_only")
-        return "on" if block.read_only else "off"
     return session.settings.text(name)

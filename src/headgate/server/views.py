@@ -194,7 +194,7 @@ def _prepared_transactions(node: Node) -> Iterator[Row]:
     for one in found:
         yield (one.xid, one.gid, one.prepared, owners[one.owner], names.get(one.database))
     for mine in node.engine.prepared.all():
-        yield (mine.xid, mine.gid, _since_2000(mine.time), mine.owner, names.get(mine.database))
+        yield (mine.xid % 2**32, mine.gid, _since_2000(mine.time), mine.owner, names.get(mine.database))
 
 
 def _cursors(session: Session) -> Iterator[Row]:

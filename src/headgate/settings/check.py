@@ -11,8 +11,10 @@ import functools
 import re
 import zoneinfo
 from collections.abc import Callable
+from pathlib import Path
 
 from headgate.errors import PostgresError
+from headgate.settings import posix_zone
 from headgate.settings.definition import Definition, Kind, Value, invalid
 
 # Encodings that a client may ask for (manual, 24.3.1), by their name without case and punctuation, and Python's codec for each.
@@ -73,8 +75,9 @@ _UNQUOTED = frozenset({"DateStyle", "listen_addresses", "synchronous_standby_nam
 """Lists whose words are no identifiers, so that one word may be a list itself: SET DateStyle TO 'ISO, DMY'."""
 
 
-# A fixed offset as a POSIX zone: its name, then hours west of Greenwich.
-_FIXED = re.compile(r"<([+-])(\d{2,3})(?::(\d\d))?(?::(\d\d))?>[+-][\d:]+\Z")
+_RULES = "posixrules"
+_HOURS = re.compile(r"\s*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|0x[0-9a-f.]+(p[+-]?[0-9]+)?|inf|infinity|nan)\Z", re.IGNORECASE)
+"""What strtod takes."""
 
 
 def canonical(setting: Definition, value: Value, held: Callable[[str], str] | None = None) -> Value:
@@ -125,27 +128,37 @@ def codec(name: str) -> str:
 
 
 @functools.cache
-def _zones() -> dict[str, str]:
+def zone_names() -> dict[str, str]:
+    """The zones of the time zone database by lower-case name: its files, but for the copies below posix/ and right/."""
     names = {name.lower(): name for name in zoneinfo.available_timezones()}
-    for missing in ("posixrules", "localtime", "factory"):
-        names.pop(missing, None)
+    if any(Path(folder, _RULES).is_file() for folder in zoneinfo.TZPATH):
+        names[_RULES] = _RULES  # Python leaves it out
     return names
 
 
 def _timezone(name: str, text: str) -> str:
-    """A zone of the time zone database by its own spelling, or a fixed offset in hours as a POSIX zone."""
-    known = _zones().get(text.lower())
+    """A zone of the time zone database by its own spelling, a fixed offset in hours as a POSIX zone, or a POSIX zone in capitals."""
+    lower = text.lower()
+    known = zone_names().get(lower.removeprefix("posix/"))
     if known:
-        return known
-    if _FIXED.match(text):
-        return text
-    try:
-        hours = float(text)
-    except ValueError:
-        raise invalid(name, text) from None
-    if not -167 < hours < 167:  # what a POSIX zone can say (guc: MAX_TZDISP_HOUR)
+        return "posix/" + known if lower.startswith("posix/") else known
+    if lower.startswith("right/") and lower.removeprefix("right/") in zone_names():
+        detail = "PostgreSQL does not support leap seconds."
+        raise PostgresError("22023", f'time zone "{text}" appears to use leap seconds', detail=detail)
+    if _HOURS.match(text):
+        return _hours_east(name, text)
+    described = posix_zone.read(text)
+    if described is None:
         raise invalid(name, text)
-    seconds = round(hours * 3600)
+    return described.name
+
+
+def _hours_east(name: str, text: str) -> str:
+    """Hours as SQL counts them, east of Greenwich, as the POSIX zone of that offset."""
+    hours = float.fromhex(text) if "x" in text.lower() else float(text)
+    if not -168 < hours < 168:  # what a POSIX zone can say
+        raise invalid(name, text, detail="UTC timezone offset is out of range.")
+    seconds = int(hours * 3600)
     east, west = ("-", "+") if seconds < 0 else ("+", "-")
     return f"<{_offset(seconds, east)}>{_offset(seconds, west)}"
 
@@ -160,13 +173,11 @@ def _offset(seconds: int, sign: str) -> str:
 
 
 def zone(name: str) -> datetime.tzinfo:
-    """The time zone of a value of `TimeZone`: a name of the time zone database, or a fixed offset as `canonical` writes it."""
-    fixed = _FIXED.match(name)
-    if fixed is None:
+    """The time zone of a value of `TimeZone`: a name of the time zone database, or what POSIX describes."""
+    if name.lower().removeprefix("posix/") in zone_names():
         return zoneinfo.ZoneInfo(name)
-    hours, minutes, seconds = (int(part or 0) for part in fixed.groups()[1:])
-    offset = datetime.timedelta(hours=hours, minutes=minutes, seconds=seconds)
-    return datetime.timezone(-offset if fixed[1] == "-" else offset)
+    described = posix_zone.read(name)
+    return zoneinfo.ZoneInfo(name) if described is None else described
 
 
 def _datestyle(text: str, held: str) -> str:

@@ -23,6 +23,9 @@ from headgate.settings.values import Setting, Values
 # The order of pg_settings.source, weakest first; RESET goes back to the strongest that was given.
 GIVEN_SOURCES = ("database", "user", "database user", "client", "override")
 
+TRANSACTION = ("transaction_isolation", "transaction_read_only", "transaction_deferrable")
+"""The settings that belong to a transaction: it begins with what ``default_`` and the name says, and they end with it."""
+
 
 @dataclass(frozen=True)
 class State:
@@ -105,7 +108,7 @@ class SessionSettings(Values):
 
     def _put(self, name: str, setting: Setting, *, local: bool) -> None:
         session, inner = dict(self._state.session), dict(self._state.local)
-        if local:
+        if local or name.lower() in TRANSACTION:
             inner[name.lower()] = setting
         else:
             session[name.lower()] = setting
@@ -130,6 +133,24 @@ class SessionSettings(Values):
         """The state at the beginning of a transaction, or at a savepoint."""
         return self._state
 
+    def begin_transaction(self) -> None:
+        """A transaction begins: its own settings have their defaults, whatever becomes of these meanwhile."""
+        self._state = State(self._state.session, {**self._state.local, **{name: self._default(name) for name in TRANSACTION}})
+
+    def chain(self, state: State) -> None:
+        """COMMIT AND CHAIN: the new transaction has the settings of the one whose `state` this was."""
+        self._state = State(self._state.session, {**self._state.local, **{name: state.local[name] for name in TRANSACTION}})
+
+    def release(self, state: State) -> None:
+        """RELEASE of the savepoint whose `state` this was: READ ONLY ends with a subtransaction, whichever way that ends."""
+        name = "transaction_read_only"
+        self._state = State(self._state.session, {**self._state.local, name: state.local[name]})
+
+    def _default(self, name: str) -> Setting:
+        definition = find(name)
+        assert definition is not None, name
+        return Setting(definition, self.value(f"default_{name}"), "override")
+
     def restore(self, state: State, rolled_back: bool) -> None:
         """Ends a transaction that began with `state`: rolled back, its SETs are undone; its SET LOCALs always."""
         self._state = State(state.session, {}) if rolled_back else State(self._state.session, {})
@@ -143,7 +164,10 @@ class SessionSettings(Values):
     def setting(self, name: str) -> Setting:
         """The setting in force; raises 42704."""
         key = name.lower()
-        return self._state.local.get(key) or self._state.session.get(key) or self._given.get(key) or self.node.setting(name)
+        held = self._state.local.get(key)
+        if held is None and key in TRANSACTION:
+            return self._default(key)
+        return held or self._state.session.get(key) or self._given.get(key) or self.node.setting(name)
 
     def reported(self) -> list[tuple[str, str]]:
         """(name, text) of the settings to tell the client that have changed since the last call; all at the first call."""
@@ -157,7 +181,8 @@ class SessionSettings(Values):
 
     def in_force(self) -> dict[str, Setting]:
         """All settings in force by their name in lower case."""
-        return {**self.node.all(), **self._given, **self._state.session, **self._state.local}
+        own = {name: self._default(name) for name in TRANSACTION}
+        return {**self.node.all(), **self._given, **self._state.session, **own, **self._state.local}
 
     def __getitem__(self, name: str) -> str:
         if (setting := self.in_force().get(name.lower())) is not None:

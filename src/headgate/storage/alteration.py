@@ -5,7 +5,7 @@ column held never comes back under its name, and a renamed column keeps its valu
 ``headgate.altered`` tells since which version the columns are what they are, so that a stream reads older changes by the columns of then.
 
 A version with new metadata is written as the one small file that it is, as `delta_log.create` writes version 0: the caller holds
-the table's lock, and only the node writes the table. `Transaction.rollback` and recovery undo it by the metadata of before.
+the table's lock. Until the transaction commits the metadata are staged like files.
 """
 
 from __future__ import annotations
@@ -19,19 +19,22 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from headgate.errors import PostgresError
+from headgate.storage import durable
 from headgate.storage.delta_log import PLACEHOLDER, check_names
 from headgate.storage.file_action import Action
+from headgate.storage.staged import StagedTable
 from headgate.storage.table_state import ALTERED, TableState
 from headgate.types.storage import spark_type
 
 _ID, _PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 
 
-def actions(state: TableState, old: Any, new: Any, retyped: str | None = None) -> list[Action]:
+def actions(staged: StagedTable, old: Any, new: Any, retyped: str | None = None) -> list[Action]:
     """The metadata and protocol actions that make a table of relation `old` one of relation `new` (columns matched by attnum).
 
     The column named `retyped` gets its new type under a new name in the files, where it is still to be written.
     """
+    state = staged.state
     metadata: Action = json.loads(state.snapshot.metadata().json())["metaData"]
     protocol: Action = json.loads(state.snapshot.protocol().json())["protocol"]
     fields = json.loads(metadata["schemaString"])["fields"]
@@ -62,7 +65,7 @@ def actions(state: TableState, old: Any, new: Any, retyped: str | None = None) -
     metadata["configuration"] = configuration | {
         "delta.columnMapping.mode": "name",
         "delta.columnMapping.maxColumnId": str(largest),
-        ALTERED: str(state.version + 1),
+        ALTERED: str(staged.base.version + 1),
     }
     return [{"metaData": metadata}, {"protocol": _features(protocol, metadata["schemaString"])}]
 
@@ -92,13 +95,10 @@ def write_version(path: Path, version: int, changes: list[Action], mark: str) ->
     }  # fmt: skip
     log = path / "_delta_log"
     draft = log / f".{version}.{os.getpid()}.tmp"
-    with draft.open("w", encoding="utf-8") as file:
-        file.write("".join(json.dumps(action, separators=(",", ":")) + "\n" for action in [info, *changes]))
-        file.flush()
-        os.fsync(file.fileno())
     try:
+        durable.write_synced(draft, "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in [info, *changes]))
         os.link(draft, log / f"{version:020d}.json")
     except FileExistsError as error:
         raise PostgresError("40001", "could not serialize access due to concurrent update") from error
     finally:
-        draft.unlink()
+        draft.unlink(missing_ok=True)

@@ -8,8 +8,16 @@ ask for. Of a table then go
     change files of versions before V                       likewise
     deletion vectors that no kept file has                  likewise
     ``_headgate/<version>`` of versions before V            at once
-    versions (JSON, checksums, checkpoints) before the      likewise
+    files that nothing names, of transactions that were     if they are older than `retention` and this process: a look at each
+    killed                                                  table's folder once, and after every LOOK_VERSIONS
+    versions (JSON, checksums, checkpoints) before the      likewise; and where there are more than KEPT_VERSIONS, at once
     newest checkpoint that is not after V
+
+A commit every few seconds makes hundreds of thousands of versions while the first are young (a SELECT after a start took a minute). So
+versions are trimmed by count too, to KEPT_VERSIONS. What they say of files that may go later is written down first
+(``_headgate/removed/<version>``, as old as the last of them). Delta's snapshots name the versions that they were made of, and are
+computed when they are first read: so Delta reads the log anew (`Engine.read_anew`), and nothing goes before the transactions that ran
+then have ended.
 
 Delta's own VACUUM and clean-up of its log know nothing of slots: the tables have the latter switched off.
 """
@@ -17,6 +25,7 @@ Delta's own VACUUM and clean-up of its log know nothing of slots: the tables hav
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shutil
 import time
@@ -26,8 +35,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from headgate.catalog import history
+from headgate.errors import PostgresError
+from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
-from headgate.storage import delta_log, vector
+from headgate.storage import delta_log, durable, vector
 from headgate.storage.lock import Key
 
 if TYPE_CHECKING:
@@ -35,24 +46,35 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headgate.storage")
 
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet\Z")
-_NUMBERED = re.compile(r"(\d{20})\.")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.)?.*parquet\Z")
+_NUMBERED = re.compile(r"\.?(\d{20})\.")
+LOOK_VERSIONS = 1_000
+_REMOVED = "removed"
+KEPT_VERSIONS = 1_000
+"""So many versions of a table stay that are younger than `retention`; a tenth more may gather before they are trimmed."""
+LOCK_SECONDS = 1.0
 
 
 class Cleaner:
     """The cleaning of one engine; remembers up to which version each table is clean."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, kept_versions: int = KEPT_VERSIONS) -> None:
         self._engine = engine
+        self._kept_versions = kept_versions
+        self._anew: dict[Key, tuple[int, frozenset[int]]] = {}
+        """Tables that Delta has read anew: from which checkpoint on, and the transactions that ran then."""
         self._cleaned: dict[Key, int] = {}
+        self._looked: dict[Key, int] = {}
+        self._started = time.time()
 
     def clean(self, oldest: Lsn, retention: float) -> None:
         """Removes what is not needed from `oldest` on, files only when they are older than `retention` seconds."""
         engine = self._engine
+        engine.intents.purge()  # while the entries that tell that they are done are there
         trimmed = engine.log.trim(oldest)
         if trimmed:
             floor = min(oldest, engine.log.oldest_seen())
-            engine.catalog.change(lambda cursor: _prune(cursor, floor))
+            engine.catalog.change(lambda cursor: _prune(cursor, floor), Step.CLEANING)
             _log.debug("removed %d entries of the transaction log", trimmed)
         before = time.time() - retention
         for key, needed in engine.log.needed_versions(oldest).items():
@@ -60,25 +82,92 @@ class Cleaner:
                 continue
             try:
                 self._clean_table(key, needed, before)
-            except OSError as error:
+            except (OSError, PostgresError) as error:
                 _log.warning("could not clean relation %d: %s", key[1], error)
         engine.clean()
 
+    @step(Step.CLEANING)
     def _clean_table(self, key: Key, needed: int, before: float) -> None:
         path = self._engine.path(key)
         for folder in (path / "_headgate").glob("*"):
             if folder.name.isdigit() and int(folder.name) < needed:
                 shutil.rmtree(folder, ignore_errors=True)
+        self._remove_unnamed(key, path, needed, before)
+        self._remove_noted(key, path, before)
         upto = self._upto(key, path, needed, before)
-        if upto <= self._cleaned.get(key, -1):
+        if upto > self._cleaned.get(key, -1):
+            gone = _removed(path, self._cleaned.get(key, -1) + 1, upto, needed)
+            if gone:
+                kept = self._kept(key, path, upto)
+                for name in gone - kept:
+                    (path / name).unlink(missing_ok=True)
+            self._cleaned[key] = upto
+        self._trim(key, path, needed)
+
+    def _trim(self, key: Key, path: Path, needed: int) -> None:
+        """Removes the versions that are old enough, and those that are too many."""
+        versions = _versions(path)
+        first, limit = min(versions, default=0), self._limit(key, versions, needed)
+        if _newest_checkpoint(path, limit) <= first or (key not in self._anew and not self._read_anew(key)):
             return
-        gone = _removed(path, self._cleaned.get(key, -1) + 1, upto, needed)
-        if gone:
-            kept = self._kept(key, path, upto)
-            for name in gone - kept:
-                (path / name).unlink(missing_ok=True)
-        self._cleaned[key] = upto
-        _forget_versions(path, upto)
+        checkpoint, running = self._anew[key]
+        if running & self._engine.running():
+            return
+        del self._anew[key]
+        upto = _newest_checkpoint(path, min(checkpoint, limit))
+        if upto > first:
+            self._note_removed(key, path, upto - 1, needed)
+            _forget_versions(path, upto)
+            _log.debug("trimmed relation %d to the versions from %d on", key[1], upto)
+
+    def _limit(self, key: Key, versions: list[int], needed: int) -> int:
+        """The version at which a log of these versions may begin."""
+        limit = self._cleaned.get(key, -1)
+        if max(versions, default=0) - min(versions, default=0) >= self._kept_versions * 11 // 10:
+            limit = max(limit, min(needed, max(versions) - self._kept_versions))
+        return limit
+
+    def _read_anew(self, key: Key) -> bool:
+        """Has Delta forget the versions that may go; False where somebody is writing to the table."""
+        engine = self._engine
+        transaction = engine.begin(key[0])
+        try:
+            engine.locks.acquire(key, transaction.xid, lock_timeout=LOCK_SECONDS, beside_claims=True)
+            checkpoint = engine.read_anew(key)
+            self._anew[key] = checkpoint, engine.running() - {id(transaction)}
+        except PostgresError as error:
+            if error.sqlstate != "55P03":
+                raise
+            return False
+        finally:
+            transaction.rollback()
+        return True
+
+    def _note_removed(self, key: Key, path: Path, last: int, needed: int) -> None:
+        """Writes down which files the versions up to `last` have removed; they go as if the versions were there."""
+        gone = _removed(path, self._cleaned.get(key, -1) + 1, last, needed)
+        self._cleaned[key] = max(last, self._cleaned.get(key, -1))
+        if not gone:
+            return
+        folder = path / "_headgate" / _REMOVED
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = folder / ".tmp"
+        durable.write_synced(draft, "".join(f"{name}\n" for name in sorted(gone)))
+        moment = (path / "_delta_log" / f"{last:020d}.json").stat().st_mtime
+        os.utime(draft, (moment, moment))
+        draft.rename(folder / f"{last:020d}")
+
+    def _remove_noted(self, key: Key, path: Path, before: float) -> None:
+        """Removes the files of versions that were trimmed, once they are old enough."""
+        due = [note for note in _notes(path) if note.stat().st_mtime <= before]
+        if not due:
+            return
+        kept = self._kept(key, path, -1)
+        for note in due:
+            for name in note.read_text(encoding="utf-8").splitlines():
+                if name not in kept:
+                    (path / name).unlink(missing_ok=True)
+            note.unlink()
 
     def _upto(self, key: Key, path: Path, needed: int, before: float) -> int:
         """The newest version, at most the needed one, that is old enough; nothing younger is looked at."""
@@ -95,6 +184,20 @@ class Cleaner:
             at = version
         return at
 
+    def _remove_unnamed(self, key: Key, path: Path, needed: int, before: float) -> None:
+        """Removes old files that no version names: a killed process has left them."""
+        newest = delta_log.newest_version(path) or 0
+        if newest < self._looked.get(key, -LOOK_VERSIONS) + LOOK_VERSIONS:
+            return
+        self._looked[key] = newest
+        # what is staged now was made by this process, or is prepared
+        prepared = self._engine.prepared.files(key)
+        kept = self._kept(key, path, -1) | {str(file.relative_to(path)) for file in prepared}
+        kept |= {name for note in _notes(path) for name in note.read_text(encoding="utf-8").splitlines()}
+        for file in [*path.glob("*.parquet"), *path.glob("*.bin"), *path.glob("_change_data/*.parquet")]:
+            if file.stat().st_mtime < min(before, self._started) and str(file.relative_to(path)) not in kept:
+                file.unlink(missing_ok=True)
+
     def _kept(self, key: Key, path: Path, upto: int) -> set[str]:
         """Files that a version after `upto` has or removes, or that are visible."""
         shown = self._engine.visible[key].state
@@ -109,11 +212,8 @@ class Cleaner:
 def _removed(path: Path, first: int, last: int, needed: int) -> set[str]:
     """Names of the files that these versions have removed, and of change files that nobody asks for."""
     gone: set[str] = set()
-    for version in range(first, last + 1):
-        try:
-            actions = delta_log.read_version(path, version)
-        except FileNotFoundError:
-            continue
+    for version in sorted(each for each in _versions(path) if first <= each <= last):
+        actions = delta_log.read_version(path, version)
         gone |= set(_names(path, [action["remove"] for action in actions if "remove" in action]))
         gone -= set(_names(path, [action["add"] for action in actions if "add" in action]))
         if version < needed:
@@ -134,15 +234,33 @@ def _versions(path: Path) -> list[int]:
     return [int(file.name[:20]) for file in (path / "_delta_log").glob("*.json") if len(file.name) == 25 and file.name[:20].isdigit()]
 
 
-def _forget_versions(path: Path, upto: int) -> None:
-    """Removes the versions before the newest checkpoint up to `upto`."""
+def _notes(path: Path) -> list[Path]:
+    """The files that `_note_removed` has written."""
+    return [file for file in (path / "_headgate" / _REMOVED).glob("*") if file.name.isdigit()]
+
+
+def _checkpoints(path: Path) -> set[int]:
+    """The versions that have a checkpoint with all its parts."""
+    parts: dict[tuple[int, int], int] = {}
+    for file in (path / "_delta_log").iterdir():
+        found = _CHECKPOINT.match(file.name)
+        if found is not None:
+            which = int(found[1]), int(found[3] or 1)
+            parts[which] = parts.get(which, 0) + 1
+    return {version for (version, wanted), count in parts.items() if count >= wanted}
+
+
+def _newest_checkpoint(path: Path, limit: int) -> int:
+    """The newest checkpoint that is not after a version; 0 where there is none."""
+    return max((each for each in _checkpoints(path) if each <= limit), default=0)
+
+
+def _forget_versions(path: Path, checkpoint: int) -> None:
+    """Removes the versions before a checkpoint, the oldest first, so that there is never a gap."""
     log = path / "_delta_log"
     files = [(int(found[1]), file) for file in log.iterdir() if (found := _NUMBERED.match(file.name))]
-    checkpoints = [version for version, file in files if version <= upto and _CHECKPOINT.match(file.name)]
-    if not checkpoints:
-        return
-    for version, file in files:
-        if version < max(checkpoints):
+    for version, file in sorted(files):
+        if version < checkpoint:
             file.unlink(missing_ok=True)
 
 

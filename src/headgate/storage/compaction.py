@@ -16,9 +16,9 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, disk_full
+from headgate.failpoint import Step, step
 from headgate.storage import file_action, parquet, vector
 from headgate.storage.delta import DeltaTable
 from headgate.storage.file_action import Action
@@ -51,8 +51,9 @@ def after_commit(engine: Engine, keys: Iterable[Key]) -> None:
         except PostgresError as error:
             if error.sqlstate != "55P03":
                 _log.warning("could not compact relation %d: %s", key[1], error.message)
-        except Exception:  # noqa: BLE001 (the commit before it is done, whatever happens here)
-            _log.exception("could not compact relation %d", key[1])
+        except Exception as error:  # noqa: BLE001 (the commit before it is done, whatever happens here)
+            full = disk_full(error)
+            _log.warning("could not compact relation %d: %s", key[1], full or error, exc_info=None if full else error)
 
 
 def small_files(state: TableState) -> list[Action]:
@@ -63,6 +64,7 @@ def small_files(state: TableState) -> list[Action]:
     return [add for (add, _), (rows, size) in zip(chosen, totals, strict=True) if rows <= TOTAL_ROWS and size <= TOTAL_BYTES]
 
 
+@step(Step.COMPACTION)
 def _compact(engine: Engine, key: Key) -> None:
     transaction = engine.begin(key[0])
     try:
@@ -91,7 +93,7 @@ def replaced(table: DeltaTable, state: TableState, chosen: list[Action]) -> list
 def _live(table: DeltaTable, add: Action, names: list[str]) -> pa.Table:
     """The rows of a file that are not deleted; a column that was added to the table later is left out (it is NULL)."""
     path = table.path / unquote(add["path"])
-    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+    with parquet.opened(path) as file:
         held = set(file.schema_arrow.names)
         rows = file.read(columns=[name for name in names if name in held])
     deleted = vector.read(table.path, add.get("deletionVector"))

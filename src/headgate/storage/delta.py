@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,16 @@ from pyspark.sql.types import StructType
 from headgate.errors import PostgresError
 from headgate.storage import alteration
 from headgate.storage.delta_log import read_version
-from headgate.storage.file_action import Action
-from headgate.storage.table_state import TableState, advance, altered, difference, physical_names
+from headgate.storage.file_action import Action, files_after
+from headgate.storage.staged import StagedTable
+from headgate.storage.table_state import ALTERED, TableState, advance, altered, difference, physical_names
 
 FILE, ROW = "_file", "_row"
 IN_ORDER_BYTES, IN_ORDER_ROWS = 4 << 20, 20_000
 """A table of no more is read in one piece by Spark anyway, and sorted in a few milliseconds."""
+
+LISTED_FILES, LISTED_BYTES = 100, 16 << 20
+"""Of a larger table Delta looks up by its statistics which files may have the wanted rows."""
 
 
 class Delta:
@@ -56,6 +61,7 @@ class Delta:
         self.dml = module(delta.commands, "DMLWithDeletionVectorsHelper$")
         self.bitmaps = module(delta.commands, "DeletionVectorBitmapGenerator$")
         self.touched = delta.commands.TouchedFileWithDV
+        self.Dummy = delta.DummySnapshot
         self.true = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(F.lit(True)._jc)
 
     def seq(self, items: Iterable[Any]) -> Any:
@@ -87,20 +93,30 @@ class DeltaTable:
 
     def state(self, version: int | None = None) -> TableState:
         """The table at a version (the newest by default), read from the Delta log: one Spark job."""
-        d = self.delta
-        # a thread that has run no statement yet has no session, which Delta needs where a version has a checkpoint
-        d.jvm.SparkSession.setActiveSession(d.session)
-        if version is None:
-            snapshot = self._log.update(False, d.none, d.none)
-        else:
-            current = self._log.unsafeVolatileSnapshot()
-            snapshot = current if current.version() == version else self._log.getSnapshotAt(version, d.none, d.none, False)
+        snapshot = self._snapshot(version)
         row = StructType.fromJson(json.loads(snapshot.schema().json()))
         if snapshot.version() == 0:
             added = [a["add"] for a in read_version(self.path, 0) if "add" in a]
         else:
             added = sorted((json.loads(a)["add"] for a in self._adds(snapshot)), key=lambda add: add["modificationTime"])
         return TableState(snapshot.version(), snapshot, {a["path"]: a for a in added}, row, physical_names(row), altered(snapshot))
+
+    def _snapshot(self, version: int | None) -> Any:
+        d = self.delta
+        # a thread that has run no statement yet has no session, which Delta needs where a version has a checkpoint
+        d.jvm.SparkSession.setActiveSession(d.session)
+        if version is None:
+            return self._log.update(False, d.none, d.none)
+        current = self._log.unsafeVolatileSnapshot()
+        return current if current.version() == version else self._log.getSnapshotAt(version, d.none, d.none, False)
+
+    def again(self, state: TableState) -> tuple[TableState, int]:
+        """A state whose snapshot Delta has read anew, and the version of the checkpoint from which it did; -1: from the first version.
+
+        A snapshot that grew by commits goes on naming all versions since it was first read, over any number of checkpoints.
+        """
+        snapshot = self._snapshot(state.version)
+        return replace(state, snapshot=snapshot), int(snapshot.logSegment().checkpointProvider().version())
 
     def _adds(self, snapshot: Any) -> list[str]:
         files = DataFrame(snapshot.allFiles().toDF(), self.delta.spark)
@@ -115,10 +131,7 @@ class DeltaTable:
         `in_order`: those of a small table in the order in which they were written, as a heap has them; otherwise Spark reads the largest
         file first. Rows that an UPDATE has changed are written anew, and so come last.
         """
-        d = self.delta
-        # as a time travel: otherwise the relation would look up the newest version when it runs
-        relation = self._log.createRelation(d.nothing, d.some(state.snapshot), d.none, True)
-        frame = DataFrame(d.session.baseRelationToDataFrame(relation), d.spark)
+        frame = self._rows(state)
         in_order = in_order and _orderable(state)
         if not (positions or in_order):
             return frame
@@ -128,6 +141,19 @@ class DeltaTable:
         file = F.call_function("instr", F.lit(" ".join(self.uri(name) for name in state.files)), F.col(FILE))
         rows = placed.coalesce(1).sortWithinPartitions(file, ROW)
         return rows if positions else rows.drop(FILE, ROW)
+
+    def _rows(self, state: TableState) -> DataFrame:
+        """The rows at a version, or with what is staged on it.
+
+        A small table is read by the files that are known: so Delta needs not replay the log, which is a Spark job.
+        """
+        d = self.delta
+        if state.staged or (len(state.files) <= LISTED_FILES and sum(add["size"] for add in state.files.values()) <= LISTED_BYTES):
+            adds = d.seq(d.action({"add": add}) for add in state.files.values())
+            return DataFrame(self._log.createDataFrame(state.snapshot, adds, False, d.none), d.spark)
+        # as a time travel: otherwise the relation would look up the newest version when it runs
+        relation = self._log.createRelation(d.nothing, d.some(state.snapshot), d.none, True)
+        return DataFrame(d.session.baseRelationToDataFrame(relation), d.spark)
 
     # writing
 
@@ -145,6 +171,8 @@ class DeltaTable:
         d = self.delta
         transaction = self._start(state)
         names = [self.name(uri) for uri in positions.select(FILE).distinct().toArrow()[FILE].to_pylist()]
+        if any(name not in state.files for name in names):
+            raise PostgresError("40001", "could not serialize access due to concurrent update")
         adds = {name: state.files[name] for name in names}
         objects = {name: d.action({"add": add}) for name, add in adds.items()}
         marked = any("deletionVector" in add for add in adds.values())
@@ -174,6 +202,28 @@ class DeltaTable:
         """The URI of a file by its path in the log, as Spark's metadata columns have it."""
         return f"file:{self._base}{name}"
 
+    def stage(self, state: TableState, actions: Sequence[Action]) -> TableState:
+        """The state after `actions` that are not committed: for the transaction that staged them to read and to write on."""
+        files = files_after(state.files, actions)
+        metadata = next((action["metaData"] for action in actions if "metaData" in action), None)
+        if metadata is None:
+            return replace(state, files=files, staged=state.staged + 1)
+        d = self.delta
+        protocol = next((action["protocol"] for action in actions if "protocol" in action), None) or state.protocol
+        assert protocol is not None, "an alteration names the protocol that its columns need"
+        snapshot = d.Dummy(
+            self._log.logPath(), self._log, d.action({"metaData": metadata}), d.none, d.some(d.action({"protocol": protocol}))
+        )  # fmt: skip
+        row = StructType.fromJson(json.loads(metadata["schemaString"]))
+        since = int((metadata.get("configuration") or {}).get(ALTERED, 0))
+        return TableState(state.version, snapshot, files, row, physical_names(row), since, state.staged + 1, metadata, protocol)
+
+    def commit_staged(self, staged: StagedTable, actions: Sequence[Action], mark: str) -> TableState:
+        """Commits what was staged as one version (`actions` are its `actions()`); the state afterwards. 40001 as `commit`."""
+        if staged.state.metadata is not None:
+            return self.write_version(staged.base, actions, mark)
+        return self.commit(staged.base, actions, mark)
+
     def commit(self, state: TableState, actions: Sequence[Action], mark: str) -> TableState:
         """Commits actions on top of `state`; the state afterwards.
 
@@ -186,8 +236,8 @@ class DeltaTable:
         operation = d.Write(d.append, n, n, d.some(mark), n, n, n, n, n)
         try:
             version = transaction.commit(d.seq(d.action(a) for a in actions), operation)
-        except Py4JJavaError as error:
-            if "Concurrent" not in error.java_exception.getClass().getSimpleName():
+        except Exception as error:
+            if not _is_conflict(error):
                 raise
             raise PostgresError("40001", "could not serialize access due to concurrent update") from error
         if version != state.version + 1:
@@ -222,10 +272,20 @@ class DeltaTable:
     def _start(self, state: TableState) -> Any:
         return self._log.startTransaction(self.delta.none, self.delta.some(state.snapshot))
 
+    def forget(self) -> None:
+        """Another table may stand in this directory from now on: what Delta knows of this one is forgotten."""
+        self.delta.DeltaLog.invalidateCache(self.delta.session, self.delta.jvm.org.apache.hadoop.fs.Path(str(self.path)))
+
     def remove(self) -> None:
         """Deletes the table's directory."""
-        self.delta.DeltaLog.invalidateCache(self.delta.session, self.delta.jvm.org.apache.hadoop.fs.Path(str(self.path)))
+        self.forget()
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _is_conflict(error: Exception) -> bool:
+    """Whether Delta refuses a commit for another writer's; the class is Python's own in a process that has imported `delta`."""
+    name = str(error.java_exception.getClass().getSimpleName()) if isinstance(error, Py4JJavaError) else type(error).__name__
+    return "Concurrent" in name or name in {"MetadataChangedException", "ProtocolChangedException"}
 
 
 def _orderable(state: TableState) -> bool:

@@ -14,11 +14,16 @@ from pathlib import Path
 
 from pyspark.sql.types import StructType
 
-from headgate.errors import not_supported
+from headgate.errors import PostgresError, not_supported
+from headgate.failpoint import Step, step
+from headgate.storage import durable
 from headgate.storage.file_action import Action
 
 PLACEHOLDER = "__headgate_row"
 """The one column of the Delta table of a relation without columns: a Delta table must have one."""
+
+DELETED_ROWS_BINS = 10
+"""Delta counts the files of a table by how many of their rows are deleted, in so many classes."""
 
 _MAPPED = set(" ,;{}()\n\t=")
 _RESERVED = {"_change_type", "_commit_version", "_commit_timestamp"}
@@ -34,6 +39,7 @@ def check_names(row: StructType) -> None:
             raise not_supported(f'column names "{other}" and "{name}" differ in case only', detail="Delta Lake cannot hold both.")
 
 
+@step(Step.STAGED)
 def create(path: Path, row: StructType, *, checkpoint_interval: int = 100, description: str | None = None) -> None:
     """Makes an empty table: version 0 with the protocol and the metadata, written as the one small file that it is.
 
@@ -63,35 +69,64 @@ def create(path: Path, row: StructType, *, checkpoint_interval: int = 100, descr
         for number, column in enumerate(fields, 1):
             column["metadata"] = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{uuid.uuid4()}"}
     created = int(time.time() * 1000)
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": reader, "writerFeatures": writer}
+    metadata: Action = {
+        "id": str(uuid.uuid4()),
+        "description": description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": [],
+        "configuration": configuration,
+        "createdTime": created,
+    }
     actions = [
         {"commitInfo": {"timestamp": created, "operation": "CREATE TABLE", "operationParameters": {}, "isBlindAppend": True}},
-        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": reader, "writerFeatures": writer}},
-        {
-            "metaData": {
-                "id": str(uuid.uuid4()),
-                "description": description,
-                "format": {"provider": "parquet", "options": {}},
-                "schemaString": json.dumps({"type": "struct", "fields": fields}),
-                "partitionColumns": [],
-                "configuration": configuration,
-                "createdTime": created,
-            }
-        },
+        {"protocol": protocol},
+        {"metaData": metadata},
     ]
     log = path / "_delta_log"
     log.mkdir(parents=True)
+    (log / f"{0:020d}.crc").write_text(json.dumps(_checksum(protocol, metadata), separators=(",", ":")))
     text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
-    with (log / ".0.tmp").open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    durable.write_synced(log / ".0.tmp", text)
     (log / ".0.tmp").rename(log / f"{0:020d}.json")
 
 
+def _checksum(protocol: Action, metadata: Action) -> Action:
+    """The version checksum of an empty table: without it Delta replays the log by a Spark job before it commits the first rows."""
+    empty = ("tableSizeBytes", "numFiles", "numDeletedRecordsOpt", "numDeletionVectorsOpt")
+    return {
+        **dict.fromkeys(empty, 0), "numMetadata": 1, "numProtocol": 1, "metadata": metadata, "protocol": protocol,
+        "setTransactions": [], "domainMetadata": [], "allFiles": [],
+        "deletedRecordCountsHistogramOpt": {"deletedRecordCounts": [0] * DELETED_ROWS_BINS},
+    }  # fmt: skip
+
+
 def read_version(path: Path, version: int) -> list[Action]:
-    """The actions of one version of a table."""
-    with (path / "_delta_log" / f"{version:020d}.json").open(encoding="utf-8") as file:
-        return [json.loads(line) for line in file if line.strip()]
+    """The actions of one version of a table. FileNotFoundError where it is not there, XX001 where it is torn."""
+    file = path / "_delta_log" / f"{version:020d}.json"
+    try:
+        actions = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except ValueError as error:
+        raise PostgresError("XX001", f'commit file "{file}" is damaged') from error
+    if not actions or not all(isinstance(action, dict) for action in actions):
+        raise PostgresError("XX001", f'commit file "{file}" is damaged')
+    return actions
+
+
+def set_torn_aside(path: Path, above: int) -> list[Path]:
+    """After a power failure: renames commit files above a version of which one is torn, that one and those behind it; what they are now."""
+    newest = newest_version(path)
+    for version in range(above + 1, (above if newest is None else newest) + 1):
+        try:
+            read_version(path, version)
+        except (PostgresError, FileNotFoundError):
+            log = path / "_delta_log"
+            torn = [log / f"{number:020d}.json" for number in range(version, (newest or 0) + 1)]
+            for stale in (each.with_suffix(".crc") for each in torn):
+                stale.unlink(missing_ok=True)
+            return [file.rename(file.with_name(f"{file.name}.damaged")) for file in torn if file.exists()]
+    return []
 
 
 def has_version(path: Path, version: int) -> bool:

@@ -1,40 +1,55 @@
-"""What a Delta version names reaches the disk before the transaction log names the version.
+"""What an intent names reaches the disk before the intent, and a Delta version before the log entry that names it.
 
-Spark and pyarrow leave their files to the operating system's cache; only DuckDB's commit is synchronized. So that a log
-entry never survives a power failure that its data did not, `sync` is called for every version written, before COMMIT.
-The setting `fsync` switches it off, as PostgreSQL's does. Called by `transaction`; only the local file system is
-synchronized here, shared storage answers for itself.
+Spark and pyarrow leave their files to the operating system's cache; only DuckDB's commit is synchronized. So that neither survives a
+power failure that its data did not, `sync_files` is called for what a transaction has staged, `sync_version` for a version's own files.
+Beside a file lies, where Spark wrote it, its checksum (``.<name>.crc``), without which the file cannot be read: it is synchronized too.
+The setting `fsync` switches it off, as PostgreSQL's does. Called by `transaction` and `intent`, `write_synced` by those that write a
+small file of the node's own; only the local file system is synchronized here, shared storage answers for itself.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from urllib.parse import unquote
 
-from headgate.storage import delta_log, vector
+from headgate.storage import file_action
+from headgate.storage.file_action import Action
 
 
-def sync(table: Path, version: int) -> None:
-    """Synchronizes the data, change and deletion-vector files that a version adds, its commit, and their folders."""
-    commit = table / "_delta_log" / f"{version:020d}.json"
-    files = {commit, *_files(table, version)}
+def sync_files(table: Path, actions: Iterable[Action]) -> None:
+    """Synchronizes the data, change and deletion-vector files that actions add, and their folders."""
+    _sync_all(set(file_action.files_of(table, actions)))
+
+
+def sync_version(table: Path, version: int) -> None:
+    """Synchronizes the commit file of a version and its checksum; of a new table the folders above too."""
+    log = table / "_delta_log"
+    checksum = log / f"{version:020d}.crc"
+    _sync_all({log / f"{version:020d}.json", *([checksum] if checksum.exists() else [])})
+    if version == 0:
+        for folder in (table, table.parent, table.parent.parent):
+            _sync(folder)
+
+
+def write_synced(path: Path, text: str) -> None:
+    """Writes a file and synchronizes it; whoever gives it its name afterwards synchronizes that. Not switched off."""
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_all(files: Iterable[Path]) -> None:
+    folders = set()
     for path in files:
         _sync(path)
-    for folder in {path.parent for path in files}:
+        beside = path.with_name(f".{path.name}.crc")
+        if beside.exists():
+            _sync(beside)
+        folders.add(path.parent)
+    for folder in folders:
         _sync(folder)
-
-
-def _files(table: Path, version: int) -> Iterator[Path]:
-    for action in delta_log.read_version(table, version):
-        named = action.get("add") or action.get("cdc")
-        if named is None:
-            continue
-        yield table / unquote(named["path"])
-        deleted = vector.file_of(table, named.get("deletionVector"))
-        if deleted is not None:
-            yield deleted
 
 
 def _sync(path: Path) -> None:

@@ -5,9 +5,10 @@ the one that the newest log entry names; it changes only under `commit_lock`, fo
 replacing the whole mapping, so that a reader that keeps the mapping reads all tables as of one LSN.
 
     base/<database>/<relation>/           the Delta table of a relation
+    part-….parquet       of an open transaction: no version names it, only that transaction reads it (`staged`)
     _delta_log/…7.json   logged           visible
-    _delta_log/…8.json   written by an open transaction, not logged: only that transaction reads it
-    _delta_log/…9.json   after ROLLBACK or recovery: the inverse of 8, equal to 7 in content
+    _delta_log/…8.json   of a transaction that is committing, marked with its number: its intent says what else belongs to it
+    _delta_log/…9.json   where that could not commit: the inverse of 8, equal to 7 in content
 
 Versions that other Spark jobs commit are adopted as transactions of their own (`foreign`).
 """
@@ -25,15 +26,21 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headgate.catalog import relation as relations
+from headgate.catalog.hold import Hold
+from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
+from headgate.failpoint import Step
 from headgate.lsn import Lsn
-from headgate.storage import spark, warmup
+from headgate.storage import delta_log, owner, spark, warmup
+from headgate.storage.committed_keys import CommittedKeys
 from headgate.storage.delta import Delta, DeltaTable
 from headgate.storage.foreign import ForeignWriters
+from headgate.storage.intent import Intents
 from headgate.storage.lock import Key, TableLocks
 from headgate.storage.log import Emitted, EntryKind, TableWrite, TransactionLog
-from headgate.storage.mark import MARK
 from headgate.storage.prepared import PreparedTransactions
+from headgate.storage.reserve import Reserve
 from headgate.storage.statistics import Statistics
 from headgate.storage.table_state import TableState
 from headgate.storage.visible import Visible
@@ -56,7 +63,6 @@ class Engine:
         self.data_dir = Path(data_dir)
         self.base = self._base(settings)
         self.spark = session if session is not None else spark.start(settings, scratch=self.data_dir / "pgsql_tmp" / "spark")
-        self.spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", MARK)
         self._owns_session = session is None
         if self._owns_session:
             warmup.start(self.spark, self.data_dir / "pgsql_tmp")
@@ -67,13 +73,21 @@ class Engine:
         self.statistics = Statistics()
         self.locks = TableLocks(self.statistics)
         self.commit_lock = threading.RLock()
+        self.serial_lock = threading.RLock()
+        """Held by a serializable transaction from its last check to its commit."""
+        self.definitions = 0
+        """How often a transaction has changed the catalog: who was planned at the same number writes by definitions that still hold."""
+        self.committed_keys = CommittedKeys()
         self._tables: dict[Key, DeltaTable] = {}
-        self._active: dict[int, Lsn] = {}
+        self._active: dict[int, tuple[Lsn, int]] = {}
+        """Running transactions: the log's end and `definitions` when they began."""
         self._registry = threading.Lock()
         self.visible: Mapping[Key, Visible] = {}
+        self.reserve = Reserve([self.data_dir, self.base])
+        self.intents = Intents(self)
         self.prepared = PreparedTransactions(self)
         self.foreign = ForeignWriters(self)
-        self.oldest_needed: Callable[[], Lsn] = lambda: self.log.end
+        self.oldest_needed: Callable[[int | None], Lsn] = lambda database: self.log.end
         """The LSN from which on slots and exported snapshots still need the log; set by the publisher."""
         self._see_all()
 
@@ -84,13 +98,35 @@ class Engine:
             raise PostgresError("22023", f'data_location "{given}" is no folder of a file system', hint="Object stores are not supported.")
         return Path(given) if given else self.data_dir / "base"
 
-    def _see_all(self, prepared: set[Key] = frozenset()) -> None:  # type: ignore[assignment]
-        """Everything as logged; of tables that a prepared transaction has written to, not what it wrote."""
-        logged = self.log.versions()
-        self.visible = {key: Visible(self._loader(key, logged[key].version if key in prepared else None)) for key in logged}
+    def _see_all(self) -> None:
+        """Everything as logged; where own versions above were taken back, at the version that did so and is equal."""
+        logged = {key: found.version for key, found in self.log.versions().items()}
+        newest = {key: delta_log.newest_version(self.path(key)) for key in logged}
+        self.visible = {key: Visible(self._loader(key, max(version, newest[key] or 0))) for key, version in logged.items()}
 
-    def _loader(self, key: Key, version: int | None) -> Callable[[], TableState]:
-        return lambda: self.table(key).state(version)
+    def _loader(self, key: Key, version: int) -> Callable[[], TableState]:
+        def load() -> TableState:
+            if self._lacks(key, version):
+                raise self._missing(key, version)
+            return self.table(key).state(version)
+
+        return load
+
+    def _lacks(self, key: Key, version: int) -> bool:
+        """Whether a version that the log names, or all above it, are not there: removed by hand, or lost with the disk."""
+        newest = delta_log.newest_version(self.path(key))
+        return newest is None or newest < version
+
+    def _missing(self, key: Key, version: int) -> PostgresError:
+        cursor = self.catalog.cursor()
+        try:
+            relation = relations.find(cursor, *key)
+        finally:
+            cursor.close()
+        name = f"relation {key[1]} of database {key[0]}" if relation is None else f'table "{relation.schema}.{relation.name}"'
+        file = self.path(key) / "_delta_log" / f"{version:020d}.json"
+        hint = "Restore it from a backup, with the files that it names; the other tables are not affected."
+        return PostgresError("XX001", f"version {version} of {name} is missing", detail=f'There is no file "{file}".', hint=hint)
 
     # tables
 
@@ -121,6 +157,38 @@ class Engine:
             table = self._tables.pop(key, None) or DeltaTable(self.delta, self.path(key))
         table.remove()
 
+    def read_anew(self, key: Key) -> int:
+        """Has Delta read a table's log from its newest checkpoint, whose version is the result; the table's lock is held.
+
+        Transactions that run now may go on reading by what was known before.
+        """
+        with self._registry:
+            (self._tables.pop(key, None) or DeltaTable(self.delta, self.path(key))).forget()
+            table = self._tables[key] = DeltaTable(self.delta, self.path(key))
+        read_from = []
+
+        def again(state: TableState) -> TableState:
+            renewed, checkpoint = table.again(state)
+            read_from.append(checkpoint)
+            return renewed
+
+        shown = self.visible[key]
+        _ = shown.state
+        shown.renew(again)
+        return read_from[0]
+
+    def running(self) -> frozenset[int]:
+        """The transactions that have begun and not ended, each by a number that may be given again after its end."""
+        with self._registry:
+            return frozenset(self._active)
+
+    def set_aside(self, key: Key) -> Path:
+        """Moves a table's directory that nobody knows out of the way; where it is now."""
+        with self._registry:
+            table = self._tables.pop(key, None) or DeltaTable(self.delta, self.path(key))
+        table.forget()
+        return owner.set_aside(self.base, self.path(key))
+
     def publish(self, states: Mapping[Key, TableState], gone: set[Key]) -> None:
         """Makes new states visible, all at once. Call under the commit lock."""
         seen = {key: shown for key, shown in self.visible.items() if key not in gone}
@@ -135,6 +203,21 @@ class Engine:
             if key in self.visible and version == self.log.version_at(*key, self.log.end):
                 return self.visible[key].state
         return self.table(key).state(version)
+
+    def view_at(self, lsn: Lsn) -> Mapping[Key, Visible]:
+        """What was visible at an LSN."""
+        with self.commit_lock:
+            then = self.log.versions(lsn)
+            now = self.log.versions()
+            return {
+                key: self.visible[key] if key in self.visible and now.get(key) == found else Visible(self._loader(key, found.version))
+                for key, found in then.items()
+            }
+
+    def empty_state(self, key: Key) -> TableState:
+        """A table without rows, as who reads as of an earlier time sees one that was made since."""
+        state = self.visible[key].state
+        return replace(state, files={}, staged=state.staged + 1)
 
     def frame_at(self, relation: Any, lsn: Lsn, *, in_order: bool = False) -> DataFrame:
         """The rows of a relation as of an LSN, live columns in order (`in_order`: so are the rows, see `Transaction.frame`)."""
@@ -153,7 +236,7 @@ class Engine:
 
         transaction = Transaction(self, database)
         with self._registry:
-            self._active[id(transaction)] = self.log.end
+            self._active[id(transaction)] = self.log.end, self.definitions
         return transaction
 
     def ended(self, transaction: object) -> None:
@@ -161,17 +244,26 @@ class Engine:
         with self._registry:
             self._active.pop(id(transaction), None)
 
-    def oldest(self) -> Lsn:
-        """The LSN from which on slots, exported snapshots and running transactions can read."""
+    def redefined(self, held: Mapping[CatalogKey, Hold]) -> None:
+        """A commit has changed the catalog and held these keys of it. Call under the commit lock."""
+        self.definitions += 1
         with self._registry:
-            running = min([*self._active.values(), self.log.end])
-        return min(running, self.oldest_needed())
+            oldest = min([*(seen for _, seen in self._active.values()), self.definitions])
+        self.committed_keys.note(held, self.definitions, oldest)
+
+    def oldest(self, database: int | None = None) -> Lsn:
+        """The LSN from which on slots (of one database, or of all), exported snapshots and running transactions can read."""
+        with self._registry:
+            running = min([*(end for end, _ in self._active.values()), self.log.end])
+        return min(running, self.oldest_needed(database))
 
     def clean(self) -> None:
         """Removes directories of dropped tables that neither a slot nor a running transaction can read."""
-        oldest = self.oldest()
-        for database, relation, lsn in self.log.dropped():
-            if lsn <= oldest:
+        dropped = self.log.dropped()
+        # a slot decodes the tables of its own database only
+        oldest = {database: self.oldest(database) for database, _, _ in dropped}
+        for database, relation, lsn in dropped:
+            if lsn <= oldest[database]:
                 if self.path((database, relation)).exists():
                     self.forget((database, relation))
                 self.log.forget_dropped(database, relation)
@@ -181,7 +273,7 @@ class Engine:
         said = TableWrite(0, 0, "message", 0, 1, 0, bytes=len(content), seen=self.log.end, emitted=Emitted(prefix, content))
         with self.commit_lock:
             entry = self.log.place(0, database, [said], None, kind=EntryKind.MESSAGE)
-            self.catalog.change(lambda cursor: self.log.insert(cursor, entry, {}))
+            self.catalog.change(lambda cursor: self.log.insert(cursor, entry, {}), Step.ENTRY)
             self.log.append(entry)
         return entry.writes[0].lsn
 
@@ -194,28 +286,41 @@ class Engine:
                 entry = self.log.place(0, database, (), None, kind=EntryKind.MESSAGE)
                 entry = replace(entry, commit_lsn=Lsn(end - (entry.end_lsn - entry.commit_lsn)), end_lsn=end)
                 if entry.commit_lsn > before:
-                    self.catalog.change(lambda cursor: self.log.insert(cursor, entry, {}))
+                    self.catalog.change(lambda cursor: self.log.insert(cursor, entry, {}), Step.ENTRY)
                     self.log.append(entry)
         return before
 
     # start and stop
 
     def recover(self) -> list[str]:
-        """Makes the directory agree with the log after a crash: half-made tables go, unlogged versions are undone or adopted.
+        """Makes the directory agree with the log after a crash: intents are completed, half-made tables go, versions of others are adopted.
 
         Returns what was done, a line each.
         """
-        done = []
-        logged = self.log.versions()
-        dropped = {(database, relation) for database, relation, _ in self.log.dropped()}
-        prepared = {key for one in self.prepared.all() for key in one.keys}
+        tables = self.log.versions()
+        known = self.base == self.data_dir / "base" or any(self.path(key).exists() for key in tables)
+        owner.claim(self.base, self.catalog.system_identifier(), known=known)
+        self.reserve.fill()
+        done = [
+            f'commit file "{file}" was torn and is set aside'
+            for key, table in tables.items()
+            for file in delta_log.set_torn_aside(self.path(key), table.version)
+        ]
         self.prepared.restore()
+        done += self.intents.recover()
+        logged = self.log.versions()
+        for key, table in logged.items():
+            if self._lacks(key, table.version):
+                error = self._missing(key, table.version)
+                done.append(f"{error.message}: it cannot be read or written. {error.detail}")
+        dropped = {(database, relation) for database, relation, _ in self.log.dropped()}
+        made = {key for one in self.prepared.all() for key in one.created}
         adopt = []
         for path in sorted(self.base.glob("*/*")):
             if not (path.name.isdigit() and path.parent.name.isdigit()):
                 continue
             key = (int(path.parent.name), int(path.name))
-            if key in prepared:
+            if key in made:
                 continue
             if key in logged:
                 found = self.foreign.recover(key, logged[key].version)
@@ -223,10 +328,12 @@ class Engine:
                     done.append(f"undid uncommitted writes of relation {key[1]} in database {key[0]}")
                 if found.others:
                     adopt.append((key, found))
-            elif key not in dropped:
+            elif key not in dropped and not delta_log.newest_version(path):
                 self.forget(key)
                 done.append(f"removed uncommitted relation {key[1]} of database {key[0]}")
-        self._see_all(prepared)
+            elif key not in dropped:
+                done.append(f'moved "{path}", which the log does not name, to "{self.set_aside(key)}"')
+        self._see_all()
         for key, found in adopt:
             self.foreign.adopt_recovered(key, found)
             done.append(f"adopted {len(found.others)} versions of other writers of relation {key[1]} in database {key[0]}")

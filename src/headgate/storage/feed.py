@@ -4,9 +4,10 @@ A changes frame has the columns ``commit_lsn bigint, seq bigint, position bigint
 or D, the structs have the relation's columns in storage types (`old` NULL for I, `new` NULL for D); a transaction's changes are
 ordered by (seq, position), and the LSN of a change is ``write.lsn + 8 * position``.
 
-The feed does not use Delta's own reader of change data, which costs 10-20 ms a version and has no order: the version's small
-JSON names the files that hold the change, `cdc` files where there are any, else the `add` files (rows of an insert), and the rows
-of a file are in the statement's order, a preimage directly before its postimage. Many small versions are read by the driver with
+The feed does not use Delta's own reader of change data, which costs 10-20 ms a version and has no order, and knows no statements: the
+log names the files that hold a write's changes (of a version that another writer made, its small JSON: `cdc` files where there are any,
+else the `add` files, rows of an insert), and the rows of a file are in the statement's order, a preimage directly before its postimage.
+Many small versions are read by the driver with
 pyarrow into one frame; large ones by Spark, a task per file, so that a pair is never cut.
 
 Called by `publisher`. Changes nothing.
@@ -14,7 +15,6 @@ Called by `publisher`. Changes nothing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.errors import PostgresError
-from headgate.storage import delta_log, file_action, foreign
+from headgate.storage import delta_log, file_action, foreign, parquet
 from headgate.storage.engine import Engine
 from headgate.storage.local import local_frame
 from headgate.storage.log import TableWrite
@@ -43,7 +43,6 @@ SMALL_CHANGES = 5_000
 """With more changes than this a frame is not a local relation: Spark's optimizer evaluates those row by row, uncompiled."""
 
 _WITH_ROWS = ("write", "foreign")
-_PART = re.compile(r"(?:part|cdc)-(\d+)-")
 _OPS = {"insert": "I", "delete": "D", "update_preimage": "U"}
 
 
@@ -82,7 +81,7 @@ def changes(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> Data
     writes = [write for write in writes if write.kind in _WITH_ROWS]
     files = list(_files(engine, relation, writes))
     # columns do not change between writes that one description of the relation fits
-    physical = _physical(engine, relation, writes[0].version) if writes else {}
+    physical = _physical(engine, relation, writes[0]) if writes else {}
     if sum(f.size for f in files) <= SMALL_BYTES and sum(write.changes for write in writes) <= SMALL_CHANGES:
         return local_frame(engine.spark, _read_small(relation, files, physical), schema(relation))
     frames = []
@@ -102,19 +101,19 @@ def small(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> pa.Tab
     files = list(_files(engine, relation, writes))
     if sum(f.size for f in files) > SMALL_BYTES:
         return None
-    return _read_small(relation, files, _physical(engine, relation, writes[0].version) if writes else {})
+    return _read_small(relation, files, _physical(engine, relation, writes[0]) if writes else {})
 
 
 def pieces(engine: Engine, relation: Any, write: TableWrite, rows: int = 32_768) -> Iterator[pa.Table]:
     """The changes of one write of any size, read by the driver piece by piece in the order of their positions."""
-    physical = _physical(engine, relation, write.version)
+    physical = _physical(engine, relation, write)
     row = pa.schema([(c.name, arrow_type(c.type_oid, c.typmod)) for c in relation.columns])
     for file in _files(engine, relation, [write]):
-        with pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us") as parquet:
-            held = set(parquet.schema_arrow.names)
+        with parquet.opened(file.path) as data:
+            held = set(data.schema_arrow.names)
             wanted = [name for name in [*physical.values(), CHANGE] if name in held]
             at, rest = 0, None
-            for batch in parquet.iter_batches(batch_size=rows, columns=wanted):
+            for batch in data.iter_batches(batch_size=rows, columns=wanted):
                 table = pa.Table.from_batches([batch])
                 if rest is not None:
                     table = pa.concat_tables([rest, table]).combine_chunks()
@@ -127,8 +126,11 @@ def pieces(engine: Engine, relation: Any, write: TableWrite, rows: int = 32_768)
                 at += whole
 
 
-def _physical(engine: Engine, relation: Any, version: int) -> dict[str, str]:
-    """Names in the files of a version by column name."""
+def _physical(engine: Engine, relation: Any, write: TableWrite) -> dict[str, str]:
+    """Names in the files of a write by column name."""
+    if write.files is not None:
+        return {c.name: (write.physical or {}).get(c.name, c.name) for c in relation.columns}
+    version = write.version
     key = (relation.database, relation.oid)
     shown = engine.visible.get(key)
     if shown is not None and version >= shown.state.altered:
@@ -144,6 +146,12 @@ def _files(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> Itera
         if write.kind == "foreign":
             yield from _written_down(foreign.folder(path, write.version), write)
             continue
+        first = 0
+        if write.files is not None:
+            for each in write.files:
+                yield ChangeFile(str(path / unquote(each.path)), each.size, int(write.commit_lsn), write.seq, first, each.paired)
+                first += each.rows
+            continue
         try:
             actions = delta_log.read_version(path, write.version)
         except FileNotFoundError as error:
@@ -152,8 +160,7 @@ def _files(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> Itera
         paired = bool(named)
         if not named:
             named = [a["add"] for a in actions if "add" in a and a["add"].get("dataChange", True)]
-        first = 0
-        for file in sorted(named, key=_order):
+        for file in sorted(named, key=file_action.order):
             full = str(path / unquote(file["path"]))
             rows = pq.read_metadata(full).num_rows if paired else file_action.records(file)
             yield ChangeFile(full, file["size"], int(write.commit_lsn), write.seq, first, paired)
@@ -162,18 +169,13 @@ def _files(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> Itera
 
 def _written_down(folder: Path, write: TableWrite) -> Iterator[ChangeFile]:
     """The files of another writer's version (`difference`)."""
-    files = sorted(folder.glob("part-*.parquet"), key=lambda file: _order({"path": file.name}))
+    files = sorted(folder.glob("part-*.parquet"), key=lambda file: file_action.order({"path": file.name}))
     if not files:
         raise PostgresError("58P01", f"version {write.version} of relation {write.relation} is no longer there")
     first = 0
     for file in files:
         yield ChangeFile(str(file), file.stat().st_size, int(write.commit_lsn), write.seq, first, True)
         first += pq.read_metadata(file).num_rows
-
-
-def _order(file: dict[str, Any]) -> tuple[int, str]:
-    found = _PART.search(file["path"])
-    return (int(found[1]) if found else 0, file["path"])
 
 
 # small versions: by the driver
@@ -202,8 +204,8 @@ def arrow_schema(row: pa.Schema) -> pa.Schema:
 
 def _read_file(file: ChangeFile, row: pa.Schema, physical: dict[str, str]) -> tuple[pa.StructArray, pa.Array | None]:
     """The rows of a file as structs of the relation's columns, and their `_change_type`."""
-    with pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us") as parquet:
-        return _structs(file, parquet.read(), row, physical)
+    with parquet.opened(file.path) as data:
+        return _structs(file, data.read(), row, physical)
 
 
 def _structs(file: ChangeFile, table: pa.Table, row: pa.Schema, physical: dict[str, str]) -> tuple[pa.StructArray, pa.Array | None]:

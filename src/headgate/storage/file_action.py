@@ -6,17 +6,30 @@ Made by `write`, `compaction` and `transaction`, read wherever files of a versio
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
+
+from headgate.storage import vector
 
 Action = dict[str, Any]
+
+_PART = re.compile(r"(?:part|cdc)-(\d+)-")
 
 
 def records(add: Action) -> int:
     """Number of rows in the file of an `add` action, those in its deletion vector included."""
     stats = add.get("stats")
     return int(json.loads(stats).get("numRecords", 0)) if stats else 0
+
+
+def order(file: Mapping[str, Any]) -> tuple[int, str]:
+    """The place of a file among those of one write, by the number in its name."""
+    found = _PART.search(file["path"])
+    return (int(found[1]) if found else 0, file["path"])
 
 
 def removal(add: Action, *, data_change: bool) -> Action:
@@ -61,3 +74,27 @@ def files_after(files: Mapping[str, Action], actions: Iterable[Action]) -> dict[
         if "remove" in action and action["remove"]["path"] not in added:
             after.pop(action["remove"]["path"], None)
     return after | added
+
+
+def files_made(table: Path, actions: Sequence[Action]) -> Iterator[Path]:
+    """As `files_of`, without the data files that were there before: rows of a file are deleted by removing it and adding it again."""
+    there = {table / unquote(action["remove"]["path"]) for action in actions if "remove" in action}
+    return (path for path in files_of(table, actions) if path not in there)
+
+
+def files_of(table: Path, actions: Iterable[Action]) -> Iterator[Path]:
+    """The data, change and deletion-vector files that actions name as the table's."""
+    actions = list(actions)
+    for action in actions:
+        named = action.get("add") or action.get("cdc")
+        if named is not None:
+            yield table / unquote(named["path"])
+    yield from vectors_of(table, actions)
+
+
+def vectors_of(table: Path, actions: Iterable[Action]) -> Iterator[Path]:
+    """The deletion-vector files that actions name."""
+    for action in actions:
+        found = vector.file_of(table, action.get("add", {}).get("deletionVector"))
+        if found is not None:
+            yield found

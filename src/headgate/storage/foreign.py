@@ -77,6 +77,8 @@ class ForeignWriters:
 
     def _run(self) -> None:
         while not self._stopping.wait(LOOK_SECONDS):
+            self._engine.intents.settle()
+            self._engine.reserve.fill()
             try:
                 self.look()
             except Exception:  # noqa: BLE001 (the next look may go well)
@@ -88,7 +90,12 @@ class ForeignWriters:
         for key, shown in list(self._engine.visible.items()):
             if not self._moved(key):
                 continue
-            if delta_log.has_version(self._engine.path(key), self._known(key, shown) + 1):
+            try:
+                known = self._known(key, shown)
+            except PostgresError as error:  # whoever reads it is told
+                _log.debug("no look at relation %d: %s", key[1], error.message)
+                continue
+            if delta_log.has_version(self._engine.path(key), known + 1):
                 self._try(key)
 
     def _moved(self, key: Key) -> bool:
@@ -127,8 +134,12 @@ class ForeignWriters:
         shown = self._engine.visible.get(key)
         if shown is None or not delta_log.has_version(self._engine.path(key), shown.state.version + 1):
             return
-        newest = delta_log.newest_version(self._engine.path(key)) or 0
-        self.adopt_range(key, range(shown.state.version + 1, newest + 1))
+        path = self._engine.path(key)
+        versions = range(shown.state.version + 1, (delta_log.newest_version(path) or 0) + 1)
+        if any(marked_with(delta_log.read_version(path, version)) is not None for version in versions):
+            self.take_back(key, shown.state)  # a version of ours that no entry names is nobody's
+            return
+        self.adopt_range(key, versions)
 
     def adopt_range(self, key: Key, versions: Sequence[int], visible: TableState | None = None) -> None:
         """Adopts these versions; `visible`: the state that readers shall see with them, each one's own by default."""

@@ -1,4 +1,4 @@
-"""Who may write to a table: one writer at a time, until its transaction ends, and beside it those that only add rows.
+"""Who may write to a table: one writer at a time, until its transaction ends, and beside it those that only add rows; who gets a name.
 
     lock     of one transaction: it commits versions of the Delta table, and nobody else may put one between them
     claim    of any number of transactions: rows with these keys will be added once the transaction has the lock, at its commit if not
@@ -7,6 +7,10 @@
     wants the lock, waits for    its holder; those with a claim in the table, unless it has one itself or adds no key (`beside_claims`)
     wants a claim, waits for     those that have claimed one of its keys
     gets no claim                where somebody holds the lock or waits for it: then the lock is what it must take
+
+A key of a catalog, of a name or of an object's row, is held by transactions until their end (`catalog.hold`); another whose hold conflicts
+waits for that. Who drops a table or changes its definition waits for the lock and for the key of its row at once (`row`): one after the
+other they would make a circle with a transaction that has one and then needs the other.
 
 Readers take nothing: they read the version that the log names. A writer that would wait in a circle gets 40P01, as in PostgreSQL; the
 circle is looked for when the wait begins, not after `deadlock_timeout`.
@@ -21,6 +25,8 @@ from collections.abc import Callable, Hashable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from headgate.catalog.hold import Hold
+from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
 from headgate.storage.statistics import Statistics
 
@@ -41,19 +47,39 @@ class Mode(enum.StrEnum):
 class _Wait:
     """What a transaction waits for; `blockers` gives the xids of those whose end it needs."""
 
-    key: Key
+    key: Key | CatalogKey
+    """Of a table or of a catalog; both begin with the database."""
     mode: Mode
     blockers: Callable[[], set[int]]
 
 
+class Patience:
+    """How long a session waits for a lock: until `check` raises, or 55P03 after `timeout` seconds; `tell` hears what it waits for.
+
+    A transaction that has one as `cancelled` hands it to `acquire` and `claim`.
+    """
+
+    def __init__(
+        self, check: Callable[[], None], timeout: float | None = None, tell: Callable[[Mode | None], None] = lambda mode: None
+    ) -> None:
+        self.check, self.timeout, self.tell = check, timeout, tell
+
+    def __call__(self) -> None:
+        """Raises to end the wait."""
+        self.check()
+
+
 class TableLocks:
-    """Who holds the lock of which table or claims keys in it, who waits for whom. An owner is a transaction's xid."""
+    """Who holds the lock of which table or claims keys in it or in the catalogs, who waits for whom. An owner is a transaction's xid."""
 
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
         self._changed = threading.Condition()
         self._owner: dict[Key, int] = {}
         self._claims: dict[Key, dict[int, dict[int, set[Hashable]]]] = {}
+        self._holders: dict[CatalogKey, dict[int, Hold]] = {}
+        self._held: dict[int, set[CatalogKey]] = {}
+        """By owner the keys of catalogs that it holds."""
         self._waiting: dict[int, _Wait] = {}
 
     def acquire(
@@ -64,23 +90,27 @@ class TableLocks:
         lock_timeout: float | None = None,
         *,
         beside_claims: bool = False,
+        row: tuple[CatalogKey, Hold] | None = None,
     ) -> None:
-        """Takes a table's lock for `owner`, waiting if need be.
+        """Takes a table's lock for `owner`, waiting if need be, and at the same moment holds the key `row`.
 
         `cancelled` is called ten times a second while waiting and raises to end the wait. Raises 40P01 on a deadlock, 55P03 after
         `lock_timeout` seconds.
         """
 
         def blockers() -> set[int]:
+            users = set() if row is None else self._others(row[0], owner, row[1])
             holder = self._owner.get(key)
             if holder is not None:
-                return {holder} - {owner}
+                return users | ({holder} - {owner})
             claims = self._claims.get(key, {})
-            return set() if beside_claims or owner in claims else set(claims)
+            return users if beside_claims or owner in claims else users | set(claims)
 
         with self._changed:
             self._wait(owner, _Wait(key, Mode.LOCK, blockers), cancelled, lock_timeout)
             self._owner[key] = owner
+            if row is not None:
+                self._hold(row[0], owner, row[1])
 
     def claim(self, key: Key, owner: int, keys: Keys, cancelled: Callable[[], None] | None = None) -> bool:
         """Claims keys of a table for `owner`, waiting for others that have claimed one of them; raises as `acquire`.
@@ -102,24 +132,48 @@ class TableLocks:
                 mine.setdefault(index, set()).update(added)
             return True
 
+    def claim_catalog(self, key: CatalogKey, owner: int, cancelled: Callable[[], None] | None = None, hold: Hold = Hold.ALONE) -> None:
+        """Holds a key of a catalog for `owner`, waiting for others whose holds conflict; raises as `acquire`."""
+
+        def blockers() -> set[int]:
+            return self._others(key, owner, hold)
+
+        with self._changed:
+            self._wait(owner, _Wait(key, Mode.CLAIM, blockers), cancelled, None)
+            self._hold(key, owner, hold)
+
+    def _others(self, key: CatalogKey, owner: int, hold: Hold) -> set[int]:
+        """Who else holds a key so that it conflicts."""
+        holders = self._holders.get(key)
+        return set() if holders is None else {xid for xid, has in holders.items() if xid != owner and hold.conflicts(has)}
+
+    def _hold(self, key: CatalogKey, owner: int, hold: Hold) -> None:
+        holders = self._holders.setdefault(key, {})
+        holders[owner] = max(hold, holders.get(owner, hold))
+        self._held.setdefault(owner, set()).add(key)
+
     def _closed(self, key: Key, owner: int) -> bool:
         if key in self._owner:
             return True
         return owner not in self._claims.get(key, {}) and any(each.key == key and each.mode is Mode.LOCK for each in self._waiting.values())
 
     def _wait(self, owner: int, wait: _Wait, cancelled: Callable[[], None] | None, lock_timeout: float | None) -> None:
-        give_up = None if lock_timeout is None else time.monotonic() + lock_timeout
+        patience = cancelled if isinstance(cancelled, Patience) else Patience(cancelled or (lambda: None))
+        limit = patience.timeout if lock_timeout is None else lock_timeout
+        give_up = None if limit is None else time.monotonic() + limit
         while wait.blockers():
             self._waiting[owner] = wait
             try:
-                self._refuse_circle(owner)
-                if give_up is not None and time.monotonic() >= give_up:
+                left = 0.1 if give_up is None else min(give_up - time.monotonic(), 0.1)
+                if left <= 0:
                     raise PostgresError("55P03", "canceling statement due to lock timeout")
-                self._changed.wait(0.1 if cancelled or give_up else None)
-                if cancelled:
-                    cancelled()
+                self._refuse_circle(owner)
+                patience.tell(wait.mode)
+                self._changed.wait(left)
+                patience()
             finally:
                 del self._waiting[owner]
+                patience.tell(None)
 
     def _refuse_circle(self, start: int) -> None:
         """Raises if `start`, about to wait, waits for itself through others."""
@@ -158,6 +212,10 @@ class TableLocks:
                 del self._claims[key][owner]
                 if not self._claims[key]:
                     del self._claims[key]
+            for name in self._held.pop(owner, ()):
+                del self._holders[name][owner]
+                if not self._holders[name]:
+                    del self._holders[name]
             self._changed.notify_all()
 
 

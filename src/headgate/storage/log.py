@@ -20,16 +20,20 @@ Called by `transaction.Transaction.commit` (under the commit lock) and read by t
 from __future__ import annotations
 
 import enum
+import json
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
 
 FIRST_LSN = Lsn(0x1000000)
 FIRST_XID = 700
+_SPECIAL_XIDS = 3
+"""The least numbers that 32 bits can have are no transactions' (InvalidTransactionId, Bootstrap…, Frozen…): subscribers refuse them."""
 POSTGRES_EPOCH = 946_684_800
 """2000-01-01 in seconds of the Unix epoch."""
 
@@ -45,9 +49,11 @@ CREATE TABLE IF NOT EXISTS hg.log_entry(commit_lsn BIGINT, end_lsn BIGINT, commi
     origin_lsn BIGINT, kind VARCHAR, gid VARCHAR, prepared BIGINT);
 CREATE TABLE IF NOT EXISTS hg.log_write(commit_lsn BIGINT, seq INTEGER, lsn BIGINT, relid BIGINT, kind VARCHAR, version BIGINT,
     changes BIGINT, statement INTEGER, options INTEGER, bytes BIGINT, seen BIGINT, xid BIGINT);
+ALTER TABLE hg.log_write ADD COLUMN IF NOT EXISTS files VARCHAR;
 CREATE TABLE IF NOT EXISTS hg.log_message(commit_lsn BIGINT, seq INTEGER, prefix VARCHAR, content BLOB);
 CREATE TABLE IF NOT EXISTS hg.prepared_xact(xid BIGINT, gid VARCHAR, dbid BIGINT, owner VARCHAR, prepared BIGINT, commit_lsn BIGINT,
     body BLOB);
+CREATE TABLE IF NOT EXISTS hg.intent(xid BIGINT, body BLOB);
 CREATE TABLE IF NOT EXISTS hg.table_version(dbid BIGINT, relid BIGINT, lsn BIGINT, version BIGINT, dropped BOOLEAN);
 """
 
@@ -90,15 +96,26 @@ class Emitted:
 
 
 @dataclass(frozen=True)
+class WrittenFile:
+    """A file that holds changes of a write, by its path below the table: rows that were added, or (`paired`) change rows."""
+
+    path: str
+    size: int
+    rows: int
+    paired: bool
+
+
+@dataclass(frozen=True)
 class TableWrite:
-    """One write of a transaction: one Delta version of one table.
+    """One write of a transaction to one table; all its writes to a table are one Delta version.
 
     `seq` counts the transaction's writes from 0; `statement` is the seq of the first write of the same statement (a TRUNCATE of
     several tables is one statement); `changes` is the number of changed rows; `options` of a truncate: 1 CASCADE, 2 RESTART IDENTITY.
     `lsn` is the position of the first change, the others follow at distances of 8; it is 0 until the transaction commits. `bytes`: size
     of the files; `seen`: the end of the log when the write was made, by which streams judge it; `xid`: the subtransaction, 0 for
-    the transaction itself. Kinds: ``foreign`` is a write of another Delta writer (`foreign`); ``message`` has no relation
-    and no version, but `emitted`.
+    the transaction itself. `files`: where the changes are, in order; None: what the version alone names. `physical`: the columns' names
+    in these files, None where they are the columns' own. Kinds: ``foreign`` is a write of another Delta writer (`foreign`);
+    ``message`` has no relation and no version, but `emitted`.
     """
 
     seq: int
@@ -114,6 +131,23 @@ class TableWrite:
     seen: Lsn = INVALID
     xid: int = 0
     emitted: Emitted | None = None
+    files: tuple[WrittenFile, ...] | None = None
+    physical: Mapping[str, str] | None = None
+
+    def where(self) -> str | None:
+        """`files` and `physical` as text."""
+        if self.files is None:
+            return None
+        names = [[each.path, each.size, each.rows, each.paired] for each in self.files]
+        return json.dumps({"files": names, "physical": dict(self.physical) if self.physical else None}, separators=(",", ":"))
+
+    def placed(self, where: str | None) -> TableWrite:
+        """The write with the files and names that `where` gave."""
+        if where is None:
+            return self
+        found = json.loads(where)
+        files = tuple(WrittenFile(path, size, rows, paired) for path, size, rows, paired in found["files"])
+        return replace(self, files=files, physical=found["physical"])
 
 
 @dataclass(frozen=True)
@@ -155,7 +189,7 @@ class TransactionLog:
         last = cursor.execute("SELECT end_lsn, xid FROM hg.log_entry ORDER BY end_lsn DESC LIMIT 1").fetchone()
         self._end = Lsn(last[0]) if last else FIRST_LSN
         highest = cursor.execute(
-            "SELECT greatest((SELECT max(xid) FROM hg.log_entry), (SELECT max(xid) FROM hg.log_write),"
+            "SELECT greatest((SELECT max(xid) FROM hg.log_entry), (SELECT max(xid) FROM hg.log_write), (SELECT max(xid) FROM hg.intent),"
             " (SELECT max(value)::BIGINT FROM hg.counter WHERE name = 'xid'))"
         ).fetchone()
         self._next_xid = highest[0] + 1 if highest and highest[0] else FIRST_XID
@@ -169,7 +203,9 @@ class TransactionLog:
         """A transaction id; ids of transactions that did not commit may be given again after a restart."""
         with self._moved:
             xid = self._next_xid
-            self._next_xid += 1
+            if xid % 2**32 < _SPECIAL_XIDS:
+                xid += _SPECIAL_XIDS - xid % 2**32
+            self._next_xid = xid + 1
             return xid
 
     def place(
@@ -211,10 +247,10 @@ class TransactionLog:
         cursor.execute("INSERT INTO hg.log_entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [int(v) if isinstance(v, int) else v for v in row])
         for w in entry.writes:
             cursor.execute(
-                "INSERT INTO hg.log_write VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO hg.log_write VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [
                     *(int(entry.commit_lsn), w.seq, int(w.lsn), w.relation, w.kind, w.version, w.changes, w.statement, w.options),
-                    *(w.bytes, int(w.seen), w.xid),
+                    *(w.bytes, int(w.seen), w.xid, w.where()),
                 ],
             )
             if w.emitted is not None:
@@ -280,7 +316,7 @@ class TransactionLog:
     def _writes(self, cursor: Any, which: str, limits: list[int]) -> dict[int, list[TableWrite]]:
         """The writes of the entries whose commit_lsn is `which`, by commit_lsn."""
         rows = cursor.execute(
-            "SELECT commit_lsn, seq, lsn, relid, kind, version, changes, statement, options, bytes, seen, xid FROM hg.log_write"
+            "SELECT commit_lsn, seq, lsn, relid, kind, version, changes, statement, options, bytes, seen, xid, files FROM hg.log_write"
             f" WHERE commit_lsn {which} ORDER BY commit_lsn, seq",
             limits,
         ).fetchall()
@@ -289,12 +325,12 @@ class TransactionLog:
             said = cursor.execute(f"SELECT commit_lsn, seq, prefix, content FROM hg.log_message WHERE commit_lsn {which}", limits)
             emitted = {(lsn, seq): Emitted(prefix, bytes(content)) for lsn, seq, prefix, content in said.fetchall()}
         writes: dict[int, list[TableWrite]] = {}
-        for commit, seq, lsn, relation, kind, version, changes, statement, options, size, seen, xid in rows:
+        for commit, seq, lsn, relation, kind, version, changes, statement, options, size, seen, xid, where in rows:
             said_here = emitted.get((commit, seq))
             write = TableWrite(
                 seq, relation, kind, version, changes, statement, options, Lsn(lsn), Lsn(commit), size, Lsn(seen), xid, said_here
             )
-            writes.setdefault(commit, []).append(write)
+            writes.setdefault(commit, []).append(write.placed(where))
         return writes
 
     def versions(self, at: Lsn | None = None) -> dict[tuple[int, int], TableVersion]:
@@ -327,7 +363,7 @@ class TransactionLog:
     def forget_dropped(self, database: int, relation: int) -> None:
         """A dropped table's directory is gone."""
         sql = "DELETE FROM hg.table_version WHERE dbid = ? AND relid = ?"
-        self._catalog.change(lambda cursor: cursor.execute(sql, [database, relation]))
+        self._catalog.change(lambda cursor: cursor.execute(sql, [database, relation]), Step.CLEANING)
 
     def trim(self, before: Lsn) -> int:
         """Forgets entries that end at or before `before` (what no slot and no reader needs any more); how many there were.
@@ -341,20 +377,20 @@ class TransactionLog:
         )
 
         def delete(cursor: Any) -> int:
-            found = [row[0] for row in cursor.execute(gone, [keep, keep]).fetchall()]
+            found = int(cursor.execute(f"SELECT count(*) FROM ({gone})", [keep, keep]).fetchone()[0])
             if found:
                 cursor.execute("DELETE FROM hg.counter WHERE name = 'xid'")
                 cursor.execute("INSERT INTO hg.counter VALUES ('xid', ?)", [self._next_xid])
                 for table in ("log_write", "log_message", "log_entry"):
-                    cursor.execute(f"DELETE FROM hg.{table} WHERE commit_lsn IN (SELECT unnest(?))", [found])
+                    cursor.execute(f"DELETE FROM hg.{table} WHERE commit_lsn IN ({gone})", [keep, keep])
             cursor.execute(
                 "DELETE FROM hg.table_version v WHERE lsn <= ? AND EXISTS (SELECT 1 FROM hg.table_version n"
                 " WHERE n.dbid = v.dbid AND n.relid = v.relid AND n.lsn > v.lsn AND n.lsn <= ?)",
                 [keep, keep],
             )
-            return len(found)
+            return found
 
-        return int(self._catalog.change(delete))
+        return int(self._catalog.change(delete, Step.CLEANING))
 
     def oldest_seen(self) -> Lsn:
         """The oldest position by whose catalog an entry of the log is judged; the end of the log where there are no writes."""

@@ -1,6 +1,6 @@
 """How a node marks its own Delta commits, so that recovery and `foreign` can tell them from those of other writers.
 
-The mark is the commit's user metadata: ``headgate`` alone (Delta's own MERGE), ``headgate <xid>``, or ``headgate undo to <version>``.
+The mark is the commit's user metadata: ``headgate <xid>``, or ``headgate undo to <version>``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 MARK = "headgate"
+
+
+def transaction_mark(xid: int) -> str:
+    """User metadata of a transaction's commits."""
+    return f"{MARK} {xid}"
 
 
 def undo_mark(version: int) -> str:

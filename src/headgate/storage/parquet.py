@@ -7,14 +7,16 @@ have neither Parquet's statistics, which leave out NaN, nor a dictionary, which 
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
+import functools
 import json
 import math
 import re
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,38 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headgate.errors import PostgresError, disk_full
+
 _STATS_COLUMNS = 32
 _STATS_LENGTH = 32
+_VERIFIED_ROWS = 16_384
 _MARKED = re.compile(r'"\\u0000(-?[0-9.]+)\\u0000"')
 _LAST = "\U0010ffff"
+
+
+@contextlib.contextmanager
+def opened(path: Path | str) -> Iterator[pq.ParquetFile]:
+    """A file of a table for reading, each page compared with its checksum. XX001 where it is damaged."""
+    try:
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us", page_checksum_verification=True) as file:
+            yield file
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowInvalid, OSError) as error:
+        if disk_full(error) is not None:
+            raise  # of what is written meanwhile
+        raise PostgresError("XX001", f'file "{path}" is damaged or cannot be read') from error
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def verify(path: str) -> None:
+    """Reads all pages of a file for their checksums, once in a process: for who has it read by what does not compare them. XX001.
+
+    Files never change. 0.3 ms for the file of a small commit, 2-3 ms a megabyte.
+    """
+    with opened(path) as file:
+        for _ in file.iter_batches(_VERIFIED_ROWS):
+            pass
 
 
 def write(table: Path, rows: pa.Table, physical: Mapping[str, str], number: int = 0) -> dict[str, Any]:
@@ -52,10 +82,35 @@ def write_changes(table: Path, rows: pa.Table, physical: Mapping[str, str]) -> d
     return {"cdc": {"path": path, "partitionValues": {}, "size": size, "dataChange": False}}
 
 
+def write_change_pieces(table: Path, schema: pa.Schema, pieces: Iterable[pa.Table]) -> dict[str, Any]:
+    """As `write_changes`, of rows under the names of the files that come piece by piece."""
+    path = f"_change_data/cdc-00000-{uuid.uuid4()}.c000.snappy.parquet"
+    (table / "_change_data").mkdir(exist_ok=True)
+    told = [field.name for field in schema if not pa.types.is_floating(field.type)]
+    try:
+        with pq.ParquetWriter(
+            table / path,
+            schema,
+            compression="snappy",
+            coerce_timestamps="us",
+            write_statistics=told,
+            use_dictionary=told,
+            write_page_checksum=True,
+        ) as file:
+            for rows in pieces:
+                file.write_table(rows)
+    except BaseException:
+        (table / path).unlink(missing_ok=True)
+        raise
+    return {"cdc": {"path": path, "partitionValues": {}, "size": (table / path).stat().st_size, "dataChange": False}}
+
+
 def _write(path: Path, rows: pa.Table, physical: Mapping[str, str]) -> int:
     named = rows.rename_columns([physical.get(name, name) for name in rows.column_names])
     told = [field.name for field in named.schema if not pa.types.is_floating(field.type)]
-    pq.write_table(named, path, compression="snappy", coerce_timestamps="us", write_statistics=told, use_dictionary=told)
+    pq.write_table(
+        named, path, compression="snappy", coerce_timestamps="us", write_statistics=told, use_dictionary=told, write_page_checksum=True
+    )
     return path.stat().st_size
 
 

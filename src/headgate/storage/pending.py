@@ -60,6 +60,11 @@ class PendingRows:
         self._all: tuple[Pending, ...] = ()
         self._rows = self._bytes = 0
 
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self._rows
+
     def __bool__(self) -> bool:
         return bool(self._all)
 

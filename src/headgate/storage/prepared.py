@@ -3,13 +3,13 @@
 `Prepared` is one; `PreparedTransactions` are those of a node, which the engine holds. Called by the server for the three commands
 and by apply workers. States:
 
-    prepared     `prepare` wrote the log entry of the kind ``prepare`` and the row of hg.prepared_xact in one DuckDB transaction. The Delta
-                 versions are there, no reader sees them, the tables' write locks are held under its xid. Survives a restart:
-                 `restore` takes the locks again, recovery leaves the versions alone.
-    committed    `commit` repeated what the transaction had written into the catalog, named the versions in table_version and wrote the
-                 entry ``commit prepared``, in one DuckDB transaction
-    rolled back  `rollback` wrote the entry ``rollback prepared`` and then took the versions back by their inverse; after a crash
-                 between the two, recovery does
+    prepared     `prepare` wrote the log entry of the kind ``prepare`` and the row of hg.prepared_xact, with all actions, in one DuckDB
+                 transaction. The files lie in the tables' folders, no Delta version names them, the tables' write locks are held under
+                 its xid, and so are the names that it has given and the objects that it uses. Survives a restart: `restore` takes the
+                 locks again.
+    committed    `commit` stored an intent, wrote the tables' Delta versions, and then in one DuckDB transaction repeated what the
+                 transaction had written into the catalog and wrote the entry ``commit prepared`` (`intent`)
+    rolled back  `rollback` wrote the entry ``rollback prepared``, then removed the files
 
 What must hold: a table has one writer, so a prepared transaction keeps all other writers of its tables waiting until its end.
 PostgreSQL locks rows.
@@ -19,18 +19,24 @@ from __future__ import annotations
 
 import pickle
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import history
-from headgate.catalog import origin as origins
+from headgate.catalog.hold import Hold
+from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
+from headgate.failpoint import Step
 from headgate.lsn import Lsn
+from headgate.storage import file_action
+from headgate.storage.file_action import Action
+from headgate.storage.intent import Intent
 from headgate.storage.lock import Key
-from headgate.storage.log import EntryKind, LogEntry, OriginProgress, TableVersion
-from headgate.storage.mark import undo_mark
-from headgate.storage.recorded import repeat
-from headgate.storage.visible import Visible
+from headgate.storage.log import EntryKind, LogEntry, OriginProgress
+from headgate.storage.staged import StagedTable, repeated
+from headgate.storage.table_state import TableState
 
 if TYPE_CHECKING:
     from headgate.storage.engine import Engine
@@ -47,17 +53,19 @@ class Prepared:
     owner: str
     time: int
     position: Lsn
-    versions: dict[int, int]
-    """Delta version by relation."""
+    tables: dict[int, tuple[int, list[Action]]]
+    """By relation the Delta version on which it was staged, and the actions."""
     created: frozenset[Key]
     dropped: frozenset[Key]
     catalog: tuple[tuple[str, str, Any], ...]
     """What it wrote into the catalog: method of the cursor, statement, parameters."""
+    catalog_keys: Mapping[CatalogKey, Hold] = field(default_factory=dict)
+    """The keys of catalogs that it holds."""
 
     @property
     def keys(self) -> set[Key]:
         """The tables that it holds locked."""
-        return {(self.database, relation) for relation in self.versions} | set(self.dropped)
+        return {(self.database, relation) for relation in self.tables} | set(self.dropped)
 
 
 class PreparedTransactions:
@@ -66,7 +74,7 @@ class PreparedTransactions:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lock = threading.RLock()
-        self._states: dict[int, dict[Key, Visible]] = {}
+        self._staged: dict[int, dict[Key, StagedTable]] = {}
         self._busy: set[str] = set()
         cursor = engine.catalog.cursor()
         rows = cursor.execute("SELECT xid, gid, dbid, owner, prepared, commit_lsn, body FROM hg.prepared_xact").fetchall()
@@ -83,6 +91,8 @@ class PreparedTransactions:
         for one in self.all():
             for key in one.keys:
                 self._engine.locks.acquire(key, one.xid)
+            for catalog_key, hold in one.catalog_keys.items():
+                self._engine.locks.claim_catalog(catalog_key, one.xid, hold=hold)
 
     def prepare(self, transaction: Transaction, gid: str, owner: str) -> Lsn:
         """Prepares a transaction under a name; the end LSN of the entry. 42710 where the name is in use; it is rolled back on any error."""
@@ -94,7 +104,7 @@ class PreparedTransactions:
                     if gid in self._all:
                         raise PostgresError("42710", f'transaction identifier "{gid}" is already in use')
                 entry = engine.log.place(handed.xid, handed.database, handed.writes, None, kind=EntryKind.PREPARE, gid=gid)
-                versions = {key[1]: state.version for key, state in handed.states.items() if key not in handed.dropped}
+                tables = {key[1]: (staged.base.version, staged.actions()) for key, staged in handed.tables.items()}
                 one = Prepared(
                     handed.xid,
                     gid,
@@ -102,10 +112,11 @@ class PreparedTransactions:
                     owner,
                     entry.commit_time,
                     entry.commit_lsn,
-                    versions,
+                    tables,
                     frozenset(handed.created),
                     frozenset(handed.dropped),
                     tuple(handed.catalog),
+                    handed.catalog_keys,
                 )
 
                 def write(cursor: Any) -> None:
@@ -113,10 +124,10 @@ class PreparedTransactions:
                     history.repeat(cursor, handed.history)
                     _store(cursor, one)
 
-                engine.catalog.change(write)
+                engine.catalog.change(write, Step.PREPARED)
                 with self._lock:
                     self._all[gid] = one
-                    self._states[one.xid] = {key: Visible(state=state) for key, state in handed.states.items()}
+                    self._staged[one.xid] = handed.tables
                 engine.log.append(entry)
         except Exception:
             transaction.rollback()
@@ -142,80 +153,88 @@ class PreparedTransactions:
             return one
 
     def commit(self, one: Prepared, origin: OriginProgress | None = None) -> Lsn:
-        """COMMIT PREPARED; the end LSN of the entry."""
+        """COMMIT PREPARED; the end LSN of the entry. Where it fails, the transaction stays prepared."""
         engine = self._engine
         try:
-            with engine.commit_lock:
-                entry = self._entry(one, EntryKind.COMMIT_PREPARED, origin)
-                kept_drops = one.dropped - one.created
-                versions = {relation: TableVersion(version) for relation, version in one.versions.items()}
-                versions |= {key[1]: TableVersion(0, dropped=True) for key in kept_drops}
-
-                def write(cursor: Any) -> None:
-                    repeat(cursor, one.catalog)
-                    history.place_prepared(cursor, one.database, one.xid, int(entry.commit_lsn))
-                    self._finish(cursor, one, entry, versions, origin)
-
-                states = {key: shown.state for key, shown in self._visible(one).items()}
-                engine.catalog.change(write)
-                engine.publish(states, set(one.dropped))
-                engine.log.append(entry)
+            tables = self._tables(one)
+            changed = {key: staged for key, staged in tables.items() if one.tables[key[1]][1]}
+            intent = Intent(
+                one.xid, one.database, EntryKind.COMMIT_PREPARED, (), {key[1]: one.tables[key[1]] for key in changed},
+                {key[1]: staged.base.version for key, staged in tables.items() if key not in changed},
+                frozenset(key[1] for key in one.dropped - one.created), origin, one.catalog, False, one.gid, one.position,
+            )  # fmt: skip
+            states: dict[Key, TableState] = {key: staged.base for key, staged in tables.items()}
+            try:
+                if changed:
+                    states |= engine.intents.carry_out(intent, changed)
+                with engine.commit_lock:
+                    entry: LogEntry = engine.catalog.change(
+                        lambda cursor: engine.intents.finish_again(cursor, intent, states), Step.PREPARED_END
+                    )
+                    engine.publish(states, set(one.dropped))
+                    if one.catalog:
+                        engine.redefined(one.catalog_keys)
+                    engine.log.append(entry)
+            except BaseException:
+                if changed:
+                    engine.intents.take_back(intent)
+                raise
+            if changed:
+                engine.intents.finished(intent)
             for key in one.dropped & one.created:
                 engine.forget(key)
-            self._ended(one)
+            self.ended(one.gid)
         finally:
             self._free(one)
-        if kept_drops:
+        if intent.dropped:
             engine.clean()
         return entry.end_lsn
 
     def rollback(self, one: Prepared, origin: OriginProgress | None = None) -> Lsn:
         """ROLLBACK PREPARED; the end LSN of the entry."""
         engine = self._engine
+        intent = Intent(
+            one.xid, one.database, EntryKind.ROLLBACK_PREPARED, (), {}, {}, frozenset(), origin, (), False, one.gid, one.position
+        )  # fmt: skip
         try:
             with engine.commit_lock:
-                entry = self._entry(one, EntryKind.ROLLBACK_PREPARED, origin)
-                engine.catalog.change(lambda cursor: self._finish(cursor, one, entry, {}, origin))
+                entry: LogEntry = engine.catalog.change(lambda cursor: engine.intents.finish(cursor, intent, {}), Step.PREPARED_END)
                 engine.log.append(entry)
-            restored = {}
-            for key, shown in self._visible(one).items():
-                if key in one.created:
-                    engine.forget(key)
-                else:
-                    before = engine.visible[key].state
-                    restored[key] = engine.table(key).undo(shown.state, before, undo_mark(before.version))
-            with engine.commit_lock:
-                engine.publish(restored, set())
-            self._ended(one)
+            for key in one.created:
+                engine.forget(key)
+            for relation, (_, actions) in one.tables.items():
+                for path in file_action.files_made(engine.path((one.database, relation)), actions):
+                    path.unlink(missing_ok=True)
+            self.ended(one.gid)
         finally:
             self._free(one)
         return entry.end_lsn
 
-    def _entry(self, one: Prepared, kind: EntryKind, origin: OriginProgress | None) -> LogEntry:
-        return self._engine.log.place(one.xid, one.database, (), origin, kind=kind, gid=one.gid, prepared=one.position)
-
-    def _finish(
-        self, cursor: Any, one: Prepared, entry: LogEntry, versions: dict[int, TableVersion], origin: OriginProgress | None
-    ) -> None:
-        self._engine.log.insert(cursor, entry, versions)
-        cursor.execute("DELETE FROM hg.prepared_xact WHERE xid = ?", [one.xid])
-        if origin:
-            origins.advance(cursor, origin.origin, origin.lsn, entry.end_lsn)
-
-    def _visible(self, one: Prepared) -> dict[Key, Visible]:
-        """What the tables will look like; after a restart read from their logs."""
+    def _tables(self, one: Prepared) -> dict[Key, StagedTable]:
+        """What it has staged; after a restart from its actions."""
         with self._lock:
-            found = self._states.get(one.xid)
+            found = self._staged.get(one.xid)
         if found is not None:
             return found
-        tables = {(one.database, relation): version for relation, version in one.versions.items()}
-        return {key: Visible(state=self._engine.table(key).state(version)) for key, version in tables.items()}
+        made = {}
+        for relation, (version, actions) in one.tables.items():
+            table = self._engine.table((one.database, relation))
+            base = table.state(version)
+            made[one.database, relation] = repeated(base, table.stage(base, actions) if actions else base, actions)
+        return made
 
-    def _ended(self, one: Prepared) -> None:
-        self._engine.locks.release(one.xid)
+    def files(self, key: Key) -> set[Path]:
+        """The files that prepared transactions have staged for a table."""
+        path = self._engine.path(key)
+        found = [one.tables[key[1]][1] for one in self.all() if one.database == key[0] and key[1] in one.tables]
+        return {file for actions in found for file in file_action.files_of(path, actions)}
+
+    def ended(self, gid: str) -> None:
+        """It is committed or rolled back, also by recovery: its locks are free."""
         with self._lock:
-            del self._all[one.gid]
-            self._states.pop(one.xid, None)
+            one = self._all.pop(gid)
+            self._staged.pop(one.xid, None)
+        self._engine.locks.release(one.xid)
 
     def _free(self, one: Prepared) -> None:
         with self._lock:
@@ -233,11 +252,14 @@ def check_room(limit: int, held: int) -> None:
 
 
 def _store(cursor: Any, one: Prepared) -> None:
-    body = pickle.dumps((one.versions, one.created, one.dropped, one.catalog))
+    body = pickle.dumps((one.tables, one.created, one.dropped, one.catalog, one.catalog_keys))
     row = [one.xid, one.gid, one.database, one.owner, one.time, int(one.position), body]
     cursor.execute("INSERT INTO hg.prepared_xact VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def _read(xid: int, gid: str, database: int, owner: str, time: int, position: int, body: bytes) -> Prepared:
-    versions, created, dropped, catalog = pickle.loads(bytes(body))  # noqa: S301 (of the node's own catalog)
-    return Prepared(xid, gid, database, owner, time, Lsn(position), versions, created, dropped, catalog)
+    tables, created, dropped, catalog, *more = pickle.loads(bytes(body))  # noqa: S301 (of the node's own catalog)
+    held = more[0] if more else {}
+    if not isinstance(held, Mapping):  # of an earlier version, which had names only
+        held = dict.fromkeys(held, Hold.ALONE)
+    return Prepared(xid, gid, database, owner, time, Lsn(position), tables, created, dropped, catalog, held)

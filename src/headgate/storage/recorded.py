@@ -6,17 +6,20 @@ repeats those before the savepoint; catalog transactions are a handful of small 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from headgate.catalog.unique import CatalogKey
 
 _READS = ("SELECT", "WITH", "FROM", "EXPLAIN", "DESCRIBE", "SHOW")
 
 
 class RecordedCursor:
-    """A DuckDB cursor that notes what it writes; everything else is the cursor's own."""
+    """A DuckDB cursor that notes what it writes; all else is the cursor's own. `claim`: see `catalog.unique`; `use`: `catalog.hold`."""
 
-    def __init__(self, cursor: Any) -> None:
+    def __init__(self, cursor: Any, claim: Callable[[CatalogKey], None], use: Callable[[str, int], None]) -> None:
         self._cursor = cursor
+        self.claim, self.use = claim, use
         self.written: list[tuple[str, str, Any]] = []
 
     def execute(self, query: str, parameters: Any = None) -> Any:
@@ -65,10 +68,10 @@ def repeat(cursor: Any, written: Iterable[tuple[str, str, Any]]) -> None:
 class RecordedCatalog:
     """A `catalog.CatalogTransaction` with savepoints."""
 
-    def __init__(self, catalog: Any) -> None:
+    def __init__(self, catalog: Any, claim: Callable[[CatalogKey], None], use: Callable[[str, int], None]) -> None:
         self._catalog = catalog
-        self._transaction = catalog.begin()
-        self.cursor = RecordedCursor(self._transaction.cursor)
+        self._transaction = _begun(catalog)
+        self.cursor = RecordedCursor(self._transaction.cursor, claim, use)
 
     @property
     def place(self) -> int:
@@ -77,10 +80,13 @@ class RecordedCatalog:
 
     def rollback_to(self, place: int) -> None:
         """Undoes what was written after a savepoint."""
-        if place == self.place:
-            return
+        if place != self.place:
+            self.renew(place)
+
+    def renew(self, place: int) -> None:
+        """Goes over to what is committed now, with the first `place` of its own writes."""
         self._transaction.rollback()
-        self._transaction = self._catalog.begin()
+        self._transaction = _begun(self._catalog)
         self.cursor.repeat(self._transaction.cursor, place)
 
     def commit(self) -> None:
@@ -90,3 +96,10 @@ class RecordedCatalog:
     def rollback(self) -> None:
         """Forgets the writes."""
         self._transaction.rollback()
+
+
+def _begun(catalog: Any) -> Any:
+    """A catalog transaction that sees what is committed now: DuckDB takes its snapshot at the first look, not at BEGIN."""
+    transaction = catalog.begin()
+    transaction.cursor.execute("SELECT value FROM hg.counter LIMIT 1").fetchall()
+    return transaction

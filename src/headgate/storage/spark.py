@@ -67,6 +67,7 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": str(min(os.cpu_count() or 2, 8)),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         # otherwise each call of a function asks the JVM several times more, to tell where in Python it stood
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",

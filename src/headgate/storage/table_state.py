@@ -30,6 +30,16 @@ class TableState:
     """Names in the Parquet files by column name; the same unless column mapping is on."""
     altered: int = 0
     """The version since which the columns are what they are (0: since the table was made)."""
+    staged: int = 0
+    """How many writes a transaction has staged on the version: `files` are then not those of `snapshot`."""
+    metadata: Action | None = None
+    """The metadata of a staged alteration, of which `snapshot` is then made; so `protocol`."""
+    protocol: Action | None = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Another one after each write."""
+        return self.version, self.staged
 
     @property
     def rows(self) -> int:
@@ -38,6 +48,11 @@ class TableState:
         for add in self.files.values():
             total += records(add) - (add.get("deletionVector") or {}).get("cardinality", 0)
         return total
+
+
+def same_file(one: Action | None, other: Action | None) -> bool:
+    """Whether two `add` actions of one path name the same rows."""
+    return one is not None and other is not None and _vector(one) == _vector(other)
 
 
 def physical_names(row: StructType) -> dict[str, str]:
@@ -52,7 +67,7 @@ def altered(snapshot: Any) -> int:
 
 
 def advance(state: TableState, version: int, snapshot: Any, actions: Iterable[Action]) -> TableState:
-    """The state after a commit of `actions`."""
+    """The state after a commit of `actions` on top of the committed `state`."""
     files = files_after(state.files, actions)
     if not any("metaData" in action for action in actions):
         return replace(state, version=version, snapshot=snapshot, files=files)
@@ -64,12 +79,10 @@ def difference(now: TableState, wanted: TableState) -> list[Action]:
     """The file actions (`dataChange` false) that turn the files of one state into those of another."""
     actions: list[Action] = []
     for path, add in now.files.items():
-        other = wanted.files.get(path)
-        if other is None or _vector(other) != _vector(add):
+        if not same_file(add, wanted.files.get(path)):
             actions.append(removal(add, data_change=False))
     for path, add in wanted.files.items():
-        other = now.files.get(path)
-        if other is None or _vector(other) != _vector(add):
+        if not same_file(add, now.files.get(path)):
             actions.append({"add": {**add, "dataChange": False}})
     return actions
 

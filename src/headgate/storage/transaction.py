@@ -2,48 +2,55 @@
 
 A session, an apply worker or a table sync begins one with `Engine.begin` and uses it from one thread at a time.
 
-    open       each write is a Delta commit that no log entry names; only this transaction reads it
-    committed  `commit` assigned LSNs and committed the log entry with the catalog's rows: set by the DuckDB commit, nothing else
-    prepared   `prepare` wrote an entry that makes nothing visible; `prepared` (the module) commits it or rolls it back
-    aborted    `rollback` (or recovery) undid the Delta commits by their inverse and removed the directories of new tables
+    open       each write is staged (`staged`): files that nothing names; only this transaction reads them
+    intended   `commit` has made what will be written durable (`intent`), then each table gets one Delta version
+    committed  one DuckDB commit has written the log entry, under its LSN, and the catalog's rows: all is visible at once
+    prepared   `hand_over` gave what is staged to `prepared`, which commits it or rolls it back
+    aborted    `rollback` has forgotten what was staged and removed its files, and the folders of new tables
 
-Traced: BEGIN; INSERT INTO a (version 8 of a, unlogged); UPDATE b (version 3 of b, unlogged); COMMIT takes the node's commit lock,
-places the entry at 0/1000008…, inserts it with versions (a, 8), (b, 3) in one DuckDB transaction, and publishes both states at once.
-After a crash before the DuckDB commit, recovery finds version 8 above the logged 7 and commits its inverse as version 9.
+Traced: BEGIN; INSERT INTO a (a file); UPDATE b (a file, a change file, a vector); COMMIT stores the intent, commits version 8 of a and
+3 of b, takes the node's commit lock, places the entry at 0/1000008…, inserts it with versions (a, 8), (b, 3) in one DuckDB transaction,
+and publishes both states at once. After a crash before the intent nothing names the files; after it recovery completes the transaction.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
-import duckdb
 import pyarrow as pa
-from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog import history
-from headgate.catalog import origin as origins
+from headgate.catalog.hold import Hold
 from headgate.errors import PostgresError
+from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.storage import alteration, compaction, delta_log, durable, file_action, write
 from headgate.storage.delta import FILE, ROW
 from headgate.storage.file_action import Action
+from headgate.storage.intent import Intent
 from headgate.storage.local import local_frame
 from headgate.storage.lock import Key, Keys
-from headgate.storage.log import Emitted, OriginProgress, TableVersion, TableWrite
-from headgate.storage.mark import MARK
+from headgate.storage.log import Emitted, EntryKind, OriginProgress, TableWrite
 from headgate.storage.partitioned import PartitionedTable
 from headgate.storage.pending import Check, Pending
+from headgate.storage.staged import StagedTable
 from headgate.storage.table_state import TableState
 from headgate.storage.uncommitted import Handed, Uncommitted
 from headgate.storage.visible import Visible
 from headgate.storage.write import columns, quoted, stored
 
 CASCADE, RESTART_IDENTITY = 1, 2
+NOTHING = (0, 0, 0)
+"""`Transaction.place` of a transaction that has written nothing."""
+
+_log = logging.getLogger("headgate.storage")
 
 
 class Transaction(Uncommitted):
@@ -52,21 +59,68 @@ class Transaction(Uncommitted):
     # reading
 
     def statement(self) -> None:
-        """Begins a statement: what is committed now is what its frames show, all tables as of one LSN (READ COMMITTED)."""
-        self._view = self.engine.visible
+        """Begins a statement: what is committed now is what its frames and the catalog show, all as of one LSN (READ COMMITTED)."""
+        if self._fixed:
+            return
+        engine = self.engine
+        with engine.commit_lock:
+            self._view = engine.visible
+            moved, self._definitions = engine.definitions != self._definitions, engine.definitions
+            if self._catalog is not None and (moved or not self._catalog.place):
+                self._catalog.renew(self._catalog.place)
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Changes with each thing that is written."""
+        return (0 if self._catalog is None else self._catalog.place, len(self._open.writes), self._pending.rows)
+
+    def plan_again(self) -> bool:
+        """Begins a statement anew that has written nothing; False where the transaction reads as of its begin."""
+        if self._fixed:
+            return False
+        self.statement()
+        return True
+
+    def isolate(self, imported: Lsn | None, *, serializable: bool) -> None:
+        """From here on everything is seen as it is now, or at an imported snapshot's LSN: REPEATABLE READ, SERIALIZABLE."""
+        if self._fixed:
+            return
+        if imported is None:
+            self.statement()
+        else:
+            self._view = self.engine.view_at(imported)
+        self._fixed, self._serializable = True, serializable
+
+    def see_newest(self, relation: Any) -> None:
+        """The statement shall see what is committed of a relation now: a check that must not miss what it has waited for."""
+        for each in self.partitioned(relation).leaves if relation.kind == "p" else (relation,):
+            self._see_newest((each.database, each.oid))
 
     def state(self, relation: Any) -> TableState:
         """The table's state as this transaction sees it."""
         key = (relation.database, relation.oid)
         if not self._looking_up and self._pending.has(key):
             self._lock(relation)
-        if key in self._open.states:
-            return self._open.states[key]
+        self._read.add(key)
+        if key in self._open.seen:
+            return self._open.seen[key]
+        if key in self._open.tables:
+            return self._open.tables[key].state
         view = self._view if self._view is not None else self.engine.visible
-        shown: Visible | None = view.get(key) or self.engine.visible.get(key)
+        shown: Visible | None = view.get(key) or (None if self._fixed else self.engine.visible.get(key))
         if shown is None:
+            if self._fixed and key in self.engine.visible:
+                return self.engine.empty_state(key)
             raise PostgresError("42P01", f'relation "{relation.name}" does not exist')
         return shown.state
+
+    def newest(self, relation: Any) -> TableState:
+        """The table with all that is committed now, and with own writes: where keys are looked for; the lock or a claim is held."""
+        key = (relation.database, relation.oid)
+        if not self._looking_up and self._pending.has(key):
+            self._lock(relation)
+        self._read.add(key)
+        return self._base(key)
 
     def states(self, relation: Any) -> list[TableState]:
         """The state of a table, of a partitioned one those of its leaves."""
@@ -83,6 +137,11 @@ class Transaction(Uncommitted):
         """Takes the write lock of a table, of a partitioned one those of its leaves, until the transaction ends; 55P03 if not `wait`."""
         for each in self.partitioned(relation).leaves if relation.kind == "p" else (relation,):
             super().lock(each, wait=wait)
+
+    def own(self, relation: Any, hold: Hold = Hold.ALONE) -> None:
+        """As `Uncommitted.own`, of a partitioned table with all that is below it."""
+        for each in [below.relation for below in self.partitioned(relation).branch.walk()] if relation.kind == "p" else [relation]:
+            super().own(each, hold)
 
     def frame(self, relation: Any, *, in_order: bool = False) -> DataFrame:
         """The rows of a relation: live columns in order, storage types; committed at statement start, and own writes.
@@ -110,48 +169,43 @@ class Transaction(Uncommitted):
         frame = self._table(relation).frame(self.state(relation), positions=True, in_order=True)
         return frame.select(*[F.col(quoted(c.name)) for c in relation.columns], FILE, ROW)
 
-    def frame_at(self, relation: Any, lsn: Lsn, *, in_order: bool = False) -> DataFrame:
-        """The rows as of an LSN of the node's log."""
-        return self.engine.frame_at(relation, lsn, in_order=in_order)
-
     # writing
 
     def create_table(self, relation: Any) -> None:
         """Makes the Delta table of a new relation."""
+        self._locked.add((relation.database, relation.oid))  # nobody else knows it: there is no definition to look at again
         key = self._lock(relation)
         path = self.engine.path(key)
-        if path.exists():
+        if delta_log.newest_version(path):
+            self.engine.set_aside(key)
+        elif path.exists():
             self.engine.forget(key)
+        self._open.created.add(key)  # also where the folder is only half made
         delta_log.create(path, stored(relation), description=f"{relation.schema}.{relation.name}")
-        self._open.states[key] = self._table(relation).state(0)
-        self._open.created.add(key)
+        self._open.tables[key] = StagedTable.of(self._table(relation).state(0))
 
     def drop_table(self, relation: Any) -> None:
         """Drops the table of a relation when the transaction commits."""
-        self._open.dropped.add(self._lock(relation))
+        self._open.dropped.add(self._lock(relation, damaged=True))
 
     def alter_table(self, old: Any, new: Any) -> None:
         """Makes the Delta table of relation `old` that of `new`: columns added (NULL in existing rows), dropped, renamed. No change row."""
-        key = self._lock(new)
-        self._alter(key, alteration.actions(self._base(key), old, new))
+        key = self._lock(old)
+        self._record_history()
+        self._stage(key, alteration.actions(self._staged(key), old, new))
 
     def change_type(self, old: Any, new: Any, name: str, value: Column) -> None:
         """Gives a column another type: `value` is the new value, over the columns of `old`. The log does not name the rewritten rows."""
         key = self._lock(old)
-        table, before, mark = self.engine.table(key), self._base(key), f"{MARK} {self.xid}"
+        self._record_history()
+        table, before = self.engine.table(key), self._base(key)
         values = [value.alias(c.name) if c.name == name else F.col(quoted(c.name)) for c in old.columns]
         rows = table.frame(before).select(*values)
-        state = self._alter(key, alteration.actions(before, old, new, retyped=name))
-        added = [{"add": {**a["add"], "dataChange": False}} for a in table.write(state, rows) if "add" in a]
-        removed = [file_action.removal(add, data_change=False) for add in state.files.values()]
+        self._stage(key, alteration.actions(self._staged(key), old, new, retyped=name))
+        added = [{"add": {**a["add"], "dataChange": False}} for a in table.write(self._base(key), rows) if "add" in a]
+        removed = [file_action.removal(add, data_change=False) for add in before.files.values()]
         if removed or added:
-            self._open.states[key] = table.commit(state, removed + added, mark)
-
-    def _alter(self, key: Key, actions: list[Action]) -> TableState:
-        self._record_history()
-        state = self.engine.table(key).write_version(self._base(key), actions, f"{MARK} {self.xid}")
-        self._open.states[key] = state
-        return state
+            self._stage(key, removed + added)
 
     def append(self, relation: Any, rows: DataFrame | pa.Table) -> int:
         """Adds rows (the relation's columns, in storage types); the number of rows."""
@@ -159,18 +213,19 @@ class Transaction(Uncommitted):
             return self.partitioned(relation).append(rows)
         key = self._lock(relation)
         written = write.append(self.engine.table(key), relation, self._base(key), rows)
-        return self._commit_written(key, written)
+        return self._stage_written(key, written)
 
     def claim(self, relation: Any, keys: Keys) -> bool:
         """Whether rows with these keys may be added by `add_later`, without the table's lock; waits for others that add one of them."""
         key = (relation.database, relation.oid)
         if (
-            key in self._open.states
+            key in self._open.tables
             or self._history_due
             or self._history_recorded
             or not self.engine.locks.claim(key, self.xid, keys, self.cancelled)
         ):
             return False
+        self._check_definition(relation)
         self._see_newest(key)
         return True
 
@@ -197,22 +252,22 @@ class Transaction(Uncommitted):
         """Adds files of new rows that were written into `data_path` (their `add` actions, with statistics); the number of rows."""
         key = self._lock(relation)
         rows = sum(file_action.records(action["add"]) for action in actions)
-        return self._commit_written(key, write.Written(list(actions), rows))
+        return self._stage_written(key, write.Written(list(actions), rows))
 
     def replace_rows(self, relation: Any, changed: DataFrame | pa.Table) -> int:
         """As `rewrite`, but no stream sees it: ALTER TABLE gives the rows of an added column its default."""
         key = self._lock(relation)
         written = write.rewrite(self.engine.table(key), relation, self._base(key), changed)
         if written.changes:
-            self._open.states[key] = self.engine.table(key).commit(self._base(key), written.actions, f"{MARK} {self.xid}")
+            self._stage(key, written.actions)
         return written.changes
 
     def replace_files(self, key: Key, actions: Sequence[Action]) -> None:
-        """Commits file actions that change no row (`compaction`); the table's lock is held."""
-        self._open.states[key] = self.engine.table(key).commit(self._base(key), actions, f"{MARK} {self.xid}")
+        """Stages file actions that change no row (`compaction`); the table's lock is held."""
+        self._stage(key, actions)
 
     def rewrite(self, relation: Any, changed: DataFrame | pa.Table) -> int:
-        """Updates, deletes and inserts rows in one commit; the number of changes.
+        """Updates, deletes and inserts rows; the number of changes.
 
         `changed`: `old` struct (NULL: insert), `new` struct (NULL: delete), `file` string and `row` bigint: the position of the old row
         as `positions` gave it, each at most once. Order of the changes: the order of the frame.
@@ -220,27 +275,14 @@ class Transaction(Uncommitted):
         if relation.kind == "p":
             return self.partitioned(relation).rewrite(changed)
         key = self._lock(relation)
-        written = write.rewrite(self.engine.table(key), relation, self._base(key), changed)
-        return self._commit_written(key, written)
+        behind = self._is_behind(key, self._staged(key))
+        written = write.rewrite(self.engine.table(key), relation, self._base(key), changed, on_driver=behind)
+        return self._stage_written(key, written)
 
-    def merge_command(self, relation: Any, source: DataFrame, match: Column, values: Mapping[str, Column]) -> int:
-        """Delta's MERGE INTO the relation (alias t) USING `source` (alias s); the number of changes.
-
-        Where `s.alive` the row becomes `values`, else it goes. Delta commits by itself, still under no log entry.
-        """
-        key = self._lock(relation)
-        self._record_history()
-        before, table = self._base(key), self.engine.table(key)
-        target = DeltaTable.forPath(self.engine.spark, str(table.path)).alias("t")
-        command = target.merge(source.alias("s"), match).whenMatchedDelete("NOT s.alive").whenMatchedUpdate(set=dict(values))
-        command.whenNotMatchedInsert("s.alive", values=dict(values)).execute()
-        state = table.state()
-        if state.version == before.version:
-            return 0
-        self._look_between(key, before, state)
-        changes = source.count()
-        self._written(key, state, changes, "write")
-        return changes
+    def _stage_written(self, key: Key, written: write.Written) -> int:
+        if written.changes:
+            self._stage_write(key, written.actions, written.changes)
+        return written.changes
 
     def truncate(self, relations: Sequence[Any], restart_identity: bool = False, cascade: bool = False) -> None:
         """Empties tables, of a partitioned one all its leaves; one statement in the log, which names the partitioned table too."""
@@ -256,7 +298,7 @@ class Transaction(Uncommitted):
                 continue
             key = self._lock(relation)
             actions = [file_action.removal(add, data_change=True) for add in self._base(key).files.values()]
-            self._commit(key, actions, 0, kind="truncate", statement=statement, options=options)
+            self._stage_write(key, actions, 0, kind="truncate", statement=statement, options=options)
 
     @property
     def has_writes(self) -> bool:
@@ -293,75 +335,140 @@ class Transaction(Uncommitted):
         return end
 
     def _commit_all(self, origin: OriginProgress | None) -> Lsn | None:
-        opened = self._open
+        opened, engine = self._open, self.engine
         self._record_history()
-        if not (opened.states or opened.writes or opened.dropped or self._history_recorded or origin):
+        if not (opened.tables or opened.writes or opened.dropped or self._history_recorded or origin):
             if self._catalog is not None:
-                _commit_catalog(self._catalog)
+                with engine.commit_lock:
+                    changed_catalog = bool(self.cursor.written)
+                    with step(Step.DEFINITION):
+                        self._catalog.commit()
+                    if changed_catalog:
+                        engine.redefined(self._catalog_keys)
             self._end()
             return None
-        engine = self.engine
+        self._make_whole()
+        tables = self._kept()
+        changed = {key: staged for key, staged in tables.items() if staged.is_changed}
+        intent = self._intent(changed, origin)
         if engine.durable:
-            self._sync()
-        with engine.commit_lock:
-            entry = engine.log.place(self.xid, self.database, self.logged_writes(), origin)
-            engine.log.insert(self.cursor, entry, self.versions())
-            if origin and origin.lsn:
-                origins.advance(self.cursor, origin.origin, origin.lsn, entry.end_lsn)
-            if self._history_recorded:
-                history.place(self.cursor, self.database, self.xid, int(entry.commit_lsn))
-            _commit_catalog(self._catalog)
-            engine.publish(opened.states, opened.dropped)
-            engine.log.append(entry)
-        for key in opened.dropped & opened.created:
-            engine.forget(key)
-        self._end()
-        if opened.dropped - opened.created:
-            engine.clean()
-        if opened.writes:
-            compaction.after_commit(engine, opened.states.keys() - opened.dropped)
+            self._sync(intent)
+        states = {key: staged.state for key, staged in tables.items()}
+        with self._in_series(bool(opened.writes)):
+            return self._commit_intent(intent, changed, states)
+
+    @contextlib.contextmanager
+    def _in_series(self, writes: bool) -> Iterator[None]:
+        """Serializable transactions that write commit one after the other, as long as nobody has changed what they have read.
+
+        So each has read what it would have read at its commit, and they are equal to running in that order. Tables are what is compared:
+        PostgreSQL, which compares rows, refuses less.
+        """
+        if not (self._serializable and writes):
+            yield
+            return
+        with self.engine.serial_lock:
+            for key in self._read:
+                shown = self._view.get(key)
+                if shown is not None and self.engine.visible.get(key) is not shown:
+                    raise PostgresError(
+                        "40001",
+                        "could not serialize access due to read/write dependencies among transactions",
+                        detail="Reason code: Canceled on identification as a pivot, during commit attempt.",
+                        hint="The transaction might succeed if retried.",
+                    )
+            yield
+
+    def _commit_intent(self, intent: Intent, changed: Mapping[Key, StagedTable], states: dict[Key, TableState]) -> Lsn:
+        opened, engine = self._open, self.engine
+        try:
+            if changed:
+                self._named = set(changed)
+                states |= engine.intents.carry_out(intent, changed)
+            with engine.commit_lock:
+                entry = engine.intents.finish(self.cursor, intent, states)
+                with step(Step.ENTRY):
+                    self._catalog.commit()
+                engine.publish(states, opened.dropped)
+                if intent.catalog:
+                    engine.redefined(self._catalog_keys)
+                engine.log.append(entry)
+        except BaseException:
+            if changed:
+                if self._catalog is not None:
+                    self._catalog.rollback()
+                self._named = engine.intents.take_back(intent)
+            raise
+        if changed:
+            engine.intents.finished(intent)
+        self._committed(intent)
         return entry.end_lsn
+
+    def _kept(self) -> dict[Key, StagedTable]:
+        """What is staged for the tables that stay."""
+        return {key: staged for key, staged in self._open.tables.items() if key not in self._open.dropped}
+
+    def _intent(self, changed: Mapping[Key, StagedTable], origin: OriginProgress | None) -> Intent:
+        catalog = () if self._catalog is None else tuple(self.cursor.written)
+        kept = self._kept()
+        return Intent(
+            self.xid, self.database, EntryKind.COMMIT, tuple(self.logged_writes()),
+            {key[1]: (staged.base.version, staged.actions()) for key, staged in changed.items()},
+            {key[1]: staged.state.version for key, staged in kept.items() if key not in changed},
+            frozenset(key[1] for key in self._open.dropped - self._open.created), origin, catalog, self._history_recorded,
+        )  # fmt: skip
+
+    def _committed(self, intent: Intent) -> None:
+        """Behind the commit: nothing that fails here is an error of the transaction."""
+        opened, engine = self._open, self.engine
+        kept = {key: self._files_kept(key, intent) for key in opened.files}
+        self._remove_files(kept)
+        self._end()
+        try:
+            for key in opened.dropped & opened.created:
+                engine.forget(key)
+            if opened.dropped - opened.created:
+                engine.clean()
+            if opened.writes:
+                compaction.after_commit(engine, opened.tables.keys() - opened.dropped)
+        except Exception:  # noqa: BLE001 (see above)
+            _log.exception("could not clean up behind a transaction that has committed")
+
+    def _files_kept(self, key: Key, intent: Intent) -> set[Path]:
+        path = self.engine.path(key)
+        _, actions = intent.tables.get(key[1], (0, []))
+        return set(file_action.files_of(path, actions)) | {
+            path / unquote(file.path) for each in intent.writes if each.relation == key[1] for file in each.files or ()
+        }
 
     def logged_writes(self) -> list[TableWrite]:
         """The writes that the log will name."""
         gone = self._open.created & self._open.dropped
         return [write for write in self._open.writes if (self.database, write.relation) not in gone]
 
-    def versions(self) -> dict[int, TableVersion]:
-        """The versions that become visible with this transaction, by relation."""
-        opened = self._open
-        found = {key[1]: TableVersion(state.version) for key, state in opened.states.items() if key not in opened.dropped}
-        return found | {key[1]: TableVersion(0, dropped=True) for key in opened.dropped - opened.created}
-
-    def _sync(self) -> None:
-        """What this transaction wrote reaches the disk: every version above the visible one of each table."""
-        for key, state in self._open.states.items():
-            if key in self._open.dropped:
-                continue
-            shown = self.engine.visible.get(key)
-            for version in range(shown.state.version + 1 if shown else 0, state.version + 1):
-                durable.sync(self.engine.path(key), version)
+    @step(Step.SYNC)
+    def _sync(self, intent: Intent) -> None:
+        """What this transaction has staged reaches the disk."""
+        for relation, (_, actions) in intent.tables.items():
+            durable.sync_files(self.engine.path((self.database, relation)), actions)
+        for key in self._open.created - self._open.dropped:
+            durable.sync_version(self.engine.path(key), 0)
 
     def rollback(self) -> None:
-        """Undoes everything; does nothing after the end."""
+        """Forgets everything; does nothing after the end."""
         if self._ended:
             return
-        opened = self._open
         try:
             if self._catalog is not None:
                 self._catalog.rollback()
         finally:
-            restored: dict[Key, TableState] = {}
-            for key, state in opened.states.items():
-                if key in opened.created:
+            try:
+                # what a version names, or recovery may need, is left to cleaning
+                for key in self._open.created - self._named:
                     self.engine.forget(key)
-                elif key in self._overtaken or delta_log.has_version(self.engine.path(key), state.version + 1):
-                    self.engine.foreign.take_back(key, self.engine.visible[key].state)
-                else:
-                    restored[key] = self._undo(key, state, self.engine.visible[key].state)
-            with self.engine.commit_lock:
-                self.engine.publish(restored, set())
-            self._end()
+                self._remove_files({key: self._open.files[key] for key in self._named & self._open.files.keys()})
+            finally:
+                self._end()
 
     def emit(self, prefix: str, content: bytes) -> None:
         """A transactional logical decoding message at this place."""
@@ -372,16 +479,19 @@ class Transaction(Uncommitted):
         self._open.writes.append(TableWrite(seq, 0, "message", 0, 1, seq, bytes=size, seen=self.engine.log.end, xid=xid, emitted=said))
 
     def hand_over(self) -> Handed:
-        """PREPARE TRANSACTION: gives away what was written, and ends without releasing the locks (`prepared`)."""
+        """PREPARE TRANSACTION: gives away what is staged, and ends without releasing the locks (`prepared`)."""
         self._pending.settle()
         self.check_now()
         self._record_history()
+        self._make_whole()
+        kept = self._kept()
         if self.engine.durable:
-            self._sync()
+            self._sync(self._intent(kept, None))
         recorded = history.recorded(self.cursor, self.database, self.xid) if self._history_recorded else []
         catalog = [] if self._catalog is None else list(self.cursor.written)
         opened = self._open
-        return Handed(self.xid, self.database, self.logged_writes(), dict(opened.states), opened.created, opened.dropped, catalog, recorded)
+        held = dict(self._catalog_keys)
+        return Handed(self.xid, self.database, self.logged_writes(), kept, opened.created, opened.dropped, catalog, held, recorded)
 
     def handed_over(self) -> None:
         """What `hand_over` gave is kept elsewhere now."""
@@ -389,10 +499,3 @@ class Transaction(Uncommitted):
             self._catalog.rollback()
         self._ended = True
         self.engine.ended(self)
-
-
-def _commit_catalog(catalog: Any) -> None:
-    try:
-        catalog.commit()
-    except duckdb.TransactionException as error:
-        raise PostgresError("40001", "could not serialize access due to concurrent update") from error

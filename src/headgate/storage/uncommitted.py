@@ -1,36 +1,46 @@
-"""What a transaction has written and not committed: states of tables, writes of the log, savepoints, and who else wrote between.
+"""What a transaction has written and not committed: what is staged for each table, writes of the log, savepoints.
 
-The base of `transaction.Transaction`, used by nothing else. What must hold: the state of a table in `_open.states` is the newest version of
-its Delta log, unless another writer has committed behind it (`_overtaken`, `foreign`).
+The base of `transaction.Transaction`, used by nothing else. What must hold: nothing of it is in a Delta log, so that forgetting it undoes
+it; only the folder of a table that the transaction has made is there, with its empty version 0.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from headgate.catalog import history
+from headgate.catalog import history, physical, unique
+from headgate.catalog import relation as relations
+from headgate.catalog.hold import Hold, is_pinned
+from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.storage import delta, write
+from headgate.storage import delta, file_action, write
 from headgate.storage.engine import Engine
 from headgate.storage.file_action import Action
 from headgate.storage.lock import Key
-from headgate.storage.log import TableWrite
-from headgate.storage.mark import MARK, undo_mark
+from headgate.storage.log import TableWrite, WrittenFile
 from headgate.storage.pending import Pending, PendingRows
 from headgate.storage.recorded import RecordedCatalog
+from headgate.storage.staged import StagedTable
 from headgate.storage.table_state import TableState
+
+
+class StaleDefinitionError(PostgresError):
+    """The table that a statement was planned for has changed while it waited: it has written nothing to it and may be planned again."""
 
 
 @dataclass
 class _Savepoint:
     name: str
-    states: dict[Key, TableState]
+    tables: dict[Key, StagedTable]
+    seen: dict[Key, TableState]
     writes: int
     created: set[Key]
     dropped: set[Key]
@@ -44,23 +54,28 @@ class _Savepoint:
 class _Open:
     """What a transaction has written so far."""
 
-    states: dict[Key, TableState] = field(default_factory=dict)
+    tables: dict[Key, StagedTable] = field(default_factory=dict)
     writes: list[TableWrite] = field(default_factory=list)
     created: set[Key] = field(default_factory=set)
     dropped: set[Key] = field(default_factory=set)
+    seen: dict[Key, TableState] = field(default_factory=dict)
+    """Of a transaction that reads as of its begin: tables that others had changed when it wrote to them, as then, with its own writes."""
+    files: dict[Key, set[Path]] = field(default_factory=dict)
+    """All files that were made, those of statements that were undone too."""
 
 
 @dataclass(frozen=True)
 class Handed:
-    """What a prepared transaction has written: to tables, to the catalog (the statements), to its history (the rows)."""
+    """What a prepared transaction has written: to tables, to the catalog (statements, held keys), to its history (rows)."""
 
     xid: int
     database: int
     writes: list[TableWrite]
-    states: dict[Key, TableState]
+    tables: dict[Key, StagedTable]
     created: set[Key]
     dropped: set[Key]
     catalog: list[tuple[str, str, Any]]
+    catalog_keys: dict[CatalogKey, Hold]
     history: list[tuple[Any, ...]]
 
 
@@ -77,14 +92,23 @@ class Uncommitted:
         self._pending = PendingRows(self)
         self._looking_up = False
         self._view: Any = None
+        self._fixed = False
+        """Whether the view is that of the whole transaction, not of a statement."""
+        self._serializable = False
+        self._read: set[Key] = set()
+        """Tables that a serializable transaction has looked at."""
+        self._definitions = engine.definitions
+        self._locked: set[Key] = set()
+        self._catalog_keys: dict[CatalogKey, Hold] = {}
+        """Keys of catalogs that this holds until it ends; also those that a savepoint has taken back."""
         self._savepoints: list[_Savepoint] = []
         self._history_due = False
         self._history_recorded = False
         self._partitioned: dict[int, Any] = {}
         """Partitioned tables as the catalog of this transaction has them."""
-        self._overtaken: set[Key] = set()
-        """Tables in which another Delta writer's version lies between ours."""
         self._ended = False
+        self._named: set[Key] = set()
+        """Tables in which a version may name what is staged, as the commit has begun."""
         self.constraint_modes: dict[int, bool] = {}
         """What SET CONSTRAINTS said: whether a constraint (oid; 0: all others) is deferred."""
         self._before_commit: dict[object, list[Callable[[], None]]] = {}
@@ -98,13 +122,65 @@ class Uncommitted:
     def catalog(self) -> Any:
         """The catalog transaction that commits with this one; begun when first asked for."""
         if self._catalog is None:
-            self._catalog = RecordedCatalog(self.engine.catalog)
+            with self.engine.commit_lock:
+                self._definitions = self.engine.definitions
+                self._catalog = RecordedCatalog(self.engine.catalog, self.claim_catalog, self.use_object)
         return self._catalog
 
     @property
     def cursor(self) -> Any:
         """The DuckDB cursor of the catalog transaction."""
         return self.catalog.cursor
+
+    def claim_catalog(self, key: CatalogKey) -> None:
+        """Nobody else gets a key of a catalog until the end; waits for another that has claimed it. 23505 where it has been committed.
+
+        That the key is not in the catalog as this transaction sees it has been checked by who writes it.
+        """
+        if not self._claim_catalog(key):
+            return
+        cursor = self.engine.catalog.cursor()
+        try:
+            taken = unique.is_committed(cursor, key)
+        finally:
+            cursor.close()
+        if taken:
+            raise unique.violation(key)
+
+    def use_object(self, catalog: str, oid: int) -> None:
+        """Nobody drops or renames an object until the end; the first that a command does that is about to name it in what it makes.
+
+        Those who use it do not wait for each other. Raises as `lock_object`.
+        """
+        if not is_pinned(catalog, oid):
+            self._hold_object(catalog, oid, Hold.USE)
+
+    def change_object(self, catalog: str, oid: int) -> None:
+        """Nobody else changes or drops an object until the end, but others may use it; raises as `lock_object`."""
+        self._hold_object(catalog, oid, Hold.CHANGE)
+
+    def lock_object(self, catalog: str, oid: int) -> None:
+        """Nobody else uses, changes or drops an object until the end; the first that a command does that reads it in order to change it.
+
+        Raises `StaleDefinitionError` where another has done so since the statement began.
+        """
+        self._hold_object(catalog, oid, Hold.ALONE)
+
+    def _hold_object(self, catalog: str, oid: int, hold: Hold) -> None:
+        if self._claim_catalog(self._row_key(catalog, oid), hold):
+            raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
+
+    def _row_key(self, catalog: str, oid: int) -> CatalogKey:
+        return unique.row_key(0 if physical.tables()[catalog].shared else self.database, catalog, oid)
+
+    def _claim_catalog(self, key: CatalogKey, hold: Hold = Hold.ALONE) -> bool:
+        """Whether another has committed a hold of the key that conflicts since this transaction looked at the catalog."""
+        self.engine.locks.claim_catalog(key, self.xid, self.cancelled, hold)
+        return self._holds(key, hold)
+
+    def _holds(self, key: CatalogKey, hold: Hold) -> bool:
+        self._catalog_keys[key] = max(hold, self._catalog_keys.get(key, hold))
+        return self.engine.committed_keys.since(key, self._definitions, hold)
 
     # savepoints
 
@@ -114,7 +190,9 @@ class Uncommitted:
         place = self._catalog.place if self._catalog is not None else 0
         recorded = (self._history_due, self._history_recorded)
         made, gone = set(opened.created), set(opened.dropped)
-        saved = _Savepoint(name, dict(opened.states), len(opened.writes), made, gone, place, recorded, self._pending.saved())
+        saved = _Savepoint(
+            name, dict(opened.tables), dict(opened.seen), len(opened.writes), made, gone, place, recorded, self._pending.saved()
+        )
         self._savepoints.append(saved)
 
     def rollback_to(self, name: str) -> None:
@@ -122,16 +200,9 @@ class Uncommitted:
         at = self._find(name)
         saved = self._savepoints[at]
         opened = self._open
-        for key, state in list(opened.states.items()):
-            if key in opened.created - saved.created:
-                self.engine.forget(key)
-                del opened.states[key]
-            else:
-                before = saved.states.get(key) or self.engine.visible[key].state
-                opened.states[key] = self._undo(key, state, before)
-                if opened.states[key].version > state.version + 1:
-                    self._overtaken.add(key)
-                    raise PostgresError("40001", "could not serialize access due to concurrent update")
+        for key in opened.created - saved.created:
+            self.engine.forget(key)
+        opened.tables, opened.seen = dict(saved.tables), dict(saved.seen)
         self._partitioned.clear()
         self._pending.restore(saved.pending)
         if self._catalog is not None:
@@ -140,7 +211,7 @@ class Uncommitted:
         del opened.writes[saved.writes :]
         opened.created, opened.dropped = set(saved.created), set(saved.dropped)
         del self._savepoints[at + 1 :]
-        saved.states, saved.xid = dict(opened.states), 0
+        saved.xid = 0
 
     def release(self, name: str) -> None:
         """Forgets a savepoint and those after it."""
@@ -156,10 +227,25 @@ class Uncommitted:
         """Takes the relation's write lock until the transaction ends, before it writes: what it then reads stays the newest."""
         self._lock(relation, wait=wait)
 
+    def own(self, relation: Any, hold: Hold = Hold.ALONE) -> None:
+        """Nobody else writes to a relation, uses or changes it until the end: the first that ALTER and DROP do; raises as `lock_object`.
+
+        With `Hold.CHANGE` others may use it.
+        """
+        if relation.kind != "r":
+            self._hold_object("pg_class", relation.oid, hold)
+            return
+        self._pending.settle()
+        key, row = (relation.database, relation.oid), self._row_key("pg_class", relation.oid)
+        self.engine.locks.acquire(key, self.xid, self.cancelled, row=(row, hold))
+        if self._holds(row, hold):
+            raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
+        self._lock(relation, damaged=True)  # DROP takes a table that cannot be read; whoever reads it is told
+
     def has_written(self, relation: Any) -> bool:
         """Whether this transaction has written to the relation."""
         key = (relation.database, relation.oid)
-        return key in self._open.states or self._pending.has(key)
+        return key in self._open.tables or self._pending.has(key)
 
     def catalog_changed(self) -> None:
         """The catalog changed in a way that streams must know: its state is recorded at this place, before the next write."""
@@ -178,87 +264,110 @@ class Uncommitted:
     def _table(self, relation: Any) -> delta.DeltaTable:
         return self.engine.table((relation.database, relation.oid))
 
-    def _lock(self, relation: Any, *, beside_claims: bool = False, wait: bool = True) -> Key:
+    def _lock(self, relation: Any, *, beside_claims: bool = False, wait: bool = True, damaged: bool = False) -> Key:
+        """Takes the table's lock; the newest that is committed is what the transaction then writes on. `damaged`: it may be unreadable."""
         self._pending.settle()
         key = (relation.database, relation.oid)
         self.engine.locks.acquire(key, self.xid, self.cancelled, None if wait else 0, beside_claims=beside_claims)
-        if key not in self._open.states:
-            self.engine.foreign.adopt(key)
+        if key not in self._locked:
+            try:
+                self.engine.foreign.adopt(key)
+            except PostgresError as error:
+                if not damaged or error.sqlstate != "XX001":
+                    raise
+            self._check_definition(relation)
+            self._locked.add(key)
         self._see_newest(key)
         return key
 
+    def _check_definition(self, relation: Any) -> None:
+        """Refuses to write by a definition that another transaction has changed since the statement began (`StaleDefinitionError`)."""
+        if self.engine.definitions == self._definitions or relation.oid in {created[1] for created in self._open.created}:
+            return
+        cursor = self.engine.catalog.cursor()
+        try:
+            now = relations.find(cursor, relation.database, relation.oid)
+        finally:
+            cursor.close()
+        if now is None:
+            raise PostgresError("42P01", f'relation "{relation.name}" does not exist')
+        if now != relation:
+            raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
+
     def _see_newest(self, key: Key) -> None:
         shown = self.engine.visible.get(key)
-        if self._view is not None and shown is not None and self._view.get(key) is not shown:
-            self._view = {**self._view, key: shown}  # what was committed while this waited is what the statement changes
+        if self._fixed or self._view is None or shown is None or self._view.get(key) is shown:
+            return
+        self._view = {**self._view, key: shown}  # what was committed while this waited is what the statement changes
 
     def append_pending(self, relation: Any, rows: pa.Table, made: tuple[Lsn, int]) -> None:
         """Writes rows that were pending (for `PendingRows`); `made`: `seen` and `xid` of the write."""
         key = self._lock(relation)
         written = write.append(self.engine.table(key), relation, self._base(key), rows)
-        self._commit(key, written.actions, written.changes, made=made)
+        self._stage_write(key, written.actions, written.changes, made=made)
+
+    def _staged(self, key: Key) -> StagedTable:
+        """What a write goes on: the lock is held, so it is ours or the visible state."""
+        return self._open.tables.get(key) or StagedTable.of(self.engine.visible[key].state)
 
     def _base(self, key: Key) -> TableState:
-        """The newest state, on which a write goes: the lock is held, so it is ours or the visible one."""
-        return self._open.states.get(key) or self.engine.visible[key].state
+        return self._staged(key).state
 
-    def _commit_written(self, key: Key, written: write.Written) -> int:
-        if written.changes:
-            self._commit(key, written.actions, written.changes)
-        return written.changes
+    def _is_behind(self, key: Key, staged: StagedTable) -> bool:
+        """Whether a transaction that reads as of its begin writes to a table that has changed since."""
+        shown = self._view.get(key) if self._fixed else None
+        return shown is not None and not staged.is_changed and shown.state is not staged.base
 
-    def _commit(
+    def _stage(self, key: Key, actions: Sequence[Action]) -> None:
+        """Stages actions that change no row."""
+        staged, table = self._staged(key), self.engine.table(key)
+        seen = self._open.seen.get(key)
+        if seen is None and self._is_behind(key, staged):
+            seen = self._view[key].state
+        files = self._open.files.setdefault(key, set())
+        files.update(file_action.files_made(table.path, actions))
+        if seen is not None:
+            others = write.on_other_state(table, staged.state, seen, actions)
+            files.update(file_action.vectors_of(table.path, others))
+            self._open.seen[key] = table.stage(seen, others)
+        self._open.tables[key] = staged.with_actions(table.stage(staged.state, actions), actions)
+
+    def _stage_write(
         self, key: Key, actions: list[Action], changes: int, *, kind: Any = "write", statement: int | None = None, options: int = 0,
         made: tuple[Lsn, int] | None = None,
     ) -> None:  # fmt: skip
+        """Stages a write and notes it for the log. `made`: log's end and subtransaction when its statement ran, if that was earlier."""
         self._record_history()
-        base = self._base(key)
-        state = self.engine.table(key).commit(base, actions, f"{MARK} {self.xid}")
-        self._look_between(key, base, state)
+        self._stage(key, actions)
+        staged = self._open.tables[key]
         size = sum(action[name]["size"] for action in actions for name in ("add", "cdc") if name in action and kind == "write")
-        self._written(key, state, changes, kind, statement, options, size, made=made)
+        physical = {name: stored for name, stored in staged.state.physical.items() if stored != name} or None
+        files = write.files_of(self.engine.path(key), actions) if kind == "write" else ()
+        self._note(key[1], kind, staged.base.version + 1, changes, statement, options, size, made, files, physical)
 
-    def _written(
-        self,
-        key: Key,
-        state: TableState,
-        changes: int,
-        kind: Any,
-        statement: int | None = None,
-        options: int = 0,
-        size: int = 0,
-        version: int | None = None,
-        made: tuple[Lsn, int] | None = None,
-    ) -> None:
-        """`made`: the end of the log and the subtransaction when the statement ran, if that was earlier."""
-        self._open.states[key] = state
-        seq, at = len(self._open.writes), state.version if version is None else version
+    def _note(
+        self, relation: int, kind: Any, version: int, changes: int, statement: int | None = None, options: int = 0, size: int = 0,
+        made: tuple[Lsn, int] | None = None, files: tuple[WrittenFile, ...] | None = None, physical: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        seq = len(self._open.writes)
         seen, xid = made or (self.engine.log.end, self._subtransaction())
         place = seq if statement is None else statement
-        self._open.writes.append(TableWrite(seq, key[1], kind, at, changes, place, options, bytes=size, seen=seen, xid=xid))
+        self._open.writes.append(
+            TableWrite(
+                seq, relation, kind, version, changes, place, options, bytes=size, seen=seen, xid=xid, files=files, physical=physical
+            )
+        )
 
     def _name_truncated(self, relation: int, statement: int, options: int) -> None:
         """Notes that a partitioned table was truncated: it has no rows of its own, but may be what is published."""
         self._record_history()
-        seen, xid = self.engine.log.end, self._subtransaction()
-        self._open.writes.append(TableWrite(len(self._open.writes), relation, "truncate", 0, 0, statement, options, seen=seen, xid=xid))
-
-    def _look_between(self, key: Key, base: TableState, state: TableState) -> None:
-        """Adopts versions that another writer has put between ours; 40001 where we have written to the table before."""
-        if state.version == base.version + 1:
-            return
-        written_before = key in self._open.states
-        self._open.states[key] = state
-        if written_before:
-            self._overtaken.add(key)
-            raise PostgresError("40001", "could not serialize access due to concurrent update")
-        self.engine.foreign.adopt_range(key, range(base.version + 1, state.version))
+        self._note(relation, "truncate", 0, 0, statement, options)
 
     def adopt(self, key: Key, state: TableState, version: int, kind: Any, changes: int, size: int) -> None:
         """Takes over what another writer has committed (`foreign`, which holds the lock): `kind` None changes no row."""
-        self._open.states[key] = state
+        self._open.tables[key] = StagedTable.of(state)
         if kind is not None:
-            self._written(key, state, changes, kind, size=size, version=version)
+            self._note(key[1], kind, version, changes, size=size)
 
     def _subtransaction(self) -> int:
         """The xid of the innermost savepoint, 0 outside of savepoints."""
@@ -270,13 +379,28 @@ class Uncommitted:
             innermost.xid = self.engine.log.next_xid()
         return innermost.xid
 
-    def _undo(self, key: Key, state: TableState, to: TableState) -> TableState:
-        if state is to:
-            return to
-        return self.engine.table(key).undo(state, to, undo_mark(to.version))
+    def _make_whole(self) -> None:
+        """Before the end: the files in which the changes of each write stay (`StagedTable.whole`)."""
+        opened = self._open
+        for key, staged in list(opened.tables.items()):
+            written = {each.seq: each.files for each in opened.writes if each.relation == key[1] and each.files is not None}
+            table = self.engine.table(key)
+            whole, files = staged.whole(written, functools.partial(write.copy_changes, table))
+            if whole is staged:
+                continue
+            opened.tables[key] = whole
+            opened.files[key] |= set(file_action.files_made(table.path, whole.changes))
+            opened.writes = [replace(each, files=files.get(each.seq, each.files)) if each.seq in files else each for each in opened.writes]
+
+    def _remove_files(self, kept: Mapping[Key, set[Path]]) -> None:
+        """Removes the files that were made and are not kept; what cannot be removed now is left to cleaning."""
+        for key, files in self._open.files.items():
+            for path in files - kept.get(key, set()):
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
     def _end(self) -> None:
         self._ended = True
-        if "xid" in self.__dict__:
+        if "xid" in self.__dict__ and self.engine.intents.is_settled(self.xid):
             self.engine.locks.release(self.xid)
         self.engine.ended(self)

@@ -145,7 +145,7 @@ def file_of(table: Path, vector: Mapping[str, Any] | None) -> Path | None:
 
 
 def read(table: Path, vector: Mapping[str, Any] | None) -> Rows:
-    """The deleted rows of a file, by the `deletionVector` of its `add` action."""
+    """The deleted rows of a file, by the `deletionVector` of its `add` action. XX001 where the vector is damaged."""
     if vector is None:
         return np.empty(0, np.int64)
     path = file_of(table, vector)
@@ -153,8 +153,11 @@ def read(table: Path, vector: Mapping[str, Any] | None) -> Rows:
         return deserialise(unz85(vector["pathOrInlineDv"])[: vector["sizeInBytes"]])
     with path.open("rb") as file:
         file.seek(vector.get("offset") or 0)
-        (size,) = struct.unpack(">I", file.read(4))
-        return deserialise(file.read(size))
+        stored = file.read(vector["sizeInBytes"] + 8)
+    size, data, checksum = stored[:4], stored[4:-4], stored[-4:]
+    if size != struct.pack(">I", len(data)) or checksum != struct.pack(">I", zlib.crc32(data)):
+        raise PostgresError("XX001", f'deletion vector in file "{path}" is damaged')
+    return deserialise(data)
 
 
 def write(table: Path, vectors: Mapping[str, Rows]) -> dict[str, dict[str, Any]]:
@@ -171,5 +174,10 @@ def write(table: Path, vectors: Mapping[str, Rows]) -> dict[str, dict[str, Any]]
             "cardinality": len(rows),
         }
         body += struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
-    (table / f"deletion_vector_{name}.bin").write_bytes(body)
+    file = table / f"deletion_vector_{name}.bin"
+    try:
+        file.write_bytes(body)
+    except OSError:
+        file.unlink(missing_ok=True)
+        raise
     return described

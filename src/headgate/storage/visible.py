@@ -16,6 +16,12 @@ class Visible:
         self._state = state
         self._lock = threading.Lock()
 
+    def renew(self, again: Callable[[TableState], TableState]) -> None:
+        """Puts an equal state in the place of a loaded one. The table's lock is held: nobody writes on the one that was."""
+        with self._lock:
+            if self._state is not None:
+                self._state = again(self._state)
+
     @property
     def state(self) -> TableState:
         """The state; loading it is a Spark job, once."""

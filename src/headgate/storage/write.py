@@ -6,20 +6,28 @@ one that computes the rows), others by one Spark job. Called by `transaction` un
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructField, StructType
 
+from headgate.errors import PostgresError
+from headgate.failpoint import Step, step
 from headgate.storage import file_action, parquet, vector
 from headgate.storage.delta import FILE, ROW, DeltaTable
 from headgate.storage.delta_log import PLACEHOLDER
 from headgate.storage.file_action import Action
+from headgate.storage.log import WrittenFile
 from headgate.storage.table_state import TableState
 from headgate.types.storage import arrow_type, spark_type
 
@@ -59,6 +67,7 @@ def arrow_row(relation: Any) -> pa.Schema:
     return pa.schema([(c.name, arrow_type(c.type_oid, c.typmod)) for c in relation.columns])
 
 
+@step(Step.STAGED)
 def append(table: DeltaTable, relation: Any, state: TableState, rows: DataFrame | pa.Table) -> Written:
     """Writes new rows."""
     if isinstance(rows, DataFrame) and not relation.columns:
@@ -78,10 +87,22 @@ def _append_small(table: DeltaTable, relation: Any, state: TableState, rows: pa.
     if not rows.num_rows:
         return Written([], 0)
     size = -(-rows.num_rows // (rows.nbytes // FILE_BYTES + 1))
-    pieces = [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
-    return Written(
-        [parquet.write(table.path, _stored(relation, piece), state.physical, n) for n, piece in enumerate(pieces)], rows.num_rows
-    )
+    actions: list[Action] = []
+    with _whole(table, actions):
+        for number, start in enumerate(range(0, rows.num_rows, size)):
+            actions.append(parquet.write(table.path, _stored(relation, rows.slice(start, size)), state.physical, number))
+    return Written(actions, rows.num_rows)
+
+
+@contextlib.contextmanager
+def _whole(table: DeltaTable, actions: list[Action]) -> Iterator[None]:
+    """What a write has made before it failed is removed: nobody else knows of it, and a full disk needs the room."""
+    try:
+        yield
+    except BaseException:
+        for path in file_action.files_made(table.path, actions):
+            path.unlink(missing_ok=True)
+        raise
 
 
 def _stored(relation: Any, rows: pa.Table) -> pa.Table:
@@ -98,8 +119,12 @@ def _most_rows(frame: DataFrame) -> int | None:
     return int(most.get()) if most.isDefined() else None
 
 
-def rewrite(table: DeltaTable, relation: Any, state: TableState, changed: DataFrame | pa.Table) -> Written:
-    """Writes changed rows: `old`, `new`, `file`, `row` (see `Transaction.rewrite`)."""
+@step(Step.STAGED)
+def rewrite(table: DeltaTable, relation: Any, state: TableState, changed: DataFrame | pa.Table, *, on_driver: bool = False) -> Written:
+    """Writes changed rows: `old`, `new`, `file`, `row` (see `Transaction.rewrite`).
+
+    `on_driver`: others may have changed some of these rows, which only the driver's way tells row by row; 40001 where there are too many.
+    """
     if isinstance(changed, pa.Table):
         return _rewrite_small(table, relation, state, changed)
     row = columns(relation)  # all nullable: Arrow takes no struct that is NULL with fields that are not
@@ -110,9 +135,12 @@ def rewrite(table: DeltaTable, relation: Any, state: TableState, changed: DataFr
             return Written([], 0)
         if count <= _small_enough(state):
             return _rewrite_small(table, relation, state, held.toArrow())
+        if on_driver:
+            raise PostgresError("40001", "could not serialize access due to concurrent update")
         actions = table.write(state, _change_rows(relation, held))
         places = held.where("file IS NOT NULL").select(F.col("file").alias(FILE), F.col("row").alias(ROW))
-        return Written(actions + table.deletions(state, places), count)
+        with _whole(table, actions):
+            return Written(actions + table.deletions(state, places), count)
     finally:
         held.unpersist()
 
@@ -148,12 +176,13 @@ def _rewrite_small(table: DeltaTable, relation: Any, state: TableState, changed:
     old, new = _structs(changed, "old"), _structs(changed, "new")
     has_old, has_new = np.asarray(old.is_valid()), np.asarray(new.is_valid())
     actions: list[Action] = [parquet.write_changes(table.path, _change_table(relation, old, new, has_old, has_new), state.physical)]
-    if has_new.any():
-        added = new.filter(pa.array(has_new))
-        actions.insert(0, parquet.write(table.path, _flat(relation, added), state.physical))
-    if has_old.any():
-        places = changed.filter(pa.array(has_old))
-        actions += mark_deleted(table, state, places["file"], places["row"])
+    with _whole(table, actions):
+        if has_new.any():
+            added = new.filter(pa.array(has_new))
+            actions.insert(0, parquet.write(table.path, _flat(relation, added), state.physical))
+        if has_old.any():
+            places = changed.filter(pa.array(has_old))
+            actions += mark_deleted(table, state, places["file"], places["row"])
     return Written(actions, changed.num_rows)
 
 
@@ -186,6 +215,65 @@ def _joined(old: pa.StructArray, new: pa.StructArray) -> pa.StructArray:
     return pa.concat_arrays([old, new.cast(old.type)])
 
 
+def files_of(table: Path, actions: Sequence[Action]) -> tuple[WrittenFile, ...]:
+    """The files in which a write's actions hold its changes, in the order of the changes: change files where there are any."""
+    changed = sorted((a["cdc"] for a in actions if "cdc" in a), key=file_action.order)
+    if changed:
+        rows = [pq.read_metadata(table / unquote(file["path"])).num_rows for file in changed]
+        return tuple(WrittenFile(file["path"], file["size"], count, paired=True) for file, count in zip(changed, rows, strict=True))
+    added = sorted((a["add"] for a in actions if "add" in a and a["add"].get("dataChange", True)), key=file_action.order)
+    return tuple(WrittenFile(file["path"], file["size"], file_action.records(file), paired=False) for file in added)
+
+
+def copy_changes(table: DeltaTable, add: Action, kind: str) -> Action:
+    """Writes the rows of a data file as a change file of one kind, piece by piece; its `cdc` action.
+
+    'delete': those that its vector has left; 'insert': all of them, as they were added.
+    """
+    deleted = vector.read(table.path, add.get("deletionVector")) if kind == "delete" else np.empty(0, np.int64)
+    with parquet.opened(table.path / unquote(add["path"])) as file:
+        schema = file.schema_arrow.append(pa.field(CHANGE, pa.string()))
+
+        def pieces() -> Iterator[pa.Table]:
+            first = 0
+            for batch in file.iter_batches():
+                gone = deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, first + batch.num_rows)] - first
+                first += batch.num_rows
+                rows = pa.Table.from_batches([batch], file.schema_arrow)
+                if len(gone):
+                    keep = np.ones(rows.num_rows, bool)
+                    keep[gone] = False
+                    rows = rows.filter(pa.array(keep))
+                yield rows.append_column(schema.field(CHANGE), pa.array([kind] * rows.num_rows, pa.string()))
+
+        return parquet.write_change_pieces(table.path, schema, pieces())
+
+
+def on_other_state(table: DeltaTable, state: TableState, other: TableState, actions: Sequence[Action]) -> list[Action]:
+    """Actions that were made for one state of a table, for another one that has fewer rows deleted or lacks files."""
+    by_rows = any("cdc" in action for action in actions)  # otherwise whole files go: TRUNCATE
+    added = {action["add"]["path"]: action["add"] for action in actions if "add" in action}
+    made = [action for action in actions if "add" in action and action["add"]["path"] not in state.files]
+    vectors: dict[str, vector.Rows] = {}
+    for path in (action["remove"]["path"] for action in actions if "remove" in action):
+        if path not in other.files:
+            continue
+        made.append(file_action.removal(other.files[path], data_change=True))
+        if not by_rows:
+            continue
+        before = vector.read(table.path, state.files[path].get("deletionVector"))
+        after = (
+            vector.read(table.path, added[path].get("deletionVector"))
+            if path in added
+            else np.arange(file_action.records(state.files[path]))
+        )
+        gone = np.union1d(vector.read(table.path, other.files[path].get("deletionVector")), np.setdiff1d(after, before))
+        if len(gone) < file_action.records(other.files[path]):
+            vectors[path] = gone
+    described = vector.write(table.path, vectors) if vectors else {}
+    return made + [file_action.marked(other.files[path], described[path]) for path in vectors]
+
+
 def mark_deleted(table: DeltaTable, state: TableState, files: pa.ChunkedArray, rows: pa.ChunkedArray) -> list[Action]:
     """The actions that delete rows by position, without Spark: `remove` of each file, `add` with its new vector unless no row is left."""
     grouped = pa.table({"file": files, "row": rows}).group_by("file").aggregate([("row", "list")])
@@ -193,7 +281,14 @@ def mark_deleted(table: DeltaTable, state: TableState, files: pa.ChunkedArray, r
     actions: list[Action] = []
     for uri, found in zip(grouped["file"].to_pylist(), grouped["row_list"].combine_chunks(), strict=True):
         path = table.name(uri)
-        deleted = np.union1d(vector.read(table.path, state.files[path].get("deletionVector")), np.asarray(found.values, np.int64))
+        rows_found = np.asarray(found.values, np.int64)
+        # a transaction that reads as of its begin has found rows that another has changed since
+        if path not in state.files:
+            raise PostgresError("40001", "could not serialize access due to concurrent update")
+        before = vector.read(table.path, state.files[path].get("deletionVector"))
+        if len(np.intersect1d(before, rows_found)):
+            raise PostgresError("40001", "could not serialize access due to concurrent update")
+        deleted = np.union1d(before, rows_found)
         actions.append(file_action.removal(state.files[path], data_change=True))
         if len(deleted) < file_action.records(state.files[path]):
             vectors[path] = deleted

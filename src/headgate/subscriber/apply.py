@@ -202,6 +202,7 @@ class Applier:
         others = self._others(relation, key)
         if isinstance(frame, pa.Table) and not others and insertion.only_inserts(frame):
             rows = insertion.rows_of(frame["new"])
+            transaction.lock(relation)  # or another could add the keys after they were looked for
             if key is None or insertion.is_new(transaction, relation, key, rows):
                 self.counters.changes += insertion.append(transaction, relation, rows)
                 return

@@ -15,6 +15,7 @@ from headgate.catalog import subscription as subscriptions
 from headgate.catalog.physical import Cursor
 from headgate.catalog.subscription import Subscription, SubscriptionRel
 from headgate.errors import PostgresError
+from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import message as m
 from headgate.subscriber import skip
@@ -210,7 +211,8 @@ class ApplyWorker(Worker):
         assert self.progress is not None
         position = self.progress.flushed
         if rel.lsn is not None and position >= rel.lsn:
-            self.catalog.change(lambda cursor: subscriptions.set_table(cursor, dataclasses.replace(rel, state="r", lsn=position)))
+            ready = dataclasses.replace(rel, state="r", lsn=position)
+            self.catalog.change(lambda cursor: subscriptions.set_table(cursor, ready), Step.SYNCHRONIZATION)
 
     def _lead(self, sync: SyncWorker) -> None:
         """Tells a sync that waits how far to stream, and waits until it is there: no change between the two is lost or done twice."""

@@ -33,6 +33,7 @@ from headgate.catalog.relation import Relation
 from headgate.catalog.subscription import SubscriptionRel
 from headgate.changes.merge import merge
 from headgate.errors import PostgresError
+from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.storage.file_action import Action
 from headgate.storage.log import OriginProgress
@@ -126,6 +127,7 @@ class InitialCopy:
         keys = {index.attnums for index in local.indexes if index.unique and index.plain}
         named = {column.name for column in remote.columns if column.key}
         trusted = all({c.name for c in local.columns if c.attnum in key} >= named and named for key in keys)
+        transaction.lock(local)
         empty = not any(state.files for state in transaction.states(local))
         return Target(local, remote, sources, self.worker.session(), checked=bool(keys) and not (trusted and empty))
 
@@ -228,7 +230,8 @@ class InitialCopy:
                 for piece in reader.copy_out(copy_command(remote), PIECE):
                     self.worker.check_stop()
                     rows = target.of_text(piece, self.rows + 1)
-                    self._append(transaction, target, rows, self.rows + 1, piece)
+                    with step(Step.COPY_RANGE):
+                        self._append(transaction, target, rows, self.rows + 1, piece)
                     self.rows += rows.num_rows
                     self.bytes += len(piece)
             else:
@@ -244,7 +247,8 @@ class InitialCopy:
 
         def copied(condition: str) -> pa.Table:
             one_task = spark.range(0, 1, 1, 1)
-            return one_task.mapInArrow(partial(task, condition), "action string, rows bigint, bytes bigint").toArrow()
+            with step(Step.COPY_RANGE):
+                return one_task.mapInArrow(partial(task, condition), "action string, rows bigint, bytes bigint").toArrow()
 
         actions: list[Action] = []
         pool = ThreadPoolExecutor(self.worker.settings.integer("copy_workers_per_table"), "copy")

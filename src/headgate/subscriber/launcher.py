@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headgate.catalog import origin as origins
@@ -24,6 +24,7 @@ from headgate.subscriber.applyworker import ApplyWorker
 from headgate.subscriber.report import Ledger
 from headgate.subscriber.tablesync import SyncWorker, drop_slot
 from headgate.subscriber.worker import Started, Worker
+from headgate.supervision import Supervised
 
 _BOOTSTRAP = 10
 """The superuser that initdb made: the launcher is shown as its process."""
@@ -46,20 +47,21 @@ class Launcher:
         self._cleaned: set[int] = set()
         """Subscriptions that have left no sync slot on their publishers, as far as is known."""
         self.ledger = Ledger()
-        self._thread = threading.Thread(target=self._run, name="logical replication launcher", daemon=True)
+        self._clean_at: dict[int, float] = {}
+        """When sync slots that could not be dropped are tried again, by subscription."""
+        self.thread = Supervised("logical replication launcher", self._run)
 
     # ---- for the node -----------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Starts the launcher's thread."""
-        self._thread.start()
+        self.thread.start()
 
     def stop(self) -> None:
         """Ends all workers and the launcher."""
         self.stopping = True
         self._wanted.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self.thread.stop()
         with self._lock:
             workers: list[Worker] = [*self._syncs.values(), *self._workers.values()]
         for worker in workers:
@@ -77,8 +79,8 @@ class Launcher:
             worker.look()
         self._wanted.set()
 
-    def hold(self, subscription: int) -> None:
-        """Ends the workers of a subscription and waits for it; they stay away until `release` (DROP SUBSCRIPTION)."""
+    def hold(self, subscription: int, check: Callable[[], None] = lambda: None) -> None:
+        """Ends the workers of a subscription and waits for it (`check` as in `Worker.stop`); they stay away until `release`."""
         with self._lock:
             self._held.add(subscription)
             found: list[Worker] = [sync for (oid, _), sync in self._syncs.items() if oid == subscription]
@@ -87,7 +89,7 @@ class Launcher:
         for worker in found:
             worker.stop(wait=False)
         for worker in found:
-            worker.stop()
+            worker.stop(check=check)
 
     def release(self, subscription: int) -> None:
         """Ends `hold`: the subscription's worker starts again, if the subscription is still there and enabled."""
@@ -98,20 +100,15 @@ class Launcher:
 
     def clean_again(self, subscription: int) -> None:
         """A sync slot could not be dropped: it is tried again after `wal_retrieve_retry_interval`, until the publisher is there."""
+        with self._lock:
+            self._clean_at[subscription] = time.monotonic() + self.node.settings.seconds("wal_retrieve_retry_interval")
+        self._wanted.set()
 
-        def due() -> None:
-            self._cleaned.discard(subscription)
-            self._wanted.set()
-
-        timer = threading.Timer(self.node.settings.seconds("wal_retrieve_retry_interval"), due)
-        timer.daemon = True
-        timer.start()
-
-    def stop_table(self, subscription: int, relation: int) -> None:
-        """Ends the sync worker of a table, if there is one, and waits for it (REFRESH removes the table)."""
+    def stop_table(self, subscription: int, relation: int, check: Callable[[], None] = lambda: None) -> None:
+        """Ends the sync worker of a table, if there is one, and waits for it (REFRESH removes the table); `check` as in `hold`."""
         sync = self.sync_of(subscription, relation)
         if sync is not None:
-            sync.stop()
+            sync.stop(check=check)
 
     def sync_slot_name(self, subscription: int, relation: int) -> str:
         """The slot (and application name) of a table's sync: ``pg_<subscription>_sync_<relation>_<system identifier>``."""
@@ -180,10 +177,13 @@ class Launcher:
                 return Started.LATER
             if not self._room():
                 return Started.NO_ROOM
-            sync = SyncWorker(leader, relation)
+            try:
+                sync = SyncWorker(leader, relation)
+            except OSError as error:
+                _say_not_started(error)
+                return Started.NO_ROOM
             self._syncs[oid, relation] = sync
-        sync.start()
-        return Started.YES
+        return Started.YES if self._start(sync) else Started.NO_ROOM
 
     def ended(self, worker: Worker) -> None:
         """A worker's thread is about to end."""
@@ -216,11 +216,18 @@ class Launcher:
 
     def _run(self) -> None:
         activity = getattr(self.node, "activity", None)
-        backend = None
-        if activity is not None:
-            backend = activity.enter("logical replication launcher")
+        if activity is None:
+            self._serve()
+            return
+        backend = activity.enter("logical replication launcher")
+        try:
             backend.state, backend.wait = None, ("Activity", "LogicalLauncherMain")
             backend.role, backend.role_name = _BOOTSTRAP, self._bootstrap_name()
+            self._serve()
+        finally:
+            activity.leave(backend)
+
+    def _serve(self) -> None:
         while not self.stopping:
             try:
                 pause = self._launch()
@@ -229,8 +236,6 @@ class Launcher:
                 pause = 1.0
             self._wanted.wait(pause)
             self._wanted.clear()
-        if activity is not None:
-            activity.leave(backend)
 
     def _bootstrap_name(self) -> str | None:
         cursor = self.node.catalog.cursor()
@@ -253,7 +258,7 @@ class Launcher:
             with self._lock:
                 running = self._workers.get(subscription.oid)
             if running is not None:
-                self._clean(running)
+                pause = min(pause, self._clean(running))
                 continue
             with self._lock:
                 if self.stopping or subscription.oid in self._held:
@@ -266,19 +271,39 @@ class Launcher:
                 if not self._room():
                     pause = min(pause, interval)
                     continue
-                worker = ApplyWorker(self, subscription)
-                self._workers[subscription.oid] = worker
                 self._last_start[subscription.oid] = time.monotonic()
-            self._clean(worker)
-            worker.start()
+                try:
+                    worker = ApplyWorker(self, subscription)
+                except OSError as error:
+                    _say_not_started(error)
+                    pause = min(pause, interval)
+                    continue
+                self._workers[subscription.oid] = worker
+            pause = min(pause, self._clean(worker))
+            if not self._start(worker):
+                pause = min(pause, interval)
         return pause
 
-    def _clean(self, worker: ApplyWorker) -> None:
-        """Drops sync slots that a crash, of either side, between SYNCDONE and the drop left on the publisher."""
+    def _start(self, worker: Worker) -> bool:
+        """Starts a worker's thread; False where there are no more threads: then it is as if it had ended."""
+        try:
+            worker.start()
+        except RuntimeError as error:
+            _say_not_started(error)
+            worker.not_started()
+            return False
+        return True
+
+    def _clean(self, worker: ApplyWorker) -> float:
+        """Drops sync slots that a crash, of either side, between SYNCDONE and the drop left on the publisher; when to ask again."""
         oid = worker.subscription.oid
-        if oid in self._cleaned:
-            return
-        self._cleaned.add(oid)
+        with self._lock:
+            due = self._clean_at.get(oid)
+            left_seconds = 60.0 if due is None else due - time.monotonic()
+            if oid in self._cleaned and left_seconds > 0:
+                return left_seconds
+            self._clean_at.pop(oid, None)
+            self._cleaned.add(oid)
         cursor = self.node.catalog.cursor()
         try:
             done = [rel.relation for rel in subscriptions.tables(cursor, oid) if rel.state in ("s", "r")]
@@ -286,13 +311,21 @@ class Launcher:
         finally:
             cursor.close()
         if left:
-            threading.Thread(target=self._drop_slots, args=(worker, left), daemon=True).start()
+            try:
+                threading.Thread(target=self._drop_slots, args=(worker, left), name="sync slots", daemon=True).start()
+            except RuntimeError:
+                self.clean_again(oid)
+        return 60.0
 
     def _drop_slots(self, worker: ApplyWorker, relations: Sequence[int]) -> None:
         oid = worker.subscription.oid
         dropped = [drop_slot(worker, self.sync_slot_name(oid, relation), f"pg_{oid}_{relation}") for relation in relations]
         if not all(dropped):
             self.clean_again(oid)
+
+
+def _say_not_started(error: Exception) -> None:
+    _log.info("could not fork worker process: %s", error.strerror if isinstance(error, OSError) else error)
 
 
 def _row(subscription: Subscription, worker: Worker | None) -> dict[str, Any]:

@@ -79,10 +79,10 @@ def _routed(table: PartitionedTable, rows: pa.Table, at: Any) -> Iterator[tuple[
 def unique(transaction: Transaction, root: Relation, check: Unique | None) -> Iterator[None]:
     """23505 if what is written inside repeats a key of a unique index of a leaf, other than that by which rows are found."""
     watched = [(leaf, index) for leaf in transaction.partitioned(root).leaves for index in _others(leaf)] if root.kind == "p" else []
-    before = {leaf.oid: transaction.state(leaf).version for leaf, _ in watched}
+    before = {leaf.oid: transaction.state(leaf).place for leaf, _ in watched}
     yield
     for leaf, index in watched:
-        if check is not None and transaction.state(leaf).version != before[leaf.oid]:
+        if check is not None and transaction.state(leaf).place != before[leaf.oid]:
             check(transaction, leaf, index)
 
 

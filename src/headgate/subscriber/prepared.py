@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,7 +31,8 @@ from headgate.catalog.physical import Cursor, one, rows, run
 from headgate.catalog.relation import Relation
 from headgate.catalog.subscription import Subscription
 from headgate.catalog.usertype import KnownTypes
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, cannot_write
+from headgate.failpoint import Step, step
 from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import message as m
 from headgate.pgoutput.outline import scan, starts_of
@@ -205,7 +205,7 @@ class Prepared:
                 )
             origins.advance(cursor, worker.origin, segment.end, end)
 
-        worker.catalog.change(keep)
+        worker.catalog.change(keep, Step.PREPARED)
 
     def _write(self, gid: str, segment: Segment, *, skipped: bool) -> None:
         """The relations that its changes are of, and its frames; durable."""
@@ -216,7 +216,7 @@ class Prepared:
         pieces = () if skipped else segment.pieces
         path = self.folder / gid
         try:
-            with Path(f"{path}.segment").open("wb") as data, Path(f"{path}.index").open("wb") as index:
+            with step(Step.PREPARED_SEGMENT), Path(f"{path}.segment").open("wb") as data, Path(f"{path}.index").open("wb") as index:
                 data.write(b"".join(described))
                 index.write(np.array([len(each) for each in described], np.uint32).data)
                 for piece in pieces:
@@ -231,9 +231,7 @@ class Prepared:
             finally:
                 os.close(folder)
         except OSError as error:
-            raise PostgresError(
-                "53100" if error.errno == errno.ENOSPC else "58030", f'could not write file "{path}": {error.strerror}'
-            ) from error
+            raise cannot_write(error, path) from error
 
     def _sync(self, descriptor: int) -> None:
         if self.worker.engine.durable:

@@ -41,6 +41,7 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import Relation
 from headgate.catalog.subscription import SubscriptionRel
 from headgate.errors import PostgresError
+from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
 from headgate.subscriber import evolution
 from headgate.subscriber.apply import Applier, Stream
@@ -146,7 +147,7 @@ class SyncWorker(Worker):
             return known.remote_lsn
         if state.state == "d":
             connection.drop_slot(self.slot, missing_ok=True)
-        self.catalog.change(lambda cursor: self._begin_copy(cursor, relation.oid))
+        self.catalog.change(lambda cursor: self._begin_copy(cursor, relation.oid), Step.SYNCHRONIZATION)
         self.copy = InitialCopy(self, relation, self.slot, self.origin)
         position = self.copy.run(connection)
         copied = self.launcher.ledger.of(self.subscription.oid).copied
@@ -231,7 +232,7 @@ class SyncWorker(Worker):
         """CATCHUP → SYNCDONE, durable first; then the slot goes, and with it the origin."""
         assert self.relation is not None
         done = SubscriptionRel(self.subscription.oid, self.relation, "s", end)
-        self.catalog.change(lambda cursor: subscriptions.set_table(cursor, done))
+        self.catalog.change(lambda cursor: subscriptions.set_table(cursor, done), Step.SYNCHRONIZATION)
         with self._moved:
             self.phase = Phase.SYNCDONE
             self._moved.notify_all()

@@ -96,12 +96,13 @@ class Worker:
         if self.spool is not None:
             self.spool.wake()
 
-    def stop(self, *, wait: bool = True) -> None:
-        """Asks the worker to end, and waits for it."""
+    def stop(self, *, wait: bool = True, check: Callable[[], None] = lambda: None) -> None:
+        """Asks the worker to end, and waits for it; `check` raises to end the wait."""
         self.waker.stop()
         self.look()
-        if wait and self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join()
+        while wait and self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(0.1)
+            check()
 
     def check_stop(self) -> None:
         """Raises 57P01 once the worker has been asked to end."""
@@ -200,24 +201,38 @@ class Worker:
     # ---- inside -----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        self._enter()
         try:
+            self._work()
+        except Exception as error:  # noqa: BLE001 (a worker must end in a typed error, whatever happened)
+            _log.exception("worker failed")
+            with contextlib.suppress(Exception):
+                self._failed(failure.from_spark(error))
+            self.error = self.error or failure.from_spark(error)
+        finally:
+            with contextlib.suppress(Exception):
+                if self.spool is not None:
+                    self.spool.close()
+            self._leave()
+            if self.error is not None and self.backend is not None:
+                _log.info('background worker "logical replication worker" (PID %d) exited with exit code 1', self.backend.pid)
+            self.launcher.ended(self)
+            self.waker.close()
+
+    def _work(self) -> None:
+        try:
+            self._enter()
             self._check_login()
             self.work()
         except StreamEndError as error:
             _log.info("%s", error.message)
         except PostgresError as error:
             self._failed(error)
-        except Exception as error:  # noqa: BLE001 (a worker must end in a typed error, whatever happened)
-            _log.exception("worker failed")
-            self._failed(failure.from_spark(error))
-        finally:
-            if self.spool is not None:
-                self.spool.close()
-            self._leave()
-            if self.error is not None and self.backend is not None:
-                _log.info('background worker "logical replication worker" (PID %d) exited with exit code 1', self.backend.pid)
-            self.launcher.ended(self)
+
+    def not_started(self) -> None:
+        """There was no thread for the worker."""
+        self.error = PostgresError("53000", "could not fork worker process")
+        self.launcher.ended(self)
+        self.waker.close()
 
     def _check_login(self) -> None:
         made = getattr(self.node, "applied_rights", None)

@@ -47,6 +47,7 @@ def time_of(text: str, oid: int, modifier: int, session: Session) -> str:
             and parts.named
             and parts.mask & moment_decoder.DATE != moment_decoder.DATE
             and parts.named.instants.size
+            and not isinstance(parts.named, zone.Abbreviation)
         ):
             raise Flawed(Flaw.FORMAT)
         offset = _offset(parts, session)

@@ -165,8 +165,9 @@ class Decoder:
 
     def _word(self, field: str, following: Kind | None, *, time_only: bool) -> int:
         parts = self.parts
-        if field in zone.abbreviations():
-            parts.offset = zone.abbreviations()[field]
+        abbreviation = zone.abbreviation(field)
+        if abbreviation is not None:
+            parts.named = abbreviation
             return ZONE
         if field in MONTH_NAMES:
             mask = MONTH

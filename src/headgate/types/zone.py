@@ -2,14 +2,13 @@
 
 Used by `moment`, `moment_input` and `moment_decoder` for timestamptz, whose text depends on the session's TimeZone. A zone is three NumPy
 arrays: the instants where its offset changes, from the tz file and, behind the file's last one, from its rule for the
-years up to 2500; from there on the calendar repeats every 400 years.
+years up to 2500; from there on the calendar repeats every 400 years. One that POSIX describes repeats in both directions.
 """
 
 from __future__ import annotations
 
 import csv
 import functools
-import re
 import struct
 import zoneinfo
 from dataclasses import dataclass
@@ -20,7 +19,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, not_supported
+from headgate.settings import posix_zone
+from headgate.settings.check import zone_names
 
 Seconds = npt.NDArray[np.int64]
 
@@ -28,7 +29,9 @@ _CYCLE = 146097 * 86400
 """Seconds in 400 years: the Gregorian calendar, weekdays included, repeats after them."""
 _REPEATS = 15_000_000_000
 """An instant (in the year 2445) from which on only the file's rule holds."""
-_POSIX = re.compile(r"(?:<([^>]+)>|([A-Za-z]{3,}))([+-]?)([0-9]{1,3})(?::([0-9]{2}))?(?::([0-9]{2}))?\Z")
+_BEGINS = -5_000_000_000
+"""An instant (in the year 1811) before which POSIX's rules hold as they do behind it."""
+_POSIX_YEARS = range(1770, 2501)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +39,14 @@ class Zone:
     """One time zone. `instants` (Unix seconds, ascending) are its changes; between them hold `offsets` (seconds east).
 
     ``offsets[0]`` holds before ``instants[0]``, ``offsets[i + 1]`` from ``instants[i]`` on; `abbreviations` are what each is called.
+    `endless`: the changes have no first one.
     """
 
     name: str
     instants: Seconds
     offsets: Seconds
     abbreviations: tuple[str, ...]
+    endless: bool = False
 
     def at(self, instants: Seconds) -> Seconds:
         """The offset in force at each instant."""
@@ -51,8 +56,14 @@ class Zone:
 
     def places(self, instants: Seconds) -> Seconds:
         """Where in `offsets` and `abbreviations` stands what is in force at each instant."""
-        folded = np.where(instants >= _REPEATS, instants - ((instants - _REPEATS) // _CYCLE + 1) * _CYCLE, instants)
-        return np.searchsorted(self.instants, folded, "right")
+        return np.searchsorted(self.instants, self._folded(instants), "right")
+
+    def _folded(self, seconds: Seconds) -> Seconds:
+        """Times among the changes that are known, by whole cycles of the calendar."""
+        found = np.where(seconds >= _REPEATS, seconds - ((seconds - _REPEATS) // _CYCLE + 1) * _CYCLE, seconds)
+        if not self.endless:
+            return found
+        return np.where(found < _BEGINS, found + ((_BEGINS - found - 1) // _CYCLE + 1) * _CYCLE, found)
 
     def of_local(self, local: Seconds) -> Seconds:
         """The offset that belongs to each local time (DetermineTimeZoneOffset): in a gap and in an overlap, standard time.
@@ -61,7 +72,7 @@ class Zone:
         """
         if len(self.offsets) == 1:
             return np.full(len(local), self.offsets[0], np.int64)
-        local = np.where(local >= _REPEATS, local - ((local - _REPEATS) // _CYCLE + 1) * _CYCLE, local)
+        local = self._folded(local)
         place = np.searchsorted(self.instants, local - 86400, "right")
         last = place >= len(self.instants)
         place = np.minimum(place, len(self.instants) - 1)
@@ -73,21 +84,49 @@ class Zone:
         return np.where(last, self.offsets[-1], chosen)
 
 
-@functools.cache
-def find(name: str) -> Zone:
-    """The zone that SET TimeZone would take: a name of the tz database in any case, or a fixed offset as ``<+02>-02``.
+@dataclass(frozen=True, eq=False)
+class Abbreviation(Zone):
+    """An abbreviation whose offset has changed in its zone: what it meant last by then, else first (pg_interpret_timezone_abbrev).
 
-    22023 for anything else.
+    Where the zone itself does not know it (since 2017 the tz database has numbers instead of most), the zone's own offset.
     """
-    posix = _POSIX.match(name)
+
+    called: str = ""
+
+    def at(self, instants: Seconds) -> Seconds:
+        """The offset that is meant at each instant."""
+        return self._meant(instants, super().at(instants))
+
+    def of_local(self, local: Seconds) -> Seconds:
+        """The offset that is meant at each local time."""
+        own = super().of_local(local)
+        return self._meant(local - own, own)
+
+    def _meant(self, instants: Seconds, own: Seconds) -> Seconds:
+        named = np.array([place for place, name in enumerate(self.abbreviations[1:]) if name == self.called], np.int64)
+        if not len(named):
+            return own
+        latest = np.searchsorted(named, np.searchsorted(self.instants, instants, "right")) - 1
+        return self.offsets[named[np.maximum(latest, 0)] + 1]
+
+
+@functools.lru_cache(maxsize=1024)
+def find(name: str) -> Zone:
+    """The zone that SET TimeZone would take: a name of the tz database in any case, or what POSIX describes.
+
+    22023 for anything else; 0A000 for a zone with leap seconds, in which PostgreSQL computes but which no setting may name.
+    """
     if name.upper() in ("UTC", "GMT", "Z", "ZULU"):
         return fixed(0, "UTC", "GMT" if name.upper() == "GMT" else "UTC")
-    key = _names().get(name.lower())
+    lower = name.lower().removeprefix(":")
+    key = zone_names().get(lower.removeprefix("posix/"))
     if key is not None:
         return _read(key)
-    if posix and int(posix[4]) <= 167:
-        seconds = int(posix[4]) * 3600 + int(posix[5] or 0) * 60 + int(posix[6] or 0)
-        return fixed(seconds if posix[3] == "-" else -seconds, name, posix[1] or posix[2])
+    if lower.startswith("right/") and lower.removeprefix("right/") in zone_names():
+        raise not_supported(f'time zone "{name}" is not supported: it uses leap seconds')
+    described = posix_zone.read(name)
+    if described is not None:
+        return _described(described)
     raise PostgresError("22023", f'invalid value for parameter "TimeZone": "{name}"')
 
 
@@ -95,7 +134,9 @@ def find_or_none(name: str) -> Zone | None:
     """As `find`, None for what is no zone: for words in a timestamp."""
     try:
         return find(name)
-    except PostgresError:
+    except PostgresError as error:
+        if error.sqlstate != "22023":
+            raise
         return None
 
 
@@ -104,16 +145,34 @@ def fixed(seconds: int, name: str, abbreviation: str | None = None) -> Zone:
     return Zone(name, np.zeros(0, np.int64), np.array([seconds], np.int64), (abbreviation or name,))
 
 
+def abbreviation(word: str) -> Zone | None:
+    """What a lower-case word means in PostgreSQL's default set (timezone_abbreviations); None for one that is not there."""
+    found = _abbreviations().get(word)
+    if found is None:
+        return None
+    seconds, name = found
+    if not name:
+        return fixed(seconds, word, word.upper())
+    own = find(name)
+    return Abbreviation(own.name, own.instants, own.offsets, own.abbreviations, own.endless, called=word.upper())
+
+
 @functools.cache
-def abbreviations() -> dict[str, int]:
-    """Seconds east of the abbreviations of PostgreSQL's default set (timezone_abbreviations), by lower-case name."""
+def _abbreviations() -> dict[str, tuple[int, str]]:
+    """Seconds east, or the zone that says how many at a moment, by lower-case abbreviation."""
     text = resources.files("headgate.types").joinpath("timezone_abbrev.csv").read_text(encoding="utf-8")
-    return {row["abbrev"].lower(): int(row["seconds"]) for row in csv.DictReader(text.splitlines())}
+    return {row["abbrev"].lower(): (int(row["seconds"]), row["zone"]) for row in csv.DictReader(text.splitlines())}
 
 
-@functools.cache
-def _names() -> dict[str, str]:
-    return {name.lower(): name for name in zoneinfo.available_timezones() if not name.startswith(("posix/", "right/"))}
+def _described(described: posix_zone.PosixZone) -> Zone:
+    changes = [change for year in _POSIX_YEARS for change in described.changes(year)]
+    saving = described.saving
+    if not changes:
+        always = saving if saving is not None else described
+        return fixed(always.offset, described.name, always.abbreviation)
+    instants, offsets, names = zip(*changes, strict=True)
+    first = (described.offset, described.abbreviation)
+    return Zone(described.name, np.array(instants, np.int64), np.array([first[0], *offsets], np.int64), (first[1], *names), endless=True)
 
 
 def _file(key: str) -> bytes:

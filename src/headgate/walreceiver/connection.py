@@ -18,6 +18,7 @@ from psycopg import pq
 from psycopg.pq.abc import PGconn
 
 from headgate.errors import PostgresError, Severity
+from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.pgoutput import message as m
 from headgate.pgoutput.write import write_reply
@@ -179,8 +180,9 @@ class Connection(Link):
     def send_status(self, status: m.StatusUpdate) -> None:
         """Sends a Standby Status Update; 08006 ``could not send data to WAL stream: …``."""
         try:
-            self._pgconn.put_copy_data(write_reply(status))
-            self._flush()
+            with step(Step.FEEDBACK):
+                self._pgconn.put_copy_data(write_reply(status))
+                self._flush()
         except psycopg.Error as error:
             raise PostgresError("08006", f"could not send data to WAL stream: {self._error(error)}") from error
 

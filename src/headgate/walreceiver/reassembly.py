@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from headgate.errors import PostgresError
+from headgate.errors import cannot_write
+from headgate.failpoint import Step, step
 from headgate.pgoutput import message as m
 from headgate.pgoutput.outline import XLOG_HEADER
 from headgate.pgoutput.read import read, violation
@@ -68,13 +69,12 @@ class _InProgress:
             if self._file is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = self.path.open("w+b")
-            for subxid, frame in self._frames:
-                self._file.write(_ENTRY.pack(subxid, len(frame)) + frame)
-            self._file.flush()
+            with step(Step.SEGMENT):
+                for subxid, frame in self._frames:
+                    self._file.write(_ENTRY.pack(subxid, len(frame)) + frame)
+                self._file.flush()
         except OSError as error:
-            raise PostgresError(
-                "53100" if error.errno == 28 else "58030", f'could not write to file "{self.path}": {error.strerror}'
-            ) from error
+            raise cannot_write(error, self.path) from error
         self._frames, self.size = [], 0
 
     def frames(self) -> Iterator[bytes]:

@@ -8,7 +8,6 @@ Called by `receiver` (add, begin_marked, end_marked, fail) and by the subscriber
 from __future__ import annotations
 
 import contextlib
-import errno
 import shutil
 import threading
 import time
@@ -20,7 +19,8 @@ from typing import IO
 
 import numpy as np
 
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, cannot_write
+from headgate.failpoint import Step, step
 from headgate.pgoutput.outline import Numbers, Outline, frames_of, pair, scan
 from headgate.walreceiver.segment import Mark, Piece, Segment, cut, joined, segment_of
 
@@ -48,13 +48,13 @@ class _File:
         if self.failure is not None:
             raise self.failure
         try:
-            self.data.write(piece.data.data)
-            self.index.write(piece.lengths.data)
-            self.data.flush()
-            self.index.flush()
+            with step(Step.SEGMENT):
+                self.data.write(piece.data.data)
+                self.index.write(piece.lengths.data)
+                self.data.flush()
+                self.index.flush()
         except OSError as error:
-            sqlstate = "53100" if error.errno == errno.ENOSPC else "58030"
-            self.failure = PostgresError(sqlstate, f'could not write to file "{self.path}.segment": {error.strerror}')
+            self.failure = cannot_write(error, f"{self.path}.segment")
             raise self.failure from error
         written = Piece(piece.first_seq, piece.lengths, piece.size, None, self.path, self.size, self.frames)
         self.size += piece.size

@@ -1,6 +1,6 @@
 """Puts a node without Spark in the place of `headgate.server.node`, for tests of the command line alone (through PYTHONPATH).
 
-It opens the port, says that it is ready, answers nothing, and ends on the postmaster's signals.
+It opens the port, says that it is ready, answers each connection with one byte, and ends on the postmaster's signals.
 """
 
 import json
@@ -26,7 +26,8 @@ class Node:
         signal.signal(signal.SIGQUIT, lambda *_: os._exit(2))
         signal.signal(signal.SIGHUP, lambda *_: self.reload())
         signal.signal(signal.SIGUSR1, lambda *_: self.report())
-        with socket.create_server((self.settings.places("listen_addresses")[0], self.settings.integer("port"))):
+        with socket.create_server((self.settings.places("listen_addresses")[0], self.settings.integer("port"))) as server:
+            threading.Thread(target=self.answer, args=(server,), daemon=True).start()
             print("standing in", flush=True)
             self.on_ready()
             if os.environ.get("STANDIN_FAILS"):
@@ -39,6 +40,11 @@ class Node:
             if os.environ.get("STANDIN_STAYS"):
                 while True:
                     signal.pause()
+
+    def answer(self, server):
+        while not os.environ.get("STANDIN_SILENT"):
+            with server.accept()[0] as client:
+                client.sendall(b"N")
 
     def reload(self):
         (Path(self.data_dir) / "reloaded").write_text(",".join(self.settings.reload().changed))

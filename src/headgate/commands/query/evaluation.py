@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -41,6 +40,7 @@ from headgate.expression.node import (
 from headgate.expression.pathway import Reach
 from headgate.expression.session_time import SessionTime
 from headgate.expression.value import Env
+from headgate.settings import check
 from headgate.sql.parser import parse, unwrap
 from headgate.types import registry
 
@@ -162,7 +162,7 @@ class Evaluation:
         instant = self._constant(text, TypeRef(registry.TIMESTAMPTZ))
         if target.oid == registry.TIMESTAMPTZ:
             return replace(instant, type=target) if target.typmod < 0 else self._constant(text, target)
-        local = moment.astimezone(ZoneInfo(self.context.forms.timezone))
+        local = moment.astimezone(check.zone(self.context.forms.timezone))
         patterns = {
             registry.DATE: "%Y-%m-%d",
             registry.TIMESTAMP: "%Y-%m-%d %H:%M:%S.%f",

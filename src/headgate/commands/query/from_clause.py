@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from headgate.catalog import relation as relations
 from headgate.catalog.relation import Relation
 from headgate.commands import lookup, privilege
-from headgate.commands.query import evaluation, function_scan, system_relation
+from headgate.commands.query import evaluation, function_scan, row_lock, system_relation
 from headgate.commands.query.plan import Plan, PlanColumn, Source, quoted, reference, renamed, scope_table
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder, operators
@@ -94,8 +94,9 @@ def _range_var(planner: Planner, node: Any) -> Source:
     privilege.readable(cursor, planner.role, relation)
     alias = node.alias.aliasname or relation.name
     schema = None if node.alias.aliasname else relation.schema
+    locks = row_lock.permit(planner, relation, alias)
     if relation.kind == "v" and relation.oid >= FIRST_USER_OID:
-        source = as_table(planner, planner.view(relation), alias, names.strings(node.alias.colnames), schema)
+        source = as_table(planner, planner.view(relation, row_lock.inside(locks, alias)), alias, names.strings(node.alias.colnames), schema)
         restrict(planner, relation, source.star)
         return source
     if relation.oid < FIRST_USER_OID:
@@ -108,7 +109,10 @@ def _range_var(planner: Planner, node: Any) -> Source:
         return source
     if relation.kind not in "rp":
         raise not_supported(f"reading {lookup.PLURALS[relation.kind]} is not supported", position=position(node.location))
-    frame = planner.frame_of(relation, only=not node.inh)
+    skipped = row_lock.take(planner, relation, locks)
+    frame = planner.frame_of(relation, only=not node.inh, skipped=skipped)
+    if relation.oid in skipped:
+        frame = frame.limit(0)
     source = table_source(planner, frame, relation, alias, schema, names.strings(node.alias.colnames))
     restrict(planner, relation, source.star)
     return planner.visible(relation, source)
@@ -188,7 +192,7 @@ def _subselect(planner: Planner, node: Any, outer: Scope | None, left: Source | 
         what, example = ("VALUES in FROM", "FROM (VALUES ...) [AS] foo.") if values else ("subquery in FROM", "FROM (SELECT ...) [AS] foo.")
         raise PostgresError("42601", f"{what} must have an alias", hint=f"For example, {example}")
     visible = left.scope(outer) if node.lateral and left is not None else outer
-    plan = planner.select(unwrap(node.subquery), visible)
+    plan = planner.select(unwrap(node.subquery), visible, locks=row_lock.inside(planner.locks, node.alias.aliasname))
     return as_table(planner, plan, node.alias.aliasname, names.strings(node.alias.colnames))
 
 
@@ -196,6 +200,7 @@ _JOINS = {pb.JOIN_INNER: "inner", pb.JOIN_LEFT: "left", pb.JOIN_RIGHT: "right", 
 
 
 def _join(planner: Planner, node: Any, outer: Scope | None) -> Source:
+    row_lock.refuse_nullable(planner.locks, node)
     left = item(planner, node.larg, outer)
     how = _JOINS[node.jointype]
     if unwrap(node.rarg).DESCRIPTOR.name == "RangeFunction" and how in ("inner", "left"):

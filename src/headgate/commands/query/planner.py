@@ -12,6 +12,7 @@ Traced: ``SELECT b, count(*) FROM t WHERE a > 1 GROUP BY b ORDER BY 2`` reads t 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from headgate.commands.query import (
     modifying,
     ordering,
     recursion,
+    row_lock,
     set_operation,
     system_relation,
     target,
@@ -37,6 +39,7 @@ from headgate.commands.query import (
 )
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, PlanColumn, Sort, Source, col, quoted, reference
+from headgate.commands.query.row_lock import RowLock
 from headgate.commands.query.target import Target
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -45,7 +48,7 @@ from headgate.expression.coerce import resolve_unknown
 from headgate.expression.context import BindContext
 from headgate.expression.node import CaseTest, Expression, RowExpr, SubLink, TypeRef
 from headgate.expression.scope import Scope
-from headgate.sql import names
+from headgate.sql import command_tag, names
 from headgate.sql.parser import parse, position, unwrap
 from headgate.sql.parser import walk as walk_tree
 from headgate.storage.transaction import Transaction
@@ -77,6 +80,8 @@ class Planner:
         self.in_view = False
         self.in_order = False
         """Whether the rows of the table that is read next should come in the order in which they were written."""
+        self.locks: tuple[RowLock, ...] = ()
+        """The locking clauses that count for the FROM that is planned."""
         self.frozen: dict[int, DataFrame] = {}
         """Tables as they were before the data-modifying statements of a WITH clause."""
         self._keys = 0
@@ -109,13 +114,13 @@ class Planner:
         """One row without columns that matter; what is computed of it alone, Spark computes while it plans, without compiling code."""
         return self.session_spark.sql(f"VALUES (0) AS t ({self.key('one')})")
 
-    def frame_of(self, relation: Relation, *, only: bool = False) -> DataFrame:
-        """The rows of a table, of a partitioned one those of all its leaves (`only`: none), as this statement sees them.
+    def frame_of(self, relation: Relation, *, only: bool = False, skipped: AbstractSet[int] = frozenset()) -> DataFrame:
+        """The rows of a table, of a partitioned one those of all its leaves (`only`: none; not the `skipped`), as this statement sees them.
 
         Behind the columns of a partitioned table stands `from_clause.LEAF`, the leaf of each row.
         """
         if relation.kind == "p":
-            leaves = [] if only else self.transaction.partitioned(relation).leaves
+            leaves = [] if only else [each for each in self.transaction.partitioned(relation).leaves if each.oid not in skipped]
             whole = None
             for leaf in leaves:
                 tagged = self.frame_of(leaf).select(
@@ -127,24 +132,21 @@ class Planner:
             return whole
         if relation.oid in self.frozen:
             return self.frozen[relation.oid]
-        lsn = self.session.snapshot
-        if lsn is not None and not self.transaction.has_written(relation):
-            return self.transaction.frame_at(relation, lsn, in_order=self.in_order)
         return self.transaction.frame(relation, in_order=self.in_order)
 
-    def view(self, relation: Relation) -> Plan:
-        """The rows of a view, read with the rights of its owner."""
+    def view(self, relation: Relation, locks: Sequence[RowLock] = ()) -> Plan:
+        """The rows of a view, read with the rights of its owner; `locks` reach into it."""
         cursor = self.transaction.cursor
         text = views.query(cursor, relation.database, relation.oid)
         [statement] = parse(text)
         saved = self.ctes, self.role, self.in_view
         self.ctes, self.role, self.in_view = {}, privilege.role_name(cursor, relation.owner), True
         try:
-            by_catalog, plan = way.find(statement.node, self.session, lambda: self.select(statement.node, None))
+            by_catalog, plan = way.find(statement.node, self.session, lambda: self.select(statement.node, None, locks=locks))
             if by_catalog:
                 plan = system_relation.answer(self, text)
             elif plan is None:
-                plan = self.select(statement.node, None)
+                plan = self.select(statement.node, None, locks=locks)
         finally:
             self.ctes, self.role, self.in_view = saved
         columns = [
@@ -169,18 +171,21 @@ class Planner:
 
     # ---- queries ---------------------------------------------------------------------------------------------
 
-    def select(self, node: Any, outer: Scope | None, wanted: Sequence[TypeRef] = ()) -> Plan:
+    def select(self, node: Any, outer: Scope | None, wanted: Sequence[TypeRef] = (), locks: Sequence[RowLock] = ()) -> Plan:
         """A SELECT, VALUES or set operation, with its WITH clause.
 
-        `wanted`: the types of the columns that INSERT … SELECT fills; literals of unknown type are read as these.
+        `wanted`: the types of the columns that INSERT … SELECT fills; literals of unknown type are read as these. `locks`: the locking
+        clauses of a query in whose FROM it stands.
         """
-        saved = dict(self.ctes)
+        saved, around = dict(self.ctes), self.locks
         self._depth += 1
         try:
             if node.HasField("with_clause"):
                 self.with_queries(node.with_clause, node)
-            if node.locking_clause and node.op != pb.SETOP_NONE:
-                raise not_supported("FOR UPDATE is not allowed with UNION/INTERSECT/EXCEPT")
+            if node.locking_clause and node.values_lists:
+                strength = command_tag.STRENGTHS[unwrap(node.locking_clause[0]).strength]
+                raise PostgresError("0A000", f"{strength} cannot be applied to VALUES")
+            self.locks = row_lock.of_query(node, locks, self.ctes)
             if node.into_clause.ByteSize():
                 raise PostgresError("42601", "SELECT ... INTO is not allowed here")
             if node.op != pb.SETOP_NONE:
@@ -189,7 +194,7 @@ class Planner:
                 return self._limited(node, self._sorted_by_name(node, self._values(node, outer)), outer)
             return self._plain(node, outer, wanted)
         finally:
-            self.ctes = saved
+            self.ctes, self.locks = saved, around
             self._depth -= 1
 
     def with_queries(self, clause: Any, statement: Any) -> None:
@@ -214,8 +219,10 @@ class Planner:
         above, self.in_order = self.in_order, outer is None and ordering.unsorted(node)
         source = from_clause.plan_from(self, node.from_clause, outer)
         self.in_order = above
+        locks, self.locks = self.locks, ()
         scope = source.scope(outer)
         targets = target.expand(node.target_list, source, scope, self.context.within(aggregates=True, sets=True, windows=windows))
+        row_lock.check_targets(locks, targets)
         source = self.where(node, source, scope)
         sorts = ordering.read(self, node.sort_clause, targets, scope, windows)
         on = ordering.read_on(self, node, targets, scope, sorts)

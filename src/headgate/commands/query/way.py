@@ -41,14 +41,21 @@ def find(node: Any, session: Session, planned: Callable[[], Plan]) -> tuple[bool
     try:
         return False, planned()
     except PostgresError as error:
-        if error.sqlstate in _UNKNOWN and _refused(node, session) is None:
+        if error.sqlstate in _UNKNOWN and not _locks(node) and _refused(node, session) is None:
             return True, None
         raise
 
 
+def _locks(node: Any) -> bool:
+    """Whether the query locks rows: of that the catalog knows nothing."""
+    return any(each.DESCRIPTOR.name == "LockingClause" for each in walk(node))
+
+
 def reads_relations(node: Any) -> bool:
-    """Whether any relation stands in the query, a system relation too."""
-    return any(each.DESCRIPTOR.name == "RangeVar" for each in walk(node))
+    """Whether any relation stands in the query, a system relation too; what FOR UPDATE OF names stands in it elsewhere."""
+    found = list(walk(node))
+    named = sum(len(each.locked_rels) for each in found if each.DESCRIPTOR.name == "LockingClause")
+    return bool(sum(each.DESCRIPTOR.name == "RangeVar" for each in found) > named)
 
 
 def _names_registered(node: Any) -> bool:

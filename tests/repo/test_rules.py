@@ -1,4 +1,4 @@
-"""The repository keeps its own rules: floors, lock files, the README's commands, the demonstration's start."""
+"""The repository keeps its own rules: lock files, the README's commands, the demonstration's start."""
 
 from __future__ import annotations
 
@@ -10,12 +10,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
-
-
-def test_every_module_imports_only_from_floors_below_its_own() -> None:
-    done = subprocess.run([BIN / "lint-imports", "--no-cache"], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_make_alone_lists_the_targets() -> None:

@@ -1,0 +1,49 @@
+"""Whether a node answers: what a client would find that connects now.
+
+Called by `status`. A connection alone proves nothing, because the kernel takes it before the node does; so the node is asked for TLS, as
+libpq asks it first: ``N`` or ``S`` is an answer, an ErrorResponse says why there is none.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from headgate.cli.pidfile import Running
+
+SECONDS = 10.0
+"""How long a node has to answer."""
+_SSL_REQUEST = struct.pack("!ii", 8, 80877103)
+_ANY = {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what they mean to a client)
+
+
+def trouble(running: Running, seconds: float = SECONDS) -> str | None:
+    """Why the node does not answer, None if it does. A node that listens nowhere answers."""
+    if not running.address and not running.directory:
+        return None
+    try:
+        with _connect(running, seconds) as connection:
+            connection.sendall(_SSL_REQUEST)
+            answer = connection.recv(4096)
+    except TimeoutError:
+        return f"no answer within {seconds:.0f} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    if answer[:1] in {b"N", b"S"}:
+        return None
+    fields = answer[5:].split(b"\0") if answer[:1] == b"E" else []
+    message = next((field[1:].decode(errors="replace") for field in fields if field[:1] == b"M"), "")
+    return message or "it closes connections at once"
+
+
+def _connect(running: Running, seconds: float) -> socket.socket:
+    if running.address:
+        return socket.create_connection((_ANY.get(running.address, running.address), running.port), seconds)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(seconds)
+        connection.connect(f"{running.directory}/.s.PGSQL.{running.port}")
+    except OSError:
+        connection.close()
+        raise
+    return connection

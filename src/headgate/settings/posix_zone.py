@@ -1,0 +1,221 @@
+"""Time zones as POSIX writes them (manual, B.5): ``EST5EDT,M3.2.0,M11.1.0``, ``<+0530>-05:30``, and so ``+05:30``, which lies west.
+
+`read` takes what PostgreSQL takes (localtime.c: tzparse), which is more than POSIX: an abbreviation of any characters, or none. A zone with
+daylight saving time and no rules has those of the United States. Used by `check` for settings, by `headgate.types.zone` for values.
+
+Offsets are seconds east of UTC, against the sign in which they are written.
+"""
+
+from __future__ import annotations
+
+import calendar
+import datetime
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+_USUAL_RULES = ",M3.2.0,M11.1.0"
+_LONGEST = 255
+_DAY = 86400
+_MOST_HOURS = 167
+_NAME = re.compile(r"<([^>]*)>|([^0-9,+-]*)")
+_CLOCK = re.compile(r"([+-]?)([0-9]+)(?::([0-9]+)(?::([0-9]+))?)?")
+_RULE = re.compile(r"J([0-9]+)|M([0-9]+)\.([0-9]+)\.([0-9]+)|([0-9]+)")
+_EPOCH = datetime.datetime.fromordinal(datetime.date(1970, 1, 1).toordinal())
+"""Without a zone, as local times are."""
+
+
+class _Malformed(Exception):
+    """Not a time zone."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A day of each year and a local time on it, in seconds.
+
+    `month`, `week`, `weekday` (Mm.w.d; the fifth week is the last), or `day`: from 0, or from 1 and without 29 February (`julian`).
+    """
+
+    time: int
+    day: int = 0
+    julian: bool = False
+    month: int = 0
+    week: int = 0
+    weekday: int = 0
+
+    def seconds(self, year: int) -> int:
+        """Local seconds since the year's begin (transtime)."""
+        if not self.month:
+            skipped = self.julian and calendar.isleap(year) and self.day >= 60
+            return (self.day - self.julian + skipped) * _DAY + self.time
+        folded = 2000 + year % 400  # the weekdays of a year come again after 400
+        first, length = calendar.monthrange(folded, self.month)
+        day = (self.weekday - (first + 1)) % 7
+        day += 7 * min(self.week - 1, (length - 1 - day) // 7)
+        before = datetime.date(folded, self.month, 1) - datetime.date(folded, 1, 1)
+        return (before.days + day) * _DAY + self.time
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Daylight saving time: what it is called, its offset, when it starts (by standard time) and ends (by its own)."""
+
+    abbreviation: str
+    offset: int
+    start: Rule
+    end: Rule
+
+
+class PosixZone(datetime.tzinfo):
+    """One such zone; `name` is the text in capitals, as PostgreSQL shows it."""
+
+    def __init__(self, name: str, abbreviation: str, offset: int, saving: Saving | None) -> None:
+        self.name, self.abbreviation, self.offset, self.saving = name, abbreviation, offset, saving
+
+    def changes(self, year: int) -> list[tuple[int, int, str]]:
+        """The changes of a year: the instant in seconds since 1970, the offset from then on and its abbreviation."""
+        saving = self.saving
+        if saving is None:
+            return []
+        start = saving.start.seconds(year) - self.offset
+        end = saving.end.seconds(year) - saving.offset
+        length = (365 + calendar.isleap(year)) * _DAY
+        if start <= end and not (start < end and end - start < length + saving.offset - self.offset):
+            return []
+        begin = _begin(year)
+        on, off = (begin + start, saving.offset, saving.abbreviation), (begin + end, self.offset, self.abbreviation)
+        return [on, off] if start < end else [off, on]
+
+    @property
+    def always_saving(self) -> bool:
+        """Whether daylight saving time never ends."""
+        return self.saving is not None and not any(self.changes(year) for year in range(2000, 2400))
+
+    def at(self, instant: int) -> tuple[int, str]:
+        """The offset and the abbreviation in force at an instant."""
+        if self.saving is None:
+            return self.offset, self.abbreviation
+        year = (_EPOCH + datetime.timedelta(seconds=instant)).year
+        past = [change for each in (year - 1, year, year + 1) for change in self.changes(each) if change[0] <= instant]
+        if past:
+            return past[-1][1:]
+        return (self.saving.offset, self.saving.abbreviation) if self.always_saving else (self.offset, self.abbreviation)
+
+    def fromutc(self, dt: datetime.datetime) -> datetime.datetime:
+        """The local time of a time in UTC; `fold` where it comes a second time."""
+        naive = dt.replace(tzinfo=None)
+        offset = self.at(_seconds(naive))[0]
+        local = naive + datetime.timedelta(seconds=offset)
+        again = self._of_local(local)[0] != offset
+        return local.replace(tzinfo=self, fold=int(again))
+
+    def utcoffset(self, dt: datetime.datetime | None) -> datetime.timedelta:
+        """The offset of a local time."""
+        return datetime.timedelta(seconds=self.offset if dt is None else self._of_local(dt)[0])
+
+    def tzname(self, dt: datetime.datetime | None) -> str:
+        """The abbreviation of a local time."""
+        return self.abbreviation if dt is None else self._of_local(dt)[1]
+
+    def dst(self, dt: datetime.datetime | None) -> datetime.timedelta:
+        """How far daylight saving time is ahead at a local time."""
+        return self.utcoffset(dt) - datetime.timedelta(seconds=self.offset)
+
+    def _of_local(self, dt: datetime.datetime) -> tuple[int, str]:
+        local = _seconds(dt.replace(tzinfo=None))
+        offsets = {self.offset} | ({self.saving.offset} if self.saving else set())
+        found = sorted({each for offset in offsets if (each := self.at(local - offset))[0] == offset}, reverse=True)
+        return found[-1 if dt.fold else 0] if found else self.at(local - self.offset)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (read, (self.name,))
+
+
+@lru_cache(maxsize=256)
+def read(text: str) -> PosixZone | None:
+    """The zone that a text describes; None for what PostgreSQL does not take for one."""
+    name = "".join(each.upper() if each.isascii() else each for each in text)
+    try:
+        return None if len(name.encode()) > _LONGEST else _read(name)
+    except _Malformed:
+        return None
+
+
+def _read(name: str) -> PosixZone:
+    standard, rest = _name(name)
+    offset, rest = _offset(rest)
+    if not rest:
+        return PosixZone(name, standard, offset, None)
+    abbreviation, rest = _name(rest)
+    if not abbreviation:
+        raise _Malformed
+    ahead = offset + 3600
+    if rest and rest[0] not in ",;":
+        ahead, rest = _offset(rest)
+    rest = rest or _USUAL_RULES
+    if rest[0] not in ",;":
+        raise _Malformed
+    start, rest = _rule(rest[1:])
+    if not rest.startswith(","):
+        raise _Malformed
+    end, rest = _rule(rest[1:])
+    if rest:
+        raise _Malformed
+    return PosixZone(name, standard, offset, Saving(abbreviation, ahead, start, end))
+
+
+def _name(text: str) -> tuple[str, str]:
+    """An abbreviation, and what stands behind it."""
+    found = _NAME.match(text)
+    if found is None or (text.startswith("<") and found[1] is None):
+        raise _Malformed
+    return found[1] if found[1] is not None else found[2], text[found.end() :]
+
+
+def _offset(text: str) -> tuple[int, str]:
+    """An offset in seconds east, and what stands behind it."""
+    west, rest = _clock(text)
+    return -west, rest
+
+
+def _clock(text: str) -> tuple[int, str]:
+    """A time of up to a week in seconds (getoffset), and what stands behind it."""
+    found = _CLOCK.match(text)
+    if found is None or (found[4] is None and text[found.end() :].startswith(":")):
+        raise _Malformed
+    hours, minutes, seconds = (_number(found[place] or "0", 0, most) for place, most in ((2, _MOST_HOURS), (3, 59), (4, 60)))
+    total = hours * 3600 + minutes * 60 + seconds
+    return -total if found[1] == "-" else total, text[found.end() :]
+
+
+def _rule(text: str) -> tuple[Rule, str]:
+    """When a change happens, and what stands behind it."""
+    found = _RULE.match(text)
+    if found is None:
+        raise _Malformed
+    time, rest = 2 * 3600, text[found.end() :]
+    if rest.startswith("/"):
+        time, rest = _clock(rest[1:])
+    if found[2]:
+        month, week, weekday = _number(found[2], 1, 12), _number(found[3], 1, 5), _number(found[4], 0, 6)
+        return Rule(time, month=month, week=week, weekday=weekday), rest
+    if found[1]:
+        return Rule(time, _number(found[1], 1, 365), julian=True), rest
+    return Rule(time, _number(found[5], 0, 365)), rest
+
+
+def _number(text: str, least: int, most: int) -> int:
+    number = int(text)
+    if not least <= number <= most:
+        raise _Malformed
+    return number
+
+
+def _seconds(moment: datetime.datetime) -> int:
+    return int((moment.replace(microsecond=0, fold=0) - _EPOCH).total_seconds())
+
+
+def _begin(year: int) -> int:
+    """The first second of a year in UTC, of any year, since 1970."""
+    cycles, folded = divmod(year - 1, 400)
+    return (cycles * 146097 + datetime.date(folded + 1, 1, 1).toordinal() - datetime.date(1970, 1, 1).toordinal()) * _DAY

@@ -1,0 +1,98 @@
+"""The name of a command as messages have it: "CREATE TABLE", "ALTER INDEX", "SELECT FOR UPDATE" (CreateCommandTag of utility.c).
+
+Called where a statement is refused before it runs: it is not supported, or its transaction is read-only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.sql.parser import unwrap
+
+_VERBS = {
+    "DefineStmt": ("CREATE", "kind"),
+    "DropStmt": ("DROP", "remove_type"),
+    "RenameStmt": ("ALTER", "rename_type"),
+    "AlterOwnerStmt": ("ALTER", "object_type"),
+    "AlterObjectSchemaStmt": ("ALTER", "object_type"),
+    "AlterTableStmt": ("ALTER", "objtype"),
+}
+_WORDS = {
+    pb.OBJECT_ATTRIBUTE: "TYPE",
+    pb.OBJECT_DOMCONSTRAINT: "DOMAIN",
+    pb.OBJECT_EVENT_TRIGGER: "EVENT TRIGGER",
+    pb.OBJECT_FDW: "FOREIGN DATA WRAPPER",
+    pb.OBJECT_FOREIGN_SERVER: "SERVER",
+    pb.OBJECT_FOREIGN_TABLE: "FOREIGN TABLE",
+    pb.OBJECT_MATVIEW: "MATERIALIZED VIEW",
+    pb.OBJECT_TABCONSTRAINT: "TABLE",
+    pb.OBJECT_TSCONFIGURATION: "TEXT SEARCH CONFIGURATION",
+    pb.OBJECT_TSDICTIONARY: "TEXT SEARCH DICTIONARY",
+    pb.OBJECT_TSPARSER: "TEXT SEARCH PARSER",
+    pb.OBJECT_TSTEMPLATE: "TEXT SEARCH TEMPLATE",
+}
+_NAMES = {
+    "AlterDatabaseSetStmt": "ALTER DATABASE",
+    "AlterEnumStmt": "ALTER TYPE",
+    "AlterRoleSetStmt": "ALTER ROLE",
+    "AlterSeqStmt": "ALTER SEQUENCE",
+    "CompositeTypeStmt": "CREATE TYPE",
+    "CreateEnumStmt": "CREATE TYPE",
+    "CreateSeqStmt": "CREATE SEQUENCE",
+    "CreateStmt": "CREATE TABLE",
+    "CreateTrigStmt": "CREATE TRIGGER",
+    "CreatedbStmt": "CREATE DATABASE",
+    "DropdbStmt": "DROP DATABASE",
+    "IndexStmt": "CREATE INDEX",
+    "RuleStmt": "CREATE RULE",
+    "TruncateStmt": "TRUNCATE TABLE",
+    "ViewStmt": "CREATE VIEW",
+}
+STRENGTHS = {
+    pb.LCS_FORKEYSHARE: "FOR KEY SHARE",
+    pb.LCS_FORSHARE: "FOR SHARE",
+    pb.LCS_FORNOKEYUPDATE: "FOR NO KEY UPDATE",
+    pb.LCS_FORUPDATE: "FOR UPDATE",
+}
+"""What a locking clause is called."""
+
+
+def of(node: Any) -> str:
+    """The command of a statement (the message inside RawStmt)."""
+    kind = str(node.DESCRIPTOR.name)
+    if kind in _VERBS:
+        verb, field = _VERBS[kind]
+        what = getattr(node, field)
+        return f"{verb} {_word(node.relation_type if kind == 'RenameStmt' and what == pb.OBJECT_COLUMN else what)}"
+    match kind:
+        case "SelectStmt":
+            return _select(node)
+        case "CreateTableAsStmt":
+            word = "CREATE MATERIALIZED VIEW" if node.objtype == pb.OBJECT_MATVIEW else "CREATE TABLE AS"
+            return "SELECT INTO" if node.is_select_into else word
+        case "GrantStmt":
+            return "GRANT" if node.is_grant else "REVOKE"
+        case "GrantRoleStmt":
+            return "GRANT ROLE" if node.is_grant else "REVOKE ROLE"
+        case "VacuumStmt":
+            return "VACUUM" if node.is_vacuumcmd else "ANALYZE"
+        case _:
+            return _NAMES.get(kind) or _spelled(kind)
+
+
+def _select(node: Any) -> str:
+    if node.into_clause.ByteSize():
+        return "SELECT INTO"
+    strength = max((unwrap(each).strength for each in node.locking_clause), default=pb.LCS_NONE)
+    return f"SELECT {STRENGTHS[strength]}" if strength in STRENGTHS else "SELECT"
+
+
+def _word(kind: int) -> str:
+    return _WORDS.get(kind) or pb.ObjectType.Name(kind).removeprefix("OBJECT_").replace("_", " ")
+
+
+def _spelled(kind: str) -> str:
+    words = kind.removesuffix("Stmt")
+    return "".join(f" {letter}" if letter.isupper() and place else letter for place, letter in enumerate(words)).upper()

@@ -1,0 +1,94 @@
+"""Background threads that must not end before they are told to: the one way in which a node runs them.
+
+`Supervised` runs `work` in a thread of its own. The listener, the launcher, the checkpointer, the watch of the log and that of the Java
+virtual machine are such threads; apply workers and table syncs have the launcher, sessions end with their clients.
+
+    running     `work` runs
+    resting     it raised: the error is in the log with its traceback, and `work` starts again after a pause that doubles from
+                `FIRST_PAUSE` to `LONGEST_PAUSE` seconds, and begins anew once it has run for `CALM` seconds
+    ended       `work` has returned, as it does when it is told to stop
+
+What must hold: `work` may be started again after an error at any place. A thread that is not supervised and ends with an error is in the
+log too (`log_uncaught`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_log = logging.getLogger("headgate.server")
+
+FIRST_PAUSE, LONGEST_PAUSE, CALM = 0.1, 30.0, 60.0
+
+
+@dataclass(frozen=True)
+class Health:
+    """How a supervised thread does: `failures` since the node's start, the last `error` while it rests."""
+
+    name: str
+    running: bool
+    failures: int
+    error: str | None
+
+
+class Supervised:
+    """See the module."""
+
+    def __init__(self, name: str, work: Callable[[], None]) -> None:
+        self.name = name
+        self._work = work
+        self._stopping = threading.Event()
+        self._failures = 0
+        self._error: str | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begins the work."""
+        self._thread.start()
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Waits for the end of the work, which has been told to stop; it does not start again."""
+        self._stopping.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def health(self) -> Health:
+        """How it does."""
+        alive = self._thread.is_alive()
+        return Health(self.name, alive and self._error is None, self._failures, self._error)
+
+    def _run(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            began = time.monotonic()
+            try:
+                self._error = None
+                self._work()
+            except Exception as error:  # noqa: BLE001 (whatever it is, the work goes on)
+                if self._stopping.is_set():
+                    return
+                pause = FIRST_PAUSE if time.monotonic() - began >= CALM else pause
+                self._failures += 1
+                self._error = f"{type(error).__name__}: {error}"
+                _log.exception('background thread "%s" failed; it starts again in %.1f s', self.name, pause)
+            else:
+                return
+            if self._stopping.wait(pause):
+                return
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+
+def log_uncaught() -> None:
+    """From now on a thread that ends with an error says so in the log."""
+
+    def said(uncaught: threading.ExceptHookArgs) -> None:
+        if uncaught.exc_value is not None:
+            name = "" if uncaught.thread is None else uncaught.thread.name
+            known = (uncaught.exc_type, uncaught.exc_value, uncaught.exc_traceback)
+            _log.error('thread "%s" ended with an unexpected error', name, exc_info=known)
+
+    threading.excepthook = said

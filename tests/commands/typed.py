@@ -1,0 +1,65 @@
+"""Statements typed into a session, and what psql would show of each: how the tests compare a node's answers with PostgreSQL's.
+
+A `Typist` is a connection of a driver. `differences` types the same statements into a node and into a PostgreSQL and gives those
+that they answer differently; the tests of statements assert that there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Any
+
+import psycopg
+from tests.conftest import Server
+
+
+class Typist:
+    """A session on a server; use it with ``closing``."""
+
+    def __init__(self, conninfo: str) -> None:
+        self.connection = psycopg.connect(conninfo, autocommit=True)
+        self._said: list[str] = []
+        self.connection.add_notice_handler(lambda said: self._said.append(_shown(str(said.severity_nonlocalized), said)))
+
+    def type(self, text: str) -> str:
+        """Notices, then the rows joined by ``|`` or the error as ``ERROR SQLSTATE: message`` with DETAIL and HINT."""
+        self._said = []
+        result = self.connection.pgconn.exec_(text.encode())
+        if result.error_field(psycopg.pq.DiagnosticField.SQLSTATE):
+            lines = [_shown("ERROR", psycopg.errors.Diagnostic(result))]
+        else:
+            cells = [[result.get_value(row, column) for column in range(result.nfields)] for row in range(result.ntuples)]
+            lines = ["|".join("" if cell is None else cell.decode() for cell in row) for row in cells]
+        return "\n".join([*self._said, *lines])
+
+    def close(self) -> None:
+        """Ends the session."""
+        self.connection.close()
+
+
+def _shown(word: str, diagnostic: Any) -> str:
+    lines = [f"{word} {diagnostic.sqlstate}: {diagnostic.message_primary}"]
+    lines += [f"DETAIL: {diagnostic.message_detail}"] if diagnostic.message_detail else []
+    lines += [f"HINT: {diagnostic.message_hint}"] if diagnostic.message_hint else []
+    return "\n".join(lines)
+
+
+def _comparable(statement: str, answer: str) -> list[str]:
+    """The lines of an answer; in any order where the statement gives rows in none."""
+    lines = answer.split("\n")
+    return lines if "ORDER BY" in statement or "ERROR" in answer else sorted(lines)
+
+
+def differences(node: Server, postgres: Server, statements: Sequence[str], mask: Callable[[str], str] = str) -> str:
+    """What the two answer differently, typed into an empty database of each; `mask` hides what may differ."""
+    found = []
+    with (
+        closing(Typist(node.conninfo(node.new_database()))) as ours,
+        closing(Typist(postgres.conninfo(postgres.new_database()))) as native,
+    ):
+        for statement in statements:
+            expected, seen = mask(native.type(statement)), mask(ours.type(statement))
+            if _comparable(statement, seen) != _comparable(statement, expected):
+                found.append(f"{statement}\n  PostgreSQL: {expected}\n  node:       {seen}")
+    return "\n".join(found)

@@ -1,0 +1,42 @@
+"""A small disk for a test to fill: a file system in memory, mounted on a folder; without the right to mount the test is skipped."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+class Disk:
+    """See the module."""
+
+    def __init__(self, folder: Path, megabytes: int) -> None:
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        words = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=700", "tmpfs", str(folder)]
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
+
+    @property
+    def room(self) -> int:
+        """How many bytes are free."""
+        found = os.statvfs(self.folder)
+        return found.f_bavail * found.f_frsize
+
+    def fill(self, but: int = 0) -> None:
+        """Leaves so many bytes free."""
+        with (self.folder / "filling").open("ab") as file:
+            wanted = self.room - but
+            if wanted > 0:
+                os.posix_fallocate(file.fileno(), file.tell(), wanted)
+
+    def free(self) -> None:
+        """Gives back what `fill` took."""
+        (self.folder / "filling").unlink()
+
+    def end(self) -> None:
+        """Takes the disk away."""
+        subprocess.run(["umount", "-l", str(self.folder)], check=True)

@@ -1,0 +1,75 @@
+"""A server's log as a test reads it: entries with their DETAIL, HINT and CONTEXT, from a moment on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from tests.conftest import Server, until
+
+_LINE = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) \S+ \[\d+\] ([A-Z0-9]+):  ")
+_FIELDS = {"DETAIL", "HINT", "CONTEXT", "STATEMENT"}
+
+
+@dataclass
+class Entry:
+    """A message and what belongs to it, by the field's name (DETAIL, HINT, CONTEXT, STATEMENT)."""
+
+    moment: datetime
+    severity: str
+    message: str
+    fields: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def context(self) -> str:
+        """Where it happened; empty if that is not told."""
+        return self.fields.get("CONTEXT", "")
+
+    @property
+    def detail(self) -> str:
+        """The DETAIL, empty if there is none."""
+        return self.fields.get("DETAIL", "")
+
+
+class Log:
+    """What a server writes from now on. The servers are shared: ask for texts that only the test's own work brings about."""
+
+    def __init__(self, server: Server) -> None:
+        self._file = server.logfile
+        self._start = server.logfile.stat().st_size
+
+    def entries(self) -> list[Entry]:
+        """The entries so far; the last one may still be growing."""
+        with self._file.open("rb") as log:
+            log.seek(self._start)
+            lines = log.read().decode(errors="replace").split("\n")
+        found: list[Entry] = []
+        last = ""
+        for line in lines:
+            begun = _LINE.match(line)
+            if begun is None:
+                if found and line.startswith("\t"):  # the message or the field has a line more
+                    _append(found[-1], last, "\n" + line[1:])
+            elif begun[2] in _FIELDS:
+                last = begun[2]
+                _append(found[-1], last, line[begun.end() :])
+            else:
+                last = ""
+                found.append(Entry(datetime.fromisoformat(begun[1]), begun[2], line[begun.end() :]))
+        return found
+
+    def said(self, text: str) -> list[Entry]:
+        """The entries whose message has the text."""
+        return [entry for entry in self.entries() if text in entry.message]
+
+    def error(self, text: str) -> Entry:
+        """Waits for an error whose message has the text, and gives it."""
+        return until(lambda: next((entry for entry in self.said(text) if entry.severity == "ERROR"), None), f"no error {text!r}", 60)
+
+
+def _append(entry: Entry, name: str, text: str) -> None:
+    if name:
+        entry.fields[name] = entry.fields.get(name, "") + text
+    else:
+        entry.message += text

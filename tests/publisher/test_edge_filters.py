@@ -1,0 +1,166 @@
+"""A filter that CREATE PUBLICATION accepts never fails on a row on which PostgreSQL's does not, and lets the same rows through.
+
+Conditions are drawn from the grammar of the expressions (`tests.expression.generated`), over one table that has a column for each of its
+types, filled with the values at the edges of them. Each condition is a publication of its own on a node and on a PostgreSQL. Then rows are
+inserted, updated and deleted, in several batches, and compared is what a slot of each server gives for each publication and batch, and what a
+COPY of the rows gives that pass: the same rows, or an error of the same SQLSTATE. A batch is of a few rows, so that one on which a condition
+raises does not hide all others. The stream is judged in the driver where that is exact, the copy by Spark: so both ways are compared.
+
+Six conditions run with the suite, two thousand with `make test-all`. A difference is printed with the condition and the batch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+
+import psycopg
+import pyarrow as pa
+import pytest
+from tests.conftest import Server
+from tests.expression.comparison import type_of
+from tests.expression.generated import GRAMMAR
+from tests.expression.grammar import plain
+from tests.publisher import slots
+
+from headgate.errors import PostgresError
+from headgate.types import text
+
+BATCHES, ROWS = 3, 6
+
+
+def is_stored(kind: str, value: str) -> bool:
+    """Whether a node has the value: Delta's timestamps and dates end before PostgreSQL's."""
+    try:
+        text.read_text(pa.array([value], pa.string()), *type_of(kind))
+    except PostgresError:
+        return False
+    return True
+
+
+VALUES = {kind: [each for each in GRAMMAR.values[kind] if is_stored(kind, each)] for _, kind in GRAMMAR.columns}
+COLUMNS = ", ".join(f'"{name}"' for name, _ in GRAMMAR.columns)
+TYPED = ", ".join(f'"{name}" {kind}' for name, kind in GRAMMAR.columns)
+TABLES = (
+    f"CREATE TABLE t (place int, {TYPED}); ALTER TABLE t REPLICA IDENTITY FULL;"
+    "CREATE TABLE source AS SELECT 0 AS batch, false AS changed, * FROM t"
+)
+
+
+class Publisher:
+    """A database of one of the servers, with the rows that are to be written in a table beside."""
+
+    def __init__(self, server: Server, rows: list[tuple[object, ...]]) -> None:
+        self.name = server.new_database()
+        self.session = psycopg.connect(server.conninfo(self.name), autocommit=True)
+        self.session.execute(TABLES.encode())
+        marks = ", ".join(["%s", "%s", "%s", *(f"%s::{kind}" for _, kind in GRAMMAR.columns)])
+        with self.session.transaction(), self.session.cursor() as cursor:
+            query = f"INSERT INTO source VALUES {', '.join([f'({marks})'] * len(rows))}"
+            cursor.execute(query.encode(), [value for row in rows for value in row])
+
+    def ask(self, sql: str) -> str | list[tuple[object, ...]]:
+        """The rows, or the SQLSTATE."""
+        try:
+            found = self.session.execute(sql.encode(), binary=True)
+        except psycopg.Error as error:
+            return str(error.sqlstate)
+        return found.fetchall() if found.description else "done"
+
+    def write(self, batch: int) -> None:
+        """Inserts the rows of a batch, changes half of them and deletes a third; a slot is behind and one in front of it."""
+        setters = ", ".join(f'"{name}" = s."{name}"' for name, _ in GRAMMAR.columns)
+        for sql in (
+            f"SELECT pg_create_logical_replication_slot('{self.slot(batch)}', 'pgoutput')",
+            f"INSERT INTO t SELECT place, {COLUMNS} FROM source WHERE batch = {batch} AND NOT changed",
+            f"UPDATE t SET {setters} FROM source s WHERE s.batch = {batch} AND s.changed AND s.place = t.place",
+            "DELETE FROM t WHERE place % 3 = 0",
+        ):
+            self.session.execute(sql.encode())
+
+    def slot(self, batch: int) -> str:
+        """The slot's name."""
+        return f"{self.name}_{batch}"
+
+    def stream(self, batch: int, publication: str, end: str) -> str | list[str]:
+        """What the slot gives of one batch, sorted, or the SQLSTATE."""
+        options = f"'proto_version', '1', 'publication_names', '{publication}'"
+        found = self.ask(f"SELECT data FROM pg_logical_slot_peek_binary_changes('{self.slot(batch)}', '{end}', NULL, {options})")
+        if isinstance(found, str):
+            return found
+        said = slots.words([bytes(row[0]) for row in found])  # type: ignore[arg-type]
+        return sorted(each for each in said if not each.startswith(("Begin", "Commit", "Relation")))
+
+    def copied(self, condition: str) -> str | list[str]:
+        """What the first copy of the table brings, sorted, or the SQLSTATE."""
+        try:
+            with self.session.cursor().copy(f"COPY (SELECT place, {COLUMNS} FROM t WHERE {condition}) TO STDOUT".encode()) as copy:
+                return sorted(bytes(row).decode() for row in b"".join(bytes(each) for each in copy).splitlines())
+        except psycopg.Error as error:
+            return str(error.sqlstate)
+
+
+def drawn(random: Random) -> list[tuple[object, ...]]:
+    """The rows of all batches, and those to which some of them are changed."""
+    rows: list[tuple[object, ...]] = []
+    for batch in range(BATCHES):
+        for place in range(1, ROWS + 1):
+            for changed in (False, True) if place % 2 else (False,):
+                values = [None if random.random() < 0.15 else random.choice(VALUES[kind]) for _, kind in GRAMMAR.columns]
+                rows.append((batch, changed, place, *values))
+    return rows
+
+
+def differences(servers: tuple[Server, Server], random: Random, count: int, outcomes: Counter[str]) -> Iterator[str]:
+    """Conditions, each a publication of both servers, and where the two differ."""
+    rows = drawn(random)
+    native, ours = (Publisher(server, rows) for server in servers)
+    with native.session, ours.session:
+        yield from _compared(native, ours, random, count, outcomes)
+
+
+def _compared(native: Publisher, ours: Publisher, random: Random, count: int, outcomes: Counter[str]) -> Iterator[str]:
+    conditions: dict[str, str] = {}
+    for number in range(count):
+        condition = plain(GRAMMAR.expression(random, 1 + number % 3, "boolean"))
+        said = [one.ask(f"CREATE PUBLICATION p{number} FOR TABLE t WHERE ({condition})") for one in (native, ours)]
+        if said == ["done", "done"]:
+            conditions[f"p{number}"] = condition
+        elif "done" in said and said[1] != "0A000":
+            yield f"CREATE PUBLICATION … WHERE ({condition}): PostgreSQL {said[0]}, the node {said[1]}"
+        outcomes["published" if said[1] == "done" else "refused"] += 1
+    for batch in range(BATCHES):
+        ends = []
+        for one in (native, ours):
+            one.write(batch)
+            [(end,)] = one.session.execute("SELECT pg_current_wal_lsn()").fetchall()
+            ends.append(str(end))
+        for publication, condition in conditions.items():
+            seen = [one.stream(batch, publication, end) for one, end in zip((native, ours), ends, strict=True)]
+            seen += [one.copied(condition) for one in (native, ours)]
+            for what, wanted, found in (("stream", *seen[:2]), ("copy", *seen[2:])):
+                outcomes["raised" if isinstance(wanted, str) else "compared"] += 1
+                if found != wanted:
+                    yield f"{what} of batch {batch} WHERE {condition}: PostgreSQL {_short(wanted, found)}, the node {_short(found, wanted)}"
+        for one in (native, ours):
+            one.session.execute(f"SELECT pg_drop_replication_slot('{one.slot(batch)}')".encode())
+            one.session.execute("TRUNCATE t")
+
+
+def _short(said: str | list[str], other: str | list[str]) -> str:
+    """What one has said that the other has not."""
+    if isinstance(said, str) or isinstance(other, str):
+        return said if isinstance(said, str) else f"{len(said)} changes"
+    return str([each for each in said if each not in set(other)][:2])
+
+
+@pytest.mark.parametrize(("rounds", "count"), [(1, 6), pytest.param(50, 40, marks=[pytest.mark.slow, pytest.mark.timeout(6 * 3600)])])
+def test_what_is_accepted_as_a_filter_fails_on_no_row_on_which_postgresqls_does_not(
+    postgres: Server, node: Server, rounds: int, count: int
+) -> None:
+    outcomes: Counter[str] = Counter()
+    for place in range(rounds):
+        assert list(differences((postgres, node), Random(f"{count}/{place}"), count, outcomes)) == []
+    assert outcomes["published"] > rounds * count / 3, outcomes
+    assert outcomes["compared"] > outcomes["raised"], outcomes

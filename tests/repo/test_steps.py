@@ -1,0 +1,65 @@
+"""What outlives the process is written inside of a durable step, so that a failpoint stands before and behind it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from headgate.failpoint import Step
+
+SOURCE = Path(__file__).parents[2] / "src" / "headgate"
+DURABLE = {"fsync", "write_synced", "commit_staged", "put_copy_data"}
+"""Calls, by the name of what is called, that make something durable or tell another server that it is."""
+INSIDE = {
+    "storage/durable.py:_sync": "called by `Transaction._sync` and `Intents._write`, each in the step sync",
+    "storage/durable.py:write_synced": "each call of it is looked at",
+    "storage/alteration.py:write_version": "called by `commit_staged` in the step version, by `take_back` in the step taken back",
+    "storage/cleaning.py:_note_removed": "called by `_clean_table`, the step cleaning",
+    "subscriber/prepared.py:_sync": "called by `_write` in the step prepared segment",
+}
+"""Functions that are called inside of a step."""
+BEFORE = {
+    "cli/initdb.py": "there is no node yet",
+    "storage/owner.py": "the first start of a node, before it serves",
+    "catalog/wal.py": "a start that mends the catalog's log before anything reads it",
+}
+"""Modules that write while no node works."""
+
+
+def calls(tree: ast.AST, function: str = "", inside: bool = False) -> Iterator[tuple[str, str, bool]]:
+    """Each call of something durable: the function around it, what is called, and whether that is in a step."""
+    for node in ast.iter_child_nodes(tree):
+        name, within = function, inside
+        if isinstance(node, ast.FunctionDef):
+            name, within = node.name, any(map(is_step, node.decorator_list))
+        elif isinstance(node, ast.With):
+            within = inside or any(is_step(item.context_expr) for item in node.items)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in DURABLE:
+            yield function, node.func.attr, inside
+        yield from calls(node, name, within)
+
+
+def is_step(expression: ast.expr) -> bool:
+    return isinstance(expression, ast.Call) and isinstance(expression.func, ast.Name) and expression.func.id == "step"
+
+
+def test_whatever_is_made_durable_has_failpoints() -> None:
+    without = [
+        f"{path.relative_to(SOURCE)}:{function} calls {called}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for function, called, inside in calls(ast.parse(path.read_text()))
+        if not inside and str(path.relative_to(SOURCE)) not in BEFORE and f"{path.relative_to(SOURCE)}:{function}" not in INSIDE
+    ]
+    assert without == []
+
+
+def test_every_step_is_taken_somewhere() -> None:
+    text = "".join(path.read_text() for path in SOURCE.rglob("*.py") if path.name != "failpoint.py")
+    assert [each for each in Step if f"Step.{each.name}" not in text] == []
+
+
+def test_what_is_said_to_be_called_inside_of_a_step_is_there() -> None:
+    for place in INSIDE:
+        path, function = place.split(":")
+        assert f"def {function}(" in (SOURCE / path).read_text(), place

@@ -1,0 +1,154 @@
+"""DROP, CREATE and ALTER DATABASE while slots, subscriptions and sessions use it: on a node and on a PostgreSQL alike."""
+
+from __future__ import annotations
+
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
+
+import psycopg
+from psycopg import sql
+from tests.conftest import PG_BIN, Server, until
+
+Said = list[tuple[str, Any]]
+
+
+class Script:
+    """What sessions are answered; the names of databases and slots are those of this run."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.database = server.new_database()
+        self.slot = f"slot_of_{self.database}"
+        self.admin = psycopg.connect(server.conninfo(), autocommit=True)
+        self.said: Said = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.admin.close()
+
+    def ask(self, text: str, session: psycopg.Connection[Any] | None = None) -> None:
+        """Says something with DB and SLOT for the names."""
+        names = {"DB": self.database, "SLOT": self.slot}
+        query = text
+        for word, name in names.items():
+            query = query.replace(word, name)
+        try:
+            done = (session or self.admin).execute(query.encode())
+            self.said.append((text, done.fetchall() if done.description else done.statusmessage))
+        except psycopg.Error as error:
+            message = str(error.diag.message_primary)
+            for word, name in names.items():
+                message = message.replace(name, word)
+            self.said.append((text, (error.sqlstate, message, error.diag.message_detail)))
+
+    def connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.server.conninfo(self.database), autocommit=True)
+
+
+SLOTS = "SELECT active FROM pg_replication_slots WHERE slot_name = 'SLOT'"
+
+
+def test_a_database_with_a_slot_was_dropped_and_then_an_error_was_reported(node: Server, postgres: Server) -> None:
+    def run(server: Server) -> Said:
+        with Script(server) as script:
+            with script.connect() as inside:
+                script.ask("SELECT 1 FROM pg_create_logical_replication_slot('SLOT', 'pgoutput')", inside)
+                script.ask("CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1)", inside)
+            script.ask(SLOTS)
+            script.ask("DROP DATABASE DB")
+            script.ask(SLOTS)
+            script.ask("SELECT count(*) FROM pg_database WHERE datname = 'DB'")
+            script.ask("CREATE DATABASE DB")
+            with script.connect() as inside:
+                script.ask("SELECT 1 FROM pg_create_logical_replication_slot('SLOT', 'pgoutput')", inside)
+                script.ask("SELECT pg_drop_replication_slot('SLOT')", inside)
+            return script.said
+
+    assert run(node) == run(postgres)
+
+
+def test_a_slot_in_use_keeps_its_database(node: Server, postgres: Server) -> None:
+    def run(server: Server) -> Said:
+        with Script(server) as script:
+            with script.connect() as inside:
+                script.ask("CREATE PUBLICATION p FOR ALL TABLES", inside)
+                script.ask("SELECT 1 FROM pg_create_logical_replication_slot('SLOT', 'pgoutput')", inside)
+                script.ask("SELECT 1 FROM pg_create_logical_replication_slot('SLOT_2', 'pgoutput', true)", inside)
+                script.ask("DROP DATABASE DB")
+            options = ["-o", "proto_version=1", "-o", "publication_names=p"]
+            words = [PG_BIN / "pg_recvlogical", "-d", server.conninfo(script.database), "-S", script.slot, "--start", "-f", "-", *options]
+            with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as receiver:
+                active = SLOTS.replace("SLOT", script.slot)
+                until(lambda: script.admin.execute(active.encode()).fetchone() == (True,), "the walsender does not stream")
+                script.ask("DROP DATABASE DB")
+                script.ask("DROP DATABASE DB WITH (FORCE)")
+                receiver.terminate()
+            until(lambda: script.admin.execute(active.encode()).fetchone() == (False,), "the walsender streams on")
+            script.ask("DROP DATABASE DB")
+            return script.said
+
+    assert run(node) == run(postgres)
+
+
+def test_a_subscription_keeps_its_database(node: Server, postgres: Server) -> None:
+    def run(server: Server) -> Said:
+        with Script(server) as script:
+            with script.connect() as inside:
+                script.ask("CREATE SUBSCRIPTION s CONNECTION 'dbname=x' PUBLICATION p WITH (connect = false)", inside)
+            script.ask("DROP DATABASE DB")
+            script.ask("DROP DATABASE DB WITH (FORCE)")
+            with script.connect() as inside:
+                script.ask("ALTER SUBSCRIPTION s SET (slot_name = NONE)", inside)
+                script.ask("DROP SUBSCRIPTION s", inside)
+            script.ask("DROP DATABASE DB")
+            return script.said
+
+    assert run(node) == run(postgres)
+
+
+def test_sessions_and_prepared_transactions_are_counted(node: Server, postgres: Server) -> None:
+    def run(server: Server) -> Said:
+        with Script(server) as script:
+            with script.connect() as inside, script.connect():
+                script.ask("CREATE TABLE t (a int)", inside)
+                script.ask("DROP DATABASE DB")
+                script.ask("ALTER DATABASE DB RENAME TO DB_2")
+                script.ask("CREATE DATABASE DB_2 TEMPLATE DB")
+                script.ask("BEGIN", inside)
+                script.ask("INSERT INTO t VALUES (1)", inside)
+                script.ask("PREPARE TRANSACTION 'of DB'", inside)
+                script.ask("DROP DATABASE DB")
+                script.ask("DROP DATABASE DB WITH (FORCE)")
+                script.ask("ROLLBACK PREPARED 'of DB'", inside)
+            leaving = script.connect()
+            script.admin.execute(sql.SQL("SELECT pg_terminate_backend({})").format(leaving.info.backend_pid))
+            script.ask("DROP DATABASE DB")
+            leaving.close()
+            return script.said
+
+    with ThreadPoolExecutor() as both:  # each waits some seconds for sessions that might leave, four times
+        ours, native = both.map(run, (node, postgres))
+    assert ours == native
+
+
+def test_the_files_of_a_dropped_database_stayed_for_ever(node: Server) -> None:
+    with Script(node) as script, Script(node) as other, other.connect() as elsewhere:
+        # a slot of another database may be behind: it has nothing to do with these files
+        elsewhere.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (other.slot,))
+        with script.connect() as inside:
+            inside.execute("CREATE TABLE t (a int PRIMARY KEY)")
+            inside.execute("INSERT INTO t VALUES (1)")
+            inside.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (script.slot,))
+            inside.execute("INSERT INTO t VALUES (2)")
+        found = script.admin.execute("SELECT oid FROM pg_database WHERE datname = %s", (script.database,)).fetchone()
+        assert found is not None
+        folder = node.data / "base" / str(found[0])
+        assert list(folder.iterdir())
+        script.ask("DROP DATABASE DB")
+        assert script.said == [("DROP DATABASE DB", "DROP DATABASE")]
+        # another session's transaction may still read what was there before; what it held goes at a checkpoint
+        until(lambda: script.admin.execute("CHECKPOINT") and not list(folder.glob("*")), "the files of the database are still there")
+        elsewhere.execute("SELECT pg_drop_replication_slot(%s)", (other.slot,))

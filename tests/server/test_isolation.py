@@ -1,0 +1,219 @@
+"""What sessions see of each other, and by which definitions they write: on a node and on a PostgreSQL alike (Hermitage's cases among them)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.conftest import Server
+from tests.server.play import Play, Step
+
+CONTENTS = "SELECT * FROM t ORDER BY a"
+TABLE = "CREATE TABLE t (a int PRIMARY KEY, b int, c text DEFAULT 'd'); INSERT INTO t VALUES (0, 0), (1, 1), (2, 2)"
+REPEATABLE = ("a", "BEGIN ISOLATION LEVEL REPEATABLE READ")
+BEGIN: list[Step] = [REPEATABLE, ("a", CONTENTS)]
+
+PLAYS: dict[str, list[Step]] = {
+    "a snapshot keeps what it showed, beside rows of its own": [
+        *BEGIN,
+        ("b", "INSERT INTO t VALUES (3, 3)"),
+        ("b", "UPDATE t SET c = 'b' WHERE a = 1"),
+        ("b", "DELETE FROM t WHERE a = 2"),
+        ("a", "INSERT INTO t VALUES (4, 4)"),
+        ("a", CONTENTS),
+        ("a", "COMMIT"),
+    ],
+    "a row of a snapshot that nobody has changed may be changed": [
+        *BEGIN,
+        ("b", "UPDATE t SET c = 'b' WHERE a = 1"),
+        ("a", "UPDATE t SET c = 'a' WHERE a = 2"),
+        ("a", CONTENTS),
+        ("a", "UPDATE t SET b = b + 10 WHERE a <> 1"),
+        ("a", "DELETE FROM t WHERE a = 0"),
+        ("a", CONTENTS),
+        ("a", "COMMIT"),
+    ],
+    "a row of a snapshot that another has changed may not": [
+        *BEGIN,
+        ("b", "UPDATE t SET c = 'b' WHERE a = 1"),
+        ("a", "UPDATE t SET c = 'a' WHERE a = 1"),
+        ("a", "ROLLBACK"),
+    ],
+    "nor one that another has deleted": [
+        *BEGIN,
+        ("b", "DELETE FROM t WHERE a = 1"),
+        ("a", "INSERT INTO t VALUES (7, 7)"),
+        ("a", "UPDATE t SET c = 'a' WHERE a = 1"),
+        ("a", "ROLLBACK"),
+    ],
+    "who waits for a change of his row fails when it is committed": [
+        *BEGIN,
+        ("b", "BEGIN"),
+        ("b", "UPDATE t SET c = 'b' WHERE a = 1"),
+        ("a+", "UPDATE t SET c = 'a' WHERE a = 1"),
+        ("b", "COMMIT"),
+        ("a", ""),
+        ("a", "ROLLBACK"),
+    ],
+    "and goes on when it is rolled back": [
+        *BEGIN,
+        ("b", "BEGIN"),
+        ("b", "UPDATE t SET c = 'b' WHERE a = 1"),
+        ("a+", "UPDATE t SET c = 'a' WHERE a = 1"),
+        ("b", "ROLLBACK"),
+        ("a", ""),
+        ("a", "COMMIT"),
+    ],
+    "a savepoint gives a snapshot back with the rows before it": [
+        *BEGIN,
+        ("b", "INSERT INTO t VALUES (3, 3)"),
+        ("a", "DELETE FROM t WHERE a = 0"),
+        ("a", "SAVEPOINT s"),
+        ("a", "UPDATE t SET c = 'undone'"),
+        ("a", CONTENTS),
+        ("a", "ROLLBACK TO s"),
+        ("a", CONTENTS),
+        ("a", "COMMIT"),
+    ],
+    "READ COMMITTED sees what each statement finds": [
+        ("a", "BEGIN"),
+        ("a", CONTENTS),
+        ("b", "CREATE TABLE n (x int)"),
+        ("b", "INSERT INTO n VALUES (1)"),
+        ("b", "INSERT INTO t VALUES (3, 3)"),
+        ("a", "SELECT * FROM n"),
+        ("a", CONTENTS),
+        ("a", "INSERT INTO n SELECT a FROM t"),
+        ("a", "COMMIT"),
+        ("a", "SELECT * FROM n ORDER BY 1"),
+    ],
+    "who waits behind a new type writes values of that type": [
+        ("b", "BEGIN"),
+        ("b", "ALTER TABLE t ALTER b TYPE text"),
+        ("a+", "INSERT INTO t VALUES (9, 9)"),
+        ("b", "COMMIT"),
+        ("a", ""),
+        ("a", "UPDATE t SET c = b || '!' WHERE a > 1"),
+    ],
+    "who waits behind a new name does not find the old one": [
+        ("b", "BEGIN"),
+        ("b", "ALTER TABLE t RENAME c TO cc"),
+        ("a+", "INSERT INTO t (a, c) VALUES (9, 'x')"),
+        ("b", "COMMIT"),
+        ("a", ""),
+        ("a", "INSERT INTO t (a, cc) VALUES (9, 'x')"),
+        ("a", "SELECT cc FROM t WHERE a = 9"),
+    ],
+    "who waits behind a new CHECK keeps to it": [
+        ("b", "BEGIN"),
+        ("b", "ALTER TABLE t ADD CONSTRAINT small CHECK (b < 9)"),
+        ("a+", "INSERT INTO t VALUES (9, 9)"),
+        ("b", "COMMIT"),
+        ("a", ""),
+    ],
+    "who waits behind NOT NULL keeps to it": [
+        ("b", "BEGIN"),
+        ("b", "ALTER TABLE t ALTER b SET NOT NULL"),
+        ("a+", "UPDATE t SET b = NULL WHERE a = 1"),
+        ("b", "COMMIT"),
+        ("a", ""),
+    ],
+    "who waits behind a new key keeps to it": [
+        ("b", "BEGIN"),
+        ("b", "ALTER TABLE t ADD UNIQUE (b)"),
+        ("a+", "INSERT INTO t VALUES (9, 1)"),
+        ("b", "COMMIT"),
+        ("a", ""),
+    ],
+    "who waits behind a dropped table does not find it": [
+        ("b", "BEGIN"),
+        ("b", "DROP TABLE t"),
+        ("a+", "INSERT INTO t VALUES (9, 9)"),
+        ("b", "COMMIT"),
+        ("a", ""),
+        ("b", "CREATE TABLE t (a int)"),
+    ],
+    "who waits behind an alteration that is rolled back goes on as he was": [
+        ("b", "BEGIN"),
+        ("b", "ALTER TABLE t DROP COLUMN c"),
+        ("a+", "INSERT INTO t VALUES (9, 9, 'x')"),
+        ("b", "ROLLBACK"),
+        ("a", ""),
+    ],
+    "a parent is not deleted beside a child that another is adding": [
+        ("a", "CREATE TABLE child (n int REFERENCES t)"),
+        ("a", "BEGIN"),
+        ("a", "INSERT INTO child VALUES (1)"),
+        ("b+", "DELETE FROM t WHERE a = 1"),
+        ("a", "COMMIT"),
+        ("b", ""),
+        ("a", "SELECT * FROM child"),
+    ],
+    "a child is not added to a parent that another is deleting": [
+        ("a", "CREATE TABLE child (n int REFERENCES t)"),
+        ("b", "BEGIN"),
+        ("b", "DELETE FROM t WHERE a = 1"),
+        ("a+", "INSERT INTO child VALUES (1)"),
+        ("b", "COMMIT"),
+        ("a", ""),
+        ("a", "SELECT * FROM child"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", PLAYS)
+def test_sessions_side_by_side(plays: tuple[Play, Play], name: str) -> None:
+    steps = [("a", TABLE), *PLAYS[name], ("a", CONTENTS)]
+    on_node, on_postgres = (_without_the_kind_of_change(play.run(steps)) for play in plays)
+    assert on_node == on_postgres
+
+
+def _without_the_kind_of_change(said: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
+    """A node does not tell whether the other has updated the row or deleted it."""
+    return [(who, sql, answer[:1] if isinstance(answer, tuple) and answer[0] == "40001" else answer) for who, sql, answer in said]
+
+
+SKEWS: dict[str, tuple[str, str]] = {
+    "two that each take from what both have read": (
+        "UPDATE t SET b = b - 2 WHERE a = 1 AND (SELECT sum(b) FROM t) >= 2",
+        "UPDATE t SET b = b - 2 WHERE a = 2 AND (SELECT sum(b) FROM t) >= 2",
+    ),
+    "two that each add what the other has counted": (
+        "INSERT INTO t SELECT 10, count(*) FROM t",
+        "INSERT INTO t SELECT 11, count(*) FROM t",
+    ),
+}
+
+
+@pytest.fixture
+def play(server: Server) -> Iterator[Play]:
+    """Sessions of one server."""
+    made = Play(server)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("name", SKEWS)
+def test_of_two_serializable_transactions_that_would_not_be_so_one_fails(play: Play, name: str) -> None:
+    first, second = SKEWS[name]
+    begin = "BEGIN ISOLATION LEVEL SERIALIZABLE"
+    steps = [("a", TABLE), ("a", begin), ("b", begin), ("a", CONTENTS), ("b", CONTENTS), ("a", first), ("b+", second), ("a", "COMMIT")]
+    said = play.run([*steps, ("b", ""), ("b", "COMMIT")])
+    assert said[-3][2] == "COMMIT"
+    assert "40001" in (said[-2][2][0], said[-1][2][0])
+
+
+def test_an_alteration_between_two_statements_of_a_transaction_lost_what_was_written_behind_it(node: Server) -> None:
+    """PostgreSQL lets the alteration wait for the reader; a node goes on, and the next statement writes by the new definition."""
+    play = Play(node)
+    for alteration, column in (("ALTER b TYPE text", "b"), ("RENAME c TO cc", "cc")):
+        play.run(
+            [
+                ("a", "DROP TABLE IF EXISTS t"), ("a", TABLE), ("a", "BEGIN"), ("a", CONTENTS), ("b", f"ALTER TABLE t {alteration}"),
+                ("a", "INSERT INTO t VALUES (5, 5, 'x')"), ("a", f"UPDATE t SET {column} = '7' WHERE a = 1"), ("a", "COMMIT"),
+            ]
+        )  # fmt: skip
+        shown = play.run([("b", f"SELECT a, {column} FROM t WHERE a IN (1, 5) ORDER BY a")])[-1][2]
+        assert shown == ([(1, "7"), (5, "5")] if column == "b" else [(1, "7"), (5, "x")])
+    play.close()

@@ -1,0 +1,25 @@
+"""What a slot needs outlives a restart of the node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.conftest import Server
+from tests.publisher import slots
+
+
+def test_a_slot_that_was_behind_got_58p01_for_ever_after_drop_table_and_a_restart(spare_node: Callable[..., Server]) -> None:
+    node = spare_node(file_retention="0")
+    database = node.new_database()
+    node.psql(database, "CREATE TABLE t (a int PRIMARY KEY, b text); CREATE PUBLICATION p FOR TABLE t")
+    slot = slots.make(node, database, "behind")
+    node.psql(
+        database, "INSERT INTO t SELECT n, 'x' FROM generate_series(1, 3) n; UPDATE t SET b = 'y' WHERE a = 2; DELETE FROM t WHERE a = 3"
+    )
+    node.psql(database, "DROP TABLE t; CREATE TABLE other (a int); INSERT INTO other VALUES (1)")
+    for mode in ("fast", "immediate"):
+        node.restart(mode)
+        node.psql(database, "CHECKPOINT")
+    changes = [said for said in slots.messages(node, database, slot) if said.startswith(("Insert", "Update", "Delete"))]
+    assert changes == ["Insert t (1, x)", "Insert t (2, x)", "Insert t (3, x)", "Update t (2, y)", "Delete t (3, null)"]
+    node.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")

@@ -1,0 +1,139 @@
+"""What goes on when descriptors or threads run out, and when a background thread fails: on real nodes and with real threads."""
+
+from __future__ import annotations
+
+import json
+import logging
+import resource
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from tests.conftest import HEADGATE, Server, until
+
+from headgate.supervision import Supervised
+
+SPARE = 16
+
+
+def descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+@contextmanager
+def few_descriptors(pid: int, spare: int) -> Iterator[None]:
+    """Inside, the process may open only so many descriptors more than it has."""
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors(pid) + spare, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+
+def status(node: Server) -> tuple[int, dict[str, Any]]:
+    done = subprocess.run([*HEADGATE, "status", "-D", str(node.data), "--json"], capture_output=True, text=True, timeout=60)
+    return done.returncode, json.loads(done.stdout)
+
+
+def exhaust(node: Server) -> list[psycopg.Connection[Any]]:
+    """Connects until the node can take no more."""
+    made: list[psycopg.Connection[Any]] = []
+    try:
+        made.extend(psycopg.connect(node.conninfo(connect_timeout="2")) for _ in range(4 * SPARE))
+    except psycopg.OperationalError:
+        return made
+    raise AssertionError("the node has descriptors for all")
+
+
+def test_a_node_without_descriptors_never_accepted_again_and_was_said_to_run(own_node: Callable[..., Server]) -> None:
+    node = own_node()
+    with psycopg.connect(node.conninfo(), autocommit=True) as session:
+        with few_descriptors(node.pid, SPARE):
+            held = exhaust(node)
+            code, found = status(node)
+            assert (code, found["running"], found["accepting"]) == (3, False, False)
+            assert session.execute("SELECT 1").fetchone() == (1,)
+            for connection in held:
+                connection.close()
+            until(lambda: status(node)[0] == 0, "the node does not accept connections although descriptors are free")
+            assert status(node)[1]["running"] is True
+        with psycopg.connect(node.conninfo()) as again:
+            assert again.execute("SELECT 2").fetchone() == (2,)
+    log = node.log()
+    assert "Too many open files" in log
+    assert "new connections are accepted again" in log
+    assert "Traceback" not in log
+
+
+def test_the_launcher_was_gone_for_good_when_it_could_not_start_a_worker(
+    own_node: Callable[..., Server], cluster: Callable[..., Server]
+) -> None:
+    publisher, node = cluster(), own_node()
+    publisher.psql("postgres", "CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION p FOR TABLE t")
+    with psycopg.connect(node.conninfo(), autocommit=True) as session:
+        session.execute("CREATE TABLE t (a int PRIMARY KEY)")
+        session.execute(f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo()}' PUBLICATION p WITH (enabled = false)".encode())
+        with few_descriptors(node.pid, 0):
+            session.execute("ALTER SUBSCRIPTION s ENABLE")
+            until(lambda: "could not fork worker process: Too many open files" in node.log(), "the launcher did not try")
+        until(lambda: session.execute("TABLE t").fetchall() == [(1,)], "the subscription does not go on", seconds=60)
+
+
+def test_each_failed_start_of_a_worker_kept_a_descriptor(own_node: Callable[..., Server]) -> None:
+    node = own_node(wal_retrieve_retry_interval="50ms")
+    gone = "host=127.0.0.1 port=1 dbname=postgres"
+
+    def failures() -> int:
+        return node.log().count("could not connect to the publisher")
+
+    node.psql("postgres", f"CREATE SUBSCRIPTION s CONNECTION '{gone}' PUBLICATION p WITH (connect = false, slot_name = 's')")
+    node.psql("postgres", "ALTER SUBSCRIPTION s ENABLE")
+    until(lambda: failures() > 5, "the worker is not started again")
+    before, then = descriptors(node.pid), failures()
+    until(lambda: failures() > then + 40, "the worker is not started again", seconds=60)
+    assert descriptors(node.pid) <= before + 5
+    node.psql("postgres", "ALTER SUBSCRIPTION s DISABLE; ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s")
+
+
+def test_work_that_fails_is_logged_and_begins_again(caplog: pytest.LogCaptureFixture) -> None:
+    runs: list[int] = []
+    done = threading.Event()
+
+    def work() -> None:
+        runs.append(len(runs))
+        if len(runs) < 3:
+            raise OSError(24, "Too many open files")
+        done.wait(10)
+
+    thread = Supervised("patient", work)
+    with caplog.at_level(logging.ERROR):
+        thread.start()
+        until(lambda: len(runs) == 3, "the work does not begin again", seconds=10)
+    assert (thread.health().running, thread.health().failures, thread.health().error) == (True, 2, None)
+    said = [each for each in caplog.records if 'background thread "patient" failed' in each.getMessage()]
+    assert [each.exc_info is not None for each in said] == [True, True]
+    done.set()
+    thread.stop(10)
+    assert not thread.health().running
+
+
+def test_work_that_rests_does_not_begin_again_once_it_is_stopped() -> None:
+    runs: list[int] = []
+
+    def work() -> None:
+        runs.append(1)
+        raise ValueError("never")
+
+    thread = Supervised("hopeless", work)
+    thread.start()
+    until(lambda: thread.health().error is not None, "the error is not told", seconds=10)
+    thread.stop(10)
+    count = len(runs)
+    assert not thread.health().running
+    assert len(runs) == count

@@ -1,0 +1,50 @@
+"""A session that a test keeps open: statements in, what psql would print out, without a process for each question."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg.pq import ExecStatus
+
+from headgate.sql.parser import parse
+
+
+class Session:
+    """A connection that is made when it is first needed, and again after it was lost; each statement is a transaction of its own."""
+
+    def __init__(self, conninfo: str) -> None:
+        self.conninfo = conninfo
+        self.said: list[str] = []
+        """The notices of the last script, as "WARNING: text"."""
+        self._connection: psycopg.Connection[Any] | None = None
+
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        """The open connection."""
+        if self._connection is None or self._connection.closed:
+            # no statement is prepared: each goes as psql sends it
+            self._connection = psycopg.connect(self.conninfo, autocommit=True, prepare_threshold=None)
+            self._connection.add_notice_handler(lambda notice: self.said.append(f"{notice.severity}: {notice.message_primary}"))
+        return self._connection
+
+    def sql(self, script: str) -> str:
+        """Runs the statements one by one, as psql does, and gives what ``psql -At`` prints of their rows; psycopg.Error at the first that fails."""
+        self.said = []
+        printed: list[str] = []
+        for statement in parse(script):
+            result = self.connection.execute(statement.source).pgresult  # type: ignore[call-overload]
+            if result.status == ExecStatus.TUPLES_OK:
+                printed += [
+                    "|".join(_text(result.get_value(row, field)) for field in range(result.nfields)) for row in range(result.ntuples)
+                ]
+        return "\n".join(printed)
+
+    def close(self) -> None:
+        """Ends the connection."""
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _text(value: bytes | None) -> str:
+    return "" if value is None else value.decode()

@@ -1,0 +1,66 @@
+"""Which keys of the catalog a running transaction cannot have seen."""
+
+from __future__ import annotations
+
+from headgate.catalog.hold import Hold
+from headgate.catalog.unique import CatalogKey
+from headgate.storage.committed_keys import CommittedKeys
+from headgate.storage.engine import Engine
+
+DATABASE = 5
+
+
+def key(name: str) -> CatalogKey:
+    return CatalogKey(DATABASE, "pg_namespace_nspname_index", (name,))
+
+
+def test_a_key_is_new_to_who_sees_an_earlier_state() -> None:
+    keys = CommittedKeys()
+    keys.note({key("n"): Hold.ALONE}, 3, oldest=2)
+    assert keys.since(key("n"), 2)
+    assert not keys.since(key("n"), 3)
+    assert not keys.since(key("other"), 0)
+
+
+def test_a_key_that_is_committed_again_is_as_new_as_its_last_commit() -> None:
+    keys = CommittedKeys()
+    keys.note({key("n"): Hold.ALONE}, 3, oldest=2)
+    keys.note({key("m"): Hold.ALONE}, 4, oldest=2)
+    keys.note({key("n"): Hold.ALONE}, 5, oldest=4)
+    assert keys.since(key("n"), 4)
+    assert [each for each, _ in keys._made] == [key("n")]
+
+
+def test_the_engine_forgets_what_all_running_transactions_see(engine: Engine) -> None:
+    def give(name: str) -> None:
+        transaction = engine.begin(DATABASE)
+        transaction.claim_catalog(key(name))
+        transaction.cursor.execute("UPDATE hg.counter SET value = value WHERE name = 'format'")
+        transaction.commit()
+
+    give("n")
+    running = engine.begin(DATABASE)
+    for each in ("m", "o", "p"):
+        give(each)
+    assert [each for each, _ in engine.committed_keys._made] == [key("m"), key("o"), key("p")]
+    running.rollback()
+    give("q")
+    give("r")
+    assert [each for each, _ in engine.committed_keys._made] == [key("r")]
+
+
+def test_a_use_is_new_to_who_drops_the_object_and_not_to_other_users() -> None:
+    keys = CommittedKeys()
+    keys.note({key("n"): Hold.USE}, 3, oldest=2)
+    assert [keys.since(key("n"), 2, hold) for hold in Hold] == [False, False, True]
+    keys.note({key("n"): Hold.CHANGE}, 4, oldest=2)
+    assert [keys.since(key("n"), 3, hold) for hold in Hold] == [False, True, True]
+    keys.note({key("n"): Hold.ALONE}, 5, oldest=2)
+    assert [keys.since(key("n"), 4, hold) for hold in Hold] == [True, True, True]
+
+
+def test_thousands_of_uses_of_one_object_are_kept_as_one() -> None:
+    keys = CommittedKeys()
+    for number in range(1, 5001):
+        keys.note({key("n"): Hold.USE}, number, oldest=0)
+    assert keys._made == {(key("n"), Hold.USE): 5000}

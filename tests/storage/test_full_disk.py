@@ -1,0 +1,165 @@
+"""A full disk: the statement fails with 53100, nothing of it is there, and all goes on once there is space.
+
+The disks are real ones of a few megabytes (tmpfs); where none may be mounted, what `/dev/full` makes of it is all that is tested.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from tests.disk import Disk
+from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
+from tests.storage.test_recovery import again
+
+from headgate.catalog.catalog import Catalog
+from headgate.catalog.relation import Relation
+from headgate.errors import PostgresError, disk_full
+from headgate.expression.failure import from_spark
+from headgate.storage import file_action
+from headgate.storage.delta_log import newest_version, read_version
+from headgate.storage.engine import Engine
+
+A = relation(20000, "a", id=INT8, v=TEXT)
+B = relation(20001, "b", id=INT8, v=TEXT)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    made_disk = Disk(tmp_path / "disk", 64)
+    yield made_disk
+    made_disk.end()
+
+
+@pytest.fixture
+def small(spark: SparkSession, catalog_file: Path, disk: Disk) -> Iterator[Engine]:
+    """The storage of a node on a small disk."""
+    shutil.copy(catalog_file, disk.folder / "catalog.duckdb")
+    catalog = Catalog.open(disk.folder / "catalog.duckdb")
+    engine = Engine({}, catalog, disk.folder, session=spark)
+    engine.recover()
+    yield engine
+    catalog.close()
+
+
+def raised_by(work: object) -> BaseException:
+    with pytest.raises(Exception) as raised:  # noqa: PT011 (each has an exception of its own)
+        work()  # type: ignore[operator]
+    return raised.value
+
+
+def test_each_part_says_in_its_own_words_that_the_disk_is_full(spark: SparkSession) -> None:
+    def python() -> None:
+        with open("/dev/full", "w") as file:  # noqa: PTH123
+            file.write("x")
+
+    def java() -> None:
+        jvm = spark._jvm
+        assert jvm is not None
+        jvm.java.io.FileOutputStream("/dev/full").write(1)
+
+    def arrow() -> None:
+        with pa.OSFile("/dev/full", "w") as file:  # never its path: a writer that fails removes the file of its name
+            pq.write_table(pa.table({"a": range(100_000)}), file)
+
+    def in_a_task() -> None:
+        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            python()
+            yield from batches
+
+        spark.range(1).mapInArrow(write, "id bigint").collect()  # type: ignore[arg-type]
+
+    for work in (python, java, arrow, in_a_task):
+        for found in (disk_full(raised_by(work)), from_spark(raised_by(work))):
+            assert found is not None, work
+            assert (found.sqlstate, found.hint) == ("53100", "Check free disk space."), work
+            assert found.message.startswith("could not write to "), work
+            assert found.message.endswith("No space left on device"), work
+    named = disk_full(duckdb.IOException('IO Error: Could not write file "/a b/c": No space left on device'))
+    assert named is not None
+    assert named.message == 'could not write to file "/a b/c": No space left on device'
+    assert disk_full(PostgresError("22P02", 'invalid input syntax for type integer: "No space left on device"')) is None
+    assert disk_full(ValueError("no space left")) is None
+
+
+def test_numbers_that_a_full_disk_could_not_reserve_were_given_out_twice(catalog_file: Path, disk: Disk, tmp_path: Path) -> None:
+    shutil.copy(catalog_file, disk.folder / "catalog.duckdb")
+    catalog = Catalog.open(disk.folder / "catalog.duckdb")
+    given = [catalog.next_oid()]
+    disk.fill()
+
+    def until_it_is_full() -> None:
+        while True:
+            given.append(catalog.next_oid())
+
+    assert disk_full(raised_by(until_it_is_full)) is not None
+    assert disk_full(raised_by(catalog.next_oid)) is not None
+    before = given[-1]
+    for name in ("catalog.duckdb", "catalog.duckdb.wal"):  # as a crash leaves it
+        shutil.copy(disk.folder / name, tmp_path)
+    disk.free()
+    given += [catalog.next_oid() for _ in range(3)]
+    assert given == sorted(set(given))
+    catalog.close()
+    crashed = Catalog.open(tmp_path / "catalog.duckdb")
+    assert crashed.next_oid() > before
+    crashed.close()
+
+
+def committed(engine: Engine, number: int, *, spark: bool = False) -> bool:
+    """A transaction that adds row `number` to A and changes B's one row to it; whether it could, 53100 otherwise."""
+    transaction = engine.begin(DATABASE)
+    try:
+        if spark:
+            transaction.append(A, engine.spark.range(number, number + 1).selectExpr("id", "repeat('x', 3000) AS v"))
+        else:
+            transaction.append(A, rows(A, (number, "x" * 3000)))
+        change(transaction, B, "true", id=str(number))
+        transaction.commit()
+    except Exception as error:
+        transaction.rollback()
+        if from_spark(error).sqlstate != "53100":
+            raise
+        return False
+    return True
+
+
+def numbers(engine: Engine) -> tuple[list[int], list[int]]:
+    return sorted(row[0] for row in contents(engine, A)), [row[0] for row in contents(engine, B)]
+
+
+def orphans(engine: Engine, table: Relation) -> list[Path]:
+    """Files of a table that no version names."""
+    path = engine.path((DATABASE, table.oid))
+    named = {file for n in range((newest_version(path) or 0) + 1) for file in file_action.files_of(path, read_version(path, n))}
+    return [file for file in [*path.glob("*.parquet"), *path.glob("*.bin"), *path.glob("_change_data/*")] if file not in named]
+
+
+@pytest.mark.parametrize("spark_writes", [False, True])
+def test_at_any_step_of_a_commit_a_full_disk_was_a_conflict_or_kept_locks(small: Engine, disk: Disk, spark_writes: bool) -> None:
+    made(small, A, (0, "x"))
+    made(small, B, (0, "x"))
+    assert committed(small, 1, spark=spark_writes)
+    kept, last, failed = [0, 1], 1, 0
+    for number in range(2, 26, 4 if spark_writes else 2):
+        small.reserve.fill()
+        disk.fill(but=(number - 2) * 4096)
+        went_well = committed(small, number, spark=spark_writes)
+        assert numbers(small) == (sorted([*kept, number] if went_well else kept), [number if went_well else last])
+        disk.free()
+        failed += not went_well
+        for each in [number] if went_well else [number, 1000 + number]:
+            assert (went_well and each == number) or committed(small, each, spark=spark_writes)
+            kept, last = [*kept, each], each
+        assert numbers(small) == (sorted(kept), [last])
+    assert failed > 3, "the disk was never full"
+    assert not [file for table in (A, B) for file in orphans(small, table)]
+    started = again(small)
+    assert started.recover() == []
+    assert numbers(started) == (sorted(kept), [last])

@@ -1,0 +1,228 @@
+"""COMMIT leaves all or nothing, whatever fails or ends between its steps; and no reader of the files sees what is not committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
+from tests.storage.test_recovery import again
+
+from headgate.errors import PostgresError
+from headgate.storage import feed
+from headgate.storage.delta import DeltaTable
+from headgate.storage.delta_log import newest_version
+from headgate.storage.engine import Engine
+from headgate.storage.intent import Intents
+from headgate.storage.transaction import Transaction
+
+A, B = (relation(24000 + number, name, id=INT8, v=TEXT) for number, name in enumerate("ab"))
+BEFORE, AFTER = [(1, "x"), (2, "y")], [(1, "changed"), (2, "y"), (3, "new")]
+
+
+class Killed(BaseException):
+    """The process ends here: nothing behind it runs."""
+
+
+def two_tables(engine: Engine) -> Transaction:
+    """A transaction that has changed two tables."""
+    made(engine, A, *BEFORE)
+    made(engine, B, *BEFORE)
+    transaction = engine.begin(DATABASE)
+    for table in (A, B):
+        transaction.append(table, rows(table, (3, "new")))
+        change(transaction, table, "id = 1", v="'changed'")
+    return transaction
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, error: BaseException, *, at: int = 1, behind: bool = False) -> None:
+    """Makes a method fail at its `at`-th call, before or behind what it does."""
+    method, calls = getattr(owner, name), []
+
+    def fail(*arguments: Any, **named: Any) -> Any:
+        calls.append(name)
+        if len(calls) != at:
+            return method(*arguments, **named)
+        if behind:
+            method(*arguments, **named)
+        raise error
+
+    monkeypatch.setattr(owner, name, fail)
+
+
+def versions(engine: Engine) -> list[int | None]:
+    return [newest_version(engine.path((DATABASE, table.oid))) for table in (A, B)]
+
+
+def by_another_reader(engine: Engine, table: Any) -> list[tuple[Any, ...]]:
+    """The rows as any Spark job sees them."""
+    frame = engine.spark.newSession().read.format("delta").load(str(engine.path((DATABASE, table.oid))))
+    return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+
+def files(engine: Engine, table: Any) -> set[str]:
+    """Data, change and vector files below a table's folder."""
+    path = engine.path((DATABASE, table.oid))
+    return {
+        str(each.relative_to(path))
+        for each in Path(path).rglob("*")
+        if each.suffix in (".parquet", ".bin") and "_delta_log" not in each.parts
+    }
+
+
+def test_readers_of_the_files_saw_what_was_not_committed(engine: Engine) -> None:
+    transaction = two_tables(engine)
+    before = versions(engine)
+    assert contents(transaction, A) == AFTER
+    assert by_another_reader(engine, A) == BEFORE
+    assert versions(engine) == before
+    transaction.commit()
+    assert by_another_reader(engine, A) == AFTER
+    assert versions(engine) == [version + 1 for version in before if version is not None]
+
+
+def test_an_intent_was_carried_out_again_at_the_next_start(engine: Engine) -> None:
+    made(engine, A, *BEFORE)
+    transaction = engine.begin(DATABASE)
+    _ = transaction.cursor  # a session looks at the catalog before it writes: its view of it is older than the intent
+    transaction.append(A, rows(A, (3, "new")))
+    transaction.commit()
+    end, reached = engine.log.end, newest_version(engine.path((DATABASE, A.oid)))
+    started = again(engine)
+    assert started.recover() == []
+    assert (started.log.end, newest_version(started.path((DATABASE, A.oid)))) == (end, reached)
+    assert engine.catalog.cursor().execute("SELECT count(*) FROM hg.intent").fetchone() == (0,)
+
+
+def test_a_rollback_removes_the_files_that_it_made_and_no_other(engine: Engine) -> None:
+    made(engine, A, *BEFORE)
+    there = files(engine, A)
+    transaction = engine.begin(DATABASE)
+    change(transaction, A, "id = 1", v="'changed'")
+    transaction.savepoint("s")
+    transaction.append(A, rows(A, (3, "new")))
+    change(transaction, A, "id > 1")
+    transaction.rollback_to("s")
+    assert contents(transaction, A) == [(1, "changed"), (2, "y")]
+    transaction.rollback()
+    assert files(engine, A) == there
+    assert contents(engine, A) == BEFORE
+
+
+STEPS: list[tuple[str, Callable[[pytest.MonkeyPatch], None], bool]] = [
+    ("before the intent", lambda patch: failing(patch, Intents, "carry_out", Killed()), False),
+    ("behind the intent", lambda patch: failing(patch, Intents, "_write", Killed()), True),
+    ("behind one table's version", lambda patch: failing(patch, Intents, "_write", Killed(), at=2), True),
+    ("behind both tables' versions", lambda patch: failing(patch, Intents, "finish", Killed()), True),
+    ("in the entry's transaction", lambda patch: failing(patch, Intents, "finish", Killed(), behind=True), True),
+]
+
+
+@pytest.mark.parametrize(("kill", "committed"), [step[1:] for step in STEPS], ids=[step[0] for step in STEPS])
+def test_a_node_that_is_killed_while_it_commits_has_all_or_nothing_at_its_next_start(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, kill: Callable[[pytest.MonkeyPatch], None], *, committed: bool
+) -> None:
+    transaction = two_tables(engine)
+    monkeypatch.setattr(Intents, "take_back", lambda *_: None)  # a killed node takes nothing back
+    monkeypatch.setattr(Transaction, "rollback", lambda *_: None)
+    kill(monkeypatch)
+    with pytest.raises(Killed):
+        transaction.commit()
+    if transaction._catalog is not None:
+        transaction._catalog.rollback()
+    monkeypatch.undo()
+    started = again(engine)
+    said = started.recover()
+    assert [line.split()[0] for line in said] == (["completed"] if committed else [])
+    for table in (A, B):
+        assert contents(started, table) == (AFTER if committed else BEFORE)
+        assert by_another_reader(started, table) == (AFTER if committed else BEFORE)
+    reached = versions(started)
+    assert again(started).recover() == []
+    assert versions(started) == reached
+    writer = started.begin(DATABASE)
+    writer.append(B, rows(B, (9, "afterwards")))
+    writer.commit()
+    assert (9, "afterwards") in contents(started, B)
+
+
+def test_an_error_behind_the_commit_file_made_a_batch_apply_twice(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    transaction = two_tables(engine)
+    failing(monkeypatch, DeltaTable, "commit", MemoryError("heap"), behind=True)
+    transaction.commit()
+    engine.foreign.look()
+    for table in (A, B):
+        assert contents(engine, table) == AFTER
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_commit_that_fails_at_a_table_leaves_nothing_visible_and_no_lock(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    transaction = two_tables(engine)
+    failing(monkeypatch, DeltaTable, "commit", OSError(28, "No space left on device"), at=at)
+    with pytest.raises(OSError, match="No space"):
+        transaction.commit()
+    monkeypatch.undo()
+    engine.foreign.look()
+    for table in (A, B):
+        assert contents(engine, table) == BEFORE
+        assert by_another_reader(engine, table) == BEFORE
+    writer = engine.begin(DATABASE)
+    writer.lock(A, wait=False)
+    change(writer, A, "id = 1", v="'mine'")
+    writer.commit()
+    assert contents(engine, A) == [(1, "mine"), (2, "y")]
+    assert again(engine).recover() == []
+
+
+def test_what_cannot_be_undone_keeps_its_table_locked_until_it_is(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    transaction = two_tables(engine)
+    failing(monkeypatch, Intents, "finish", OSError(28, "No space left on device"))
+    failing(monkeypatch, Intents, "_take_back", OSError(28, "No space left on device"))
+    with pytest.raises(OSError, match="No space"):
+        transaction.commit()
+    monkeypatch.undo()
+    writer = engine.begin(DATABASE)
+    with pytest.raises(PostgresError, match="lock timeout"):
+        writer.lock(A, wait=False)
+    assert contents(engine, A) == BEFORE
+    engine.intents.settle()
+    writer.lock(A, wait=False)
+    writer.rollback()
+    assert by_another_reader(engine, A) == BEFORE
+
+
+def test_each_statement_of_a_transaction_is_published_and_the_change_feed_has_all_of_it(engine: Engine) -> None:
+    made(engine, A, *BEFORE)
+    start = engine.log.end
+    transaction = engine.begin(DATABASE)
+    transaction.append(A, rows(A, (3, "new"), (4, "gone")))
+    change(transaction, A, "id = 4")
+    change(transaction, A, "id = 3", v="'newer'")
+    transaction.truncate([A])
+    transaction.append(A, rows(A, (5, "last")))
+    end = transaction.commit()
+    assert contents(engine, A) == [(5, "last")]
+    (entry,) = engine.log.entries(start, DATABASE, 10)
+    assert [(write.kind, write.changes) for write in entry.writes] == [
+        ("write", 2),
+        ("write", 1),
+        ("write", 1),
+        ("truncate", 0),
+        ("write", 1),
+    ]
+    seen = feed.changes(engine, A, entry.writes).orderBy("seq", "position").toArrow()
+    assert list(zip(seen["seq"].to_pylist(), seen["op"].to_pylist(), strict=True)) == [(0, "I"), (0, "I"), (1, "D"), (2, "U"), (4, "I")]
+    assert [each and each["v"] for each in seen["new"].to_pylist()] == ["new", "gone", None, "newer", "last"]
+    version = newest_version(engine.path((DATABASE, A.oid)))
+    reader = engine.spark.newSession().read.format("delta").option("readChangeFeed", "true")
+    read = reader.option("startingVersion", version).option("endingVersion", version).load(str(engine.path((DATABASE, A.oid)))).collect()
+    assert sorted((row["_change_type"], row["id"], row["v"]) for row in read) == [
+        ("delete", 1, "x"), ("delete", 2, "y"), ("delete", 3, "newer"), ("delete", 4, "gone"),
+        ("insert", 3, "new"), ("insert", 4, "gone"), ("insert", 5, "last"), ("update_postimage", 3, "newer"), ("update_preimage", 3, "new"),
+    ]  # fmt: skip
+    assert engine.frame_at(A, start).toArrow().num_rows == 2
+    assert end == entry.end_lsn

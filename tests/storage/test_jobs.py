@@ -1,0 +1,95 @@
+"""What is done to a small table costs no job of Spark but its own: Delta has no need to replay the table's log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
+
+from headgate.catalog.relation import Column
+from headgate.storage import delta
+from headgate.storage.engine import Engine
+from headgate.storage.write import stored
+from headgate.types import registry
+
+T = relation(25000, "t", id=INT8, v=TEXT)
+
+
+@pytest.fixture
+def jobs(spark: SparkSession) -> Callable[[], list[str]]:
+    """What Spark's jobs were for since the last call."""
+    context = spark._jsparkSession.sparkContext()
+    seen: set[int] = set()
+
+    def new() -> list[str]:
+        context.listenerBus().waitUntilEmpty()
+        listed = context.statusStore().jobsList(None)
+        found = [listed.apply(place) for place in range(listed.size())]
+        fresh = [job for job in found if job.jobId() not in seen]
+        seen.update(job.jobId() for job in found)
+        return [str(job.description()) for job in fresh]
+
+    new()
+    return new
+
+
+def test_the_log_of_a_small_table_was_replayed_for_its_first_rows_and_after_each_change(
+    engine: Engine, jobs: Callable[[], list[str]]
+) -> None:
+    made(engine, T, (1, "x"))
+    for number in (2, 3):
+        writer = engine.begin(DATABASE)
+        writer.append(T, rows(T, (number, "y")))
+        writer.commit()
+        assert len(contents(engine, T)) == number
+    writer = engine.begin(DATABASE)
+    change(writer, T, "id = 2", v="'z'")
+    change(writer, T, "id = 1")
+    writer.commit()
+    assert contents(engine, T) == [(2, "z"), (3, "y")]
+    done = jobs()
+    assert done  # the reads
+    assert not [job for job in done if "Compute snapshot" in job]
+
+
+def test_delta_takes_the_checksum_of_an_empty_table_for_its_own(spark: SparkSession, engine: Engine) -> None:
+    made(engine, T)
+    row = stored(T)
+    own, other = engine.path((DATABASE, T.oid)), engine.data_dir / "made_by_delta"
+    spark.createDataFrame([], row).write.format("delta").option("delta.enableDeletionVectors", "true").save(str(other))
+    ours, theirs = (json.loads((path / "_delta_log" / f"{0:020d}.crc").read_text()) for path in (own, other))
+    written = {name: value for name, value in ours.items() if name not in ("metadata", "protocol")}
+    assert written == {name: theirs[name] for name in written}
+    first, *_ = (
+        json.loads(line)["metaData"] for line in (own / "_delta_log" / f"{0:020d}.json").read_text().splitlines() if "metaData" in line
+    )
+    assert ours["metadata"] == first
+
+
+def test_a_small_table_and_a_large_one_are_read_alike(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(engine, T, (1, "x"), (2, "y"), (3, "z"))
+    writer = engine.begin(DATABASE)
+    writer.append(T, rows(T, (4, "more")))
+    change(writer, T, "id = 2", v="'changed'")
+    change(writer, T, "id = 3")
+    writer.commit()
+    wider = replace(T, all_columns=(*T.columns, Column(3, "n", registry.INT4)))
+    writer = engine.begin(DATABASE)
+    writer.alter_table(T, wider)
+    writer.append(wider, rows(wider, (5, "late", 7)))
+    writer.commit()
+    table = engine.table((DATABASE, T.oid))
+    state = engine.visible[DATABASE, T.oid].state
+
+    def seen() -> list[list[dict[str, object]]]:
+        frames = table.frame(state), table.frame(state, positions=True), table.frame(state, in_order=True)
+        return [sorted(frame.toArrow().to_pylist(), key=repr) for frame in frames]
+
+    small = seen()
+    monkeypatch.setattr(delta, "LISTED_FILES", -1)
+    assert seen() == small
+    assert [tuple(row.values()) for row in small[0]] == [(1, "x", None), (2, "changed", None), (4, "more", None), (5, "late", 7)]

@@ -1,0 +1,79 @@
+"""The newest version of a table is gone when the node starts: an error that names it, never older contents, never its number again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
+from tests.storage.test_recovery import again
+
+from headgate.errors import PostgresError
+from headgate.storage.cleaning import Cleaner
+from headgate.storage.delta_log import newest_version
+from headgate.storage.engine import Engine
+
+A = relation(20000, "a", id=INT8, v=TEXT)
+B = relation(20001, "b", id=INT8, v=TEXT)
+
+
+def hidden(engine: Engine, version: int) -> list[tuple[Path, bytes]]:
+    """Removes a version's commit file and its checksums by hand; what they were."""
+    log = engine.path((DATABASE, A.oid)) / "_delta_log"
+    found = [(file, file.read_bytes()) for file in [*log.glob(f"{version:020d}.*"), *log.glob(f".{version:020d}.*")]]
+    for file, _ in found:
+        file.unlink()
+    return found
+
+
+def test_older_contents_were_served_and_the_number_was_used_again(engine: Engine) -> None:
+    made(engine, A, (1, "x"))
+    made(engine, B, (1, "x"))
+    writer = engine.begin(DATABASE)
+    change(writer, A, "id = 1", v="'newer'")
+    writer.commit()
+    path = engine.path((DATABASE, A.oid))
+    newest = newest_version(path)
+    assert newest is not None
+    removed = hidden(engine, newest)
+    engine.table((DATABASE, A.oid)).forget()  # what a process that starts does not have
+    started = again(engine)
+    text = f"version {newest} of relation {A.oid} of database {DATABASE} is missing"
+    assert [line for line in started.recover() if text in line]
+
+    def append() -> None:
+        transaction = started.begin(DATABASE)
+        try:
+            transaction.append(A, rows(A, (2, "y")))
+            transaction.commit()
+        finally:
+            transaction.rollback()
+
+    for work in (lambda: contents(started, A), append):
+        with pytest.raises(PostgresError, match=text) as raised:
+            work()
+        assert raised.value.sqlstate == "XX001"
+        assert str(path / "_delta_log" / f"{newest:020d}.json") in (raised.value.detail or "")
+    assert newest_version(path) == newest - 1
+    # the others go on
+    made(started, relation(20002, "c", id=INT8), (3,))
+    started.foreign.look()
+    Cleaner(started).clean(started.log.end, 0)
+    assert contents(started, B) == [(1, "x")]
+    for file, content in removed:
+        file.write_bytes(content)
+    assert contents(started, A) == [(1, "newer")]
+    append()
+    assert contents(started, A) == [(1, "newer"), (2, "y")]
+
+
+def test_a_table_that_lacks_its_newest_version_can_be_dropped(engine: Engine) -> None:
+    made(engine, A, (1, "x"))
+    hidden(engine, newest_version(engine.path((DATABASE, A.oid))) or 0)
+    engine.table((DATABASE, A.oid)).forget()
+    started = again(engine)
+    started.recover()
+    transaction = started.begin(DATABASE)
+    transaction.drop_table(A)
+    transaction.commit()
+    assert not engine.path((DATABASE, A.oid)).exists()

@@ -1,0 +1,68 @@
+"""A node removes nothing that is not its own, and starts on no folder that is another's."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.storage.tables import DATABASE, INT8, TEXT, contents, made, relation, rows
+from tests.storage.test_recovery import again
+
+from headgate.catalog.catalog import Catalog
+from headgate.errors import PostgresError
+from headgate.storage import owner
+from headgate.storage.engine import Engine
+
+A = relation(20000, "a", id=INT8, v=TEXT)
+
+
+def test_a_start_on_a_folder_with_other_things_deleted_them(tmp_path: Path) -> None:
+    precious = tmp_path / "2024" / "11"
+    precious.mkdir(parents=True)
+    with pytest.raises(PostgresError, match="is not empty and has no tables of this node") as refused:
+        owner.claim(tmp_path, "1", known=False)
+    assert refused.value.hint is not None
+    assert precious.exists()
+
+
+def test_a_second_node_on_the_same_folder_deleted_the_tables_of_the_first(tmp_path: Path) -> None:
+    owner.claim(tmp_path, "1", known=False)
+    owner.claim(tmp_path, "1", known=False)
+    with pytest.raises(PostgresError, match="belongs to another node"):
+        owner.claim(tmp_path, "2", known=True)
+
+
+def test_a_catalog_without_its_log_deleted_all_tables(engine: Engine, catalog_file: Path, tmp_path: Path) -> None:
+    made(engine, A, (1, "x"))
+    engine.recover()
+    folder = engine.path((DATABASE, A.oid))
+    held = sorted(path.name for path in folder.glob("*.parquet"))
+    restored = tmp_path / "restored.duckdb"
+    shutil.copy(catalog_file, restored)
+    catalog = Catalog.open(restored)
+    identifier = engine.catalog.system_identifier()
+    catalog.change(lambda cursor: cursor.execute("INSERT INTO hg.counter VALUES ('system_identifier', ?)", [identifier]))
+    started = Engine({}, catalog, engine.data_dir, session=engine.spark)
+    (said,) = started.recover()
+    aside = engine.base / owner.UNKNOWN / f"{DATABASE}.{A.oid}"
+    assert said == f'moved "{folder}", which the log does not name, to "{aside}"'
+    assert sorted(path.name for path in aside.glob("*.parquet")) == held
+    made(started, A, (2, "new"))
+    assert contents(started, A) == [(2, "new")]
+    catalog.close()
+
+
+def test_a_torn_commit_file_ended_the_start(engine: Engine) -> None:
+    made(engine, A, (1, "x"))
+    engine.recover()
+    log = engine.path((DATABASE, A.oid)) / "_delta_log"
+    torn = log / f"{2:020d}.json"
+    torn.write_bytes(b'{"commitInfo":{"timest\0\0\0\0')
+    started = again(engine)
+    (said,) = started.recover()
+    assert said == f'commit file "{torn.with_name(torn.name + ".damaged")}" was torn and is set aside'
+    writer = started.begin(DATABASE)
+    writer.append(A, rows(A, (2, "y")))
+    writer.commit()
+    assert contents(started, A) == [(1, "x"), (2, "y")]

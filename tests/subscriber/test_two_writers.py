@@ -1,0 +1,35 @@
+"""An apply worker beside another writer of the same table: no key is there twice, whoever is first."""
+
+from __future__ import annotations
+
+import psycopg
+from tests.conftest import until
+from tests.subscriber.conftest import Publisher, Subscriber
+
+TABLE = "CREATE TABLE t (a int PRIMARY KEY)"
+DUPLICATE = 'duplicate key value violates unique constraint "t_pkey"'
+
+
+def test_two_subscriptions_that_brought_the_same_rows_stored_them_twice(publisher: Publisher, subscriber: Subscriber) -> None:
+    publisher.sql(f"{TABLE}; CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql(TABLE)
+    for name in ("s", "r"):
+        subscriber.sql(publisher.subscription("copy_data = false", name=name))
+    publisher.sql("INSERT INTO t SELECT generate_series(1, 8)")
+    subscriber.log.error(DUPLICATE)
+    assert subscriber.sql("SELECT count(*), count(DISTINCT a) FROM t") == "8|8"
+
+
+def test_a_row_that_a_session_was_adding_was_stored_beside_the_applied_one(publisher: Publisher, subscriber: Subscriber) -> None:
+    publisher.sql(f"{TABLE}; CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql(TABLE)
+    subscriber.sql(publisher.subscription("copy_data = false"))
+    with psycopg.connect(subscriber.conninfo) as session:
+        session.execute("INSERT INTO t VALUES (50)")
+        publisher.sql("INSERT INTO t VALUES (50)")
+        end = publisher.sql("SELECT pg_current_wal_lsn()")
+        received = f"SELECT received_lsn >= '{end}' FROM pg_stat_subscription WHERE subid = {subscriber.of_subscription('s.oid')}"
+        until(lambda: subscriber.sql(received) == "t", "the row has not come")
+        session.commit()
+    subscriber.log.error(DUPLICATE)
+    assert subscriber.sql("SELECT count(*) FROM t") == "1"

@@ -1,0 +1,275 @@
+"""A fault at each durable step of a node, before it and behind it, twice in a row: an error, a full disk, a wait, a kill.
+
+Whatever was being done is said again until it is so, as clients and apply workers do it. Afterwards all is there once, two tables that one
+transaction changes agree at every moment, nobody holds a lock, the node serves, and a restart changes nothing.
+
+One runs with the suite, all with `make test-all`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from tests.conftest import NodeServer, Server, until
+
+from headgate.failpoint import COMMITS, FAILING, PLACES, Action, Step
+
+TABLES = "CREATE TABLE a (id int PRIMARY KEY, v text); CREATE TABLE b (id int PRIMARY KEY, v text);"
+AGREE = "SELECT (SELECT array_agg(id ORDER BY id) FROM a) IS NOT DISTINCT FROM (SELECT array_agg(id ORDER BY id) FROM b)"
+PATIENCE = 120.0
+
+
+class Scene:
+    """A database of a node and one of a PostgreSQL, and what is done there."""
+
+    def __init__(self, node: NodeServer, publisher: Server) -> None:
+        self.node, self.publisher = node, publisher
+        self.lake, self.source = node.new_database(), publisher.new_database()
+        self.conf = node.data / "headgate.conf"
+        self.before = self.conf.read_text()
+        self.starts = 0
+        self.agrees = True
+        """Whether the two tables must hold the same keys at every moment; not while each is copied by itself."""
+        for server, database in ((node, self.lake), (publisher, self.source)):
+            server.psql(database, TABLES + "INSERT INTO a SELECT i, 'x' FROM generate_series(1, 20) i; INSERT INTO b SELECT * FROM a")
+
+    # ---- faults -----------------------------------------------------------------------------------------
+    def arm(self, text: str) -> None:
+        """The faults that are to come; an empty text for none."""
+        self.conf.write_text(f"{self.before}headgate.failpoints = '{text}'\n")
+        os.kill(self.node.pid, signal.SIGHUP)
+        until(
+            lambda: self.ask("SELECT coalesce(current_setting('headgate.failpoints', true), '')") == [(text,)], "the node does not reload"
+        )
+
+    def has_struck(self, where: str) -> bool:
+        """Whether a fault has happened."""
+        return f'failpoint "{where}"' in self.node.log()
+
+    # ---- what is done -----------------------------------------------------------------------------------
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """The rows of the last statement, over a connection of its own."""
+        with psycopg.connect(self.node.conninfo(self.lake, connect_timeout="10"), autocommit=True) as session:
+            session.execute("SET lock_timeout = '20s'")
+            found = session.execute(sql.encode())
+            while found.nextset():
+                pass
+            return found.fetchall() if found.description else []
+
+    def insist(self, sql: str, done: str, says: Callable[[str], Any] | None = None) -> None:
+        """Says something until it is so."""
+
+        def tried() -> bool:
+            with contextlib.suppress(psycopg.Error):
+                if self.ask(done) != [(True,)]:
+                    (says or self.ask)(sql)
+            return self.holds(done)
+
+        until(tried, f"never so: {done}\n{self.node.log()[-3000:]}", PATIENCE)
+
+    def holds(self, condition: str) -> bool:
+        """Whether it is so, and what must be so at every moment; starts a node that was killed."""
+        if not self.is_alive():
+            self.starts += 1
+            if self.starts == 2:
+                self.conf.write_text(self.before)
+            with contextlib.suppress(AssertionError):  # it may be killed again while it starts
+                self.node.start()
+        try:
+            assert not self.agrees or self.ask(AGREE) == [(True,)], "one table has what the other has not"
+            return self.ask(condition) == [(True,)]
+        except psycopg.Error:
+            return False
+
+    # ---- the end ----------------------------------------------------------------------------------------
+    def check(self) -> None:
+        """No lock is left, all can be written, and a restart changes nothing."""
+        self.arm("")
+        self.ask("SET lock_timeout = '5s'; BEGIN; LOCK TABLE a, b IN ACCESS EXCLUSIVE MODE; COMMIT")
+        self.ask("INSERT INTO a VALUES (1000, 'w'); DELETE FROM a WHERE id = 1000")
+        until(lambda: self.holds("SELECT count(*) = 0 FROM pg_locks WHERE NOT granted"), "somebody waits")
+        held = self.ask("TABLE a ORDER BY id"), self.ask("TABLE b ORDER BY id")
+        self.node.kill()
+        self.node.start()
+        assert (self.ask("TABLE a ORDER BY id"), self.ask("TABLE b ORDER BY id")) == held
+
+    def is_alive(self) -> bool:
+        """Whether the node's process is there."""
+        try:
+            os.kill(self.node.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+def commit(scene: Scene) -> None:
+    """Two tables in one transaction."""
+    change = "INSERT INTO a VALUES (21, 'n'); UPDATE b SET v = 'c' WHERE id = 1; INSERT INTO b VALUES (21, 'n'); DELETE FROM a WHERE id = 2"
+    done = "SELECT (SELECT count(*) FROM a WHERE id = 21) = 1 AND (SELECT v FROM b WHERE id = 1) = 'c'"
+    scene.insist(f"BEGIN; {change}; DELETE FROM b WHERE id = 2; COMMIT", done)
+
+
+def definition(scene: Scene) -> None:
+    """What writes the catalog alone."""
+    scene.insist("CREATE VIEW w AS SELECT id FROM a", "SELECT count(*) = 1 FROM pg_class WHERE relname = 'w'")
+
+
+def alteration(scene: Scene) -> None:
+    """A column with another type: the table's files are written anew."""
+    done = "SELECT atttypid = 'int8'::regtype FROM pg_attribute WHERE attrelid = 'a'::regclass AND attname = 'id'"
+    scene.insist("ALTER TABLE a ALTER id TYPE int8", done)
+
+
+def prepare(scene: Scene) -> None:
+    """PREPARE TRANSACTION, COMMIT PREPARED, ROLLBACK PREPARED."""
+    rows = "INSERT INTO a VALUES ({0}, 'p'); INSERT INTO b VALUES ({0}, 'p')"
+    there = f"SELECT count(*) = 1 FROM pg_prepared_xacts WHERE gid = '{{0}}' AND database = '{scene.lake}'"
+    gone = there.replace("= 1 ", "= 0 ")
+    for number, end in ((31, "COMMIT PREPARED"), (32, "ROLLBACK PREPARED")):
+        gid = f"{scene.lake}_{number}"
+        scene.insist(f"BEGIN; {rows.format(number)}; PREPARE TRANSACTION '{gid}'", there.format(gid))
+        scene.insist(f"{end} '{gid}'", gone.format(gid))
+    assert scene.ask("SELECT id FROM a WHERE id > 30") == [(31,)]
+
+
+def slot(scene: Scene) -> None:
+    """A slot that is made, read and dropped: it gives what was written once."""
+    name = f"{scene.lake}_slot"
+    there = f"SELECT count(*) = 1 FROM pg_replication_slots WHERE slot_name = '{name}'"
+    scene.insist("CREATE PUBLICATION p FOR TABLE a", "SELECT count(*) = 1 FROM pg_publication")
+    scene.insist(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')", there)
+    commit(scene)
+    options = "NULL, NULL, 'proto_version', '1', 'publication_names', 'p'"
+    found = scene.ask(f"SELECT count(*) FROM pg_logical_slot_peek_binary_changes('{name}', {options})")
+    assert found == [(5,)]  # Begin, Relation, Insert, Delete, Commit
+    read = f"SELECT count(*) = 0 FROM pg_logical_slot_peek_binary_changes('{name}', {options})"
+    scene.insist(f"SELECT count(*) FROM pg_logical_slot_get_binary_changes('{name}', {options})", read)
+    scene.insist(f"SELECT pg_drop_replication_slot('{name}')", there.replace("= 1 ", "= 0 "))
+
+
+def compaction(scene: Scene) -> None:
+    """So many small commits that their files are put together."""
+    for number in range(100, 136):
+        row = f"({number}, 'small')"
+        scene.insist(
+            f"BEGIN; INSERT INTO a VALUES {row}; INSERT INTO b VALUES {row}; COMMIT", f"SELECT count(*) = 1 FROM a WHERE id = {number}"
+        )
+
+
+def cleaning(scene: Scene) -> None:
+    """What nobody needs any more goes at a checkpoint."""
+    commit(scene)
+    for _ in range(4):
+        with contextlib.suppress(psycopg.Error):
+            scene.ask("CHECKPOINT")
+        until(lambda: scene.holds("SELECT true"), "the node does not come back", PATIENCE)
+
+
+def counter(scene: Scene) -> None:
+    """A sequence never gives a number twice."""
+    scene.insist("CREATE SEQUENCE q", "SELECT count(*) = 1 FROM pg_class WHERE relname = 'q'")
+    given: list[int] = []
+    for _ in range(4):
+        with contextlib.suppress(psycopg.Error):
+            given += [row[0] for row in scene.ask("SELECT nextval('q') FROM generate_series(1, 40)")]
+        until(lambda: scene.holds("SELECT true"), "the node does not come back", PATIENCE)
+    assert len(given) == len(set(given)) >= 80
+
+
+def subscription(scene: Scene) -> None:
+    """A first copy, changes, a transaction too large for memory, and one in two phases."""
+    publisher, name = scene.publisher, f"{scene.lake}_s"
+    publisher.psql(scene.source, "CREATE TABLE big (id int PRIMARY KEY, v text); CREATE PUBLICATION p FOR TABLE a, b, big")
+    scene.insist("CREATE TABLE big (id int PRIMARY KEY, v text)", "SELECT count(*) = 1 FROM pg_class WHERE relname = 'big'")
+    scene.agrees = False
+    scene.insist("TRUNCATE a, b", "SELECT count(*) = 0 FROM a")
+    options = f"slot_name = '{name}', two_phase = true"
+    scene.insist(
+        f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo(scene.source)}' PUBLICATION p WITH ({options})",
+        "SELECT count(*) = 1 FROM pg_subscription WHERE subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())",
+        says=lambda sql: _subscribed(scene, sql, name),
+    )
+    until(lambda: scene.holds("SELECT count(*) = 3 FROM pg_subscription_rel WHERE srsubstate = 'r'"), "the copies do not end", PATIENCE)
+    scene.agrees = True
+    publisher.psql(scene.source, "BEGIN; INSERT INTO a VALUES (41, 'n'); INSERT INTO b VALUES (41, 'n'); UPDATE a SET v = 'u'; COMMIT")
+    publisher.psql(scene.source, "INSERT INTO big SELECT i, repeat(md5(i::text), 64) FROM generate_series(1, 6000) i")
+    gid = f"{scene.source}_g"
+    publisher.psql(scene.source, f"BEGIN; INSERT INTO a VALUES (42, 'p'); INSERT INTO b VALUES (42, 'p'); PREPARE TRANSACTION '{gid}'")
+    publisher.psql(scene.source, f"COMMIT PREPARED '{gid}'; INSERT INTO big VALUES (0, 'end')")
+    arrived = "SELECT (SELECT count(*) FROM big) = 6001 AND (SELECT count(*) FROM a WHERE v = 'u') = 21 AND (SELECT count(*) FROM b) = 22"
+    until(lambda: scene.holds(arrived), f"the changes do not arrive\n{scene.node.log()[-3000:]}", PATIENCE)
+    end = publisher.psql(scene.source, "SELECT pg_current_wal_lsn()")
+    confirmed = f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = '{name}'"
+    until(lambda: scene.holds("SELECT true") and publisher.psql(scene.source, confirmed) == "t", "the slot stays behind", PATIENCE)
+
+
+def _subscribed(scene: Scene, sql: str, slot_name: str) -> None:
+    """CREATE SUBSCRIPTION; the slot that a failed one has left is dropped first, as its user would."""
+    scene.publisher.psql(
+        scene.source, f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{slot_name}' AND NOT active"
+    )
+    scene.ask(sql)
+
+
+WORK: dict[Step, tuple[Callable[[Scene], None], ...]] = {
+    Step.SEGMENT: (subscription,),
+    Step.PREPARED_SEGMENT: (subscription,),
+    Step.STAGED: (commit, subscription),
+    Step.SYNC: (commit, alteration),
+    Step.INTENT: (commit, subscription),
+    Step.VERSION: (commit, alteration, subscription),
+    Step.ENTRY: (commit, alteration, subscription),
+    Step.DEFINITION: (definition,),
+    Step.TAKEN_BACK: (commit,),
+    Step.PREPARED: (prepare, subscription),
+    Step.PREPARED_END: (prepare,),
+    Step.SLOT: (slot,),
+    Step.SYNCHRONIZATION: (subscription,),
+    Step.COPY_RANGE: (subscription,),
+    Step.FEEDBACK: (subscription,),
+    Step.COMPACTION: (compaction,),
+    Step.CLEANING: (cleaning,),
+    Step.CHECKPOINT: (cleaning,),
+    Step.COUNTER: (counter,),
+}
+"""What passes through each step."""
+FEW = {("version", "behind", "error", "commit")}
+"""Those of the suite: others of its tests kill nodes."""
+
+
+def faults() -> Iterator[Any]:
+    """Each step, place, action and work."""
+    for each in Step:
+        for place in PLACES:
+            for action in Action:
+                if action in FAILING and place == "behind" and each in COMMITS:
+                    continue
+                for work in WORK[each]:
+                    named = (str(each), place, str(action), work.__name__)
+                    marks = [] if named in FEW else [pytest.mark.slow]
+                    yield pytest.param(f"{each} {place}", action, work, id=" ".join(named), marks=marks)
+
+
+@pytest.mark.parametrize(("where", "action", "work"), [*faults()])
+def test_a_fault_at_a_durable_step_leaves_all_or_nothing(
+    spare_node: Callable[..., Server], postgres: Server, where: str, action: Action, work: Callable[[Scene], None]
+) -> None:
+    node = spare_node(file_retention="0")
+    assert isinstance(node, NodeServer)
+    scene = Scene(node, postgres)
+    node.logfile.write_text("")
+    try:
+        scene.arm(f"{where}={action}" + (", version behind=error" if where.startswith(Step.TAKEN_BACK) else ""))
+        work(scene)
+        assert scene.has_struck(where), "the work does not pass there"
+        scene.check()
+    finally:
+        scene.conf.write_text(scene.before)
+        with contextlib.suppress(Exception):
+            scene.ask("DROP SUBSCRIPTION IF EXISTS s")
