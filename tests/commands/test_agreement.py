@@ -228,6 +228,11 @@ SELECT CASE WHEN a > 1 THEN 'big' ELSE 'small' END, coalesce(b, '-') FROM q ORDE
 SELECT a / 2, a % 2, a * 1.5, -a, a::text || 'x', b LIKE 'o%' FROM q ORDER BY a
 SELECT a FROM q ORDER BY a OFFSET 1 LIMIT 1
 SELECT 1 / (a - 1) FROM q
+SELECT a FROM q WHERE nullif(a, a) > 0 AND 1 / (a - a) > 0
+SELECT a FROM q WHERE b = 'none' AND 1 / (a - a) > 0
+SELECT nullif(a, a) > 0 AND 1 / (a - a) > 0 FROM q
+SELECT a FROM q WHERE (nullif(a, a) > 0 AND 1 / (a - a) > 0) IS NULL
+SELECT a FROM q WHERE nullif(a, a) > 0 OR 1 / (a - a) > 0
 SELECT nosuch FROM q
 SELECT q.nosuch FROM q
 SELECT x.a FROM q

@@ -65,9 +65,26 @@ def check(expression: n.Expression, session: SessionTime | None = None) -> None:
         compile_cast.stored(plan(expression), expression.type)
 
 
+def qual(expression: n.Expression, columns: Mapping[str, Column], session: SessionTime | None = None) -> Column:
+    """The Column of a WHERE, which keeps the rows for which it is true.
+
+    What stands side by side under AND is left as soon as one is not true, so NULL hides what would raise behind it (execExpr.c,
+    ExecInitQual); in an expression NULL AND x evaluates x, and so does a row filter in a stream.
+    """
+    with planning(session):
+        value = _chain([plan(each) for each in _conjuncts(expression)], n.BoolKind.AND, undecided=False)
+    return settle(replace(value, calm=not may_raise(expression)))(Env(columns))
+
+
+def _conjuncts(expression: n.Expression) -> list[n.Expression]:
+    if isinstance(expression, n.BoolExpr) and expression.kind is n.BoolKind.AND:
+        return [part for each in expression.args for part in _conjuncts(each)]
+    return [expression]
+
+
 def condition(expression: n.Expression, columns: Mapping[str, Column], session: SessionTime | None = None) -> Column:
-    """The Column of a WHERE, in which NULL counts as false."""
-    return F.coalesce(compile(expression, columns, session), F.lit(False))
+    """`qual` where NULL counts as false."""
+    return F.coalesce(qual(expression, columns, session), F.lit(False))
 
 
 def sort_key(expression: n.Expression, columns: Mapping[str, Column], session: SessionTime | None = None) -> Column:
@@ -232,17 +249,18 @@ def _boolean(node: n.BoolExpr) -> Value:
     return _chain(args, node.kind)
 
 
-def _chain(args: Sequence[Value], kind: n.BoolKind, *, guarded: bool = True) -> Value:
+def _chain(args: Sequence[Value], kind: n.BoolKind, *, guarded: bool = True, undecided: bool = True) -> Value:
     """AND or OR from left to right: an operand counts only where those before it have not decided (`guarded`).
 
-    As a balanced tree: one of a thousand levels takes Spark's optimizer minutes and all its memory.
+    After NULL the next one counts only if `undecided`. As a balanced tree: one of a thousand levels takes Spark's optimizer minutes and
+    all its memory.
     """
 
     def make(env: Env) -> Column:
         made = [args[0].make(env)]
         for each in args[1:]:
             if guarded:
-                env = env.under(F.coalesce(made[-1], F.lit(True)) if kind is n.BoolKind.AND else ~F.coalesce(made[-1], F.lit(False)))
+                env = env.under(F.coalesce(made[-1], F.lit(undecided)) if kind is n.BoolKind.AND else ~F.coalesce(made[-1], F.lit(False)))
             made.append(each.make(env))
         while len(made) > 1:
             pairs = [made[place : place + 2] for place in range(0, len(made), 2)]

@@ -75,7 +75,10 @@ class Evaluation:
         Nothing else may reach them: the statistics of Parquet and Delta leave out NaN, tell -0 from 0 and overflow at infinite dates.
         """
         exact = all(each.type.oid in _EXACT_STATISTICS for each in walk(expression) if isinstance(each, ColumnRef))
-        return self.column(expression) if exact else self.condition(expression)
+        if not exact:
+            return self.condition(expression)
+        prepared = self.prepare(expression)
+        return compiler.qual(prepared, self.places(prepared), self.time)
 
     def condition(self, expression: Expression) -> Column:
         """The Column of a condition, in which NULL counts as false."""
