@@ -73,6 +73,8 @@ class Step(enum.StrEnum):
     COMPACTION = "compaction"
     CLEANING = "cleaning"
     """Files and versions that nobody needs are removed."""
+    DELTA_CHECKPOINT = "delta checkpoint"
+    """The log of a table put together, for who begins to read it."""
     CHECKPOINT = "checkpoint"
     """The catalog's own log goes into its file."""
     COUNTER = "counter"

@@ -11,6 +11,7 @@ from tests.storage.test_recovery import again
 from headgate.lsn import Lsn
 from headgate.storage import feed
 from headgate.storage.cleaning import Cleaner
+from headgate.storage.delta_checkpoint import DeltaCheckpoints
 from headgate.storage.engine import Engine
 from headgate.storage.transaction import Transaction
 
@@ -100,6 +101,12 @@ def add(engine: Engine, numbers: range) -> None:
         writer.commit()
 
 
+def checkpointed(engine: Engine) -> int:
+    """The newest version, which has a checkpoint of Delta's log now."""
+    DeltaCheckpoints(engine, every=1).write_due()
+    return engine.visible[KEY].state.version
+
+
 def ids(reader: Engine | Transaction) -> list[int]:
     return sorted(row[0] for row in contents(reader, A))
 
@@ -113,11 +120,15 @@ def by_path(engine: Engine) -> list[int]:
 def test_a_commit_every_few_seconds_made_hundreds_of_thousands_of_files(engine: Engine) -> None:
     made(engine, A, (0, "x"))
     cleaner = Cleaner(engine, kept_versions=20)
-    add(engine, range(1, 150))
+    add(engine, range(1, 101))
+    one = checkpointed(engine)
+    add(engine, range(101, 150))
     behind = engine.log.end
-    add(engine, range(150, 250))
+    add(engine, range(150, 200))
+    two = checkpointed(engine)
+    add(engine, range(200, 250))
     cleaner.clean(behind, 3600)  # a slot needs what came since
-    assert versions(engine)[0] == 100
+    assert versions(engine)[0] == one
     assert ids(engine) == list(range(250))
     writes = [write for entry in engine.log.entries(behind, DATABASE, 200) for write in entry.writes]
     assert sorted(row[0] for row in feed.changes(engine, A, writes).select("new.id").collect()) == list(range(150, 250))
@@ -127,12 +138,12 @@ def test_a_commit_every_few_seconds_made_hundreds_of_thousands_of_files(engine: 
     assert reader.frame(A).count() == 250
     commit(engine, "id = 7", v="'seven'")
     cleaner.clean(engine.log.end, 3600)
-    assert versions(engine)[0] == 100, "the reader may still need them"
+    assert versions(engine)[0] == one, "the reader may still need them"
     assert ids(reader) == list(range(250))
     reader.rollback()
     cleaner.clean(engine.log.end, 3600)
     first, last = versions(engine)[0], versions(engine)[-1]
-    assert first == 200
+    assert first == two
     assert versions(engine) == list(range(first, last + 1))
     assert len(list((engine.path(KEY) / "_delta_log").iterdir())) <= 4 * (last - first + 1) + 8
 
@@ -152,21 +163,25 @@ def test_a_commit_every_few_seconds_made_hundreds_of_thousands_of_files(engine: 
     started = again(engine)
     assert started.recover() == []
     check(started, 261)
-    add(started, range(261, 330))
+    add(started, range(261, 300))
+    three = checkpointed(started)
+    add(started, range(300, 330))
     cleaner = Cleaner(started, kept_versions=20)
     cleaner.clean(started.log.end, 3600)
-    assert versions(started)[0] == 300
+    assert versions(started)[0] == three
     commit(started, "id >= 300")
     check(started, 300)
 
 
 def test_what_trimmed_versions_had_removed_goes_when_it_is_old_enough(engine: Engine) -> None:
     made(engine, A, (0, "x"))
-    add(engine, range(1, 130))  # each 32 of their files are put together
+    add(engine, range(1, 100))  # each 32 of their files are put together
+    one = checkpointed(engine)
+    add(engine, range(100, 130))
     commit(engine, "id = 1", v="'v'")
     before = files(engine)
     Cleaner(engine, kept_versions=10).clean(engine.log.end, 3600)
-    assert versions(engine)[0] == 100
+    assert versions(engine)[0] == one
     assert files(engine) == before, "a reader outside of the node may still read them"
     Cleaner(engine, kept_versions=10).clean(engine.log.end, 0)
     assert files(engine) < before - 64

@@ -19,6 +19,7 @@ import pytest
 from tests.conftest import NodeServer, Server, until
 
 from headgate.failpoint import COMMITS, FAILING, PLACES, Action, Step
+from headgate.storage.delta_checkpoint import EVERY
 
 TABLES = "CREATE TABLE a (id int PRIMARY KEY, v text); CREATE TABLE b (id int PRIMARY KEY, v text);"
 AGREE = "SELECT (SELECT array_agg(id ORDER BY id) FROM a) IS NOT DISTINCT FROM (SELECT array_agg(id ORDER BY id) FROM b)"
@@ -171,6 +172,23 @@ def cleaning(scene: Scene) -> None:
         until(lambda: scene.holds("SELECT true"), "the node does not come back", PATIENCE)
 
 
+def many_versions(scene: Scene) -> None:
+    """So many commits that a table's Delta log is put together."""
+    scene.agrees = False
+    left = [*range(100, 110 + EVERY)]
+    while left:
+        with contextlib.suppress(psycopg.Error), psycopg.connect(scene.node.conninfo(scene.lake), autocommit=True) as session:
+            while left:
+                session.execute("INSERT INTO a VALUES (%s, 'version') ON CONFLICT DO NOTHING", (left[0],))
+                left.pop(0)
+        until(lambda: scene.holds("SELECT true"), "the node does not come back", PATIENCE)
+    for _ in range(4):
+        with contextlib.suppress(psycopg.Error):
+            scene.ask("CHECKPOINT")
+        until(lambda: scene.holds("SELECT true"), "the node does not come back", PATIENCE)
+    assert scene.ask("SELECT count(*) FROM a WHERE v = 'version'") == [(10 + EVERY,)]
+
+
 def counter(scene: Scene) -> None:
     """A sequence never gives a number twice."""
     scene.insist("CREATE SEQUENCE q", "SELECT count(*) = 1 FROM pg_class WHERE relname = 'q'")
@@ -235,6 +253,7 @@ WORK: dict[Step, tuple[Callable[[Scene], None], ...]] = {
     Step.FEEDBACK: (subscription,),
     Step.COMPACTION: (compaction,),
     Step.CLEANING: (cleaning,),
+    Step.DELTA_CHECKPOINT: (many_versions,),
     Step.CHECKPOINT: (cleaning,),
     Step.COUNTER: (counter,),
 }

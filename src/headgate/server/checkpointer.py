@@ -10,7 +10,8 @@ when CHECKPOINT asks for it. wal_status of a slot, with d = end of the log - res
 
 Sizes are compared with distances in the transaction log, where a write takes as many positions as its files have bytes.
 
-It also has the catalog's file write its log away, and the node start again where that file has become unusable.
+It also has Delta write the checkpoints of the tables' logs, the catalog's file write its log away, and the node start again where that file
+has become unusable.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 from headgate.catalog.slot import Slot
 from headgate.server import reinitialize
 from headgate.storage.cleaning import Cleaner
+from headgate.storage.delta_checkpoint import DeltaCheckpoints
 from headgate.supervision import Supervised
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ class Checkpointer:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._cleaner = Cleaner(node.engine)
+        self._delta_checkpoints = DeltaCheckpoints(node.engine)
         self._one = threading.Lock()
         self._stopping = threading.Event()
         self.thread = Supervised("checkpointer", self._run)
@@ -57,6 +60,8 @@ class Checkpointer:
                 reinitialize.give_up(self._node, f'catalog "{self._node.catalog.path}" cannot be used any more')
                 return
             self._node.catalog.checkpoint()
+            with self._one:
+                self._delta_checkpoints.write_due()
             settings = self._node.settings
             passed = time.monotonic() - self._last >= settings.integer("checkpoint_timeout")
             grown = self._node.engine.log.end - self._last_end >= settings.integer("max_wal_size") * MEGABYTE // 2
@@ -71,6 +76,7 @@ class Checkpointer:
             limit = self._limit()
             if limit is not None:
                 node.slots.invalidate(limit, node.activity.terminate)
+            self._delta_checkpoints.write_due()
             self._cleaner.clean(node.engine.oldest(), node.settings.integer("file_retention"))
             node.catalog.checkpoint(0)
 

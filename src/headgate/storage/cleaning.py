@@ -38,7 +38,7 @@ from headgate.catalog import history
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
-from headgate.storage import delta_log, durable, vector
+from headgate.storage import delta_checkpoint, delta_log, durable, vector
 from headgate.storage.lock import Key
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headgate.storage")
 
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.)?.*parquet\Z")
 _NUMBERED = re.compile(r"\.?(\d{20})\.")
 LOOK_VERSIONS = 1_000
 _REMOVED = "removed"
@@ -108,13 +107,13 @@ class Cleaner:
         """Removes the versions that are old enough, and those that are too many."""
         versions = _versions(path)
         first, limit = min(versions, default=0), self._limit(key, versions, needed)
-        if _newest_checkpoint(path, limit) <= first or (key not in self._anew and not self._read_anew(key)):
+        if delta_checkpoint.newest(path, limit) <= first or (key not in self._anew and not self._read_anew(key)):
             return
         checkpoint, running = self._anew[key]
         if running & self._engine.running():
             return
         del self._anew[key]
-        upto = _newest_checkpoint(path, min(checkpoint, limit))
+        upto = delta_checkpoint.newest(path, min(checkpoint, limit))
         if upto > first:
             self._note_removed(key, path, upto - 1, needed)
             _forget_versions(path, upto)
@@ -237,22 +236,6 @@ def _versions(path: Path) -> list[int]:
 def _notes(path: Path) -> list[Path]:
     """The files that `_note_removed` has written."""
     return [file for file in (path / "_headgate" / _REMOVED).glob("*") if file.name.isdigit()]
-
-
-def _checkpoints(path: Path) -> set[int]:
-    """The versions that have a checkpoint with all its parts."""
-    parts: dict[tuple[int, int], int] = {}
-    for file in (path / "_delta_log").iterdir():
-        found = _CHECKPOINT.match(file.name)
-        if found is not None:
-            which = int(found[1]), int(found[3] or 1)
-            parts[which] = parts.get(which, 0) + 1
-    return {version for (version, wanted), count in parts.items() if count >= wanted}
-
-
-def _newest_checkpoint(path: Path, limit: int) -> int:
-    """The newest checkpoint that is not after a version; 0 where there is none."""
-    return max((each for each in _checkpoints(path) if each <= limit), default=0)
 
 
 def _forget_versions(path: Path, checkpoint: int) -> None:

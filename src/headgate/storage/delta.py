@@ -118,6 +118,16 @@ class DeltaTable:
         snapshot = self._snapshot(state.version)
         return replace(state, snapshot=snapshot), int(snapshot.logSegment().checkpointProvider().version())
 
+    def write_checkpoint(self, version: int) -> Any:
+        """Writes the checkpoint of a version of the log; what Delta announces of it. A Spark job over the versions since the last one."""
+        d = self.delta
+        d.jvm.SparkSession.setActiveSession(d.session)
+        return self._log.writeCheckpointFiles(self._log.getSnapshotAt(version, d.none, d.none, False), d.none)
+
+    def announce_checkpoint(self, info: Any) -> None:
+        """Tells readers of the log where to begin."""
+        self._log.writeLastCheckpointFile(self._log, info, True)
+
     def _adds(self, snapshot: Any) -> list[str]:
         files = DataFrame(snapshot.allFiles().toDF(), self.delta.spark)
         options = {"ignoreNullFields": "true"}

@@ -40,7 +40,7 @@ def check_names(row: StructType) -> None:
 
 
 @step(Step.STAGED)
-def create(path: Path, row: StructType, *, checkpoint_interval: int = 100, description: str | None = None) -> None:
+def create(path: Path, row: StructType, *, description: str | None = None) -> None:
     """Makes an empty table: version 0 with the protocol and the metadata, written as the one small file that it is.
 
     Change feed and deletion vectors are on; column mapping is on only if a name has one of the characters that Parquet's
@@ -51,7 +51,7 @@ def create(path: Path, row: StructType, *, checkpoint_interval: int = 100, descr
     configuration = {
         "delta.enableChangeDataFeed": "true",
         "delta.enableDeletionVectors": "true",
-        "delta.checkpointInterval": str(checkpoint_interval),
+        "delta.checkpointInterval": str(2**31 - 1),  # `delta_checkpoint` writes them
         "delta.logRetentionDuration": "interval 30 days",
         "delta.enableExpiredLogCleanup": "false",  # `clean` knows what slots need
         "delta.deletedFileRetentionDuration": "interval 7 days",

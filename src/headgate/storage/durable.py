@@ -1,10 +1,11 @@
 """What an intent names reaches the disk before the intent, and a Delta version before the log entry that names it.
 
 Spark and pyarrow leave their files to the operating system's cache; only DuckDB's commit is synchronized. So that neither survives a
-power failure that its data did not, `sync_files` is called for what a transaction has staged, `sync_version` for a version's own files.
-Beside a file lies, where Spark wrote it, its checksum (``.<name>.crc``), without which the file cannot be read: it is synchronized too.
-The setting `fsync` switches it off, as PostgreSQL's does. Called by `transaction` and `intent`, `write_synced` by those that write a
-small file of the node's own; only the local file system is synchronized here, shared storage answers for itself.
+power failure that its data did not, `sync_files` is called for what a transaction has staged, `sync_version` for a version's own files,
+`sync_checkpoint` for a checkpoint of its log. Beside a file lies, where Spark wrote it, its checksum (``.<name>.crc``), without which the
+file cannot be read: it is synchronized too. The setting `fsync` switches it off, as PostgreSQL's does. Called by `transaction`, `intent`,
+`delta_checkpoint`, `write_synced` by those that write a small file of the node's own; only the local file system is synchronized here,
+shared storage answers for itself.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ def sync_version(table: Path, version: int) -> None:
     if version == 0:
         for folder in (table, table.parent, table.parent.parent):
             _sync(folder)
+
+
+def sync_checkpoint(files: Iterable[Path]) -> None:
+    """Synchronizes the files of a checkpoint of a Delta log, and their folder."""
+    _sync_all(files)
 
 
 def write_synced(path: Path, text: str) -> None:

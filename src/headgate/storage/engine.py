@@ -32,7 +32,7 @@ from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
 from headgate.failpoint import Step
 from headgate.lsn import Lsn
-from headgate.storage import delta_log, owner, spark, warmup
+from headgate.storage import delta_checkpoint, delta_log, owner, spark, warmup
 from headgate.storage.committed_keys import CommittedKeys
 from headgate.storage.delta import Delta, DeltaTable
 from headgate.storage.foreign import ForeignWriters
@@ -305,6 +305,12 @@ class Engine:
             f'commit file "{file}" was torn and is set aside'
             for key, table in tables.items()
             for file in delta_log.set_torn_aside(self.path(key), table.version)
+        ]
+        done += [
+            f'checkpoint "{file}" was torn and is set aside'
+            for key, table in tables.items()
+            if table.version >= delta_checkpoint.EVERY
+            for file in delta_checkpoint.set_torn_aside(self.path(key), table.version)
         ]
         self.prepared.restore()
         done += self.intents.recover()

@@ -23,6 +23,11 @@ class Visible:
                 self._state = again(self._state)
 
     @property
+    def loaded_version(self) -> int | None:
+        """The version, if the state has been loaded."""
+        return None if self._state is None else self._state.version
+
+    @property
     def state(self) -> TableState:
         """The state; loading it is a Spark job, once."""
         if self._state is None:

@@ -1,0 +1,93 @@
+"""Delta's checkpoints are written beside the commits, are whole before they count, and a torn one is no loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.storage.tables import made
+from tests.storage.test_cleaning import KEY, A, add, by_path, ids
+from tests.storage.test_recovery import again
+
+from headgate.errors import PostgresError
+from headgate.storage import delta_checkpoint, durable
+from headgate.storage.delta_checkpoint import DeltaCheckpoints
+from headgate.storage.engine import Engine
+
+
+def written(engine: Engine) -> list[int]:
+    """The versions that have a checkpoint."""
+    return sorted(int(file.name[:20]) for file in (engine.path(KEY) / "_delta_log").glob("*.checkpoint.*parquet"))
+
+
+def test_a_commit_waited_for_a_checkpoint_of_deltas_log(engine: Engine) -> None:
+    made(engine, A, (0, "x"))
+    checkpoints = DeltaCheckpoints(engine)
+    add(engine, range(1, 104))
+    assert written(engine) == [], "a commit replayed the log"
+    checkpoints.write_due()
+    [first] = written(engine)
+    assert first >= 100
+    add(engine, range(104, 110))
+    checkpoints.write_due()
+    assert written(engine) == [first], "too soon"
+    add(engine, range(110, 205))
+    checkpoints.write_due()
+    assert len(written(engine)) == 2
+    assert ids(engine) == by_path(engine) == list(range(205))
+    DeltaCheckpoints(again(engine)).write_due()
+    assert len(written(engine)) == 2, "another process has forgotten when the last was written"
+
+
+def test_a_checkpoint_is_on_the_disk_before_it_is_announced(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(engine, A, (0, "x"))
+    announced = engine.path(KEY) / "_delta_log" / "_last_checkpoint"
+    seen: list[tuple[str, bool]] = []
+    monkeypatch.setattr(durable, "_sync", lambda path: seen.append((Path(path).name, announced.exists())))
+    DeltaCheckpoints(engine, every=1).write_due()
+    assert announced.exists()
+    [version] = written(engine)
+    assert (f"{version:020d}.checkpoint.parquet", False) in seen
+    assert ("_delta_log", False) in seen
+    assert all(not already for _, already in seen)
+
+
+@pytest.mark.parametrize("torn", [b"", b"PAR1 torn", None], ids=["empty", "no Parquet", "a page of zeros"])
+def test_a_torn_checkpoint_is_set_aside_at_the_start(engine: Engine, torn: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta_checkpoint, "EVERY", 1)
+    made(engine, A, (0, "x"))
+    add(engine, range(1, 4))
+    DeltaCheckpoints(engine, every=1).write_due()
+    add(engine, range(4, 6))
+    [version] = written(engine)
+    file: Path = engine.path(KEY) / "_delta_log" / f"{version:020d}.checkpoint.parquet"
+    whole = file.read_bytes()
+    file.write_bytes(torn if torn is not None else whole[:8] + bytes(len(whole) // 2) + whole[8 + len(whole) // 2 :])
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    engine.table(KEY).forget()
+    started = again(engine)
+    assert started.recover() == [f'checkpoint "{file}.damaged" was torn and is set aside']
+    assert ids(started) == by_path(started) == list(range(6))
+    DeltaCheckpoints(started, every=1).write_due()
+    assert len(written(started)) == 1
+    assert by_path(started) == list(range(6))
+
+
+def test_a_checkpoint_that_fails_is_told_and_nothing_else_fails(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made(engine, A, (0, "x"))
+    add(engine, range(1, 3))
+
+    def fail(version: int) -> None:
+        raise PostgresError("XX000", "failed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine.table(KEY), "write_checkpoint", fail)
+        DeltaCheckpoints(engine, every=1).write_due()
+    assert "could not write a Delta checkpoint of relation 20000" in caplog.text
+    assert written(engine) == []
+    add(engine, range(3, 5))
+    DeltaCheckpoints(engine, every=1).write_due()
+    assert len(written(engine)) == 1
+    assert ids(engine) == by_path(engine) == list(range(5))
