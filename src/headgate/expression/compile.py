@@ -71,9 +71,16 @@ def qual(expression: n.Expression, columns: Mapping[str, Column], session: Sessi
     What stands side by side under AND is left as soon as one is not true, so NULL hides what would raise behind it (execExpr.c,
     ExecInitQual); in an expression NULL AND x evaluates x, and so does a row filter in a stream.
     """
+    raises = may_raise(expression)
     with planning(session):
-        value = _chain([plan(each) for each in _conjuncts(expression)], n.BoolKind.AND, undecided=False)
-    return settle(replace(value, calm=not may_raise(expression)))(Env(columns))
+        tests = [plan(each) for each in _conjuncts(expression)]
+        value = _chain([_is_true(each) for each in tests] if raises else tests, n.BoolKind.AND)
+    return settle(replace(value, calm=not raises))(Env(columns))
+
+
+def _is_true(test: Value) -> Value:
+    """False for NULL, behind which Spark's AND would go on."""
+    return Value(BOOL, lambda env: F.coalesce(test.make(env), F.lit(False)))
 
 
 def _conjuncts(expression: n.Expression) -> list[n.Expression]:
@@ -249,10 +256,10 @@ def _boolean(node: n.BoolExpr) -> Value:
     return _chain(args, node.kind)
 
 
-def _chain(args: Sequence[Value], kind: n.BoolKind, *, guarded: bool = True, undecided: bool = True) -> Value:
+def _chain(args: Sequence[Value], kind: n.BoolKind, *, guarded: bool = True) -> Value:
     """AND or OR from left to right: an operand counts only where those before it have not decided (`guarded`).
 
-    After NULL the next one counts only if `undecided`. As a balanced tree: one of a thousand levels takes Spark's optimizer minutes and
+    As a balanced tree: one of a thousand levels takes Spark's optimizer minutes and
     all its memory.
     """
 
@@ -260,7 +267,7 @@ def _chain(args: Sequence[Value], kind: n.BoolKind, *, guarded: bool = True, und
         made = [args[0].make(env)]
         for each in args[1:]:
             if guarded:
-                env = env.under(F.coalesce(made[-1], F.lit(undecided)) if kind is n.BoolKind.AND else ~F.coalesce(made[-1], F.lit(False)))
+                env = env.under(F.coalesce(made[-1], F.lit(True)) if kind is n.BoolKind.AND else ~F.coalesce(made[-1], F.lit(False)))
             made.append(each.make(env))
         while len(made) > 1:
             pairs = [made[place : place + 2] for place in range(0, len(made), 2)]

@@ -1,0 +1,429 @@
+"""What a disk holds after the power has failed: what a process wrote is recorded, and put together again without what was not synchronized.
+
+`Recording` runs a command under strace, which writes down each system call that changes files; `replay` gives the state of the disk behind
+each of them. `Disk.crashed` is one of the many states in which a machine may find it after a power failure at that moment:
+
+    a file's bytes          up to its last fsync; of the writes since, all, none or some, one of them torn at a sector
+    the names of a folder   up to the last fsync of the folder; of what came since the first so many, in order
+
+So a file that was synchronized in a folder that was not may be gone: stricter than ext4, which POSIX allows. A rename from one folder to
+another is taken as done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+CALLS = (
+    "open,openat,creat,close,dup,dup2,dup3,fcntl,write,pwrite64,writev,pwritev,lseek,ftruncate,truncate,fallocate,fsync,fdatasync,"
+    "rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,rmdir,link,linkat,symlink,symlinkat,sendfile,copy_file_range,clone,clone3,fork,vfork"
+)
+SECTOR = 512
+_LINE = re.compile(r"(\d+) +(?:(\w+)\((.*)|<\.\.\. (\w+) resumed>(.*))\Z", re.DOTALL)
+_RESULT = re.compile(r"(.*)\) += (-?\d+|\?)(?: .*)?\Z", re.DOTALL)
+_STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
+_PATH = re.compile(r'(?:(AT_FDCWD|\d+), )?"((?:\\x[0-9a-f]{2})*)"')
+
+
+@dataclass(eq=False)
+class File:
+    """A file: what is on the disk, and what was written since, each with its place."""
+
+    synced: bytearray = field(default_factory=bytearray)
+    pending: list[tuple[int, bytes | None]] = field(default_factory=list)
+    """(offset, bytes), or (size, None) where the file was cut or grown to a size."""
+    size: int = 0
+
+    def write(self, offset: int, data: bytes) -> None:
+        self.pending.append((offset, data))
+        self.size = max(self.size, offset + len(data))
+
+    def resize(self, size: int) -> None:
+        self.pending.append((size, None))
+        self.size = size
+
+    def sync(self) -> None:
+        for each in self.pending:
+            _apply(self.synced, *each)
+        self.pending.clear()
+
+    def crashed(self, random: Random) -> bytes:
+        """Its bytes after a power failure."""
+        found, all_of_them = bytearray(self.synced), random.choice((True, False, None))
+        for offset, data in self.pending:
+            whole = random.choice((True, False, None)) if all_of_them is None else all_of_them
+            if whole:
+                _apply(found, offset, data)
+            elif whole is None and data is not None:
+                _apply(found, offset, data[: random.randrange(len(data) // SECTOR + 1) * SECTOR])
+        return bytes(found)
+
+
+@dataclass(eq=False)
+class Folder:
+    """A folder: the names that are on the disk, and what happened to names since."""
+
+    synced: dict[str, Node] = field(default_factory=dict)
+    pending: list[tuple[tuple[str, Node | None], ...]] = field(default_factory=list)
+    """What one call did to names: a rename takes one and gives the other."""
+    entries: dict[str, Node] = field(default_factory=dict)
+
+    def put(self, *names: tuple[str, Node | None]) -> None:
+        """Gives names to a file or folder, or takes them (None)."""
+        self.pending.append(names)
+        for name, node in names:
+            _name(self.entries, name, node)
+
+    def sync(self) -> None:
+        self.synced = dict(self.entries)
+        self.pending.clear()
+
+    def crashed(self, random: Random) -> dict[str, Node]:
+        """Its names after a power failure."""
+        found = dict(self.synced)
+        for names in self.pending[: random.randint(0, len(self.pending))]:
+            for name, node in names:
+                _name(found, name, node)
+        return found
+
+
+Node = File | Folder
+
+
+def _apply(held: bytearray, offset: int, data: bytes | None) -> None:
+    if data is None:
+        del held[offset:]
+        held.extend(bytes(offset - len(held)))
+        return
+    held.extend(bytes(max(0, offset - len(held))))
+    held[offset : offset + len(data)] = data
+
+
+def _name(entries: dict[str, Node], name: str, node: Node | None) -> None:
+    if node is None:
+        entries.pop(name, None)
+    else:
+        entries[name] = node
+
+
+class Disk:
+    """The files below one folder, as they are and as a power failure would leave them."""
+
+    def __init__(self, root: Path) -> None:
+        """As the folder is now, all of it synchronized."""
+        self.root = root
+        self.top = self._read(root)
+
+    def _read(self, path: Path) -> Folder:
+        folder = Folder()
+        for each in path.iterdir():
+            if each.is_dir():
+                folder.entries[each.name] = self._read(each)
+            elif each.is_file():
+                data = each.read_bytes()
+                folder.entries[each.name] = File(bytearray(data), [], len(data))
+        folder.sync()
+        return folder
+
+    def parts(self, path: str) -> list[str] | None:
+        """The names that lead to a path; None where it is not below the folder."""
+        whole, root = os.path.normpath(path), str(self.root)
+        return whole[len(root) :].strip("/").split("/") if whole.startswith(root + "/") else [] if whole == root else None
+
+    def find(self, parts: Sequence[str]) -> Node | None:
+        """What is there now."""
+        node: Node | None = self.top
+        for part in parts:
+            node = node.entries.get(part) if isinstance(node, Folder) else None
+        return node
+
+    def parent(self, parts: Sequence[str]) -> Folder:
+        """The folder in which the last name stands."""
+        found = self.find(parts[:-1])
+        assert isinstance(found, Folder), f"no folder for {'/'.join(parts)}"
+        return found
+
+    def crashed(self, random: Random, target: Path) -> None:
+        """Writes what a power failure leaves into an empty folder."""
+
+        def lay(folder: Folder, path: Path) -> None:
+            path.mkdir(mode=0o700)
+            for name, node in folder.crashed(random).items():
+                if isinstance(node, Folder):
+                    lay(node, path / name)
+                else:
+                    (path / name).write_bytes(node.crashed(random))
+
+        lay(self.top, target)
+
+
+class Recording:
+    """A command whose writes are recorded."""
+
+    def __init__(self, command: Sequence[str], trace: Path, log: Path) -> None:
+        self.trace = trace
+        with log.open("w") as output:
+            self._process = subprocess.Popen(
+                ["strace", "-f", "--seccomp-bpf", "-qqq", "-xx", "-s", str(1 << 28), "-e", f"trace={CALLS}", "-e", "signal=none",
+                 "-o", str(trace), *command], stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+
+    def moment(self) -> int:
+        """Now, as a place in the recording: whatever has happened stands before it."""
+        return self.trace.stat().st_size
+
+    def end(self, pid: int) -> None:
+        """Kills what runs (`pid` is the command's own)."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(20)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(20)
+
+
+@dataclass
+class _Open:
+    node: Node
+    parts: list[str]
+    offset: int = 0
+    append: bool = False
+
+
+class _Replay:
+    """The recorded calls, done to a `Disk`."""
+
+    def __init__(self, disk: Disk, cwd: Path) -> None:
+        self.disk = disk
+        self._cwd = str(cwd)
+        self._files: dict[tuple[int, int], _Open] = {}
+        self._process: dict[int, int] = {}
+        """Of each thread, the process."""
+
+    def call(self, thread: int, name: str, arguments: str, result: int) -> bool:
+        """Does a call that succeeded; whether it has changed something."""
+        done = getattr(self, f"_{name.removesuffix('64').replace('renameat2', 'renameat')}", None)
+        if done is None:
+            raise AssertionError(f"a call that is not replayed: {name}({arguments[:200]}")
+        return bool(done(self._process.setdefault(thread, thread), arguments, result, thread))
+
+    # ---- processes and descriptors ----------------------------------------------------------------------
+    def _clone(self, process: int, arguments: str, result: int, thread: int) -> None:
+        if "CLONE_THREAD" in arguments:
+            self._process[result] = process
+        else:
+            for (owner, number), opened in [*self._files.items()]:
+                if owner == process:
+                    self._files[result, number] = opened
+            self._process[result] = result
+
+    _clone3 = _fork = _vfork = _clone
+
+    def _close(self, process: int, arguments: str, result: int, thread: int) -> None:
+        self._files.pop((process, int(arguments)), None)
+
+    def _dup(self, process: int, arguments: str, result: int, thread: int) -> None:
+        opened = self._files.get((process, int(arguments.split(",", maxsplit=1)[0])))
+        if opened is not None:
+            self._files[process, result] = opened
+        else:
+            self._files.pop((process, result), None)
+
+    _dup2 = _dup3 = _dup
+
+    def _fcntl(self, process: int, arguments: str, result: int, thread: int) -> None:
+        if "F_DUPFD" in arguments:
+            self._dup(process, arguments, result, thread)
+
+    def _opened(self, process: int, arguments: str) -> _Open | None:
+        return self._files.get((process, int(arguments.split(",", maxsplit=1)[0])))
+
+    def _lseek(self, process: int, arguments: str, result: int, thread: int) -> None:
+        opened = self._opened(process, arguments)
+        if opened is not None:
+            opened.offset = result
+
+    # ---- names ------------------------------------------------------------------------------------------
+    def _paths(self, process: int, arguments: str) -> list[list[str] | None]:
+        """The paths of a call, below the disk's folder or None."""
+        found: list[list[str] | None] = []
+        for at, text in _PATH.findall(arguments):
+            path = bytes.fromhex(text.replace("\\x", "")).decode()
+            if at.isdigit() and not path.startswith("/"):
+                opened = self._files.get((process, int(at)))
+                found.append(None if opened is None else [*opened.parts, path])
+            else:
+                found.append(self.disk.parts(os.path.join(self._cwd, path)))  # noqa: PTH118
+        return found
+
+    def _openat(self, process: int, arguments: str, result: int, thread: int) -> bool:
+        self._files.pop((process, result), None)
+        [parts] = self._paths(process, arguments)
+        if parts is None:
+            return False
+        node, changed = self.disk.find(parts), False
+        if node is None and "O_CREAT" in arguments:
+            node, changed = File(), True
+            self.disk.parent(parts).put((parts[-1], node))
+        if node is None:
+            return False
+        if isinstance(node, File) and "O_TRUNC" in arguments and node.size:
+            node.resize(0)
+            changed = True
+        assert "O_SYNC" not in arguments
+        assert "O_DSYNC" not in arguments
+        self._files[process, result] = _Open(node, parts, append="O_APPEND" in arguments)
+        return changed
+
+    _open = _openat
+
+    def _creat(self, process: int, arguments: str, result: int, thread: int) -> bool:
+        return self._openat(process, f"{arguments}, O_CREAT|O_TRUNC", result, thread)
+
+    def _mkdir(self, process: int, arguments: str, result: int, thread: int) -> bool:
+        [parts] = self._paths(process, arguments)
+        if parts:
+            self.disk.parent(parts).put((parts[-1], Folder()))
+        return bool(parts)
+
+    _mkdirat = _mkdir
+
+    def _unlink(self, process: int, arguments: str, result: int, thread: int) -> bool:
+        [parts] = self._paths(process, arguments)
+        if parts:
+            self.disk.parent(parts).put((parts[-1], None))
+        return bool(parts)
+
+    _unlinkat = _rmdir = _unlink
+
+    def _rename(self, process: int, arguments: str, result: int, thread: int) -> bool:
+        old, new = self._paths(process, arguments)
+        if old is None and new is None:
+            return False
+        assert old is not None, "a file comes from elsewhere"
+        node = self.disk.find(old)
+        source = self.disk.parent(old)
+        target = None if new is None else self.disk.parent(new)
+        if new is not None and target is source:
+            source.put((old[-1], None), (new[-1], node))
+            return True
+        source.put((old[-1], None))
+        source.sync()
+        if new is not None and target is not None:
+            target.put((new[-1], node))
+            target.sync()
+        return True
+
+    _renameat = _rename
+
+    def _link(self, process: int, arguments: str, result: int, thread: int) -> bool:
+        old, new = self._paths(process, arguments)
+        if new:
+            assert old is not None
+            self.disk.parent(new).put((new[-1], self.disk.find(old)))
+        return bool(new)
+
+    _linkat = _link
+
+    def _symlink(self, process: int, arguments: str, result: int, thread: int) -> None:
+        assert self._paths(process, arguments)[1] is None, "a symbolic link"
+
+    _symlinkat = _symlink
+
+    # ---- bytes ------------------------------------------------------------------------------------------
+    def _put(self, process: int, arguments: str, count: int, offset: int | None) -> bool:
+        opened = self._opened(process, arguments)
+        if opened is None or not isinstance(opened.node, File):
+            return False
+        data = b"".join(bytes.fromhex(each.replace("\\x", "")) for each in _STRING.findall(arguments))[:count]
+        assert len(data) == count
+        at = offset if offset is not None else opened.node.size if opened.append else opened.offset
+        opened.node.write(at, data)
+        if offset is None:
+            opened.offset = at + count
+        return True
+
+    def _write(self, process: int, arguments: str, result: int, thread: int) -> bool:
+        return self._put(process, arguments, result, None)
+
+    _writev = _write
+
+    def _pwrite(self, process: int, arguments: str, result: int, thread: int) -> bool:
+        return self._put(process, arguments, result, int(arguments.rsplit(",", 1)[1]))
+
+    _pwritev = _pwrite
+
+    def _ftruncate(self, process: int, arguments: str, result: int, thread: int) -> bool:
+        opened = self._opened(process, arguments)
+        if opened is None or not isinstance(opened.node, File):
+            return False
+        opened.node.resize(int(arguments.rsplit(",", 1)[1]))
+        return True
+
+    def _truncate(self, process: int, arguments: str, result: int, thread: int) -> bool:
+        [parts] = self._paths(process, arguments)
+        node = None if parts is None else self.disk.find(parts)
+        if not isinstance(node, File):
+            return False
+        node.resize(int(arguments.rsplit(",", 1)[1]))
+        return True
+
+    def _fallocate(self, process: int, arguments: str, result: int, thread: int) -> bool:
+        opened = self._opened(process, arguments)
+        if opened is None or not isinstance(opened.node, File):
+            return False
+        _, mode, offset, length = arguments.split(", ")
+        assert mode == "0"
+        if int(offset) + int(length) > opened.node.size:
+            opened.node.resize(int(offset) + int(length))
+        return True
+
+    def _copied(self, process: int, arguments: str, result: int, thread: int) -> None:
+        assert self._opened(process, arguments) is None, "a copy in the kernel"
+
+    _sendfile = _copy_file_range = _copied
+
+    def _fsync(self, process: int, arguments: str, result: int, thread: int) -> bool:
+        opened = self._opened(process, arguments)
+        if opened is not None:
+            opened.node.sync()
+        return opened is not None
+
+    _fdatasync = _fsync
+
+
+def replay(disk: Disk, trace: Path, cwd: Path) -> Iterator[int]:
+    """Does the recorded calls to a disk that is as it was before; after each that has changed it, its end in the recording."""
+    replaying = _Replay(disk, cwd)
+    begun: dict[int, tuple[str, str]] = {}
+    place = 0
+    with trace.open("rb") as lines:
+        for raw in lines:
+            place += len(raw)
+            line = raw.decode("ascii", "replace").rstrip("\n")
+            found = _LINE.match(line)
+            if found is None:
+                continue
+            thread, name, rest = int(found[1]), found[2] or found[4], found[3] if found[2] else found[5]
+            if found[2] and rest.endswith("<unfinished ...>"):
+                begun[thread] = name, rest.removesuffix("<unfinished ...>").rstrip()
+                continue
+            if not found[2]:
+                before = begun.pop(thread, None)
+                assert before is not None
+                assert before[0] == name
+                rest = before[1] + rest
+            result = _RESULT.match(rest)
+            if result is None or result[2] == "?" or int(result[2]) < 0:
+                continue
+            if replaying.call(thread, name, result[1], int(result[2])):
+                yield place

@@ -1,0 +1,236 @@
+"""A power failure at any moment: a node that starts on what the disk holds then has every acknowledged commit, whole, and nothing else.
+
+A node's writes are recorded while one client says WORK, one statement after the other. Then moments are drawn; for each the disk is put
+together as a power failure may leave it (`power`), a node is started there, and what it shows is what was shown behind the last statement
+that had been answered, or behind the one after it, which may have been committed unanswered.
+
+Two moments run with the suite, 320 with `make test-all`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psycopg
+import pytest
+from tests.conftest import NodeServer, until
+from tests.system.power import Disk, File, Folder, Recording, replay
+
+WORK = [
+    "CREATE TABLE a (id int PRIMARY KEY, v text)",
+    "CREATE TABLE b (id int PRIMARY KEY, v text)",
+    "INSERT INTO a SELECT i, 'first' FROM generate_series(1, 50) i",
+    "BEGIN; INSERT INTO b SELECT * FROM a; UPDATE a SET v = 'second' WHERE id % 3 = 0; COMMIT",
+    "INSERT INTO a VALUES (100, 'one')",
+    "INSERT INTO a VALUES (101, 'two'), (102, 'three')",
+    "DELETE FROM a WHERE id <= 5",
+    "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
+    "CREATE PUBLICATION p FOR TABLE a",
+    "UPDATE a SET v = 'third' WHERE id = 100",
+    "BEGIN; INSERT INTO b VALUES (200, 'prepared'); DELETE FROM a WHERE id = 101; PREPARE TRANSACTION 'g'",
+    "COMMIT PREPARED 'g'",
+    "ALTER TABLE b ADD COLUMN w int DEFAULT 7",
+    "INSERT INTO b VALUES (201, 'wide', 8)",
+    "BEGIN; INSERT INTO a VALUES (300, 'prepared'); PREPARE TRANSACTION 'h'",
+    "ROLLBACK PREPARED 'h'",
+    "ALTER TABLE b ALTER w TYPE bigint",
+    "CHECKPOINT",
+    "UPDATE b SET w = w + 1",
+    "CREATE TABLE c (id int)",
+    "INSERT INTO c VALUES (1)",
+    "TRUNCATE a",
+    "DROP TABLE b",
+    "INSERT INTO a SELECT i, repeat('long', 500) FROM generate_series(1, 500) i",
+    "SELECT pg_drop_replication_slot('s')",
+    "CHECKPOINT",
+    "INSERT INTO c VALUES (2)",
+]
+CATALOG = (
+    "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace ORDER BY relname",
+    "SELECT gid FROM pg_prepared_xacts ORDER BY gid",
+    "SELECT slot_name FROM pg_replication_slots ORDER BY slot_name",
+    "SELECT pubname FROM pg_publication ORDER BY pubname",
+)
+SERVES = "CREATE TABLE serves (id int); INSERT INTO serves VALUES (1); DROP TABLE serves"
+
+
+def picture(conninfo: str) -> list[list[Any]]:
+    """What a node shows: its catalog's names, and the rows of each table."""
+    with psycopg.connect(conninfo, autocommit=True) as session:
+        shown = [[row[0] for row in session.execute(sql.encode())] for sql in CATALOG]
+        return shown + [[row[0] for row in session.execute(f"SELECT t::text FROM {name} t ORDER BY id".encode())] for name in shown[0]]
+
+
+class Recorded:
+    """A node that has done WORK: its directory before, and what it wrote, answered and showed."""
+
+    def __init__(self, node: NodeServer, folder: Path) -> None:
+        self.node, self.folder = node, folder
+        self.before = folder / "before"
+        shutil.copytree(node.data, self.before)
+        self.recording = Recording(
+            [sys.executable, "-m", "headgate.cli.main", "run", "-D", str(node.data)], folder / "trace", folder / "log"
+        )
+        conninfo = node.conninfo("postgres")
+        until(lambda: _answers(conninfo), "the node does not start under strace", 120)
+        self.answered: list[int] = []
+        """Where in the recording each statement was answered."""
+        self.began = self.recording.moment()
+        self.shown = [picture(conninfo)]
+        with psycopg.connect(conninfo, autocommit=True) as session:
+            for sql in WORK:
+                session.execute(sql.encode())
+                self.answered.append(self.recording.moment())
+                self.shown.append(picture(conninfo))
+        self.recording.end(node.pid)
+
+    def states(self, random: Random, count: int) -> Iterator[tuple[int, Path]]:
+        """What the disk may hold at so many moments: how many statements had been answered, and the folder."""
+        trace, cwd = self.recording.trace, Path.cwd()
+        places = [place for place in replay(self.disk(), trace, cwd) if place >= self.began]
+        chosen = sorted(random.choices(range(len(places)), k=count))
+        disk, number = self.disk(), -1
+        for place in replay(disk, trace, cwd):
+            number += place >= self.began
+            while chosen and chosen[0] == number:
+                chosen.pop(0)
+                target = self.folder / "state"
+                shutil.rmtree(target, ignore_errors=True)
+                disk.crashed(random, target)
+                yield bisect.bisect_right(self.answered, place), target
+
+    def disk(self) -> Disk:
+        """The disk as it was before."""
+        disk = Disk(self.before)
+        disk.root = self.node.data
+        return disk
+
+
+def _answers(conninfo: str) -> bool:
+    try:
+        psycopg.connect(conninfo).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Iterator[Recorded]:
+    """One recording for all tests of this file."""
+    folder = Path(tempfile.mkdtemp(prefix="headgate-power-"))
+    node = NodeServer(folder)
+    node.create()
+    node.start()
+    node.stop()
+    try:
+        yield Recorded(node, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize(("seed", "count"), [(1, 2), pytest.param(2, 320, marks=[pytest.mark.slow, pytest.mark.timeout(6 * 3600)])])
+def test_after_a_power_failure_every_answered_commit_is_there_and_nothing_else(recorded: Recorded, seed: int, count: int) -> None:
+    wrong = []
+    node, data = recorded.node, recorded.node.data
+    for number, (answered, state) in enumerate(recorded.states(Random(seed), count)):
+        shutil.rmtree(data)
+        state.rename(data)
+        expected = recorded.shown[answered : answered + 2]
+        try:
+            node.start()
+            found = picture(node.conninfo("postgres"))
+            if found not in expected:
+                wrong.append(f"state {number} behind statement {answered} ({WORK[answered - 1]}): {_difference(found, expected[0])}")
+            with psycopg.connect(node.conninfo("postgres"), autocommit=True) as session:
+                session.execute(SERVES.encode())
+        except (AssertionError, psycopg.Error) as error:
+            wrong.append(f"state {number} behind statement {answered} ({WORK[answered - 1]}): {error}\n{node.log()[-2000:]}")
+            if (kept := os.environ.get("HEADGATE_KEEP_STATES")) is not None:
+                shutil.copytree(data, Path(kept) / str(number))
+        finally:
+            if node.running:
+                node.kill()
+    assert wrong == []
+
+
+def _difference(found: list[list[Any]], wanted: list[list[Any]]) -> str:
+    return (
+        "; ".join(f"{one[:5]} instead of {other[:5]}" for one, other in zip(found, wanted, strict=False) if one != other)
+        or "more or fewer tables"
+    )
+
+
+# ---- the disk of the tests itself ----------------------------------------------------------------------------
+class Fate(Random):
+    """A fate that is given: for the file, and for each write where it is None."""
+
+    def __init__(self, *fates: bool | None) -> None:
+        super().__init__()
+        self._fates = [*fates]
+
+    def choice(self, seq: object) -> Any:
+        return self._fates.pop(0)
+
+    def randrange(self, *bounds: int) -> int:  # type: ignore[override]
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("fates", "expected"),
+    [
+        pytest.param((False,), b"synced", id="all lost"),
+        pytest.param((True,), b"synceD and more" + bytes(5) + b"t" * 600, id="none lost"),
+        pytest.param((None, False, True), b"synced" + bytes(14) + b"t" * 600, id="the first lost"),
+        pytest.param((None, True, None), b"synceD and more" + bytes(5) + b"t" * 512, id="the second torn"),
+    ],
+)
+def test_of_a_file_what_was_synchronized_stays(fates: tuple[bool | None, ...], expected: bytes) -> None:
+    file = File()
+    file.write(0, b"synced")
+    file.sync()
+    file.write(5, b"D and more")
+    file.write(20, b"t" * 600)
+    assert file.crashed(Fate(*fates)) == expected
+
+
+def test_of_a_folder_a_name_that_was_not_synchronized_may_be_lost_and_a_rename_is_one_step() -> None:
+    folder, file = Folder(), File()
+    folder.put((".draft", file))
+    folder.sync()
+    folder.put((".draft", None), ("name", file))
+    folder.put(("other", file))
+    seen = {frozenset(folder.crashed(Random(seed))) for seed in range(50)}
+    assert seen == {frozenset({".draft"}), frozenset({"name"}), frozenset({"name", "other"})}
+
+
+def test_a_command_is_recorded_and_replayed(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "old").write_text("old")
+    disk = Disk(root)
+    text = (
+        "import os, threading, shutil\n"
+        "os.mkdir('d'); f = open('d/f', 'w'); f.write('abc'); f.flush(); os.fsync(f.fileno()); f.seek(1); f.write('X'); f.close()\n"
+        "t = threading.Thread(target=lambda: open('g', 'ab').write(b'thread')); t.start(); t.join()\n"
+        "os.rename('g', 'h'); os.unlink('old'); os.mkdir('e'); open('e/x', 'w').close(); shutil.rmtree('e')\n"
+        "d = os.open('d', os.O_RDONLY); os.fsync(d); os.truncate('d/f', 2)\n"
+    )
+    command = [sys.executable, "-c", f"import os; os.chdir({str(root)!r})\n{text.replace(chr(39), chr(34))}"]
+    recording = Recording(command, tmp_path / "trace", tmp_path / "log")
+    recording._process.wait(60)
+    assert (tmp_path / "log").read_text() == ""
+    assert len(list(replay(disk, recording.trace, root))) > 8
+    assert sorted(disk.top.entries) == sorted(each.name for each in root.iterdir()) == ["d", "h"]
+    for path in ("d/f", "h"):
+        file = disk.find(path.split("/"))
+        assert isinstance(file, File)
+        file.sync()
+        assert bytes(file.synced) == (root / path).read_bytes()
