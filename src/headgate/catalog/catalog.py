@@ -12,12 +12,16 @@ a slot's row is written by its walsender, an origin's by its worker. What is lef
 A COMMIT that finds the disk full leaves nothing in the file's log. A checkpoint of DuckDB that does so makes the open database unusable,
 and would do that inside of any COMMIT: so DuckDB makes none by itself; `checkpoint` does, where there is room. Where it is unusable
 nevertheless (`is_usable`) the node starts again; the log has everything that was committed.
+
+DuckDB synchronizes what it writes into its log, but not the name of a log that is new: the first commit behind an open or a checkpoint
+makes one. A power failure would take it with all that it holds, so no commit is answered before its folder is synchronized (`_name_log`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import secrets
 import shutil
 import threading
@@ -52,9 +56,11 @@ _TRIES = 50
 class CatalogTransaction:
     """A transaction on the catalog. `cursor` sees the state at its begin and its own writes."""
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: Cursor, committed: Callable[[], None]) -> None:
+        """`committed` is called behind the COMMIT."""
         self.cursor = cursor
         self._open = True
+        self._committed = committed
         run(cursor, "BEGIN TRANSACTION")
 
     def commit(self) -> None:
@@ -67,6 +73,7 @@ class CatalogTransaction:
             raise
         finally:
             self._close()
+        self._committed()
 
     def rollback(self) -> None:
         """Forgets the writes; may be called after a failed commit."""
@@ -96,6 +103,9 @@ class Catalog:
     def __init__(self, connection: Cursor, path: Path) -> None:
         self.path = path
         self._connection = connection
+        self._log = path.with_name(path.name + ".wal")
+        self._naming = threading.Lock()
+        self._log_is_named = self._checkpointing = False
         self._oid_lock = threading.Lock()
         self._next_oid = 0
         self._last_oid = 0
@@ -138,7 +148,20 @@ class Catalog:
 
     def begin(self) -> CatalogTransaction:
         """Begins a transaction on a cursor of its own."""
-        return CatalogTransaction(self._connection.cursor())
+        return CatalogTransaction(self._connection.cursor(), self._name_log)
+
+    def _name_log(self) -> None:
+        """Synchronizes the folder, if the log may be new."""
+        if self._log_is_named and not self._checkpointing:
+            return
+        with self._naming:
+            there = self._log.exists()
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+            self._log_is_named = there and not self._checkpointing
 
     def system_identifier(self) -> str:
         """The node's own number (pg_control_system().system_identifier), made when it is first asked for."""
@@ -166,6 +189,7 @@ class Catalog:
                     raise PostgresError("54000", "all object identifiers of the node have been used")
                 with step(Step.COUNTER):
                     run(cursor, "UPDATE hg.counter SET value = ? WHERE name = 'oid'", [found[0] + _OID_BLOCK])
+                    self._name_log()
                 cursor.close()
                 self._next_oid, self._last_oid = int(found[0]), int(found[0]) + _OID_BLOCK  # not where the disk is full
             self._next_oid += 1
@@ -201,8 +225,7 @@ class Catalog:
 
     def checkpoint(self, least: int = CHECKPOINT_BYTES) -> None:
         """Writes the file's log into the file if it has `least` bytes and there is room; left for the next time where others write."""
-        log = self.path.with_name(self.path.name + ".wal")
-        size = log.stat().st_size if log.exists() else 0
+        size = self._log.stat().st_size if self._log.exists() else 0
         if size < max(least, 1):
             return
         needed = size + self.path.stat().st_size  # at most everything is written anew
@@ -210,6 +233,7 @@ class Catalog:
             _log.warning('no checkpoint of catalog "%s": it may need %d bytes, and there is no room for them', self.path, needed)
             return
         cursor = self._connection.cursor()
+        self._checkpointing = True
         try:
             for _ in range(_TRIES):
                 with contextlib.suppress(duckdb.TransactionException), step(Step.CHECKPOINT):  # somebody else may be writing
@@ -219,6 +243,8 @@ class Catalog:
         except duckdb.Error as error:
             raise refused(error) from error
         finally:
+            self._log_is_named = False
+            self._checkpointing = False
             cursor.close()
 
     def is_usable(self) -> bool:
