@@ -185,7 +185,7 @@ def stream(rng: random.Random, stored: list[int], length: int) -> tuple[list[tup
     return changes, rows
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_all_strategies_give_the_same_table_and_the_same_change_feed(engine: Engine, seed: int, monkeypatch: Any) -> None:
     rng = random.Random(seed)
     stored = sorted(rng.sample(range(12), 6))

@@ -331,6 +331,7 @@ def _without_oids(text: str) -> str:
     return re.sub(r"'\d{5}'::oid", "'oid'::oid", text)
 
 
+@pytest.mark.slow
 def test_large_statements_on_a_partitioned_table_spread_their_rows_and_move_them(node: Server) -> None:
     """More rows than the driver takes: everything goes through Spark."""
     with closing(Typist(node.conninfo(node.new_database()))) as ours:

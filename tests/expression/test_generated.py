@@ -60,7 +60,7 @@ ONCE_DIFFERENT = (
 
 
 def test_generated_expressions_mean_what_postgresql_means(spark: SparkSession, oracle: psycopg.Connection) -> None:
-    report = Agreement(spark, oracle).run(100, 7, rows=12)
+    report = Agreement(spark, oracle).run(50, 7, rows=12)
     assert report.differences == []
     assert report.outcomes["agree"] > 0.8 * sum(report.outcomes.values())
 

@@ -21,7 +21,7 @@ from tests.conftest import PG_BIN, PostgresServer, Server, _Farm
 from tests.publisher.workload import CONTENTS, TABLES, Workload, workloads
 
 ABREAST = 4
-AMOUNTS = [(4, 0), pytest.param(200, 1201, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])]
+AMOUNTS = [pytest.param(4, 0, marks=pytest.mark.slow), pytest.param(200, 1201, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])]
 """How many workloads, and the seed that draws them."""
 PATIENCE = 300.0
 """Seconds; a busy machine copies many small tables slowly."""

@@ -43,6 +43,7 @@ def numbers(server: Server, database: str, slot: str) -> list[int]:
     return [int(each) for each in server.psql(database, sql).split()]
 
 
+@pytest.mark.slow
 def test_a_stream_goes_on_behind_four_billion_transactions(postgres: Server, old_node: Server) -> None:
     said = []
     for server in (postgres, old_node):

@@ -13,8 +13,8 @@ from tests.conftest import PG_BIN, Server
 SCRIPT = Path(__file__).parent / "statements" / "styles.sql"
 CHOSEN = [
     ("SQL, DMY", "sql_standard", "Europe/Berlin"),
-    ("Postgres, MDY", "postgres_verbose", "UTC"),
-    ("German, DMY", "iso_8601", "America/New_York"),
+    pytest.param("Postgres, MDY", "postgres_verbose", "UTC", marks=pytest.mark.slow),
+    pytest.param("German, DMY", "iso_8601", "America/New_York", marks=pytest.mark.slow),
 ]
 
 

@@ -141,13 +141,13 @@ def orphans(engine: Engine, table: Relation) -> list[Path]:
     return [file for file in [*path.glob("*.parquet"), *path.glob("*.bin"), *path.glob("_change_data/*")] if file not in named]
 
 
-@pytest.mark.parametrize("spark_writes", [False, True])
+@pytest.mark.parametrize("spark_writes", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_at_any_step_of_a_commit_a_full_disk_was_a_conflict_or_kept_locks(small: Engine, disk: Disk, spark_writes: bool) -> None:
     made(small, A, (0, "x"))
     made(small, B, (0, "x"))
     assert committed(small, 1, spark=spark_writes)
     kept, last, failed = [0, 1], 1, 0
-    for number in range(2, 26, 4 if spark_writes else 2):
+    for number in range(2, 26, 4):
         small.reserve.fill()
         disk.fill(but=(number - 2) * 4096)
         went_well = committed(small, number, spark=spark_writes)

@@ -10,6 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from tests.storage.crash import A, B
 from tests.storage.tables import DATABASE, change, contents, made, rows
@@ -65,6 +66,7 @@ def _written_until_killed(directory: Path, acknowledged: int, delay: float) -> i
     return last
 
 
+@pytest.mark.slow
 def test_a_node_killed_while_it_writes_comes_back_with_what_it_acknowledged(spark: SparkSession, tmp_path: Path) -> None:
     Catalog.create(tmp_path / "catalog.duckdb").close()
     rng = random.Random(15)
