@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 ABREAST := -n 2 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-all check format lock bench clean
+.PHONY: help setup demo test test-quick test-all soak check format lock bench clean
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ test-quick: setup  ## The tests that need no server, for the minute between two 
 
 test-all: setup check  ## Everything at length, some hours: more random examples, all faults, large transactions
 	@$(BIN)/python -m pytest $(ABREAST) --all $(PYTEST)
+
+soak: setup  ## A chain of servers under load and faults, compared at quiet points (MINUTES=120)
+	@$(BIN)/python -m tests.system.soak --minutes $(or $(MINUTES),5) $(SOAK)
 
 check: setup  ## Format, lint, types, floors
 	@$(BIN)/ruff format --check .

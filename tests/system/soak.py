@@ -1,0 +1,327 @@
+"""`make soak MINUTES=n`: a chain of servers under load and faults for as long as one likes, compared at quiet points.
+
+    PostgreSQL ──► node ──► PostgreSQL         20 tables, with a row filter from the node on; a table that only sessions of the node write
+
+Each round: writers on the publisher and on the node work while one fault after the other strikes (FAULTS): kill -9 of the node, of its Java
+virtual machine, of the publisher; restarts of each; lines that are cut or stall; a full disk; no connections left; CHECKPOINT. Then the
+writers stop, and what must hold is looked at:
+
+    the node has the publisher's rows, the last one those that the filter lets through: digests of each table
+    what the node has acknowledged to its sessions is there once, what it has refused is not
+    no lock is waited for, and each server answers
+
+and a line tells what the node takes: memory, threads, descriptors, files of segments and of tables, the catalog's bytes. At the end those of
+the last third of the rounds are compared with those of the second: none may have grown by more than GROWTH. `headgate check` is the end.
+
+Exit code 0 if all of it held. The seed is printed; ``--seed`` repeats the order of the faults, not their moments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from statistics import median
+
+import psycopg
+import pytest
+from tests.conftest import HEADGATE, NodeServer, PostgresServer, SqlError, until
+from tests.disk import Disk
+from tests.system.chain import Database, arrived, subscribe
+from tests.system.proxy import Proxy
+
+TABLES = 20
+ROUND_SECONDS = 40.0
+PATIENCE = 300.0
+GROWTH = 1.25
+"""How much more the last third of a run may take than the second."""
+DISK_MEGABYTES = 3_000
+FILTER = "id % 3 <> 0"
+MAKE = "".join(f"CREATE TABLE t{n} (id int PRIMARY KEY, v text, n numeric(12,2), at timestamptz); " for n in range(TABLES))
+PUBLISH = "CREATE PUBLICATION p FOR TABLE " + ", ".join(f"t{n}{{0}}" for n in range(TABLES))
+DIGEST = "SELECT count(*), md5(string_agg(id || '|' || coalesce(v, '-') || '|' || n || '|' || at, ',' ORDER BY id)) FROM t{} WHERE {}"
+
+
+class Soak:
+    """The servers, the writers and the faults."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.random = Random(seed)
+        self.disk: Disk | None = None
+        (folder / "lake").mkdir()
+        with contextlib.suppress(pytest.skip.Exception):
+            self.disk = Disk(folder / "lake", DISK_MEGABYTES)
+        self.servers = [PostgresServer(_made(folder / "source")), NodeServer(folder / "lake"), PostgresServer(_made(folder / "last"))]
+        for server in self.servers:
+            server.create()
+            server.start()
+        self.source, self.node, self.last = (Database.new(server) for server in self.servers)
+        self.proxies = [Proxy(self.servers[0].port), Proxy(self.servers[1].port)]
+        self.writing = threading.Event()
+        self.ended = False
+        self.given: set[int] = set()
+        """Numbers whose INSERT a session of the node was told to be done."""
+        self.refused: set[int] = set()
+        self.written = 0
+        self._chain()
+        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._publish, self._publish, self._insert)]
+        for each in self._threads:
+            each.start()
+
+    def _chain(self) -> None:
+        for database in (self.source, self.node, self.last):
+            database.sql(MAKE)
+        self.node.sql("CREATE TABLE own (number int PRIMARY KEY, twice int)")
+        self.source.sql(PUBLISH.format(""))
+        self.node.sql(PUBLISH.format(f" WHERE ({FILTER})"))
+        for subscriber, publisher, proxy in ((self.node, self.source, 0), (self.last, self.node, 1)):
+            behind = Database(_Behind(publisher.server, self.proxies[proxy].port), publisher.name)
+            subscribe(subscriber, behind, "s", "p")
+
+    # ---- writers ----------------------------------------------------------------------------------------
+    def _publish(self) -> None:
+        """Transactions of all sizes on the publisher."""
+        random = Random(self.random.random())
+        while not self.ended:
+            self.writing.wait()
+            with contextlib.suppress(SqlError, subprocess.TimeoutExpired):
+                self.source.sql("BEGIN; " + "; ".join(_change(random) for _ in range(random.randint(1, 4))) + "; COMMIT")
+                self.written += 1
+            time.sleep(random.uniform(0, 0.1))
+
+    def _insert(self) -> None:
+        """One row after the other through a session of the node; each number is tried once."""
+        number = 0
+        while not self.ended:
+            self.writing.wait()
+            with contextlib.suppress(psycopg.Error), psycopg.connect(self.node.conninfo, autocommit=True, connect_timeout=10) as session:
+                while self.writing.is_set():
+                    number += 1
+                    try:
+                        session.execute("INSERT INTO own VALUES (%s, %s)", (number, number * 2))
+                    except psycopg.OperationalError as error:
+                        if error.sqlstate is not None and not error.sqlstate.startswith("57"):
+                            self.refused.add(number)  # an answer; a lost connection is none
+                        raise
+                    except psycopg.Error:
+                        self.refused.add(number)
+                        raise
+                    self.given.add(number)
+                    if number % 50 == 0:
+                        session.execute("UPDATE own SET twice = number * 2 WHERE number > %s", (number - 20,))
+            time.sleep(0.2)
+
+    # ---- faults -----------------------------------------------------------------------------------------
+    def strike(self) -> str:
+        """A fault, and what it was."""
+        names = [name for name in FAULTS if name != "a full disk" or self.disk is not None]
+        name = self.random.choice(names)
+        FAULTS[name](self)
+        return name
+
+    def kill(self, place: int) -> None:
+        self.servers[place].kill()
+        until(lambda: _started(self.servers[place]), "a killed server does not start", PATIENCE)
+
+    def kill_jvm(self) -> None:
+        found = subprocess.run(["pgrep", "-P", str(self.servers[1].pid), "java"], capture_output=True, text=True).stdout.split()
+        for each in found:
+            os.kill(int(each), signal.SIGKILL)
+
+    def stall(self) -> None:
+        for proxy in self.proxies:
+            proxy.stalled = True
+        time.sleep(5)
+        for proxy in self.proxies:
+            proxy.stalled = False
+
+    def fill(self) -> None:
+        assert self.disk is not None
+        self.disk.fill(but=self.random.choice((0, 1 << 16, 1 << 20)))
+        time.sleep(5)
+        self.disk.free()
+
+    def crowd(self) -> None:
+        """Takes all connections that the node gives."""
+        held = []
+        with contextlib.suppress(psycopg.Error):
+            for _ in range(300):
+                held.append(psycopg.connect(self.node.conninfo, connect_timeout=2))  # noqa: PERF401 (those before the one that fails are held)
+        time.sleep(3)
+        for each in held:
+            each.close()
+
+    def checkpoint(self) -> None:
+        with contextlib.suppress(SqlError):
+            self.node.sql("CHECKPOINT")
+
+    # ---- a round ----------------------------------------------------------------------------------------
+    def round(self) -> tuple[list[str], list[str]]:
+        """The faults of a round, and what is wrong afterwards."""
+        struck, end = [], time.monotonic() + ROUND_SECONDS
+        self.writing.set()
+        while time.monotonic() < end:
+            time.sleep(self.random.uniform(1, 6))
+            struck.append(self.strike())
+        self.writing.clear()
+        until(lambda: self.node.sql("SELECT 1") == "1", "the node does not answer", PATIENCE)
+        arrived(self.source, "s", PATIENCE)
+        arrived(self.node, "s", PATIENCE)
+        return struck, self.wrong()
+
+    def wrong(self) -> list[str]:
+        """What differs at a quiet point."""
+        found = []
+        for n in range(TABLES):
+            for one, other, where in ((self.source, self.node, "true"), (self.node, self.last, FILTER)):
+                said = one.sql(DIGEST.format(n, where)), other.sql(DIGEST.format(n, where if other is self.node else "true"))
+                if said[0] != said[1]:
+                    found.append(f"t{n}: {one.name} of {type(one.server).__name__} has {said[0]}, its subscriber {said[1]}")
+        held = {int(each) for each in self.node.rows("SELECT number FROM own")}
+        if lost := self.given - held:
+            found.append(f"{len(lost)} acknowledged rows are missing, {min(lost)} is the first")
+        if there := self.refused & held:
+            found.append(f"{len(there)} refused rows are there, {min(there)} is the first")
+        if self.node.sql("SELECT count(*) FROM own WHERE twice <> number * 2 OR twice IS NULL") != "0":
+            found.append("a row of a local table is half changed")
+        if self.node.sql("SELECT count(*) FROM pg_locks WHERE NOT granted") != "0":
+            found.append("somebody waits for a lock at a quiet point")
+        return found
+
+    def takes(self) -> dict[str, float]:
+        """What the node takes: megabytes, counts."""
+        pid, data = self.servers[1].pid, self.servers[1].data
+        java = subprocess.run(["pgrep", "-P", str(pid), "java"], capture_output=True, text=True).stdout.split()
+        status = {name: value for line in Path(f"/proc/{pid}/status").read_text().splitlines() for name, _, value in [line.partition(":")]}
+        megabytes = lambda one: int(one.split()[0]) / 1024  # noqa: E731
+        java_status = Path(f"/proc/{java[0]}/status").read_text().split("VmRSS:")[1] if java else "0"
+        return {
+            "python MB": megabytes(status["VmRSS"]),
+            "java MB": megabytes(java_status),
+            "threads": float(status["Threads"]),
+            "descriptors": len(os.listdir(f"/proc/{pid}/fd")),  # noqa: PTH208
+            "segments": len([*data.glob("pg_replication/**/*")]),
+            "files": len([*data.glob("base/*/*/*.parquet")]),
+            "log files": len([*data.glob("base/*/*/_delta_log/*")]),
+            "catalog MB": sum(each.stat().st_size for each in data.glob("catalog.duckdb*")) / 2**20,
+        }
+
+    def end(self) -> int:
+        """Ends all; the exit code of `headgate check`."""
+        self.ended = True
+        self.writing.set()
+        for each in self._threads:
+            each.join(60)
+        for proxy in self.proxies:
+            proxy.__exit__()
+        for server in reversed(self.servers):
+            with contextlib.suppress(Exception):
+                server.stop("fast")
+        checked = subprocess.run([*HEADGATE, "check", "-D", str(self.servers[1].data)], text=True)
+        if self.disk is not None:
+            self.disk.end()
+        return checked.returncode
+
+
+FAULTS: dict[str, Callable[[Soak], None]] = {
+    "kill -9 of the node": lambda soak: soak.kill(1),
+    "kill -9 of its Java virtual machine": Soak.kill_jvm,
+    "kill -9 of the publisher": lambda soak: soak.kill(0),
+    "restart of the node": lambda soak: soak.servers[1].restart(),
+    "restart of the publisher": lambda soak: soak.servers[0].restart(),
+    "restart of the subscriber": lambda soak: soak.servers[2].restart(),
+    "lines cut": lambda soak: [proxy.cut() for proxy in soak.proxies] and None,
+    "lines stalled": Soak.stall,
+    "a full disk": Soak.fill,
+    "no connections left": Soak.crowd,
+    "CHECKPOINT": Soak.checkpoint,
+}
+
+
+class _Behind:
+    """A server as its subscriber sees it: behind a proxy."""
+
+    def __init__(self, server: PostgresServer | NodeServer, port: int) -> None:
+        self.port, self._server, self._proxy = server.port, server, str(port)
+
+    def conninfo(self, database: str) -> str:
+        return self._server.conninfo(database, port=self._proxy)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _started(server: PostgresServer | NodeServer) -> bool:
+    with contextlib.suppress(Exception):
+        server.start()
+        return True
+    return False
+
+
+def _change(random: Random) -> str:
+    table, low = f"t{random.randrange(TABLES)}", random.randrange(5_000)
+    high = low + random.choice((1, 1, 5, 50, 500))
+    return random.choice((
+        f"INSERT INTO {table} SELECT i, md5(i::text), i * 1.5, now() FROM generate_series({low}, {high}) i ON CONFLICT (id) DO UPDATE SET n = {table}.n + 1",
+        f"UPDATE {table} SET v = 'u' || {low}, at = now() WHERE id BETWEEN {low} AND {high}",
+        f"DELETE FROM {table} WHERE id BETWEEN {low} AND {high}",
+        f"UPDATE {table} SET id = id + 10000 WHERE id BETWEEN {low} AND {min(high, low + 5)} AND id NOT IN (SELECT id - 10000 FROM {table})",
+    ))  # fmt: skip
+
+
+def grown(rounds: list[dict[str, float]]) -> list[str]:
+    """What the last third of the rounds took that the second did not; the first is warming up."""
+    third = len(rounds) // 3
+    if third < 2:
+        return []
+    found = []
+    for name in rounds[0]:
+        before, after = median(each[name] for each in rounds[third : 2 * third]), median(each[name] for each in rounds[2 * third :])
+        if after > before * GROWTH + 8:
+            found.append(f"{name} grew from {before:.0f} to {after:.0f}")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="A chain of servers under load and faults.")
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    given = parser.parse_args()
+    print(f"seed {given.seed}", flush=True)
+    folder = Path(tempfile.mkdtemp(prefix="headgate-soak-"))
+    folder.chmod(0o755)
+    soak = Soak(folder, given.seed)
+    rounds: list[dict[str, float]] = []
+    wrong: list[str] = []
+    end = time.monotonic() + given.minutes * 60
+    try:
+        while time.monotonic() < end and not wrong:
+            struck, wrong = soak.round()
+            rounds.append(soak.takes())
+            shown = ", ".join(f"{name} {value:.0f}" for name, value in rounds[-1].items())
+            print(f"round {len(rounds)}: {soak.written} transactions, {len(soak.given)} rows; {'; '.join(struck)}\n  {shown}", flush=True)
+    finally:
+        checked = soak.end()
+    wrong += grown(rounds) + ([f"headgate check: exit code {checked}"] if checked else [])
+    print("\n".join(wrong) if wrong else f"{len(rounds)} rounds, nothing lost, nothing twice, nothing grown", flush=True)
+    if wrong:
+        print(f"the servers' files are kept in {folder}", flush=True)
+        return 1
+    shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
