@@ -2,7 +2,7 @@
 
 An outcome is what every step was answered and what is there at the end. The node's is one of these, the first that holds:
 
-    equal      it is PostgreSQL's of the same permutation
+    equal      it is PostgreSQL's of the same permutation; a transaction that both refuse may be told so at different steps
     waited     it is PostgreSQL's of the steps in the order in which the node has answered them, or begun them
     serial     it is PostgreSQL's of the same transactions one after the other, in an order that no one of them could see to be wrong
     refused    transactions failed with 40001 or 40P01, and the rest is one of the above for PostgreSQL without these transactions
@@ -84,11 +84,14 @@ def judge(
     reads: frozenset[Step] = frozenset(),
 ) -> Verdict:
     """What came of the permutation `given`; `reads`: the SELECTs of READ COMMITTED transactions."""
-    if node == postgres:
+    none = frozenset[Step]()
+    refused = [each for each in transactions if each & node.failed()]
+    by_both = none.union(*(each for each in refused if each & postgres.failed()))
+    if node.without(by_both) == postgres.without(by_both):
         return Verdict.EQUAL
-    lost = frozenset[Step]().union(*(each for each in transactions if each & (node.failed() - postgres.failed())))
+    lost = none.union(*refused)
     tried: set[tuple[Arrangement, bool]] = set()
-    for outside, gone in itertools.product(dict.fromkeys((frozenset[Step](), reads)), dict.fromkeys((frozenset[Step](), lost))):
+    for outside, gone in itertools.product(dict.fromkeys((none, reads)), dict.fromkeys((none, lost))):
         for verdict, order in _orders(node, given, transactions):
             arrangement = Arrangement(tuple(step for step in order if step not in gone), outside - gone)
             if (arrangement, bool(gone)) not in tried and node.without(gone) == rerun(arrangement).without(gone):

@@ -67,7 +67,7 @@ class Play:
 
     def _session(self, name: str) -> psycopg.Connection[Any]:
         if name not in self._sessions:
-            self._sessions[name] = psycopg.connect(self._conninfo, autocommit=True)
+            self._sessions[name] = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None)
         return self._sessions[name]
 
     def _wait_until_it_waits(self, name: str) -> None:

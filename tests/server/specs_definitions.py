@@ -109,6 +109,18 @@ PARTITIONS = {
     "ATTACH beside UPDATE": partitions(a=("BEGIN", ATTACH, "COMMIT"), b=("BEGIN", "UPDATE r3 SET b = 31", "UPDATE r SET b = b + 1", "COMMIT")),
     "DETACH beside INSERT of the root": partitions(a=("BEGIN", DETACH, "COMMIT"), b=("BEGIN", "INSERT INTO r VALUES (1, 11)", "COMMIT")),
     "DETACH beside UPDATE": partitions(a=("BEGIN", DETACH, "COMMIT"), b=("BEGIN", "UPDATE r SET a = 3 - a", "COMMIT")),
+    "ATTACH beside two INSERTs": partitions(4, a=("BEGIN", ATTACH, "COMMIT"), b=("BEGIN", "INSERT INTO r VALUES (1, 12)", "INSERT INTO r VALUES (3, 31)", "COMMIT")),
+    "DETACH beside two INSERTs": partitions(4, a=("BEGIN", DETACH, "COMMIT"), b=("BEGIN", "INSERT INTO r VALUES (2, 21)", "INSERT INTO r VALUES (1, 11)", "COMMIT")),
+    "a part cut from the default beside INSERT": Spec(
+        "CREATE TABLE r (a int, b int) PARTITION BY LIST (a); CREATE TABLE rd PARTITION OF r DEFAULT", "INSERT INTO r VALUES (2, 20)",
+        {"a": ("BEGIN", "CREATE TABLE r1 PARTITION OF r FOR VALUES IN (1)", "COMMIT"), "b": ("BEGIN", "INSERT INTO r VALUES (1, 10)", "UPDATE r SET a = 1", "COMMIT")},
+        ("SELECT tableoid::regclass::text, * FROM r ORDER BY 1, 2, 3",), 5, may=UNLOCKED,
+    ),
+    "a part cut from the default beside INSERT into it": Spec(
+        "CREATE TABLE r (a int, b int) PARTITION BY LIST (a); CREATE TABLE rd PARTITION OF r DEFAULT; CREATE TABLE r1 (a int, b int)", "INSERT INTO r VALUES (2, 20)",
+        {"a": ("BEGIN", "ALTER TABLE r ATTACH PARTITION r1 FOR VALUES IN (1)", "COMMIT"), "b": ("BEGIN", "INSERT INTO rd VALUES (1, 10)", "COMMIT")},
+        ("SELECT tableoid::regclass::text, * FROM r ORDER BY 1, 2, 3",), 4, may=UNLOCKED,
+    ),
     "DETACH beside SELECT": partitions(a=("BEGIN", DETACH, "COMMIT"), b=("BEGIN", OF_PARTS[0], OF_PARTS[0], "COMMIT")),
     "DETACH and DROP beside DELETE": partitions(a=("BEGIN", DETACH, "DROP TABLE r1", "COMMIT"), b=("BEGIN", "DELETE FROM r1", "DELETE FROM r WHERE a = 2", "COMMIT")),
     "two new parts for one value": partitions(

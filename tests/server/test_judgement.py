@@ -65,6 +65,9 @@ TABLE: dict[str, tuple[Outcome, Outcome, Callable[[Arrangement], Outcome], Verdi
     "40001, but something of the transaction is there": (
         outcome("a and half of b", b2=REFUSED), outcome("both"), postgres(a1a2=outcome("only a", sent=(A1, A2))), Verdict.FAILURE,
     ),
+    "40001 of the same transaction at another step": (
+        outcome("only a", b2=REFUSED), outcome("only a", b1=REFUSED, b2=("25P02",)), postgres(), Verdict.EQUAL,
+    ),
     "40001 of the other transaction than in PostgreSQL": (
         outcome("only a", b2=REFUSED), outcome("only b", a2=REFUSED), postgres(a1a2=outcome("only a", sent=(A1, A2))), Verdict.REFUSED,
     ),

@@ -66,6 +66,8 @@ class Transaction(Uncommitted):
         with engine.commit_lock:
             self._view = engine.visible
             moved, self._definitions = engine.definitions != self._definitions, engine.definitions
+            if moved:
+                self._partitioned.clear()
             if self._catalog is not None and (moved or not self._catalog.place):
                 self._catalog.renew(self._catalog.place)
 

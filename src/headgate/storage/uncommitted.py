@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.catalog import history, physical, unique
+from headgate.catalog import history, partition, physical, unique
 from headgate.catalog import relation as relations
 from headgate.catalog.hold import Hold, is_pinned
 from headgate.catalog.unique import CatalogKey
@@ -287,11 +287,12 @@ class Uncommitted:
         cursor = self.engine.catalog.cursor()
         try:
             now = relations.find(cursor, relation.database, relation.oid)
+            above = partition.above(cursor, relation) if now == relation else []
         finally:
             cursor.close()
-        if now is None:
-            raise PostgresError("42P01", f'relation "{relation.name}" does not exist')
-        if now != relation:
+        if now is None:  # its name may be another's by now, and rows for a partition may belong elsewhere
+            raise StaleDefinitionError("42P01", f'relation "{relation.name}" does not exist')
+        if now != relation or (above and above != partition.above(self.cursor, relation)):  # a default partition depends on the others
             raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
 
     def _see_newest(self, key: Key) -> None:
