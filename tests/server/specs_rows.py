@@ -11,7 +11,7 @@ ROWS = "INSERT INTO t VALUES (1, 10), (2, 20)"
 ALL = "SELECT * FROM t ORDER BY a"
 
 
-def of_t(take: int = 6, **sessions: tuple[str, ...]) -> Spec:
+def of_t(take: int = 4, **sessions: tuple[str, ...]) -> Spec:
     """Sessions over the table t."""
     return Spec(T, ROWS, sessions, (ALL,), take)
 
@@ -35,36 +35,36 @@ HERMITAGE = at(
     LEVELS,
     {
         "G0, dirty writes": of_t(
-            5, a=("BEGIN", write(1, 11), write(2, 21), "COMMIT"), b=("BEGIN", write(1, 12), write(2, 22), "COMMIT")
+            3, a=("BEGIN", write(1, 11), write(2, 21), "COMMIT"), b=("BEGIN", write(1, 12), write(2, 22), "COMMIT")
         ),
-        "G1a, aborted reads": of_t(5, a=("BEGIN", write(1, 101), "ROLLBACK"), b=("BEGIN", ALL, ALL, "COMMIT")),
-        "G1b, intermediate reads": of_t(5, a=("BEGIN", write(1, 101), write(1, 11), "COMMIT"), b=("BEGIN", ALL, ALL, "COMMIT")),
+        "G1a, aborted reads": of_t(3, a=("BEGIN", write(1, 101), "ROLLBACK"), b=("BEGIN", ALL, ALL, "COMMIT")),
+        "G1b, intermediate reads": of_t(3, a=("BEGIN", write(1, 101), write(1, 11), "COMMIT"), b=("BEGIN", ALL, ALL, "COMMIT")),
         "G1c, circular information flow": of_t(
-            5, a=("BEGIN", write(1, 11), read(2), "COMMIT"), b=("BEGIN", write(2, 22), read(1), "COMMIT")
+            3, a=("BEGIN", write(1, 11), read(2), "COMMIT"), b=("BEGIN", write(2, 22), read(1), "COMMIT")
         ),
         "OTV, an observed transaction vanishes": of_t(
-            5, a=("BEGIN", write(1, 11), write(2, 19), "COMMIT"), b=("BEGIN", write(1, 12), write(2, 18), "COMMIT"),
+            3, a=("BEGIN", write(1, 11), write(2, 19), "COMMIT"), b=("BEGIN", write(1, 12), write(2, 18), "COMMIT"),
             c=("BEGIN", read(1), read(2), ALL, "COMMIT"),
         ),
         "PMP, predicates and many predecessors": of_t(
-            5, a=("BEGIN", "SELECT * FROM t WHERE b = 30", "SELECT * FROM t WHERE b % 3 = 0", "COMMIT"),
+            3, a=("BEGIN", "SELECT * FROM t WHERE b = 30", "SELECT * FROM t WHERE b % 3 = 0", "COMMIT"),
             b=("BEGIN", "INSERT INTO t VALUES (3, 30)", "COMMIT"),
         ),
         "PMP, of a write": of_t(
-            5, a=("BEGIN", "UPDATE t SET b = b + 10", "COMMIT"), b=("BEGIN", ALL, "DELETE FROM t WHERE b = 20", ALL, "COMMIT")
+            3, a=("BEGIN", "UPDATE t SET b = b + 10", "COMMIT"), b=("BEGIN", ALL, "DELETE FROM t WHERE b = 20", ALL, "COMMIT")
         ),
-        "P4, lost update": of_t(5, a=("BEGIN", read(1), write(1, 11), "COMMIT"), b=("BEGIN", read(1), write(1, 12), "COMMIT")),
-        "G-single, read skew": of_t(5, a=("BEGIN", read(1), read(2), "COMMIT"), b=("BEGIN", ALL, write(1, 12), write(2, 18), "COMMIT")),
+        "P4, lost update": of_t(3, a=("BEGIN", read(1), write(1, 11), "COMMIT"), b=("BEGIN", read(1), write(1, 12), "COMMIT")),
+        "G-single, read skew": of_t(3, a=("BEGIN", read(1), read(2), "COMMIT"), b=("BEGIN", ALL, write(1, 12), write(2, 18), "COMMIT")),
         "G-single, of a write": of_t(
-            5, a=("BEGIN", read(1), "DELETE FROM t WHERE b = 20", "COMMIT"), b=("BEGIN", ALL, write(1, 12), write(2, 18), "COMMIT")
+            3, a=("BEGIN", read(1), "DELETE FROM t WHERE b = 20", "COMMIT"), b=("BEGIN", ALL, write(1, 12), write(2, 18), "COMMIT")
         ),
-        "G2-item, write skew": of_t(5, a=("BEGIN", ALL, write(1, 11), "COMMIT"), b=("BEGIN", ALL, write(2, 21), "COMMIT")),
+        "G2-item, write skew": of_t(3, a=("BEGIN", ALL, write(1, 11), "COMMIT"), b=("BEGIN", ALL, write(2, 21), "COMMIT")),
         "G2, anti-dependency cycles": of_t(
-            5, a=("BEGIN", "SELECT * FROM t WHERE b % 3 = 0", "INSERT INTO t VALUES (3, 30)", "COMMIT"),
+            3, a=("BEGIN", "SELECT * FROM t WHERE b % 3 = 0", "INSERT INTO t VALUES (3, 30)", "COMMIT"),
             b=("BEGIN", "SELECT * FROM t WHERE b % 3 = 0", "INSERT INTO t VALUES (4, 42)", "COMMIT"),
         ),
         "G2, of three": of_t(
-            5, a=("BEGIN", ALL, write(1, 0), "COMMIT"), b=("BEGIN", "UPDATE t SET b = b + 5 WHERE a = 2", "COMMIT"), c=("BEGIN", ALL, "COMMIT")
+            3, a=("BEGIN", ALL, write(1, 0), "COMMIT"), b=("BEGIN", "UPDATE t SET b = b + 5 WHERE a = 2", "COMMIT"), c=("BEGIN", ALL, "COMMIT")
         ),
     },
 )  # fmt: skip
@@ -78,7 +78,7 @@ KEYS = at(
             a=("BEGIN", INSERT, "ROLLBACK"), b=("BEGIN", "INSERT INTO t VALUES (3, 31)", "INSERT INTO t VALUES (4, 40)", "COMMIT")
         ),
         "three add a key": of_t(
-            5, a=("BEGIN", INSERT, "ROLLBACK"), b=("BEGIN", "INSERT INTO t VALUES (3, 31)", "COMMIT"), c=("INSERT INTO t VALUES (3, 32)", ALL)
+            3, a=("BEGIN", INSERT, "ROLLBACK"), b=("BEGIN", "INSERT INTO t VALUES (3, 31)", "COMMIT"), c=("INSERT INTO t VALUES (3, 32)", ALL)
         ),
         "a key that another updates to": of_t(
             a=("BEGIN", "UPDATE t SET a = 3 WHERE a = 1", "COMMIT"), b=("BEGIN", INSERT, "INSERT INTO t VALUES (1, 11)", "COMMIT")
@@ -202,12 +202,12 @@ TRUNCATE = {
     **at(
         (READ_COMMITTED, REPEATABLE_READ),
         {
-            "TRUNCATE beside INSERT": of_t(5, a=("BEGIN", "TRUNCATE t", "COMMIT"), b=("BEGIN", INSERT, "INSERT INTO t VALUES (1, 11)", "COMMIT")),
-            "TRUNCATE beside UPDATE": of_t(5, a=("BEGIN", "TRUNCATE t", "INSERT INTO t VALUES (1, 0)", "COMMIT"), b=("BEGIN", write(1, 12), "COMMIT")),
+            "TRUNCATE beside INSERT": of_t(3, a=("BEGIN", "TRUNCATE t", "COMMIT"), b=("BEGIN", INSERT, "INSERT INTO t VALUES (1, 11)", "COMMIT")),
+            "TRUNCATE beside UPDATE": of_t(3, a=("BEGIN", "TRUNCATE t", "INSERT INTO t VALUES (1, 0)", "COMMIT"), b=("BEGIN", write(1, 12), "COMMIT")),
         },
     ),
-    "TRUNCATE beside SELECT": of_t(5, a=("BEGIN", "TRUNCATE t", "COMMIT"), b=("BEGIN", ALL, ALL, "COMMIT")),
-    "TRUNCATE that is taken back": of_t(5, a=("BEGIN", "TRUNCATE t", "ROLLBACK"), b=("BEGIN", "DELETE FROM t WHERE a = 1", INSERT, "COMMIT")),
+    "TRUNCATE beside SELECT": of_t(3, a=("BEGIN", "TRUNCATE t", "COMMIT"), b=("BEGIN", ALL, ALL, "COMMIT")),
+    "TRUNCATE that is taken back": of_t(3, a=("BEGIN", "TRUNCATE t", "ROLLBACK"), b=("BEGIN", "DELETE FROM t WHERE a = 1", INSERT, "COMMIT")),
 }  # fmt: skip
 
 SAVEPOINTS = {
@@ -233,9 +233,9 @@ PREPARED = {
             "prepared beside UPDATE": of_t(4, a=("BEGIN", write(1, 11), PREPARE, COMMIT), b=("BEGIN", ALL, write(1, 12), "COMMIT")),
         },
     ),
-    "prepared and rolled back": of_t(5, a=("BEGIN", "DELETE FROM t WHERE a = 1", PREPARE, ROLLBACK), b=("BEGIN", write(1, 12), ALL, "COMMIT")),
-    "prepared beside INSERT": of_t(5, a=("BEGIN", INSERT, PREPARE, COMMIT), b=("BEGIN", "INSERT INTO t VALUES (3, 31)", "COMMIT"), c=(ALL, write(1, 9))),
-    "prepared beside TRUNCATE": of_t(5, a=("BEGIN", INSERT, PREPARE, COMMIT), b=("BEGIN", "TRUNCATE t", ALL, "COMMIT")),
+    "prepared and rolled back": of_t(3, a=("BEGIN", "DELETE FROM t WHERE a = 1", PREPARE, ROLLBACK), b=("BEGIN", write(1, 12), ALL, "COMMIT")),
+    "prepared beside INSERT": of_t(3, a=("BEGIN", INSERT, PREPARE, COMMIT), b=("BEGIN", "INSERT INTO t VALUES (3, 31)", "COMMIT"), c=(ALL, write(1, 9))),
+    "prepared beside TRUNCATE": of_t(3, a=("BEGIN", INSERT, PREPARE, COMMIT), b=("BEGIN", "TRUNCATE t", ALL, "COMMIT")),
     "two prepared": of_t(
         5, a=("BEGIN", write(1, 11), PREPARE, COMMIT), b=("BEGIN", "UPDATE t SET b = b + 1", "PREPARE TRANSACTION 'two'", "COMMIT PREPARED 'two'")
     ),
@@ -243,7 +243,7 @@ PREPARED = {
         "", 5, a=("BEGIN", CHILD, PREPARE, COMMIT), b=("BEGIN", "DELETE FROM parent WHERE a = 1", "COMMIT")
     ),
     "prepared serializable write skew": replace(
-        of_t(5, a=("BEGIN", ALL, write(1, 11), PREPARE, COMMIT), b=("BEGIN", ALL, write(2, 21), "COMMIT")), level=SERIALIZABLE
+        of_t(3, a=("BEGIN", ALL, write(1, 11), PREPARE, COMMIT), b=("BEGIN", ALL, write(2, 21), "COMMIT")), level=SERIALIZABLE
     ),
 }  # fmt: skip
 

@@ -142,7 +142,10 @@ class Transaction(Uncommitted):
 
     def own(self, relation: Any, hold: Hold = Hold.ALONE) -> None:
         """As `Uncommitted.own`, of a partitioned table with all that is below it."""
-        for each in [below.relation for below in self.partitioned(relation).branch.walk()] if relation.kind == "p" else [relation]:
+        owned = [below.relation for below in self.partitioned(relation).branch.walk()] if relation.kind == "p" else [relation]
+        if len(owned) > 1:
+            self._lock_together(owned, hold)
+        for each in owned:
             super().own(each, hold)
 
     def frame(self, relation: Any, *, in_order: bool = False) -> DataFrame:

@@ -242,6 +242,14 @@ class Uncommitted:
             raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
         self._lock(relation, damaged=True)  # DROP takes a table that cannot be read; whoever reads it is told
 
+    def _lock_together(self, owned: Sequence[Any], hold: Hold) -> None:
+        """Waits until nobody writes to any of these relations or uses it, without keeping one from others meanwhile; `own` follows."""
+        self._pending.settle()
+        rows = {self._row_key("pg_class", each.oid): hold for each in owned}
+        keys = [(each.database, each.oid) for each in owned if each.kind == "r"]
+        if keys:
+            self.engine.locks.acquire_all(keys, self.xid, rows, self.cancelled)
+
     def has_written(self, relation: Any) -> bool:
         """Whether this transaction has written to the relation."""
         key = (relation.database, relation.oid)
