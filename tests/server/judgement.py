@@ -112,8 +112,9 @@ def _orders(node: Outcome, given: tuple[Step, ...], transactions: Transactions) 
 def _serial(node: Outcome, transactions: Transactions) -> Iterator[tuple[Step, ...]]:
     """The transactions one after the other: who was over before another began stays before it."""
     place = {event: at for at, event in enumerate(node.events)}
-    begun = [min(place[step, True] for step in each) for each in transactions]
+    sent = lambda step: place.get((step, True), len(place))  # noqa: E731
+    begun = [min(map(sent, each)) for each in transactions]
     over = [max(place.get((step, False), len(place)) for step in each) for each in transactions]
     for order in itertools.permutations(range(len(transactions))):
         if all(over[later] > begun[earlier] for earlier, later in itertools.combinations(order, 2)):
-            yield tuple(step for each in order for step in sorted(transactions[each], key=lambda step: place[step, True]))
+            yield tuple(step for each in order for step in sorted(transactions[each], key=sent))

@@ -7,7 +7,8 @@ each is played on both servers (`Stage.perform`) and judged (`judgement`):
     BEGIN      is no step: it is said with the statement behind it
     waits      a step that waits for a lock (`Play.settle`) lets the others go on
     deferred   a step of a session that still waits for an answer is said as soon as the session has it, before the next step
-    stuck      what still waits when all has been said has nobody to wait for: that is its answer, and the session is cancelled
+    stuck      what still waits when all has been said has nobody to wait for: that is its answer, the session is cancelled, and what
+               was deferred behind it is not said
 
 Between two permutations everything in the schema public is made anew; where no step changes a definition, only its rows.
 """

@@ -73,8 +73,8 @@ class Transaction(Uncommitted):
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Changes with each thing that is written."""
-        return (0 if self._catalog is None else self._catalog.place, len(self._open.writes), self._pending.rows)
+        """Changes with each thing that a statement writes; not where rows of an earlier one, that were pending, are written for it."""
+        return (0 if self._catalog is None else self._catalog.place, self._noted, self._pending.added)
 
     def plan_again(self) -> bool:
         """Begins a statement anew that has written nothing; False where the transaction reads as of its begin."""

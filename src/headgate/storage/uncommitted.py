@@ -90,6 +90,8 @@ class Uncommitted:
         self._catalog: Any = None
         self._open = _Open()
         self._pending = PendingRows(self)
+        self._noted = 0
+        """How many writes were noted for the log, those of pending rows left out."""
         self._looking_up = False
         self._view: Any = None
         self._fixed = False
@@ -359,6 +361,7 @@ class Uncommitted:
         made: tuple[Lsn, int] | None = None, files: tuple[WrittenFile, ...] | None = None, physical: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         seq = len(self._open.writes)
+        self._noted += made is None
         seen, xid = made or (self.engine.log.end, self._subtransaction())
         place = seq if statement is None else statement
         self._open.writes.append(
