@@ -178,6 +178,8 @@ class _Played:
         self._deferred: list[Step] = []
         self._unbegun: set[str] = set()
         """Sessions whose BEGIN is still to be said: the statement behind it was said outside."""
+        self._failed: set[str] = set()
+        """Sessions whose transaction has failed outside."""
 
     def add(self, step: Step) -> None:
         """Says a step, or defers it, and what was deferred where that is possible now; returns when all who were asked wait."""
@@ -204,6 +206,9 @@ class _Played:
         elif step.session in self._unbegun:
             self._unbegun.discard(step.session)
             begin = [f"BEGIN ISOLATION LEVEL {self.spec.level}"]
+        if step not in self.outside and step.session in self._failed:
+            self._failed.discard(step.session)
+            begin = [*begin, "SELECT 1 / 0"]
         self.asked[self._name(step)] = step
         self.events.append((step, True))
         self.play.send(self._name(step), *begin, sql)
@@ -214,6 +219,8 @@ class _Played:
         for name, answer in heard:
             step = self.asked.pop(name)
             self.answers[step] = _comparable(answer)
+            if step in self.outside and isinstance(answer, tuple):
+                self._failed.add(step.session)
             place = self.events.index((step, True)) + 1 if step == new and answer[:1] != ("40P01",) else len(self.events)
             self.events.insert(place, (step, False))
         return bool(heard)

@@ -141,7 +141,7 @@ class Session:
         transaction = self.begin_command()
         self.block.statements += 1
         if self.block.snapshot is None and self.block.isolation in ("repeatable read", "serializable"):
-            self.block.snapshot = self.node.engine.log.end
+            self.block.snapshot, self.block.snapshot_at = self.node.engine.log.end, self.block.statements
             transaction.isolate(self.block.imported, serializable=self.block.isolation == "serializable")
         return transaction
 
@@ -152,8 +152,17 @@ class Session:
         return NOTHING if storage is None else storage.place
 
     def plan_again(self) -> bool:
-        """Begins the statement anew, by what is committed now; False where the transaction must not see that."""
-        if self.block.storage is None or not self.block.storage.plan_again():
+        """Begins the statement anew, by what is committed now; False where the transaction must not see that.
+
+        The first statement of REPEATABLE READ may see it: PostgreSQL waits for the locks of its tables before it takes the snapshot.
+        """
+        block = self.block
+        if block.storage is None:
+            return False
+        if block.snapshot is not None and block.imported is None and block.snapshot_at == block.statements:
+            block.snapshot = None
+            block.storage.forget_snapshot()
+        if not block.storage.plan_again():
             return False
         self.use_types()
         return True

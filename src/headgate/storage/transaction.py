@@ -83,6 +83,10 @@ class Transaction(Uncommitted):
         self.statement()
         return True
 
+    def forget_snapshot(self) -> None:
+        """The statement that called `isolate` has read and written nothing, and begins anew."""
+        self._fixed = self._serializable = False
+
     def isolate(self, imported: Lsn | None, *, serializable: bool) -> None:
         """From here on everything is seen as it is now, or at an imported snapshot's LSN: REPEATABLE READ, SERIALIZABLE."""
         if self._fixed:
