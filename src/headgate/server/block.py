@@ -66,8 +66,6 @@ class TransactionBlock:
         """A snapshot that SET TRANSACTION SNAPSHOT or a walsender's SNAPSHOT 'use' gave."""
         self.statements = 0
         """Statements since the transaction began that have taken a snapshot."""
-        self.snapshot_at = 0
-        """Which of them has taken the transaction's snapshot."""
         self.origin: SessionOrigin | None = None
         """The replication origin that what the session writes is said to come from (pg_replication_origin_session_setup)."""
         self._settings: SettingsState | None = None

@@ -141,7 +141,7 @@ class Session:
         transaction = self.begin_command()
         self.block.statements += 1
         if self.block.snapshot is None and self.block.isolation in ("repeatable read", "serializable"):
-            self.block.snapshot, self.block.snapshot_at = self.node.engine.log.end, self.block.statements
+            self.block.snapshot = self.node.engine.log.end
             transaction.isolate(self.block.imported, serializable=self.block.isolation == "serializable")
         return transaction
 
@@ -151,15 +151,15 @@ class Session:
         storage = self.block.storage
         return NOTHING if storage is None else storage.place
 
-    def plan_again(self) -> bool:
+    def plan_again(self, *, first: bool) -> bool:
         """Begins the statement anew, by what is committed now; False where the transaction must not see that.
 
-        The first statement of REPEATABLE READ may see it: PostgreSQL waits for the locks of its tables before it takes the snapshot.
+        The `first` one of REPEATABLE READ may see it: PostgreSQL waits for the locks of tables before it takes the snapshot.
         """
         block = self.block
         if block.storage is None:
             return False
-        if block.snapshot is not None and block.imported is None and block.snapshot_at == block.statements:
+        if first:
             block.snapshot = None
             block.storage.forget_snapshot()
         if not block.storage.plan_again():
