@@ -100,6 +100,16 @@ KEYS = at(
             a=("BEGIN", "INSERT INTO t VALUES (1, 1), (3, 1) ON CONFLICT (a) DO UPDATE SET b = t.b + 1", "COMMIT"),
             b=("BEGIN", "INSERT INTO t VALUES (3, 2), (1, 2) ON CONFLICT (a) DO UPDATE SET b = t.b + 2", "COMMIT"),
         ),
+        "ON CONFLICT DO NOTHING behind a read": of_t(
+            a=(INSERT, write(1, 11)), b=("BEGIN", ALL, "INSERT INTO t VALUES (3, 31) ON CONFLICT DO NOTHING", "COMMIT")
+        ),
+        "ON CONFLICT DO UPDATE behind a read": of_t(
+            a=(INSERT, write(1, 11)),
+            b=("BEGIN", ALL, "INSERT INTO t VALUES (3, 31) ON CONFLICT (a) DO UPDATE SET b = t.b + 100", "COMMIT"),
+        ),
+        "ON CONFLICT DO UPDATE of a row changed behind a read": of_t(
+            a=(write(1, 11),), b=("BEGIN", ALL, "INSERT INTO t VALUES (1, 5) ON CONFLICT (a) DO UPDATE SET b = t.b + 100", "COMMIT")
+        ),
         "ON CONFLICT beside DELETE": of_t(
             a=("BEGIN", "DELETE FROM t WHERE a = 1", "COMMIT"),
             b=("BEGIN", "INSERT INTO t VALUES (1, 5) ON CONFLICT (a) DO UPDATE SET b = t.b + 100", "COMMIT"),
@@ -147,6 +157,12 @@ FOREIGN_KEYS = {
             "cascading": of_family(
                 "ON DELETE CASCADE", a=("BEGIN", CHILD, "COMMIT"), b=("BEGIN", "DELETE FROM parent WHERE a = 1", "COMMIT")
             ),
+            "cascading behind a read": of_family(
+                "ON DELETE CASCADE", a=(CHILD,), b=("BEGIN", "SELECT * FROM child ORDER BY n", "DELETE FROM parent WHERE a = 1", "COMMIT")
+            ),
+            "a child of a parent that went behind a read": of_family(
+                "", a=("DELETE FROM parent WHERE a = 1",), b=("BEGIN", "SELECT * FROM parent ORDER BY a", CHILD, "COMMIT")
+            ),
             "parent's key updated": of_family(
                 "ON UPDATE CASCADE", a=("BEGIN", CHILD, "COMMIT"), b=("BEGIN", "UPDATE parent SET a = 3 WHERE a = 1", "COMMIT")
             ),
@@ -181,6 +197,9 @@ LOCKS = {
                 4, a=("BEGIN", "SELECT * FROM t WHERE a = 1 FOR SHARE", "COMMIT"), b=("BEGIN", write(1, 12), ALL, "COMMIT")
             ),
         },
+    ),
+    "FOR UPDATE behind a read, repeatable read": replace(
+        of_t(4, a=(write(1, 11),), b=("BEGIN", ALL, FOR_UPDATE, "COMMIT")), level=REPEATABLE_READ
     ),
     "two FOR SHARE that then update": of_t(
         4, a=("BEGIN", "SELECT * FROM t WHERE a = 1 FOR SHARE", write(1, 11), "COMMIT"),

@@ -144,6 +144,17 @@ class Transaction(Uncommitted):
         for each in self.partitioned(relation).leaves if relation.kind == "p" else (relation,):
             super().lock(each, wait=wait)
 
+    def refuse_changed(self, relation: Any) -> None:
+        """40001 where others have changed rows of a table, whichever, since the snapshot of REPEATABLE READ; the lock is held."""
+        key = (relation.database, relation.oid)
+        shown, base = self._view.get(key) if self._fixed else None, self._staged(key).base
+        if shown is None or shown.state is base:
+            return
+        now = base.files
+        for path, file in shown.state.files.items():
+            if path not in now or now[path].get("deletionVector") != file.get("deletionVector"):
+                raise PostgresError("40001", "could not serialize access due to concurrent update")
+
     def own(self, relation: Any, hold: Hold = Hold.ALONE) -> None:
         """As `Uncommitted.own`, of a partitioned table with all that is below it."""
         owned = [below.relation for below in self.partitioned(relation).branch.walk()] if relation.kind == "p" else [relation]
