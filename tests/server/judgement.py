@@ -5,7 +5,8 @@ An outcome is what every step was answered and what is there at the end. The nod
     equal      it is PostgreSQL's of the same permutation; a transaction that both refuse may be told so at different steps
     waited     it is PostgreSQL's of the steps in the order in which the node has answered them, or begun them
     serial     it is PostgreSQL's of the same transactions one after the other, in an order that no one of them could see to be wrong
-    refused    transactions failed with 40001 or 40P01, and the rest is one of the above for PostgreSQL without these transactions
+    refused    transactions failed with 40001 or 40P01, on the node, or on PostgreSQL where they failed otherwise on the node, and the rest is
+               one of the above for PostgreSQL without these transactions
     unlocked   it is one of the above where each SELECT of a READ COMMITTED transaction is run outside of it: readers take no locks on a node
     failure    it is none of these
 
@@ -59,9 +60,10 @@ class Outcome:
         """The same where nobody asks for these steps."""
         return Outcome({step: answer for step, answer in self.answers.items() if step not in steps}, self.contents)
 
-    def failed(self) -> frozenset[Step]:
-        """Steps that another transaction made fail."""
-        return frozenset(step for step, answer in self.answers.items() if isinstance(answer, tuple) and answer[0] in SERIALIZATION)
+    def failed(self, *, any_error: bool = False) -> frozenset[Step]:
+        """Steps that another transaction made fail, or any error."""
+        errors = ((step, answer[0]) for step, answer in self.answers.items() if isinstance(answer, tuple))
+        return frozenset(step for step, code in errors if any_error or code in SERIALIZATION)
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,8 @@ def judge(
 ) -> Verdict:
     """What came of the permutation `given`; `reads`: the SELECTs of READ COMMITTED transactions."""
     none = frozenset[Step]()
-    refused = [each for each in transactions if each & node.failed()]
-    by_both = none.union(*(each for each in refused if each & postgres.failed()))
+    refused = [each for each in transactions if each & (node.failed() | postgres.failed()) and each & node.failed(any_error=True)]
+    by_both = none.union(*(each for each in refused if each & node.failed() and each & postgres.failed()))
     if node.without(by_both) == postgres.without(by_both):
         return Verdict.EQUAL
     lost = none.union(*refused)

@@ -71,6 +71,12 @@ TABLE: dict[str, tuple[Outcome, Outcome, Callable[[Arrangement], Outcome], Verdi
     "40001 of the other transaction than in PostgreSQL": (
         outcome("only a", b2=REFUSED), outcome("only b", a2=REFUSED), postgres(a1a2=outcome("only a", sent=(A1, A2))), Verdict.REFUSED,
     ),
+    "PostgreSQL's 40001 is another error of the node": (
+        outcome("only a", b2=("23503",)), outcome("only a", b2=REFUSED), postgres(a1a2=outcome("only a", sent=(A1, A2))), Verdict.REFUSED,
+    ),
+    "PostgreSQL's 40001 is another error of the node, which has left something": (
+        outcome("a and half of b", b2=("23503",)), outcome("only a", b2=REFUSED), postgres(a1a2=outcome("only a", sent=(A1, A2))), Verdict.FAILURE,
+    ),
     "PostgreSQL's 40001 is not the node's, and there is a serial order": (
         outcome("both"), outcome("only a", b2=REFUSED), postgres(b1b2a1a2=outcome("both")), Verdict.SERIAL,
     ),

@@ -155,6 +155,15 @@ class Transaction(Uncommitted):
             if path not in now or now[path].get("deletionVector") != file.get("deletionVector"):
                 raise PostgresError("40001", "could not serialize access due to concurrent update")
 
+    def refuse_unseen(self, relation: Any, files: pa.ChunkedArray) -> None:
+        """40001 where rows in these files (URIs) are not shown by the snapshot of REPEATABLE READ; the lock is held."""
+        key = (relation.database, relation.oid)
+        write.refuse_unseen(self.engine.table(key), self._seen(key), files)
+
+    def _seen(self, key: Key) -> TableState | None:
+        """What the snapshot shows of a table, with own writes, where others have changed it since; None elsewhere."""
+        return self._view[key].state if self._is_behind(key, self._staged(key)) else self._open.seen.get(key)
+
     def own(self, relation: Any, hold: Hold = Hold.ALONE) -> None:
         """As `Uncommitted.own`, of a partitioned table with all that is below it."""
         owned = [below.relation for below in self.partitioned(relation).branch.walk()] if relation.kind == "p" else [relation]
@@ -295,8 +304,7 @@ class Transaction(Uncommitted):
         if relation.kind == "p":
             return self.partitioned(relation).rewrite(changed)
         key = self._lock(relation)
-        behind = self._is_behind(key, self._staged(key))
-        written = write.rewrite(self.engine.table(key), relation, self._base(key), changed, on_driver=behind)
+        written = write.rewrite(self.engine.table(key), relation, self._base(key), changed, seen=self._seen(key))
         return self._stage_written(key, written)
 
     def _stage_written(self, key: Key, written: write.Written) -> int:
