@@ -127,7 +127,7 @@ def rewrite(
     """Writes changed rows: `old`, `new`, `file`, `row` (see `Transaction.rewrite`).
 
     `seen`: the table as a transaction sees it that reads as of its begin, where others have changed it since. 40001 for a row that they
-    have changed or that it does not see (ON CONFLICT, a cascade), which only the driver's way tells row by row, and where there are too many.
+    have changed or that it does not see (ON CONFLICT, a cascade), which only the driver's way tells row by row, and where there are many.
     """
     if isinstance(changed, pa.Table):
         return _rewrite_small(table, relation, state, changed, seen)
