@@ -216,7 +216,6 @@ PLAYS: dict[str, list[Step]] = {
         ("a+", "UPDATE t SET b = d WHERE a = 1"),
         ("b", "COMMIT"),
         ("a", ""),
-        ("b", "INSERT INTO t VALUES (7, 7)"),
         ("a", CONTENTS),
         ("a", "COMMIT"),
     ],
