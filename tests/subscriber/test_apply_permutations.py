@@ -189,4 +189,4 @@ def test_an_apply_worker_in_many_orders(subscribers: Subscribers, name: str) -> 
 
 
 def test_there_are_enough_orders() -> None:
-    assert sum(len(spec.permutations(name)) for name, spec in SPECS.items()) >= 80
+    assert sum(len(spec.permutations(name)) for name, spec in SPECS.items()) >= 70
