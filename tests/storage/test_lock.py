@@ -195,3 +195,16 @@ def test_who_wants_a_table_and_its_row_has_neither_before_both(locks: TableLocks
     locks.release(1)
     dropping.result(10)
     assert locks._holders == {name("t"): {2: Hold.ALONE}}
+
+
+def test_who_wants_several_tables_has_none_before_all(locks: TableLocks) -> None:
+    """Otherwise one who writes to the second and then to the first would wait for who waits for him."""
+    first, second = TABLE, (5, 16400)
+    locks.acquire(second, 1)
+    altering = begun(locks, 2, lambda: locks.acquire_all([first, second], 2, {name("r"): Hold.ALONE}))
+    locks.acquire(first, 1)
+    assert locks._holders == {}
+    locks.release(1)
+    altering.result(10)
+    assert locks._owner == {first: 2, second: 2}
+    assert locks._holders == {name("r"): {2: Hold.ALONE}}

@@ -56,8 +56,12 @@ def alter(node: Any, session: Session) -> CommandResult:
     session.deferral.refuse_waiting(cursor, relation, "ALTER TABLE")
     for command in commands:
         _check_kind(command, relation)
-    # who writes to it goes on by the columns and constraints that it has now, to the end of his transaction
-    transaction.own(relation, Hold.CHANGE if all(_beside_uses(command) for command in commands) else Hold.ALONE)
+    if relation.kind == "p" and all(command.subtype == pb.AT_AttachPartition for command in commands):
+        # as CREATE TABLE … PARTITION OF: the partitions that are there stay what they are, but for a default one, which `attach` locks
+        transaction.change_object("pg_class", relation.oid)
+    else:
+        # who writes to it goes on by the columns and constraints that it has now, to the end of his transaction
+        transaction.own(relation, Hold.CHANGE if all(_beside_uses(command) for command in commands) else Hold.ALONE)
     alteration = Alteration(session, transaction, relation)
     alteration.only = not node.relation.inh
     for command in commands:

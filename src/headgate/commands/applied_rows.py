@@ -55,7 +55,7 @@ class WorkerSession:
         """What the worker's transaction has written so far: another value after each write."""
         return self.transaction.place
 
-    def plan_again(self) -> bool:
+    def plan_again(self, *, first: bool) -> bool:
         """Begins a statement anew, by what is committed now."""
         return self.transaction.plan_again()
 

@@ -93,8 +93,9 @@ def _without_conflict(writer: NewRows, rows: pa.Table, arbiters: Sequence[Index]
     groups = []
     for index in arbiters:
         group = _key_numbers(writer, rows, index)
-        stored = writer.stored_keys(rows, index)["place"].to_numpy()
-        undecided &= ~np.isin(group, group[stored])
+        stored = writer.stored_keys(rows, index)
+        writer.transaction.refuse_unseen(writer.relation, stored["file"])
+        undecided &= ~np.isin(group, group[stored["place"].to_numpy()])
         groups.append(group)
     while undecided.any():
         places = np.flatnonzero(undecided)

@@ -58,12 +58,12 @@ Action = Callable[[Any, Session], Result]
 
 def execute(node: Any, text: str, session: Session) -> Result:
     """Runs one statement (the message inside RawStmt; `text` is the whole query string)."""
-    before, said = session.written, len(session.notices.said)
+    before, said, first = session.written, len(session.notices.said), session.snapshot is None
     for _ in range(PLANS):
         try:
             return _run(node, session)
         except StaleDefinitionError:
-            if session.written != before or not session.plan_again():
+            if session.written != before or not session.plan_again(first=first):
                 raise
             del session.notices.said[said:]
     raise PostgresError("40001", "could not serialize access due to concurrent update")

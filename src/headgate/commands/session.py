@@ -97,8 +97,11 @@ class Session(Protocol):
         """What the open transaction has written so far: another value after each write."""
         ...
 
-    def plan_again(self) -> bool:
-        """Begins the statement anew, by what is committed now; False where the transaction must not see that."""
+    def plan_again(self, *, first: bool) -> bool:
+        """Begins the statement anew, by what is committed now; False where the transaction must not see that.
+
+        `first`: the transaction had no snapshot before the statement. PostgreSQL waits for the locks of tables before it takes one.
+        """
         ...
 
     def begin_command(self) -> Transaction:

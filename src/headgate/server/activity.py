@@ -50,6 +50,8 @@ class Backend:
     """How far the COPY is that runs."""
     wait: tuple[str, str] | None = None
     """What it waits for, a lock, or what gives a worker something to do: wait_event_type and wait_event."""
+    at_rest: tuple[str, str] | None = None
+    """What it waits for while it waits for no lock."""
 
     def start(self, query: str) -> None:
         """A statement begins."""
@@ -69,7 +71,7 @@ class Backend:
 
     def waits_for(self, mode: Mode | None) -> None:
         """The backend waits for a lock; None: no more."""
-        self.wait = None if mode is None else ("Lock", "relation" if mode is Mode.LOCK else "transactionid")
+        self.wait = self.at_rest if mode is None else ("Lock", "relation" if mode is Mode.LOCK else "transactionid")
 
     def terminate(self) -> None:
         """Asks the backend to end."""

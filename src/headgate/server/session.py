@@ -151,9 +151,18 @@ class Session:
         storage = self.block.storage
         return NOTHING if storage is None else storage.place
 
-    def plan_again(self) -> bool:
-        """Begins the statement anew, by what is committed now; False where the transaction must not see that."""
-        if self.block.storage is None or not self.block.storage.plan_again():
+    def plan_again(self, *, first: bool) -> bool:
+        """Begins the statement anew, by what is committed now; False where the transaction must not see that.
+
+        The `first` one of REPEATABLE READ may see it: PostgreSQL waits for the locks of tables before it takes the snapshot.
+        """
+        block = self.block
+        if block.storage is None:
+            return False
+        if first:
+            block.snapshot = None
+            block.storage.forget_snapshot()
+        if not block.storage.plan_again():
             return False
         self.use_types()
         return True

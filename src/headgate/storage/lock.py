@@ -9,8 +9,9 @@
     gets no claim                where somebody holds the lock or waits for it: then the lock is what it must take
 
 A key of a catalog, of a name or of an object's row, is held by transactions until their end (`catalog.hold`); another whose hold conflicts
-waits for that. Who drops a table or changes its definition waits for the lock and for the key of its row at once (`row`): one after the
-other they would make a circle with a transaction that has one and then needs the other.
+waits for that. Who drops a table or changes its definition waits for the lock and for the key of its row at once (`row`), of a partitioned
+table for those of all its partitions (`acquire_all`): one after the other they would make a circle with a transaction that has one and then
+needs another.
 
 Readers take nothing: they read the version that the log names. A writer that would wait in a circle gets 40P01, as in PostgreSQL; the
 circle is looked for when the wait begins, not after `deadlock_timeout`.
@@ -21,7 +22,7 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -100,17 +101,39 @@ class TableLocks:
 
         def blockers() -> set[int]:
             users = set() if row is None else self._others(row[0], owner, row[1])
-            holder = self._owner.get(key)
-            if holder is not None:
-                return users | ({holder} - {owner})
-            claims = self._claims.get(key, {})
-            return users if beside_claims or owner in claims else users | set(claims)
+            return users | self._writers(key, owner, beside_claims=beside_claims)
 
         with self._changed:
             self._wait(owner, _Wait(key, Mode.LOCK, blockers), cancelled, lock_timeout)
             self._owner[key] = owner
             if row is not None:
                 self._hold(row[0], owner, row[1])
+
+    def acquire_all(
+        self, keys: Sequence[Key], owner: int, rows: Mapping[CatalogKey, Hold], cancelled: Callable[[], None] | None = None
+    ) -> None:
+        """Takes the locks of several tables and holds keys of catalogs at the same moment; raises as `acquire`.
+
+        Who waits has none of them: he makes no circle with a transaction that has one and then needs another.
+        """
+
+        def blockers() -> set[int]:
+            users = [self._others(row, owner, hold) for row, hold in rows.items()]
+            return set().union(*users, *(self._writers(key, owner) for key in keys))
+
+        with self._changed:
+            self._wait(owner, _Wait(keys[0], Mode.LOCK, blockers), cancelled, None)
+            self._owner.update(dict.fromkeys(keys, owner))
+            for row, hold in rows.items():
+                self._hold(row, owner, hold)
+
+    def _writers(self, key: Key, owner: int, *, beside_claims: bool = False) -> set[int]:
+        """Who else has a table's lock, or claims that its lock must wait for."""
+        holder = self._owner.get(key)
+        if holder is not None:
+            return {holder} - {owner}
+        claims = self._claims.get(key, {})
+        return set() if beside_claims or owner in claims else set(claims)
 
     def claim(self, key: Key, owner: int, keys: Keys, cancelled: Callable[[], None] | None = None) -> bool:
         """Claims keys of a table for `owner`, waiting for others that have claimed one of them; raises as `acquire`.

@@ -58,12 +58,12 @@ class PendingRows:
     def __init__(self, transaction: Uncommitted) -> None:
         self._transaction = transaction
         self._all: tuple[Pending, ...] = ()
-        self._rows = self._bytes = 0
+        self._rows = self._bytes = self._added = 0
 
     @property
-    def rows(self) -> int:
-        """How many rows there are."""
-        return self._rows
+    def added(self) -> int:
+        """How many rows have been added, those that are written or taken back by now too."""
+        return self._added
 
     def __bool__(self) -> bool:
         return bool(self._all)
@@ -71,6 +71,7 @@ class PendingRows:
     def add(self, added: Pending) -> None:
         """Keeps rows; writes all of them where they are many."""
         self._all += (added,)
+        self._added += added.rows.num_rows
         self._rows, self._bytes = self._rows + added.rows.num_rows, self._bytes + added.rows.nbytes
         if self._rows > SMALL_ROWS or self._bytes > SMALL_BYTES:
             self.settle()

@@ -66,13 +66,15 @@ class Transaction(Uncommitted):
         with engine.commit_lock:
             self._view = engine.visible
             moved, self._definitions = engine.definitions != self._definitions, engine.definitions
+            if moved:
+                self._partitioned.clear()
             if self._catalog is not None and (moved or not self._catalog.place):
                 self._catalog.renew(self._catalog.place)
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Changes with each thing that is written."""
-        return (0 if self._catalog is None else self._catalog.place, len(self._open.writes), self._pending.rows)
+        """Changes with each thing that a statement writes; not where rows of an earlier one, that were pending, are written for it."""
+        return (0 if self._catalog is None else self._catalog.place, self._noted, self._pending.added)
 
     def plan_again(self) -> bool:
         """Begins a statement anew that has written nothing; False where the transaction reads as of its begin."""
@@ -80,6 +82,10 @@ class Transaction(Uncommitted):
             return False
         self.statement()
         return True
+
+    def forget_snapshot(self) -> None:
+        """The statement that called `isolate` has read and written nothing, and begins anew."""
+        self._fixed = self._serializable = False
 
     def isolate(self, imported: Lsn | None, *, serializable: bool) -> None:
         """From here on everything is seen as it is now, or at an imported snapshot's LSN: REPEATABLE READ, SERIALIZABLE."""
@@ -138,9 +144,32 @@ class Transaction(Uncommitted):
         for each in self.partitioned(relation).leaves if relation.kind == "p" else (relation,):
             super().lock(each, wait=wait)
 
+    def refuse_changed(self, relation: Any) -> None:
+        """40001 where others have changed rows of a table, whichever, since the snapshot of REPEATABLE READ; the lock is held."""
+        key = (relation.database, relation.oid)
+        shown, base = self._view.get(key) if self._fixed else None, self._staged(key).base
+        if shown is None or shown.state is base:
+            return
+        now = base.files
+        for path, file in shown.state.files.items():
+            if path not in now or now[path].get("deletionVector") != file.get("deletionVector"):
+                raise PostgresError("40001", "could not serialize access due to concurrent update")
+
+    def refuse_unseen(self, relation: Any, files: pa.ChunkedArray) -> None:
+        """40001 where rows in these files (URIs) are not shown by the snapshot of REPEATABLE READ; the lock is held."""
+        key = (relation.database, relation.oid)
+        write.refuse_unseen(self.engine.table(key), self._seen(key), files)
+
+    def _seen(self, key: Key) -> TableState | None:
+        """What the snapshot shows of a table, with own writes, where others have changed it since; None elsewhere."""
+        return self._view[key].state if self._is_behind(key, self._staged(key)) else self._open.seen.get(key)
+
     def own(self, relation: Any, hold: Hold = Hold.ALONE) -> None:
         """As `Uncommitted.own`, of a partitioned table with all that is below it."""
-        for each in [below.relation for below in self.partitioned(relation).branch.walk()] if relation.kind == "p" else [relation]:
+        owned = [below.relation for below in self.partitioned(relation).branch.walk()] if relation.kind == "p" else [relation]
+        if len(owned) > 1:
+            self._lock_together(owned, hold)
+        for each in owned:
             super().own(each, hold)
 
     def frame(self, relation: Any, *, in_order: bool = False) -> DataFrame:
@@ -275,8 +304,7 @@ class Transaction(Uncommitted):
         if relation.kind == "p":
             return self.partitioned(relation).rewrite(changed)
         key = self._lock(relation)
-        behind = self._is_behind(key, self._staged(key))
-        written = write.rewrite(self.engine.table(key), relation, self._base(key), changed, on_driver=behind)
+        written = write.rewrite(self.engine.table(key), relation, self._base(key), changed, seen=self._seen(key))
         return self._stage_written(key, written)
 
     def _stage_written(self, key: Key, written: write.Written) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.catalog import history, physical, unique
+from headgate.catalog import history, partition, physical, unique
 from headgate.catalog import relation as relations
 from headgate.catalog.hold import Hold, is_pinned
 from headgate.catalog.unique import CatalogKey
@@ -90,6 +90,8 @@ class Uncommitted:
         self._catalog: Any = None
         self._open = _Open()
         self._pending = PendingRows(self)
+        self._noted = 0
+        """How many writes were noted for the log, those of pending rows left out."""
         self._looking_up = False
         self._view: Any = None
         self._fixed = False
@@ -240,7 +242,17 @@ class Uncommitted:
         self.engine.locks.acquire(key, self.xid, self.cancelled, row=(row, hold))
         if self._holds(row, hold):
             raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
+        if self._is_behind(key, self._staged(key)):  # its rows would be altered as the snapshot shows them
+            raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
         self._lock(relation, damaged=True)  # DROP takes a table that cannot be read; whoever reads it is told
+
+    def _lock_together(self, owned: Sequence[Any], hold: Hold) -> None:
+        """Waits until nobody writes to any of these relations or uses it, without keeping one from others meanwhile; `own` follows."""
+        self._pending.settle()
+        rows = {self._row_key("pg_class", each.oid): hold for each in owned}
+        keys = [(each.database, each.oid) for each in owned if each.kind == "r"]
+        if keys:
+            self.engine.locks.acquire_all(keys, self.xid, rows, self.cancelled)
 
     def has_written(self, relation: Any) -> bool:
         """Whether this transaction has written to the relation."""
@@ -287,11 +299,12 @@ class Uncommitted:
         cursor = self.engine.catalog.cursor()
         try:
             now = relations.find(cursor, relation.database, relation.oid)
+            above = partition.above(cursor, relation) if now == relation else []
         finally:
             cursor.close()
-        if now is None:
-            raise PostgresError("42P01", f'relation "{relation.name}" does not exist')
-        if now != relation:
+        if now is None:  # its name may be another's by now, and rows for a partition may belong elsewhere
+            raise StaleDefinitionError("42P01", f'relation "{relation.name}" does not exist')
+        if now != relation or (above and above != partition.above(self.cursor, relation)):  # a default partition depends on the others
             raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
 
     def _see_newest(self, key: Key) -> None:
@@ -350,6 +363,7 @@ class Uncommitted:
         made: tuple[Lsn, int] | None = None, files: tuple[WrittenFile, ...] | None = None, physical: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         seq = len(self._open.writes)
+        self._noted += made is None
         seen, xid = made or (self.engine.log.end, self._subtransaction())
         place = seq if statement is None else statement
         self._open.writes.append(

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
@@ -120,13 +121,16 @@ def _most_rows(frame: DataFrame) -> int | None:
 
 
 @step(Step.STAGED)
-def rewrite(table: DeltaTable, relation: Any, state: TableState, changed: DataFrame | pa.Table, *, on_driver: bool = False) -> Written:
+def rewrite(
+    table: DeltaTable, relation: Any, state: TableState, changed: DataFrame | pa.Table, *, seen: TableState | None = None
+) -> Written:
     """Writes changed rows: `old`, `new`, `file`, `row` (see `Transaction.rewrite`).
 
-    `on_driver`: others may have changed some of these rows, which only the driver's way tells row by row; 40001 where there are too many.
+    `seen`: the table as a transaction sees it that reads as of its begin, where others have changed it since. 40001 for a row that they
+    have changed or that it does not see (ON CONFLICT, a cascade), which only the driver's way tells row by row, and where there are many.
     """
     if isinstance(changed, pa.Table):
-        return _rewrite_small(table, relation, state, changed)
+        return _rewrite_small(table, relation, state, changed, seen)
     row = columns(relation)  # all nullable: Arrow takes no struct that is NULL with fields that are not
     held = changed.select(F.col("old").cast(row), F.col("new").cast(row), "file", "row").persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -134,8 +138,8 @@ def rewrite(table: DeltaTable, relation: Any, state: TableState, changed: DataFr
         if not count:
             return Written([], 0)
         if count <= _small_enough(state):
-            return _rewrite_small(table, relation, state, held.toArrow())
-        if on_driver:
+            return _rewrite_small(table, relation, state, held.toArrow(), seen)
+        if seen is not None:
             raise PostgresError("40001", "could not serialize access due to concurrent update")
         actions = table.write(state, _change_rows(relation, held))
         places = held.where("file IS NOT NULL").select(F.col("file").alias(FILE), F.col("row").alias(ROW))
@@ -169,10 +173,17 @@ def _change_rows(relation: Any, changed: DataFrame) -> DataFrame:
     return exploded.select(*kept, F.col(f"e.{CHANGE}").alias(CHANGE))
 
 
-def _rewrite_small(table: DeltaTable, relation: Any, state: TableState, changed: pa.Table) -> Written:
+def refuse_unseen(table: DeltaTable, seen: TableState | None, files: pa.ChunkedArray | pa.Array) -> None:
+    """40001 for rows in files (URIs; NULL: in none) that a transaction which reads as of its begin does not see (`seen`, see `rewrite`)."""
+    if seen is not None and not {table.name(uri) for uri in pc.unique(files).to_pylist() if uri is not None} <= seen.files.keys():
+        raise PostgresError("40001", "could not serialize access due to concurrent update")
+
+
+def _rewrite_small(table: DeltaTable, relation: Any, state: TableState, changed: pa.Table, seen: TableState | None = None) -> Written:
     if not changed.num_rows:
         return Written([], 0)
     changed = changed.combine_chunks()
+    refuse_unseen(table, seen, changed["file"])
     old, new = _structs(changed, "old"), _structs(changed, "new")
     has_old, has_new = np.asarray(old.is_valid()), np.asarray(new.is_valid())
     actions: list[Action] = [parquet.write_changes(table.path, _change_table(relation, old, new, has_old, has_new), state.physical)]

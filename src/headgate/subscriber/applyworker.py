@@ -43,7 +43,7 @@ class ApplyWorker(Worker):
     def __init__(self, launcher: object, subscription: Subscription) -> None:
         super().__init__(launcher, subscription, f"apply worker {subscription.name}")  # type: ignore[arg-type]
         stream = Stream(subscription.oid, subscription.database, self.origin)
-        self.applier = Applier(self.engine, stream, self.session, self.check_stop, self.rows, self.rights, self.evolve, self.unique)
+        self.applier = Applier(self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique)
         self.applier.small = lambda: self.settings.integer("small_batch_rows")
         self.applier.counters = self.launcher.ledger.of(subscription.oid).applied
         self._unsettled = True

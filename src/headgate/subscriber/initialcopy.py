@@ -78,7 +78,7 @@ class InitialCopy:
         try:
             parallel = self._is_large(connection)
             transaction = self.worker.engine.begin(self.relation.database)
-            transaction.cancelled = self.worker.check_stop
+            transaction.cancelled = self.worker.patience
             try:
                 with leafconstraints.unique(transaction, self.relation, self.worker.unique):
                     position = self._parallel(connection, transaction) if parallel else self._single(connection, transaction)

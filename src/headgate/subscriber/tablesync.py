@@ -210,7 +210,7 @@ class SyncWorker(Worker):
     def _stream(self, connection: Connection, relation: Relation, start: Lsn, target: Lsn) -> Lsn:
         """Applies the table's changes from the copy up to at least `target`; where it ended."""
         stream = Stream(self.subscription.oid, self.subscription.database, self.origin, relation.oid)
-        applier = Applier(self.engine, stream, self.session, self.check_stop, self.rows, self.rights, self.evolve, self.unique)
+        applier = Applier(self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique)
         receiver = self.open_stream(connection, self.slot, start, f"{self.subscription.oid}_{relation.oid}")
         assert self.spool is not None
         assert self.progress is not None

@@ -25,6 +25,7 @@ from headgate.catalog.usertype import KnownTypes
 from headgate.errors import PostgresError, Severity
 from headgate.expression import failure
 from headgate.lsn import Lsn
+from headgate.storage.lock import Patience
 from headgate.storage.transaction import Transaction
 from headgate.subscriber.completion import Factory, Rows
 from headgate.subscriber.convert import Session
@@ -103,6 +104,11 @@ class Worker:
         while wait and self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(0.1)
             check()
+
+    @property
+    def patience(self) -> Patience:
+        """How the worker waits for locks: until it has been asked to end, and pg_stat_activity shows it."""
+        return Patience(self.check_stop, tell=lambda mode: None if self.backend is None else self.backend.waits_for(mode))
 
     def check_stop(self) -> None:
         """Raises 57P01 once the worker has been asked to end."""
@@ -274,7 +280,7 @@ class Worker:
             self.backend = activity.enter("logical replication worker")
             self.backend.database = self.subscription.database
             if self.relation is None:
-                self.backend.wait = ("Activity", "LogicalApplyMain")
+                self.backend.wait = self.backend.at_rest = ("Activity", "LogicalApplyMain")
             else:
                 self.backend.state = None
             self.backend.role = self.subscription.owner

@@ -3,7 +3,8 @@
 The planner reads the clauses of a query with `of_query`, and asks `take` for each table of its FROM. A node locks tables, not rows: each
 clause takes the write lock of the table, of a partitioned one those of its leaves, until the transaction ends.
 
-    (nothing)      waits for who has it, and reads what is committed by then
+    (nothing)      waits for who has it, and reads what is committed by then; under REPEATABLE READ 40001 where others have changed or
+                   deleted rows of the table, whichever, since the snapshot
     NOWAIT         55P03
     SKIP LOCKED    the table, or the leaf, gives no rows: any of them may be locked
 
@@ -161,6 +162,7 @@ def take(planner: Planner, relation: Relation, locks: Sequence[RowLock]) -> set[
     for leaf in planner.transaction.partitioned(relation).leaves if relation.kind == "p" else [relation]:
         try:
             planner.transaction.lock(leaf, wait=policy == pb.LockWaitBlock)
+            planner.transaction.refuse_changed(leaf)
         except PostgresError as error:
             if error.sqlstate != "55P03" or policy == pb.LockWaitBlock:
                 raise

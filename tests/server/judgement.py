@@ -1,0 +1,122 @@
+"""Whether what a node made of a permutation of sessions may differ from what PostgreSQL made of it.
+
+An outcome is what every step was answered and what is there at the end. The node's is one of these, the first that holds:
+
+    equal      it is PostgreSQL's of the same permutation; a transaction that both refuse may be told so at different steps
+    waited     it is PostgreSQL's of the steps in the order in which the node has answered them, or begun them
+    serial     it is PostgreSQL's of the same transactions one after the other, in an order that no one of them could see to be wrong
+    refused    transactions failed with 40001 or 40P01, on the node, or on PostgreSQL where they failed otherwise on the node, and the rest is
+               one of the above for PostgreSQL without these transactions
+    unlocked   it is one of the above where each SELECT of a READ COMMITTED transaction is run outside of it: readers take no locks on a node
+    failure    it is none of these
+
+All but `equal` and `failure` are what docs/compatibility.md says of locks; which of them may occur stands in each `Spec` (`permutation`).
+Nothing here talks to a server: who judges hands over a function that runs an arrangement of the steps on PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+SERIALIZATION = {"40001", "40P01"}
+
+
+class Step(NamedTuple):
+    """A step of a session, by its place among those of the session."""
+
+    session: str
+    number: int
+
+
+class Verdict(enum.StrEnum):
+    """See the module."""
+
+    EQUAL = "equal"
+    WAITED = "waited"
+    SERIAL = "serial"
+    REFUSED = "refused"
+    UNLOCKED = "unlocked"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`answers`: an error is its SQLSTATE in a tuple of one; `events`: steps as they were sent (True) and answered (False)."""
+
+    answers: Mapping[Step, Any]
+    contents: Any
+    events: Sequence[tuple[Step, bool]] = field(default=(), compare=False)
+
+    @property
+    def order(self) -> tuple[Step, ...]:
+        """The steps as they were answered."""
+        return tuple(step for step, sent in self.events if not sent)
+
+    def without(self, steps: frozenset[Step]) -> Outcome:
+        """The same where nobody asks for these steps."""
+        return Outcome({step: answer for step, answer in self.answers.items() if step not in steps}, self.contents)
+
+    def failed(self, *, any_error: bool = False) -> frozenset[Step]:
+        """Steps that another transaction made fail, or any error."""
+        errors = ((step, answer[0]) for step, answer in self.answers.items() if isinstance(answer, tuple))
+        return frozenset(step for step, code in errors if any_error or code in SERIALIZATION)
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Steps in an order; those of `outside` are said by sessions of their own."""
+
+    order: tuple[Step, ...]
+    outside: frozenset[Step] = frozenset()
+
+
+Transactions = Sequence[frozenset[Step]]
+
+
+def judge(
+    node: Outcome,
+    postgres: Outcome,
+    given: tuple[Step, ...],
+    transactions: Transactions,
+    rerun: Callable[[Arrangement], Outcome],
+    reads: frozenset[Step] = frozenset(),
+) -> Verdict:
+    """What came of the permutation `given`; `reads`: the SELECTs of READ COMMITTED transactions."""
+    none = frozenset[Step]()
+    refused = [each for each in transactions if each & (node.failed() | postgres.failed()) and each & node.failed(any_error=True)]
+    by_both = none.union(*(each for each in refused if each & node.failed() and each & postgres.failed()))
+    if node.without(by_both) == postgres.without(by_both):
+        return Verdict.EQUAL
+    lost = none.union(*refused)
+    tried: set[tuple[Arrangement, bool]] = set()
+    for outside, gone in itertools.product(dict.fromkeys((none, reads)), dict.fromkeys((none, lost))):
+        for verdict, order in _orders(node, given, transactions):
+            arrangement = Arrangement(tuple(step for step in order if step not in gone), outside - gone)
+            if (arrangement, bool(gone)) not in tried and node.without(gone) == rerun(arrangement).without(gone):
+                return Verdict.UNLOCKED if outside else Verdict.REFUSED if gone else verdict
+            tried.add((arrangement, bool(gone)))
+    return Verdict.FAILURE
+
+
+def _orders(node: Outcome, given: tuple[Step, ...], transactions: Transactions) -> Iterator[tuple[Verdict, tuple[Step, ...]]]:
+    """The orders in which PostgreSQL is asked again."""
+    yield Verdict.WAITED, given
+    yield Verdict.WAITED, node.order
+    yield Verdict.WAITED, tuple(step for step, sent in node.events if sent)
+    for order in _serial(node, transactions):
+        yield Verdict.SERIAL, order
+
+
+def _serial(node: Outcome, transactions: Transactions) -> Iterator[tuple[Step, ...]]:
+    """The transactions one after the other: who was over before another began stays before it."""
+    place = {event: at for at, event in enumerate(node.events)}
+    sent = lambda step: place.get((step, True), len(place))  # noqa: E731
+    begun = [min(map(sent, each)) for each in transactions]
+    over = [max(place.get((step, False), len(place)) for step in each) for each in transactions]
+    for order in itertools.permutations(range(len(transactions))):
+        if all(over[later] > begun[earlier] for earlier, later in itertools.combinations(order, 2)):
+            yield tuple(step for each in order for step in sorted(transactions[each], key=sent))
