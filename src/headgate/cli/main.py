@@ -145,6 +145,26 @@ def status(
     shown.status(_data_dir(data_dir), as_json=as_json)
 
 
+@app.command(help="Check what a node keeps on disk (exit code 0: nothing is wrong; 1: it could not be checked; 2: something is wrong).")
+def check(
+    data_dir: DataDir = None,
+    online: Annotated[bool, typer.Option("--online", help="Ask the running node; without it the node must be stopped.")] = False,
+    username: Annotated[str | None, typer.Option("-U", "--username", metavar="NAME", help="The superuser to connect as.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("-c", metavar="NAME=VALUE", help="Set a setting, as the node is run with.")] = None,
+) -> None:
+    """As pg_amcheck, of all databases."""
+    from headgate.cli import check as checking
+    from headgate.errors import PostgresError
+
+    directory = _data_dir(data_dir)
+    try:
+        given = dict(_pair(text, "-c") for text in settings or [])
+        found = checking.online(directory, username) if online else checking.offline(directory, given)
+        raise typer.Exit(checking.report(found))
+    except PostgresError as error:
+        fail(error.message, *(line for line in (error.detail, error.hint) if line))
+
+
 @app.command(
     help="Run a node in the foreground; --NAME=VALUE sets any setting.",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},

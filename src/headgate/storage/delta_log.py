@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 import uuid
 from pathlib import Path
@@ -25,6 +26,7 @@ PLACEHOLDER = "__headgate_row"
 DELETED_ROWS_BINS = 10
 """Delta counts the files of a table by how many of their rows are deleted, in so many classes."""
 
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.)?.*parquet\Z")
 _MAPPED = set(" ,;{}()\n\t=")
 _RESERVED = {"_change_type", "_commit_version", "_commit_timestamp"}
 
@@ -141,3 +143,19 @@ def newest_version(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     return max((int(n[:20]) for n in names if len(n) == 25 and n.endswith(".json") and n[:20].isdigit()), default=None)
+
+
+def versions(path: Path) -> list[int]:
+    """The versions whose commit files are there, in no order."""
+    return [int(file.name[:20]) for file in (path / "_delta_log").glob("*.json") if len(file.name) == 25 and file.name[:20].isdigit()]
+
+
+def checkpoints(path: Path) -> set[int]:
+    """The versions that have a checkpoint with all its parts."""
+    parts: dict[tuple[int, int], int] = {}
+    for file in (path / "_delta_log").glob("*"):
+        found = _CHECKPOINT.match(file.name)
+        if found is not None:
+            which = int(found[1]), int(found[3] or 1)
+            parts[which] = parts.get(which, 0) + 1
+    return {version for (version, wanted), count in parts.items() if count >= wanted}

@@ -82,6 +82,21 @@ class Walsender:
         """BASE_BACKUP."""
         raise PostgresError("0A000", "BASE_BACKUP is not supported by a node")
 
+    # ---- of a node alone ---------------------------------------------------------------------------------
+    def check_node(self, command: grammar.CheckNode) -> None:
+        """CHECK_NODE: what `headgate.check` finds, a row each; for superusers, as it tells of all databases."""
+        self._check_superuser("check a node")
+        rows = []
+        for found in self.host.node.findings():
+            self.host.interrupts.check()
+            rows.append((str(found.severity), found.place, found.what, found.advice))
+        columns = tuple(ResultColumn(name, TEXT) for name in ("severity", "place", "what", "advice"))
+        self.host.send_result(of_rows(columns, rows, "CHECK_NODE"))
+
+    def _check_superuser(self, what: str) -> None:
+        if not self.host.context.superuser:
+            raise PostgresError("42501", f"must be superuser to {what}")
+
     # ---- slots ------------------------------------------------------------------------------------------
     def create_slot(self, command: CreateReplicationSlot) -> None:
         """CREATE_REPLICATION_SLOT."""
@@ -201,4 +216,5 @@ _RUNNERS: dict[type, Callable[[Walsender, Any], None]] = {
     CreateReplicationSlot: Walsender.create_slot,
     grammar.DropReplicationSlot: Walsender.drop_slot,
     StartReplication: Walsender.start,
+    grammar.CheckNode: Walsender.check_node,
 }

@@ -34,6 +34,7 @@ _COMMANDS = {
     "READ_REPLICATION_SLOT",
     "TIMELINE_HISTORY",
     "SHOW",
+    "CHECK_NODE",
 }
 _OTHERS = {
     "SLOT",
@@ -115,6 +116,11 @@ class StartReplication:
 
 
 @dataclass(frozen=True)
+class CheckNode:
+    """CHECK_NODE: of a node alone, for ``headgate check --online``."""
+
+
+@dataclass(frozen=True)
 class BaseBackup:
     """BASE_BACKUP: a node has none."""
 
@@ -128,6 +134,7 @@ Command = (
     | DropReplicationSlot
     | StartReplication
     | BaseBackup
+    | CheckNode
 )
 
 
@@ -219,6 +226,10 @@ def _token(kind: str, text: str) -> _Token:
 
 def _identify(parser: _Parser) -> Command:
     return IdentifySystem()
+
+
+def _check_node(parser: _Parser) -> Command:
+    return CheckNode()
 
 
 def _base_backup(parser: _Parser) -> Command:
@@ -314,4 +325,5 @@ _PARSERS = {
     "CREATE_REPLICATION_SLOT": _create,
     "DROP_REPLICATION_SLOT": _drop,
     "START_REPLICATION": _start,
+    "CHECK_NODE": _check_node,
 }
