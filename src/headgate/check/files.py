@@ -52,12 +52,12 @@ def findings(subject: Subject) -> Iterator[Finding]:
             subject.progress(f"files of {place}")
             files = {file.path: file for file in needed.get(key, ())}
             if key in subject.tables and key not in subject.damaged:
-                state = subject.state(key)
-                if state is None:
+                named = subject.files(key)
+                if named is None:
                     subject.damaged.add(key)
                     yield error(place, f"version {subject.tables[key].version} cannot be read from its log")
                     continue
-                files |= {file.path: file for file in _of_version(subject.path(key), state.files.values())}
+                files |= {file.path: file for file in _of_version(subject.path(key), named.values())}
             for found in pool.map(functools.partial(wrong, subject.path(key)), files.values()):
                 if found is not None:
                     subject.damaged.add(key)

@@ -95,8 +95,7 @@ def _folder(subject: Subject, key: Key, staged: set[str]) -> Iterator[Finding]:
     if subject.running or key in subject.damaged:
         return
     path = subject.path(key)
-    state = subject.state(key)
-    named = staged | set(_names(path, state.files.values() if state is not None else ()))
+    named = staged | set(_names(path, (subject.files(key) or {}).values()))
     for note in (path / "_headgate" / "removed").glob("[0-9]*"):
         named |= set(note.read_text(encoding="utf-8").splitlines())
     for version in delta_log.versions(path):

@@ -47,8 +47,8 @@ def _gap(subject: Subject, needed: Lsn) -> Lsn | None:
     """Where the log from a position on has a hole: an entry's first position is that of its first write, or of its commit."""
     found = rows(
         subject.cursor,
-        "SELECT coalesce(min(w.lsn), e.commit_lsn) AS first, e.end_lsn, e.kind = 'message' AND min(w.lsn) IS NULL FROM hg.log_entry e"
-        " LEFT JOIN hg.log_write w USING (commit_lsn) WHERE e.end_lsn > ? GROUP BY ALL ORDER BY e.end_lsn",
+        "SELECT coalesce(min(w.lsn), any_value(e.commit_lsn)), e.end_lsn, any_value(e.kind) = 'message' AND min(w.lsn) IS NULL"
+        " FROM hg.log_entry e LEFT JOIN hg.log_write w USING (commit_lsn) WHERE e.end_lsn > ? GROUP BY e.end_lsn ORDER BY e.end_lsn",
         [int(needed)],
     )
     if not found:

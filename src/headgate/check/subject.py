@@ -16,20 +16,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
-
 from headgate.catalog import relation as relations
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import Relation
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
+from headgate.storage import delta_log
 from headgate.storage.engine import Engine
+from headgate.storage.file_action import Action
 from headgate.storage.lock import Key
 from headgate.storage.log import TableVersion
-from headgate.storage.table_state import TableState
 from headgate.storage.transaction import Transaction
-from headgate.storage.visible import Visible
 
 CATALOG = "catalog.duckdb"
 
@@ -45,12 +43,12 @@ class Subject:
     cursor: Cursor
     end: Lsn
     tables: Mapping[Key, TableVersion]
-    visible: Mapping[Key, Visible]
     transactions: Mapping[int, Transaction]
     data_dir: Path
     running: bool
     progress: Callable[[str], None] = lambda _: None
     damaged: set[Key] = field(default_factory=set)
+    _files: dict[Key, Mapping[str, Action] | None] = field(default_factory=dict)
 
     @functools.cached_property
     def databases(self) -> dict[int, str]:
@@ -83,12 +81,14 @@ class Subject:
         """A table's folder."""
         return self.engine.path(key)
 
-    def state(self, key: Key) -> TableState | None:
-        """A table as of `end`; None where its log cannot be read."""
-        try:
-            return self.visible[key].state
-        except (PostgresError, OSError, ValueError, Py4JError):
-            return None
+    def files(self, key: Key) -> Mapping[str, Action] | None:
+        """The `add` actions of a table as of `end`, by path; None where its log cannot be read."""
+        if key not in self._files:
+            try:
+                self._files[key] = delta_log.files_at(self.path(key), self.tables[key].version)
+            except (PostgresError, OSError, KeyError):
+                self._files[key] = None
+        return self._files[key]
 
 
 @contextmanager
@@ -125,12 +125,12 @@ def _opened(engine: Engine, data_dir: Path, *, running: bool) -> Iterator[Subjec
         with engine.commit_lock:
             pin.isolate(None, serializable=False)
             cursor, end = pin.cursor, engine.log.end
-            tables, visible = engine.log.versions(), engine.visible
+            tables = engine.log.versions()
             for (database,) in rows(cursor, "SELECT oid FROM hg.pg_database"):
                 transactions[database] = engine.begin(database)
                 transactions[database].isolate(None, serializable=False)
                 _ = transactions[database].cursor
-        yield Subject(engine, cursor, end, tables, visible, transactions, data_dir, running)
+        yield Subject(engine, cursor, end, tables, transactions, data_dir, running)
     finally:
         for each in (*transactions.values(), pin):
             each.rollback()
