@@ -16,8 +16,10 @@ from tests.conftest import NodeServer, Server, until
 
 from headgate.catalog import relation as relations
 from headgate.catalog.catalog import Catalog
+from headgate.catalog.usertype import KnownTypes
 from headgate.check import course, subject
 from headgate.storage.engine import Engine
+from headgate.types import registry
 
 TABLES = """
 CREATE TYPE mood AS ENUM ('good', 'bad');
@@ -134,6 +136,7 @@ class Copy:
         """Adds rows, whatever the constraints say; columns that are not given are NULL."""
         oid = self.oid(table)
         with self.engine() as engine:
+            KnownTypes(engine.catalog, self.database).use()
             transaction = engine.begin(self.database)
             relation = relations.get(transaction.cursor, self.database, oid)
             frame = transaction.frame(relation).limit(0).toArrow()
@@ -141,3 +144,4 @@ class Copy:
             arrays = [pa.array(columns.get(field.name, [None] * count)).cast(field.type) for field in frame.schema]
             transaction.append(relation, pa.table(arrays, schema=frame.schema))
             transaction.commit()
+            registry.use(None)

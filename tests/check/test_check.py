@@ -1,12 +1,15 @@
-"""What `headgate check` finds: nothing in what a node has left, and of each damage exactly that."""
+"""What `headgate check` finds: nothing in what a node has left, and of each damage exactly that.
+
+In the suite several damages that do not touch each other are made on one copy; with ``--all`` each is made on a copy of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.check.damage import APART, Damage
 from tests.check.scene import Copy, build
 from tests.conftest import NodeServer, Server
 
@@ -19,11 +22,42 @@ def original(_session_farm, postgres: Server) -> tuple[NodeServer, str]:
 
 
 @pytest.fixture
-def copy(original: tuple[NodeServer, str], spark: SparkSession, tmp_path: Path) -> Callable[[], Copy]:
-    """Copies of its directory."""
+def copy(original: tuple[NodeServer, str], spark: SparkSession, tmp_path: Path) -> Copy:
+    """A copy of its directory."""
     node, database = original
-    return lambda: Copy(node.data, tmp_path, database, spark)
+    return Copy(node.data, tmp_path, database, spark)
 
 
-def test_nothing_is_wrong_about_a_node_that_was_stopped(copy: Callable[[], Copy]) -> None:
-    assert copy().findings() == []
+@pytest.mark.parametrize("damages", [pytest.param(damages, id=name) for name, damages in APART.items()])
+def test_the_check_names_each_damage_and_nothing_else(copy: Copy, damages: tuple[Damage, ...]) -> None:
+    expected = [line for damage in damages for line in damage(copy)]
+    assert sorted(copy.findings()) == sorted(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [damage for damages in APART.values() for damage in damages])
+def test_the_check_names_one_damage_and_nothing_else(copy: Copy, damage: Damage) -> None:
+    expected = damage(copy)
+    assert sorted(copy.findings()) == sorted(expected)
+
+
+def test_a_stopped_nodes_directory_has_nothing_wrong_and_stays_as_it_is(original: tuple[NodeServer, str]) -> None:
+    node, _ = original
+    before = {path: path.read_bytes() for path in node.data.rglob("*") if path.is_file()}
+    assert node.headgate("check").stdout == ""
+    assert {path: path.read_bytes() for path in node.data.rglob("*") if path.is_file()} == before
+
+
+def test_a_running_node_is_asked(original: tuple[NodeServer, str]) -> None:
+    node, database = original
+    node.start()
+    node.psql(database, "ALTER SUBSCRIPTION s DISABLE; INSERT INTO plain (b) VALUES ('1')")
+    assert node.headgate("check", "--online", "-U", "postgres").stdout == ""
+    with pytest.raises(AssertionError, match="exit code 1\nheadgate: node is running"):
+        node.headgate("check")
+    file = max(node.data.glob("base/*/*/part-*.parquet"), key=lambda path: path.stat().st_mtime)
+    file.rename(file.with_suffix(".away"))
+    with pytest.raises(
+        AssertionError, match=f'exit code 2\nerror: table "public"."plain" of database "{database}": data file "{file.name}" is missing'
+    ):
+        node.headgate("check", "--online", "-U", "postgres")

@@ -137,11 +137,12 @@ def _needed(subject: Subject) -> dict[Key, list[Named]]:
     found: dict[Key, list[Named]] = {}
     oldest = rows(subject.cursor, "SELECT datoid, min(restart_lsn) FROM hg.replication_slot WHERE NOT lost GROUP BY datoid")
     for database, restart in oldest:
-        rolled_back = "SELECT prepared FROM hg.log_entry WHERE kind = 'rollback prepared'"
+        # what is still prepared is looked at as such
+        gone = "SELECT prepared FROM hg.log_entry WHERE kind = 'rollback prepared' UNION SELECT commit_lsn FROM hg.prepared_xact"
         writes = rows(
             subject.cursor,
             "SELECT w.relid, w.kind, w.version, w.files FROM hg.log_write w JOIN hg.log_entry e USING (commit_lsn) WHERE e.dbid = ?"
-            f" AND e.commit_lsn >= ? AND e.commit_lsn NOT IN ({rolled_back}) AND w.kind IN ('write', 'foreign')",
+            f" AND e.commit_lsn >= ? AND e.commit_lsn NOT IN ({gone}) AND w.kind IN ('write', 'foreign')",
             [database, int(restart or 0)],
         )
         for relation, kind, version, where in writes:

@@ -7,6 +7,7 @@ replica. So it is a warning where a subscription writes one of the two tables.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from headgate.commands import binding, reference_key, uniqueness
 from headgate.commands.query.plan import quoted
 from headgate.errors import PostgresError
 from headgate.expression import compile as compiler
+from headgate.expression import compile_domain
 from headgate.storage.transaction import Transaction
 
 _MEND = "change or delete these rows"
@@ -123,6 +125,10 @@ class _Table:
             for column in self.relation.columns
             if column.not_null
         }
+        for column in self.relation.columns:
+            if compile_domain.constrained(column.type_oid):
+                broken = [condition for condition, _ in compile_domain.violations(column.type_oid, compiler.plan)(places[column.name])]
+                tests[f'rows are outside of the domain of column "{column.name}"'] = functools.reduce(Column.__or__, broken)
         for check in self.relation.checks:
             if check.validated:
                 met = compiler.compile(binding.stored(check.expression, self.relation), places)

@@ -35,7 +35,8 @@ def findings(subject: Subject) -> Iterator[Finding]:
     """All that is nobody's."""
     base = subject.engine.base
     yield from _mark(subject, base)
-    dropped = set(rows(subject.cursor, "SELECT dbid, relid FROM hg.table_version WHERE dropped"))
+    # whose folder is there although the log does not have them is told by `catalogs`
+    dropped = set(rows(subject.cursor, "SELECT dbid, relid FROM hg.table_version WHERE dropped UNION SELECT dbid, oid FROM hg.pg_class"))
     staged, made = _awaited(subject)
     for folder in sorted(base.glob("*")):
         if not folder.name.isdigit() or not folder.is_dir():
