@@ -22,7 +22,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -97,6 +97,7 @@ class Catalog:
         self.path = path
         self._connection = connection
         self._oid_lock = threading.Lock()
+        self._checkpoints = threading.Lock()
         self._next_oid = 0
         self._last_oid = 0
         self.type_changes = 0
@@ -203,8 +204,14 @@ class Catalog:
         """Writes the file's log into the file if it has `least` bytes and there is room; left for the next time where others write."""
         log = self.path.with_name(self.path.name + ".wal")
         size = log.stat().st_size if log.exists() else 0
-        if size < max(least, 1):
+        if size < max(least, 1) or not self._checkpoints.acquire(blocking=False):
             return
+        try:
+            self._checkpoint(size)
+        finally:
+            self._checkpoints.release()
+
+    def _checkpoint(self, size: int) -> None:
         needed = size + self.path.stat().st_size  # at most everything is written anew
         if shutil.disk_usage(self.path.parent).free < needed:
             _log.warning('no checkpoint of catalog "%s": it may need %d bytes, and there is no room for them', self.path, needed)
@@ -220,6 +227,12 @@ class Catalog:
             raise refused(error) from error
         finally:
             cursor.close()
+
+    @contextlib.contextmanager
+    def without_checkpoints(self) -> Iterator[None]:
+        """Meanwhile the file stays as it is and its log only grows."""
+        with self._checkpoints:
+            yield
 
     def is_usable(self) -> bool:
         """False once DuckDB has given up the open database after an error that it could not undo."""

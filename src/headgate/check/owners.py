@@ -28,7 +28,7 @@ _OF_NODE = {
     *("HG_VERSION", "base", "headgate.conf", "headgate.auto.conf", "pg_hba.conf", "headgate.pid", "headgate.opts", "headgate.opts.tmp"),
     *("headgate.status", "headgate.reserve", "pg_replication", "pg_twophase", "pgsql_tmp", "lost+found"),
 }
-_CATALOG = re.compile(r"catalog\.duckdb(?:\.wal(?:\.damaged)?|\.tmp)?\Z")
+_CATALOG = re.compile(r"catalog\.duckdb(?:\.|\Z)")
 
 
 def findings(subject: Subject) -> Iterator[Finding]:

@@ -35,6 +35,7 @@ _COMMANDS = {
     "TIMELINE_HISTORY",
     "SHOW",
     "CHECK_NODE",
+    "BACKUP_CATALOG",
 }
 _OTHERS = {
     "SLOT",
@@ -121,6 +122,13 @@ class CheckNode:
 
 
 @dataclass(frozen=True)
+class BackupCatalog:
+    """BACKUP_CATALOG 'folder': of a node alone, for ``headgate backup``."""
+
+    folder: str
+
+
+@dataclass(frozen=True)
 class BaseBackup:
     """BASE_BACKUP: a node has none."""
 
@@ -135,6 +143,7 @@ Command = (
     | StartReplication
     | BaseBackup
     | CheckNode
+    | BackupCatalog
 )
 
 
@@ -232,6 +241,10 @@ def _check_node(parser: _Parser) -> Command:
     return CheckNode()
 
 
+def _backup_catalog(parser: _Parser) -> Command:
+    return BackupCatalog(parser.take("string"))
+
+
 def _base_backup(parser: _Parser) -> Command:
     parser.at = len(parser.tokens)
     return BaseBackup()
@@ -326,4 +339,5 @@ _PARSERS = {
     "DROP_REPLICATION_SLOT": _drop,
     "START_REPLICATION": _start,
     "CHECK_NODE": _check_node,
+    "BACKUP_CATALOG": _backup_catalog,
 }

@@ -1,0 +1,187 @@
+"""A backup of a node: what is in it, what starts from it, and what does not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+from tests.conftest import HEADGATE, NodeServer, Server, until
+
+from headgate.catalog import relation as relations
+from headgate.catalog.catalog import Catalog
+from headgate.check import course, subject
+from headgate.lsn import Lsn
+from headgate.storage.engine import Engine
+
+TABLES = """
+CREATE TABLE a (id int PRIMARY KEY, v text); CREATE TABLE b (id int PRIMARY KEY, v text); CREATE TABLE copied (id int PRIMARY KEY, v text);
+INSERT INTO a SELECT i, 'first' FROM generate_series(1, 300) i; INSERT INTO b SELECT * FROM a;
+CREATE PUBLICATION p FOR TABLE a; SELECT pg_create_logical_replication_slot('left_out', 'pgoutput');
+"""
+NAMES = ("a", "b", "copied")
+
+
+@contextlib.contextmanager
+def writing(conninfo: str, statements: Callable[[int], str]) -> Iterator[Callable[[], int]]:
+    """Transaction after transaction until the end; gives how many there were."""
+    done, stop = [0], threading.Event()
+
+    def work() -> None:
+        with psycopg.connect(conninfo, autocommit=True) as session:
+            while not stop.is_set():
+                session.execute(statements(done[0]).encode())
+                done[0] += 1
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield lambda: done[0]
+    finally:
+        stop.set()
+        thread.join()
+
+
+def both(number: int) -> str:
+    """What a session writes: both tables have the same keys at each commit."""
+    row = 1000 + number
+    return (
+        f"BEGIN; INSERT INTO a VALUES ({row}, 'n'); UPDATE b SET v = 'u{number}' WHERE id <= 10; INSERT INTO b VALUES ({row}, 'n');"
+        f" UPDATE a SET v = 'w{number}' WHERE id = {number % 300 + 1}; COMMIT"
+    )
+
+
+def start(folder: Path, port: int, log: Path) -> subprocess.CompletedProcess[str]:
+    words = [*HEADGATE, "start", "-D", str(folder), "-l", str(log), "-p", str(port)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=180)
+
+
+def findings(folder: Path, spark: SparkSession) -> list[str]:
+    with subject.of_stopped(folder, {}, session=spark) as checked:
+        return [each.line for each in course.run(checked)]
+
+
+def contents(folder: Path, spark: SparkSession, database: str, at: Lsn | None = None) -> tuple[Lsn, dict[str, list[str]]]:
+    """The end of the log in a stopped node's directory, and the rows of its tables, as of a position."""
+    catalog = Catalog.open(folder / "catalog.duckdb")
+    try:
+        engine, cursor = Engine({}, catalog, folder, session=spark), catalog.cursor()
+        [(oid,)] = cursor.execute("SELECT oid FROM hg.pg_database WHERE datname = ?", [database]).fetchall()
+        found = {}
+        for name in NAMES:
+            relation = relations.lookup(cursor, oid, "public", name)
+            found[name] = sorted(map(str, engine.frame_at(relation, at or engine.log.end).toArrow().to_pylist()))
+        return engine.log.end, found
+    finally:
+        catalog.close()
+
+
+@pytest.fixture
+def pair(own_node: Callable[..., Server], postgres: Server) -> Iterator[tuple[NodeServer, str, str]]:
+    """A node that subscribes to a PostgreSQL: the node, its database, the publisher's."""
+    node = own_node()
+    assert isinstance(node, NodeServer)
+    source, database = postgres.new_database(), node.new_database()
+    postgres.psql(
+        source, "CREATE TABLE copied (id int PRIMARY KEY, v text); INSERT INTO copied SELECT i, 'x' FROM generate_series(1, 50) i"
+    )
+    postgres.psql(source, "CREATE PUBLICATION p FOR TABLE copied")
+    node.psql(database, TABLES)
+    node.psql(database, f"CREATE SUBSCRIPTION s CONNECTION '{postgres.conninfo(source)}' PUBLICATION p WITH (slot_name = '{source}')")
+    until(lambda: node.psql(database, "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not ready", 60)
+    yield node, database, source
+    mine = f"FROM pg_replication_slots WHERE slot_name = '{source}'"
+    until(lambda: postgres.psql(source, f"SELECT count(*) {mine} AND active") == "0" or node.stop("immediate"), "the slot stays in use")
+    postgres.psql(source, f"SELECT pg_drop_replication_slot(slot_name) {mine}")
+
+
+def test_a_backup_is_the_node_at_one_position_and_starts_in_its_place(
+    pair: tuple[NodeServer, str, str], postgres: Server, spark: SparkSession, tmp_path: Path
+) -> None:
+    node, database, source = pair
+    node.psql(database, "BEGIN; INSERT INTO a VALUES (500, 'prepared'); PREPARE TRANSACTION 'kept'".replace("INTO a", "INTO copied"))
+    node.psql(database, "ROLLBACK PREPARED 'kept'")
+    online, offline = tmp_path / "online", tmp_path / "offline"
+    upsert = "INSERT INTO copied VALUES ({0}, 'i') ON CONFLICT (id) DO UPDATE SET v = copied.v || '{0}'"
+    with (
+        writing(node.conninfo(database), both) as written,
+        writing(postgres.conninfo(source), lambda number: upsert.format(number % 90)) as sent,
+    ):
+        until(lambda: written() > 5 and sent() > 50, "nothing is written", 60)
+        said = node.headgate("backup", str(online), "-U", "postgres").stdout
+        more = written() + 2
+        until(lambda: written() > more, "nothing is written behind the backup", 60)
+    at = Lsn.parse(re.findall(r"backup completed: LSN ([0-9A-F/]+), \d+ bytes, [\d.]+ s", said)[0])
+    end = postgres.psql(source, "SELECT pg_current_wal_lsn()")
+    confirmed = f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = '{source}'"
+    until(lambda: postgres.psql(source, confirmed) == "t", "the slot stays behind", 60)
+    node.psql(database, "BEGIN; INSERT INTO b VALUES (9000, 'prepared'); PREPARE TRANSACTION 'kept'")
+    node.stop()
+
+    assert findings(online, spark) == []
+    assert contents(online, spark, database) == (at, contents(node.data, spark, database, at)[1])
+    assert {row.split("'v'")[0] for row in contents(online, spark, database)[1]["a"]} == {
+        row.split("'v'")[0] for row in contents(online, spark, database)[1]["b"]
+    }
+
+    node.headgate("backup", str(offline))
+    assert findings(offline, spark) == []
+    there = NodeServer(tmp_path / "there")
+    there.folder.mkdir()
+    there.data = offline
+    assert start(offline, there.port, there.logfile).returncode == 0, there.log()
+    try:
+        postgres.psql(source, "INSERT INTO copied VALUES (7000, 'behind')")
+        until(lambda: there.psql(database, "SELECT count(*) FROM copied WHERE id = 7000") == "1", "the subscription does not go on", 60)
+        assert there.psql(database, "SELECT count(*) FROM pg_replication_slots") == "0"
+        there.psql(database, "COMMIT PREPARED 'kept'; INSERT INTO a VALUES (9000, 'here')")
+        assert there.psql(database, "SELECT (SELECT array_agg(id ORDER BY id) FROM a) = (SELECT array_agg(id ORDER BY id) FROM b)") == "t"
+    finally:
+        there.stop()
+    assert findings(node.data, spark) == []
+
+
+def test_a_backup_that_was_killed_does_not_start(own_node: Callable[..., Server], tmp_path: Path) -> None:
+    node, folder = own_node(start=False, data_location=f"'{tmp_path / 'tables'}'"), tmp_path / "copy"
+    assert isinstance(node, NodeServer)
+    with subprocess.Popen([*HEADGATE, "backup", "-D", str(node.data), str(folder)]) as process:
+        while not (folder / "headgate.backup").exists():
+            assert process.poll() is None
+        os.kill(process.pid, signal.SIGKILL)
+    refused = start(folder, node.port, tmp_path / "log")
+    assert (refused.returncode, refused.stderr.splitlines()[0]) == (
+        1,
+        f'headgate: directory "{folder}" holds a backup that is not complete',
+    )
+    again = subprocess.run([*HEADGATE, "backup", "-D", str(node.data), str(folder)], capture_output=True, text=True)
+    assert (again.returncode, again.stderr) == (1, f'headgate: directory "{folder}" holds a backup that is not complete\n') or (
+        f'directory "{folder}" exists but is not empty' in again.stderr
+    )
+    node.headgate("backup", str(tmp_path / "second"))
+    assert "data_location = ''" in (tmp_path / "second" / "headgate.auto.conf").read_text()
+    assert (tmp_path / "second" / "base" / "headgate.owner").exists()
+    inside = subprocess.run([*HEADGATE, "backup", "-D", str(node.data), str(node.data / "copy")], capture_output=True, text=True)
+    assert (inside.returncode, "which is to be copied" in inside.stderr) == (1, True)
+
+
+def test_a_backup_on_a_full_disk_says_so_and_does_not_start(own_node: Callable[..., Server], tmp_path: Path) -> None:
+    node, folder = own_node(start=False), tmp_path / "small"
+    assert isinstance(node, NodeServer)
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(folder)], check=True)
+    try:
+        failed = subprocess.run([*HEADGATE, "backup", "-D", str(node.data), str(folder)], capture_output=True, text=True)
+        assert failed.returncode == 1
+        assert "No space left on device" in failed.stderr
+        assert f'directory "{folder}" holds a backup that is not complete and cannot be started; remove it' in failed.stderr
+        assert start(folder, node.port, tmp_path / "log").returncode == 1
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
