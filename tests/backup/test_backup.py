@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 from tests.conftest import HEADGATE, NodeServer, Server, until
+from tests.disk import Disk
 
 from headgate.catalog import relation as relations
 from headgate.catalog.catalog import Catalog
@@ -64,6 +65,11 @@ def start(folder: Path, port: int, log: Path) -> subprocess.CompletedProcess[str
     return subprocess.run(words, capture_output=True, text=True, timeout=180)
 
 
+def backup(node: NodeServer, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Makes a backup, or fails."""
+    return subprocess.run([*HEADGATE, "backup", "-D", str(node.data), str(folder)], capture_output=True, text=True, timeout=180)
+
+
 def findings(folder: Path, spark: SparkSession) -> list[str]:
     with subject.of_stopped(folder, {}, session=spark) as checked:
         return [each.line for each in course.run(checked)]
@@ -107,8 +113,6 @@ def test_a_backup_is_the_node_at_one_position_and_starts_in_its_place(
     pair: tuple[NodeServer, str, str], postgres: Server, spark: SparkSession, tmp_path: Path
 ) -> None:
     node, database, source = pair
-    node.psql(database, "BEGIN; INSERT INTO a VALUES (500, 'prepared'); PREPARE TRANSACTION 'kept'".replace("INTO a", "INTO copied"))
-    node.psql(database, "ROLLBACK PREPARED 'kept'")
     online, offline = tmp_path / "online", tmp_path / "offline"
     upsert = "INSERT INTO copied VALUES ({0}, 'i') ON CONFLICT (id) DO UPDATE SET v = copied.v || '{0}'"
     with (
@@ -128,9 +132,6 @@ def test_a_backup_is_the_node_at_one_position_and_starts_in_its_place(
 
     assert findings(online, spark) == []
     assert contents(online, spark, database) == (at, contents(node.data, spark, database, at)[1])
-    assert {row.split("'v'")[0] for row in contents(online, spark, database)[1]["a"]} == {
-        row.split("'v'")[0] for row in contents(online, spark, database)[1]["b"]
-    }
 
     node.headgate("backup", str(offline))
     assert findings(offline, spark) == []
@@ -161,27 +162,24 @@ def test_a_backup_that_was_killed_does_not_start(own_node: Callable[..., Server]
         1,
         f'headgate: directory "{folder}" holds a backup that is not complete',
     )
-    again = subprocess.run([*HEADGATE, "backup", "-D", str(node.data), str(folder)], capture_output=True, text=True)
-    assert (again.returncode, again.stderr) == (1, f'headgate: directory "{folder}" holds a backup that is not complete\n') or (
-        f'directory "{folder}" exists but is not empty' in again.stderr
-    )
+    again = backup(node, folder)
+    assert (again.returncode, f'directory "{folder}" exists but is not empty' in again.stderr) == (1, True)
     node.headgate("backup", str(tmp_path / "second"))
     assert "data_location = ''" in (tmp_path / "second" / "headgate.auto.conf").read_text()
     assert (tmp_path / "second" / "base" / "headgate.owner").exists()
-    inside = subprocess.run([*HEADGATE, "backup", "-D", str(node.data), str(node.data / "copy")], capture_output=True, text=True)
+    inside = backup(node, node.data / "copy")
     assert (inside.returncode, "which is to be copied" in inside.stderr) == (1, True)
 
 
 def test_a_backup_on_a_full_disk_says_so_and_does_not_start(own_node: Callable[..., Server], tmp_path: Path) -> None:
     node, folder = own_node(start=False), tmp_path / "small"
     assert isinstance(node, NodeServer)
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(folder)], check=True)
+    disk = Disk(folder, 1)
     try:
-        failed = subprocess.run([*HEADGATE, "backup", "-D", str(node.data), str(folder)], capture_output=True, text=True)
+        failed = backup(node, folder)
         assert failed.returncode == 1
         assert "No space left on device" in failed.stderr
         assert f'directory "{folder}" holds a backup that is not complete and cannot be started; remove it' in failed.stderr
         assert start(folder, node.port, tmp_path / "log").returncode == 1
     finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+        disk.end()
