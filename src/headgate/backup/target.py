@@ -19,10 +19,7 @@ _TEXT = "A backup into this directory was begun and has not ended.\n"
 
 def make(target: Path, *sources: Path) -> None:
     """Makes the folder, or takes an empty one, and marks it. 58P02 for one that is not empty, 22023 for one inside of what is copied."""
-    resolved = target.resolve()
-    for source in sources:
-        if resolved.is_relative_to(source.resolve()):
-            raise PostgresError("22023", f'backup directory "{target}" lies in "{source}", which is to be copied')
+    check_outside(target, *sources)
     try:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(target.iterdir()):
@@ -33,6 +30,14 @@ def make(target: Path, *sources: Path) -> None:
         raise cannot_write(error, target) from error
     sync(target / MARKER)
     sync(target)
+
+
+def check_outside(target: Path, *sources: Path) -> None:
+    """22023 for a folder inside of what is copied."""
+    resolved = target.resolve()
+    for source in sources:
+        if resolved.is_relative_to(source.resolve()):
+            raise PostgresError("22023", f'backup directory "{target}" lies in "{source}", which is to be copied')
 
 
 def is_incomplete(directory: Path) -> bool:

@@ -116,7 +116,9 @@ def _dangling(reference: Reference, by_database: set[str]) -> str:
 
 def _tables(subject: Subject) -> Iterator[Finding]:
     """Tables of pg_class that the log does not have, and the other way round."""
-    known: set[Key] = set(rows(subject.cursor, "SELECT dbid, oid FROM hg.pg_class WHERE relkind = 'r' AND dbid <> 0"))
+    known: set[Key] = {
+        key for key in rows(subject.cursor, "SELECT dbid, oid FROM hg.pg_class WHERE relkind = 'r' AND dbid <> 0") if subject.wanted(key[0])
+    }
     for key in sorted(known - set(subject.tables)):
         yield error(subject.title(key), "the transaction log does not have it", _MEND)
     for key in sorted(set(subject.tables) - known):

@@ -137,6 +137,8 @@ def _needed(subject: Subject) -> dict[Key, list[Named]]:
     found: dict[Key, list[Named]] = {}
     oldest = rows(subject.cursor, "SELECT datoid, min(restart_lsn) FROM hg.replication_slot WHERE NOT lost GROUP BY datoid")
     for database, restart in oldest:
+        if not subject.wanted(database):
+            continue
         # what is still prepared is looked at as such
         gone = "SELECT prepared FROM hg.log_entry WHERE kind = 'rollback prepared' UNION SELECT commit_lsn FROM hg.prepared_xact"
         writes = rows(

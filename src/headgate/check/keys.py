@@ -42,7 +42,7 @@ class Question:
 
 def findings(subject: Subject) -> Iterator[Finding]:
     """All constraints that rows of a table break."""
-    for database in subject.databases:
+    for database in filter(subject.wanted, subject.databases):
         relations = {each.oid: each for each in subject.relations(database)}
         if not relations:
             continue

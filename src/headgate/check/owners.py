@@ -44,6 +44,8 @@ def findings(subject: Subject) -> Iterator[Finding]:
                 yield warning(f'"{folder}"', "it is not the node's", "remove it")
             continue
         database = int(folder.name)
+        if not subject.wanted(database):
+            continue
         if database not in subject.databases and any((database, int(each.name)) not in dropped for each in folder.glob("[0-9]*")):
             if not subject.running:
                 yield warning(f'"{folder}"', "it is of a database that does not exist", "look what is in it, and remove it")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headgate.catalog import database as databases
 from headgate.catalog import relation as relations
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import Cursor, rows
@@ -46,6 +47,8 @@ class Subject:
     transactions: Mapping[int, Transaction]
     data_dir: Path
     running: bool
+    only: int | None = None
+    """The one database that is checked, None for all; shared catalogs, slots and subscriptions are looked at in any case."""
     progress: Callable[[str], None] = lambda _: None
     damaged: set[Key] = field(default_factory=set)
     _files: dict[Key, Mapping[str, Action] | None] = field(default_factory=dict)
@@ -54,6 +57,10 @@ class Subject:
     def databases(self) -> dict[int, str]:
         """Names by oid."""
         return dict(rows(self.cursor, "SELECT oid, datname FROM hg.pg_database ORDER BY oid"))
+
+    def wanted(self, database: int) -> bool:
+        """Whether a database is checked."""
+        return self.only in (None, database)
 
     def relations(self, database: int) -> list[Relation]:
         """The tables of a database, partitioned ones too; temporary ones are their session's."""
@@ -92,14 +99,14 @@ class Subject:
 
 
 @contextmanager
-def of_running(engine: Engine, data_dir: Path) -> Iterator[Subject]:
-    """A node that runs."""
-    with _opened(engine, data_dir, running=True) as subject:
+def of_running(engine: Engine, data_dir: Path, database: str | None) -> Iterator[Subject]:
+    """A node that runs; of one database where it is named."""
+    with _opened(engine, data_dir, database, running=True) as subject:
         yield subject
 
 
 @contextmanager
-def of_stopped(data_dir: Path, settings: Mapping[str, str], session: Any = None) -> Iterator[Subject]:
+def of_stopped(data_dir: Path, settings: Mapping[str, str], database: str | None = None, *, session: Any = None) -> Iterator[Subject]:
     """A node that does not run, with its settings; `session`: a Spark session that is there. XX001 for a catalog that cannot be read."""
     with tempfile.TemporaryDirectory(prefix="headgate-check-") as folder:
         for file in data_dir.glob(f"{CATALOG}*"):
@@ -109,7 +116,7 @@ def of_stopped(data_dir: Path, settings: Mapping[str, str], session: Any = None)
             where = {"data_location": settings.get("data_location", "") or str(data_dir / "base")}
             engine = Engine({**settings, **where}, catalog, Path(folder), session=session)
             try:
-                with _opened(engine, data_dir, running=False) as subject:
+                with _opened(engine, data_dir, database, running=False) as subject:
                     yield subject
             finally:
                 engine.stop()
@@ -118,19 +125,20 @@ def of_stopped(data_dir: Path, settings: Mapping[str, str], session: Any = None)
 
 
 @contextmanager
-def _opened(engine: Engine, data_dir: Path, *, running: bool) -> Iterator[Subject]:
+def _opened(engine: Engine, data_dir: Path, database: str | None, *, running: bool) -> Iterator[Subject]:
     transactions: dict[int, Transaction] = {}
     pin = engine.begin(0)
     try:
         with engine.commit_lock:
             pin.isolate(None, serializable=False)
             cursor, end = pin.cursor, engine.log.end
-            tables = engine.log.versions()
-            for (database,) in rows(cursor, "SELECT oid FROM hg.pg_database"):
-                transactions[database] = engine.begin(database)
-                transactions[database].isolate(None, serializable=False)
-                _ = transactions[database].cursor
-        yield Subject(engine, cursor, end, tables, transactions, data_dir, running)
+            only = None if database is None else databases.get(cursor, database).oid
+            tables = {key: found for key, found in engine.log.versions().items() if only in (None, key[0])}
+            for (oid,) in rows(cursor, "SELECT oid FROM hg.pg_database"):
+                transactions[oid] = engine.begin(oid)
+                transactions[oid].isolate(None, serializable=False)
+                _ = transactions[oid].cursor
+        yield Subject(engine, cursor, end, tables, transactions, data_dir, running, only)
     finally:
         for each in (*transactions.values(), pin):
             each.rollback()

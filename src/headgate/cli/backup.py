@@ -55,7 +55,9 @@ def _source(data_dir: Path, folder: Path, command_line: Mapping[str, str], usern
         target.make(folder, data_dir)
         found = opened.execute(f"BACKUP_CATALOG {literal(str(folder))}".encode()).fetchone()
         assert found is not None
-        yield Path(found[1])
+        base = Path(found[1])
+        target.check_outside(folder, base)
+        yield base
         opened.execute("IDENTIFY_SYSTEM")  # it was connected all the time: nothing was removed
 
 

@@ -16,6 +16,7 @@ from headgate.cli import control, pidfile, session
 from headgate.cli.message import fail, out
 from headgate.cli.run import check_java, read_settings
 from headgate.storage import jars
+from headgate.walreceiver.connection import literal
 
 WRONG = 2
 
@@ -31,7 +32,7 @@ def report(found: Iterable[Finding]) -> int:
     return worst
 
 
-def offline(data_dir: Path, command_line: Mapping[str, str]) -> Iterator[Finding]:
+def offline(data_dir: Path, command_line: Mapping[str, str], database: str | None) -> Iterator[Finding]:
     """Of a node that does not run."""
     control.check_directory(data_dir)
     if pidfile.alive(data_dir):
@@ -41,15 +42,16 @@ def offline(data_dir: Path, command_line: Mapping[str, str]) -> Iterator[Finding
     jars.ensure()
     from headgate.check import course, subject
 
-    with pidfile.occupied(data_dir), subject.of_stopped(data_dir, settings) as checked:
+    with pidfile.occupied(data_dir), subject.of_stopped(data_dir, settings, database) as checked:
         checked.progress = _show
         yield from course.run(checked)
 
 
-def online(data_dir: Path, username: str | None) -> Iterator[Finding]:
+def online(data_dir: Path, username: str | None, database: str | None) -> Iterator[Finding]:
     """Of a running node."""
     with session.opened(data_dir, username) as opened:
-        for severity, place, what, advice in opened.execute("CHECK_NODE").fetchall():
+        command = "CHECK_NODE" if database is None else f"CHECK_NODE {literal(database)}"
+        for severity, place, what, advice in opened.execute(command.encode()).fetchall():
             yield Finding(Severity(severity), place, what, advice)
 
 

@@ -322,9 +322,9 @@ class Node:
         else:
             applied_rights.check(cursor, subscription, relation, ops)
 
-    def findings(self) -> Iterator[Finding]:
-        """What is wrong about what the node keeps on disk, as of now."""
-        with subject.of_running(self.engine, self.data_dir) as checked:
+    def findings(self, database: str | None) -> Iterator[Finding]:
+        """What is wrong about what the node keeps on disk, as of now; of one database where it is named."""
+        with subject.of_running(self.engine, self.data_dir, database) as checked:
             yield from course.run(checked)
 
     def functions(self, session: Session) -> Mapping[str, Callable[..., Any]]:

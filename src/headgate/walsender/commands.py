@@ -87,10 +87,10 @@ class Walsender:
 
     # ---- of a node alone ---------------------------------------------------------------------------------
     def check_node(self, command: grammar.CheckNode) -> None:
-        """CHECK_NODE: what `headgate.check` finds, a row each; for superusers, as it tells of all databases."""
+        """CHECK_NODE ['database']: what `headgate.check` finds, a row each; for superusers, as it tells of all databases."""
         self._check_superuser("check a node")
         rows = []
-        for found in self.host.node.findings():
+        for found in self.host.node.findings(command.database):
             self.host.interrupts.check()
             rows.append((str(found.severity), found.place, found.what, found.advice))
         columns = tuple(ResultColumn(name, TEXT) for name in ("severity", "place", "what", "advice"))

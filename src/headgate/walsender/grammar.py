@@ -118,7 +118,9 @@ class StartReplication:
 
 @dataclass(frozen=True)
 class CheckNode:
-    """CHECK_NODE: of a node alone, for ``headgate check --online``."""
+    """CHECK_NODE ['database']: of a node alone, for ``headgate check --online``."""
+
+    database: str | None
 
 
 @dataclass(frozen=True)
@@ -238,7 +240,7 @@ def _identify(parser: _Parser) -> Command:
 
 
 def _check_node(parser: _Parser) -> Command:
-    return CheckNode()
+    return CheckNode(parser.take("string") if parser.peek().kind == "string" else None)
 
 
 def _backup_catalog(parser: _Parser) -> Command:
