@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from tests.conftest import HEADGATE, NodeServer, Server, until
 from tests.disk import Disk
 
+from headgate.backup import target
 from headgate.catalog import relation as relations
 from headgate.catalog.catalog import Catalog
 from headgate.check import course, subject
@@ -147,7 +148,47 @@ def test_a_backup_is_the_node_at_one_position_and_starts_in_its_place(
         assert there.psql(database, "SELECT (SELECT array_agg(id ORDER BY id) FROM a) = (SELECT array_agg(id ORDER BY id) FROM b)") == "t"
     finally:
         there.stop()
-    assert findings(node.data, spark) == []
+
+
+def test_tables_that_lie_elsewhere_are_changed_there_and_copied_below_the_backup(
+    own_node: Callable[..., Server], spark: SparkSession, tmp_path: Path
+) -> None:
+    node, folder = own_node(data_location=f"'{tmp_path / 'elsewhere'}'"), tmp_path / "copy"
+    assert isinstance(node, NodeServer)
+    node.psql("postgres", "CREATE TABLE d (id int, r text, PRIMARY KEY (id, r)) PARTITION BY LIST (r)")
+    node.psql("postgres", "CREATE TABLE d1 PARTITION OF d FOR VALUES IN ('a'); CREATE TABLE d2 PARTITION OF d FOR VALUES IN ('b')")
+    node.psql("postgres", "INSERT INTO d VALUES (1, 'a'), (2, 'b'), (3, 'a')")
+    # a row's leaf was read out of the path of its file, which had to have a folder base: nothing was changed
+    node.psql("postgres", "UPDATE d SET id = id + 10 WHERE r = 'a'; UPDATE d SET r = 'b' WHERE id = 11; DELETE FROM d WHERE id = 2")
+    assert node.psql("postgres", "SELECT tableoid::regclass, id, r FROM d ORDER BY id") == "d2|11|b\nd1|13|a"
+    node.headgate("backup", str(folder), "-U", "postgres")
+    assert (folder / "headgate.auto.conf").read_text().endswith("data_location = ''\n")
+    assert findings(folder, spark) == []
+
+
+def test_what_a_copied_catalog_names_stays_until_the_next_command(spare_node: Callable[..., Server], tmp_path: Path) -> None:
+    node, folder = spare_node(file_retention="0"), tmp_path / "copy"
+    database = node.new_database()
+    node.psql(database, "CREATE TABLE t (id int); INSERT INTO t VALUES (1)")
+    [file] = (node.data / node.psql(database, "SELECT pg_relation_filepath('t')")).glob("part-*.parquet")
+    target.make(folder)
+    with psycopg.connect(node.conninfo(database, replication="database"), autocommit=True) as session:
+        session.execute(f"BACKUP_CATALOG '{folder}'".encode())
+        node.psql(database, "TRUNCATE t; CHECKPOINT")
+        assert file.exists()
+        session.execute("IDENTIFY_SYSTEM")
+        node.psql(database, "CHECKPOINT")
+        assert not file.exists()
+
+
+def test_only_superusers_check_and_back_up(node: Server, tmp_path: Path) -> None:
+    database = node.new_database()
+    node.psql(database, f"CREATE ROLE {database}_r LOGIN REPLICATION")
+    with psycopg.connect(node.conninfo(database, f"{database}_r", replication="database"), autocommit=True) as session:
+        for command in ("CHECK_NODE", f"BACKUP_CATALOG '{tmp_path}'"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="must be superuser"):
+                session.execute(command.encode())
+    node.psql(database, f"DROP ROLE {database}_r")
 
 
 def test_a_backup_that_was_killed_does_not_start(own_node: Callable[..., Server], tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ or warnings.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -42,6 +43,7 @@ def offline(data_dir: Path, command_line: Mapping[str, str], database: str | Non
     jars.ensure()
     from headgate.check import course, subject
 
+    warnings.filterwarnings("ignore", category=UserWarning, module="pyspark")
     with pidfile.occupied(data_dir), subject.of_stopped(data_dir, settings, database) as checked:
         checked.progress = _show
         yield from course.run(checked)
