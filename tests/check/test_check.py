@@ -6,13 +6,18 @@ In the suite several damages that do not touch each other are made on one copy; 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests import conftest
 from tests.check.damage import APART, Damage
 from tests.check.scene import Copy, build
-from tests.conftest import HEADGATE, NodeServer, Server
+from tests.conftest import HEADGATE, NodeServer, Server, SqlError
+
+from headgate.check import course, subject
+from headgate.check.finding import Severity
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +66,28 @@ def test_a_running_node_is_asked(original: tuple[NodeServer, str]) -> None:
     found = check(node, "--online", "-U", "postgres")
     what = f'error: table "public"."plain" of database "{database}": data file "{file.name}" is missing (restore it from a backup)\n'
     assert (found.returncode, found.stdout) == (2, what)
+
+
+def test_what_a_crash_has_left_to_the_next_start_is_no_damage(spare_node: Callable[..., Server], spark: SparkSession) -> None:
+    node = spare_node(**{"headgate.failpoints": "'version behind=kill'"})
+    assert isinstance(node, NodeServer)
+    database = node.new_database()
+    with pytest.raises(SqlError, match="server closed the connection"):
+        node.psql(
+            database, "CREATE TABLE a (id int); CREATE TABLE b (id int); BEGIN; INSERT INTO a VALUES (1); INSERT INTO b VALUES (1); COMMIT"
+        )
+    with subject.of_stopped(node.data, {}, database, session=spark) as checked:
+        found = list(course.run(checked))
+    assert {each.severity for each in found} == {Severity.NOTICE}
+    assert sorted(each.what.replace(each.what.split()[1], "n") for each in found) == [
+        "transaction n was committing",
+        "version n is not yet in the log",
+    ]
+    node.conf = {}
+    node._write_files()
+    node.start()
+    assert node.psql(database, "SELECT count(*) FROM a JOIN b USING (id)") == "1"
+    conftest.check(node, database)
 
 
 def check(node: NodeServer, *words: str) -> subprocess.CompletedProcess[str]:

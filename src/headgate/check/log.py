@@ -157,13 +157,13 @@ def _folder(subject: Subject, key: Key) -> Folder:
     path = subject.path(key)
     marks: dict[int, str | None] = {}
     damaged = set()
-    for version in delta_log.versions(path):
+    for version in sorted(delta_log.versions(path), reverse=True):
         if subject.running and version > subject.tables[key].version:
             continue
         try:
             marks[version] = marked_with(delta_log.read_version(path, version))
         except FileNotFoundError:
-            continue  # trimmed meanwhile
+            break  # cleaning trims meanwhile, the oldest first
         except (PostgresError, OSError):
             damaged.add(version)
     return Folder(marks, frozenset(damaged), frozenset(delta_log.checkpoints(path)))
