@@ -120,9 +120,9 @@ def test_a_backup_is_the_node_at_one_position_and_starts_in_its_place(
         writing(node.conninfo(database), both) as written,
         writing(postgres.conninfo(source), lambda number: upsert.format(number % 90)) as sent,
     ):
-        until(lambda: written() > 5 and sent() > 50, "nothing is written", 60)
+        until(lambda: written() > 2 and sent() > 20, "nothing is written", 60)
         said = node.headgate("backup", str(online), "-U", "postgres").stdout
-        more = written() + 2
+        more = written()
         until(lambda: written() > more, "nothing is written behind the backup", 60)
     at = Lsn.parse(re.findall(r"backup completed: LSN ([0-9A-F/]+), \d+ bytes, [\d.]+ s", said)[0])
     end = postgres.psql(source, "SELECT pg_current_wal_lsn()")
