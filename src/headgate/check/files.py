@@ -50,6 +50,8 @@ def findings(subject: Subject) -> Iterator[Finding]:
         for key in sorted({*subject.tables, *needed}):
             place = subject.title(key)
             subject.progress(f"files of {place}")
+            if not subject.path(key).is_dir():
+                continue  # `log` has told that all of it is gone
             files = {file.path: file for file in needed.get(key, ())}
             if key in subject.tables and key not in subject.damaged:
                 named = subject.files(key)
