@@ -292,6 +292,12 @@ class NodeServer(Server):
         return self
 
 
+def check(node: Server, database: str | None = None) -> None:
+    """All that a running node keeps on disk fits together, of one database or of all: the last line of tests that hurt it."""
+    assert isinstance(node, NodeServer)
+    node.headgate("check", "--online", "-U", "postgres", *(() if database is None else ("-d", database)))
+
+
 class _Farm:
     """Makes servers and ends all that it made."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.conftest import Server
+from tests.conftest import Server, check
 from tests.subscriber.conftest import Publisher, Subscriber
 from tests.subscriber.workload import CONTENTS, PUBLISHED, READY, TABLES, Workload
 
@@ -115,3 +115,4 @@ def test_a_node_and_a_postgresql_hold_the_same_now_and_in_the_past(
     for moment in moments:
         assert contents(moment.connection) in history.between(moment.first, moment.last), f"from {moment.first} to {moment.last}"
         moment.connection.close()
+    check(subscriber.server, subscriber.name)

@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.conftest import NodeServer, Server, until
+from tests.conftest import NodeServer, Server, check, until
 
 from headgate.failpoint import COMMITS, FAILING, PLACES, Action, Step
 from headgate.storage.delta_checkpoint import EVERY
@@ -99,6 +99,7 @@ class Scene:
         self.node.kill()
         self.node.start()
         assert (self.ask("TABLE a ORDER BY id"), self.ask("TABLE b ORDER BY id")) == held
+        check(self.node, self.lake)
 
     def is_alive(self) -> bool:
         """Whether the node's process is there."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import check
 from tests.subscriber.workload import CONTENTS, PUBLISHED, READY, TABLES, Workload
 from tests.system.proxy import Proxy
 
@@ -87,6 +88,7 @@ class Replica:
             assert sorted(self.sql(query).split("\n")) == expected, name
         left = "SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%_sync_%'"
         until(lambda: self.publisher.psql(self.database, left) == "0", "a synchronization slot is left")
+        check(self.node, self.lake)
 
     def kill_jvm(self) -> None:
         """Kills the node's Java virtual machine, and waits until the node is there again with another one."""

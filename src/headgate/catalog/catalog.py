@@ -26,7 +26,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -107,6 +107,7 @@ class Catalog:
         self._naming = threading.Lock()
         self._log_is_named = self._checkpointing = False
         self._oid_lock = threading.Lock()
+        self._checkpoints = threading.Lock()
         self._next_oid = 0
         self._last_oid = 0
         self.type_changes = 0
@@ -226,8 +227,14 @@ class Catalog:
     def checkpoint(self, least: int = CHECKPOINT_BYTES) -> None:
         """Writes the file's log into the file if it has `least` bytes and there is room; left for the next time where others write."""
         size = self._log.stat().st_size if self._log.exists() else 0
-        if size < max(least, 1):
+        if size < max(least, 1) or not self._checkpoints.acquire(blocking=False):
             return
+        try:
+            self._checkpoint(size)
+        finally:
+            self._checkpoints.release()
+
+    def _checkpoint(self, size: int) -> None:
         needed = size + self.path.stat().st_size  # at most everything is written anew
         if shutil.disk_usage(self.path.parent).free < needed:
             _log.warning('no checkpoint of catalog "%s": it may need %d bytes, and there is no room for them', self.path, needed)
@@ -246,6 +253,12 @@ class Catalog:
             self._log_is_named = False
             self._checkpointing = False
             cursor.close()
+
+    @contextlib.contextmanager
+    def without_checkpoints(self) -> Iterator[None]:
+        """Meanwhile the file stays as it is and its log only grows."""
+        with self._checkpoints:
+            yield
 
     def is_usable(self) -> bool:
         """False once DuckDB has given up the open database after an error that it could not undo."""

@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from headgate.backup import target
 from headgate.cli import initdb, pidfile
 from headgate.cli.message import err, fail, out
 from headgate.errors import PostgresError
@@ -39,6 +40,8 @@ def check_directory(data_dir: Path, *, code: int = 1) -> None:
     """Ends the command when there is no node in the directory."""
     if not data_dir.is_dir():
         fail(f'directory "{data_dir}" does not exist', code=code)
+    if target.is_incomplete(data_dir):
+        fail(f'directory "{data_dir}" holds a backup that is not complete', "Make it again, into an empty directory.", code=code)
     if not (data_dir / initdb.VERSION_FILE).exists():
         fail(f'directory "{data_dir}" is not a node\'s data directory', code=code)
 

@@ -145,6 +145,48 @@ def status(
     shown.status(_data_dir(data_dir), as_json=as_json)
 
 
+@app.command(help="Check what a node keeps on disk (exit code 0: nothing is wrong; 1: it could not be checked; 2: something is wrong).")
+def check(
+    data_dir: DataDir = None,
+    database: Annotated[
+        str | None, typer.Option("-d", "--database", metavar="NAME", help="Check the tables of this database alone.")
+    ] = None,
+    online: Annotated[bool, typer.Option("--online", help="Ask the running node; without it the node must be stopped.")] = False,
+    username: Annotated[str | None, typer.Option("-U", "--username", metavar="NAME", help="The superuser to connect as.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("-c", metavar="NAME=VALUE", help="Set a setting, as the node is run with.")] = None,
+) -> None:
+    """As pg_amcheck."""
+    from headgate.cli import check as checking
+    from headgate.errors import PostgresError
+
+    directory = _data_dir(data_dir)
+    try:
+        given = dict(_pair(text, "-c") for text in settings or [])
+        found = checking.online(directory, username, database) if online else checking.offline(directory, given, database)
+        raise typer.Exit(checking.report(found))
+    except PostgresError as error:
+        fail(error.message, *(line for line in (error.detail, error.hint) if line))
+
+
+@app.command(help="Copy a node, running or stopped, into an empty directory in which it can be started.")
+def backup(
+    destination: Annotated[Path, typer.Argument(metavar="TARGET", show_default=False)],
+    data_dir: DataDir = None,
+    username: Annotated[str | None, typer.Option("-U", "--username", metavar="NAME", help="The superuser to connect as.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("-c", metavar="NAME=VALUE", help="Set a setting, as the node is run with.")] = None,
+) -> None:
+    """As pg_basebackup, on the node's own machine."""
+    from headgate.cli import backup as backing
+    from headgate.errors import PostgresError
+
+    directory = _data_dir(data_dir)
+    try:
+        given = dict(_pair(text, "-c") for text in settings or [])
+        backing.backup(directory, destination.absolute(), given, username)
+    except PostgresError as error:
+        fail(error.message, *(line for line in (error.detail, error.hint) if line))
+
+
 @app.command(
     help="Run a node in the foreground; --NAME=VALUE sets any setting.",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},

@@ -13,6 +13,8 @@ import enum
 import fcntl
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,6 +75,19 @@ def alive(data_dir: Path) -> bool:
     return False
 
 
+@contextmanager
+def occupied(data_dir: Path) -> Iterator[None]:
+    """Meanwhile no node starts in a data directory; F0001 when one runs there."""
+    handle = _lock(data_dir / NAME)
+    if handle is None:
+        raise _in_use(data_dir)
+    try:
+        yield
+    finally:
+        (data_dir / NAME).unlink(missing_ok=True)
+        os.close(handle)
+
+
 def exists(pid: int) -> bool:
     """Whether a process of that id exists and has not ended (a zombie has)."""
     try:
@@ -80,6 +95,31 @@ def exists(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return stat.rsplit(")", 1)[1].split()[0] not in {"Z", "X"}
+
+
+def _lock(path: Path) -> int | None:
+    """The file, made where it is missing, with this process's lock on it; None when another process holds it."""
+    for _ in range(_TRIES):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.exists() and os.fstat(handle).st_ino == path.stat().st_ino:
+                return handle
+        except (BlockingIOError, FileNotFoundError):
+            pass  # held by a node, or for an instant by someone who asks, or just removed
+        os.close(handle)
+        time.sleep(0.02)
+    return None
+
+
+def _in_use(data_dir: Path) -> PostgresError:
+    holder = read(data_dir)
+    return PostgresError(
+        "F0001",
+        f'lock file "{NAME}" already exists',
+        hint=f'Is another node (PID {holder.pid if holder else 0}) running in data directory "{data_dir}"?',
+        severity=Severity.FATAL,
+    )
 
 
 class PidFile:
@@ -94,24 +134,10 @@ class PidFile:
     @classmethod
     def create(cls, data_dir: Path, port: int, address: str, directory: str) -> PidFile:
         """Makes the file, or takes over a stale one; raises F0001 when another process holds it."""
-        path = data_dir / NAME
-        for _ in range(_TRIES):
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if path.exists() and os.fstat(handle).st_ino == path.stat().st_ino:
-                    return cls(data_dir, handle, port, address, directory)
-            except (BlockingIOError, FileNotFoundError):
-                pass  # held by a node, or for an instant by someone who asks, or just removed
-            os.close(handle)
-            time.sleep(0.02)
-        holder = read(data_dir)
-        raise PostgresError(
-            "F0001",
-            f'lock file "{NAME}" already exists',
-            hint=f'Is another node (PID {holder.pid if holder else 0}) running in data directory "{data_dir}"?',
-            severity=Severity.FATAL,
-        )
+        handle = _lock(data_dir / NAME)
+        if handle is None:
+            raise _in_use(data_dir)
+        return cls(data_dir, handle, port, address, directory)
 
     def status(self, status: Status) -> None:
         """Writes the file with that status."""

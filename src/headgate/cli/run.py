@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from headgate.backup.target import is_incomplete
 from headgate.cli import initdb, message
 from headgate.cli.pidfile import OPTIONS_FILE, PidFile
 from headgate.errors import PostgresError, Severity, disk_full
@@ -95,7 +96,11 @@ def _signals() -> Iterator[None]:
 
 
 def check_directory(data_dir: Path) -> None:
-    """Raises F0000 when there is no node in the directory, or one of another version."""
+    """Raises F0000 when there is no node in the directory, one of another version, or a backup that is not complete."""
+    if is_incomplete(data_dir):
+        raise PostgresError(
+            "F0000", f'directory "{data_dir}" holds a backup that is not complete', hint="Make it again, into an empty directory."
+        )
     try:
         found = (data_dir / initdb.VERSION_FILE).read_text().strip()
     except OSError as error:

@@ -122,10 +122,17 @@ def missing_rows(
             missing = values.filter(pa.array(~there))
             return missing if missing.num_rows else None
         values = transaction.engine.spark.createDataFrame(values)
+    missing_frame = unmatched(transaction, relation, columns, target, target_columns, values)
+    return None if missing_frame.limit(1).isEmpty() else missing_frame
+
+
+def unmatched(
+    transaction: Transaction, relation: Relation, columns: Sequence[int], target: Relation, target_columns: Sequence[int], values: DataFrame
+) -> DataFrame:
+    """The keys of `values` that no row of `target` has."""
     rows = of_rows(transaction.frame(target), target, target_columns)
     rows = rows.select(*[F.col(f"v{place}").alias(f"t{place}") for place in range(len(columns))])
-    missing_frame = values.join(rows, _equal(relation, columns, "v", target, target_columns, "t"), "left_anti")
-    return None if missing_frame.limit(1).isEmpty() else missing_frame
+    return values.join(rows, _equal(relation, columns, "v", target, target_columns, "t"), "left_anti")
 
 
 def rows_with(

@@ -19,13 +19,15 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headgate import failpoint, supervision
 from headgate.catalog.catalog import Catalog
+from headgate.check import course, subject
+from headgate.check.finding import Finding
 from headgate.commands import temporary
 from headgate.errors import PostgresError, Severity
 from headgate.publisher.decoded import Shared
@@ -319,6 +321,11 @@ class Node:
             applied_rights.check_login(cursor, subscription)
         else:
             applied_rights.check(cursor, subscription, relation, ops)
+
+    def findings(self, database: str | None) -> Iterator[Finding]:
+        """What is wrong about what the node keeps on disk, as of now; of one database where it is named."""
+        with subject.of_running(self.engine, self.data_dir, database) as checked:
+            yield from course.run(checked)
 
     def functions(self, session: Session) -> Mapping[str, Callable[..., Any]]:
         """The functions that act on the node."""

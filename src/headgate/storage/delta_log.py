@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 import uuid
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql.types import StructType
 
 from headgate.errors import PostgresError, not_supported
 from headgate.failpoint import Step, step
 from headgate.storage import durable
-from headgate.storage.file_action import Action
+from headgate.storage.file_action import Action, files_after
 
 PLACEHOLDER = "__headgate_row"
 """The one column of the Delta table of a relation without columns: a Delta table must have one."""
@@ -25,6 +28,7 @@ PLACEHOLDER = "__headgate_row"
 DELETED_ROWS_BINS = 10
 """Delta counts the files of a table by how many of their rows are deleted, in so many classes."""
 
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.)?.*parquet\Z")
 _MAPPED = set(" ,;{}()\n\t=")
 _RESERVED = {"_change_type", "_commit_version", "_commit_timestamp"}
 
@@ -141,3 +145,42 @@ def newest_version(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     return max((int(n[:20]) for n in names if len(n) == 25 and n.endswith(".json") and n[:20].isdigit()), default=None)
+
+
+def versions(path: Path) -> list[int]:
+    """The versions whose commit files are there, in no order."""
+    return [int(file.name[:20]) for file in (path / "_delta_log").glob("*.json") if len(file.name) == 25 and file.name[:20].isdigit()]
+
+
+def checkpoints(path: Path) -> set[int]:
+    """The versions that have a checkpoint with all its parts."""
+    parts: dict[tuple[int, int], int] = {}
+    for file in (path / "_delta_log").glob("*"):
+        found = _CHECKPOINT.match(file.name)
+        if found is not None:
+            which = int(found[1]), int(found[3] or 1)
+            parts[which] = parts.get(which, 0) + 1
+    return {version for (version, wanted), count in parts.items() if count >= wanted}
+
+
+def files_at(path: Path, version: int) -> dict[str, Action]:
+    """The `add` actions that hold at a version, by path: from the newest checkpoint and the versions behind it, without Spark.
+
+    FileNotFoundError where a version is not there, XX001 for what cannot be read.
+    """
+    start = max((each for each in checkpoints(path) if each <= version), default=-1)
+    files = _of_checkpoint(path, start) if start >= 0 else {}
+    for each in range(start + 1, version + 1):
+        files = files_after(files, read_version(path, each))
+    return files
+
+
+def _of_checkpoint(path: Path, version: int) -> dict[str, Action]:
+    files: dict[str, Action] = {}
+    for part in sorted((path / "_delta_log").glob(f"{version:020d}.checkpoint*.parquet")):
+        try:
+            added = pq.read_table(part, columns=["add"], page_checksum_verification=True)["add"]
+        except (pa.ArrowInvalid, OSError) as error:
+            raise PostgresError("XX001", f'checkpoint "{part}" is damaged') from error
+        files |= {add["path"]: add for add in added.drop_null().to_pylist()}
+    return files

@@ -76,6 +76,12 @@ class Intent:
         return [(self.database, relation) for relation in self.tables]
 
 
+def read_body(body: bytes) -> Intent:
+    """The intent that `carry_out` has stored."""
+    intent: Intent = pickle.loads(zlib.decompress(bytes(body)))  # noqa: S301 (of the node's own catalog)
+    return intent
+
+
 class Intents:
     """The intents of one engine. `carry_out` and what follows are called by who holds the tables' locks under the intent's xid."""
 
@@ -229,7 +235,7 @@ class Intents:
         cursor.close()
         said = []
         for (body,) in found:
-            intent: Intent = pickle.loads(zlib.decompress(bytes(body)))  # noqa: S301 (of the node's own catalog)
+            intent = read_body(body)
             if (intent.xid, str(intent.kind)) not in entries:
                 said.append(self._recover(intent))
             self.finished(intent)

@@ -37,7 +37,7 @@ _SPECIAL_XIDS = 3
 POSTGRES_EPOCH = 946_684_800
 """2000-01-01 in seconds of the Unix epoch."""
 
-_LSN_PER_CHANGE = 8
+LSN_PER_CHANGE = 8
 _ROWS_PER_CHANGE = 2
 """An update is two rows of a change file; a change's LSN counts rows, so its write takes room for two."""
 _LSN_OF_WRITE = 24
@@ -220,11 +220,11 @@ class TransactionLog:
         prepared: Lsn = INVALID,
     ) -> LogEntry:
         """The entry that a transaction would have if it committed now: LSNs are assigned. Call under the commit lock."""
-        at = self._end + _LSN_PER_CHANGE
+        at = self._end + LSN_PER_CHANGE
         placed = []
         for write in writes:
             placed.append(replace(write, lsn=Lsn(at)))
-            at += _LSN_OF_WRITE + max(_LSN_PER_CHANGE * _ROWS_PER_CHANGE * max(write.changes, 1), -(-write.bytes // 8) * 8)
+            at += _LSN_OF_WRITE + max(LSN_PER_CHANGE * _ROWS_PER_CHANGE * max(write.changes, 1), -(-write.bytes // 8) * 8)
         commit_lsn = Lsn(at)
         return LogEntry(
             commit_lsn=commit_lsn,

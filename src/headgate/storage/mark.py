@@ -21,6 +21,12 @@ def undo_mark(version: int) -> str:
     return f"{MARK} undo to {version}"
 
 
+def undone_to(mark: str) -> int | None:
+    """The version to which the commit with this mark takes its table back; None for a transaction's."""
+    found = mark.removeprefix(f"{MARK} undo to ")
+    return int(found) if found != mark and found.isdigit() else None
+
+
 def marked_with(actions: Iterable[Mapping[str, Any]]) -> str | None:
     """The mark in the actions of a version; None if the version is another writer's."""
     for action in actions:

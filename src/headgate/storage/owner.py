@@ -12,28 +12,32 @@ from pathlib import Path
 from headgate.errors import PostgresError
 from headgate.storage import durable
 
-_FILE = "headgate.owner"
+FILE = "headgate.owner"
 UNKNOWN = "unknown"
 
 
 def claim(base: Path, system_identifier: str, *, known: bool) -> None:
     """Marks the folder as this node's. `known`: it is, from before there was a mark. F0001 where it is another's, or holds other things."""
     base.mkdir(parents=True, exist_ok=True)
-    mark = base / _FILE
-    try:
-        found = mark.read_text(encoding="ascii").strip()
-    except FileNotFoundError:
-        found = ""
-    if found == system_identifier:
+    whose = found(base)
+    if whose == system_identifier:
         return
     hint = "Let data_location name an empty folder, or the folder in which this node's tables are."
-    if found:
+    if whose:
         raise PostgresError("F0001", f'data location "{base}" belongs to another node', hint=hint)
     if not known and any(each.name != "lost+found" for each in base.iterdir()):
         raise PostgresError("F0001", f'data location "{base}" is not empty and has no tables of this node', hint=hint)
-    draft = base / f".{_FILE}.tmp"
+    draft = base / f".{FILE}.tmp"
     durable.write_synced(draft, f"{system_identifier}\n")
-    draft.rename(mark)
+    draft.rename(base / FILE)
+
+
+def found(base: Path) -> str:
+    """The system identifier of the node whose the folder is; empty where it bears no mark."""
+    try:
+        return (base / FILE).read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return ""
 
 
 def set_aside(base: Path, folder: Path) -> Path:

@@ -39,8 +39,8 @@ Places = npt.NDArray[np.int32]
 FROM, TO = "_from", "_to"
 """Columns of `Parts.tagged`: the numbers of the leaf in which a row is, and of that to which it goes."""
 
-_DIRECTORY = re.compile(r".*/base/\d+/(\d+)/")
-_DIRECTORY_SQL = r".*/base/\d+/(\d+)/"
+_DIRECTORY = re.compile(r".*/\d+/(\d+)/")
+_DIRECTORY_SQL = r".*/\d+/(\d+)/"
 
 
 class PartitionedTable:

@@ -257,8 +257,14 @@ def _store(cursor: Any, one: Prepared) -> None:
     cursor.execute("INSERT INTO hg.prepared_xact VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
+def read_body(body: bytes) -> tuple[Any, ...]:
+    """What `_store` has stored: the tables first."""
+    found: tuple[Any, ...] = pickle.loads(bytes(body))  # noqa: S301 (of the node's own catalog)
+    return found
+
+
 def _read(xid: int, gid: str, database: int, owner: str, time: int, position: int, body: bytes) -> Prepared:
-    tables, created, dropped, catalog, *more = pickle.loads(bytes(body))  # noqa: S301 (of the node's own catalog)
+    tables, created, dropped, catalog, *more = read_body(body)
     held = more[0] if more else {}
     if not isinstance(held, Mapping):  # of an earlier version, which had names only
         held = dict.fromkeys(held, Hold.ALONE)

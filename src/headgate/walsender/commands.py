@@ -7,9 +7,12 @@ Each command but SQL ends the snapshot that CREATE_REPLICATION_SLOT has exported
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from headgate.errors import PostgresError
+from headgate.backup import catalog as backup
+from headgate.backup import target
+from headgate.errors import PostgresError, cannot_write
 from headgate.publisher.slots import check_name
 from headgate.settings.definition import read_bool
 from headgate.types import registry
@@ -81,6 +84,35 @@ class Walsender:
     def base_backup(self, command: grammar.BaseBackup) -> None:
         """BASE_BACKUP."""
         raise PostgresError("0A000", "BASE_BACKUP is not supported by a node")
+
+    # ---- of a node alone ---------------------------------------------------------------------------------
+    def check_node(self, command: grammar.CheckNode) -> None:
+        """CHECK_NODE ['database']: what `headgate.check` finds, a row each; for superusers, as it tells of all databases."""
+        self._check_superuser("check a node")
+        rows = []
+        for found in self.host.node.findings(command.database):
+            self.host.interrupts.check()
+            rows.append((str(found.severity), found.place, found.what, found.advice))
+        columns = tuple(ResultColumn(name, TEXT) for name in ("severity", "place", "what", "advice"))
+        self.host.send_result(of_rows(columns, rows, "CHECK_NODE"))
+
+    def backup_catalog(self, command: grammar.BackupCatalog) -> None:
+        """BACKUP_CATALOG: copies the catalog into a marked folder; what it names stays until the next command or the connection's end."""
+        self._check_superuser("back up a node")
+        node, folder = self.host.node, Path(command.folder)
+        if not folder.is_absolute() or not target.is_incomplete(folder):
+            raise PostgresError("22023", f'directory "{folder}" has not been made for a backup')
+        node.slots.snapshots.export(node.engine.log.end, 0, self.host.backend.pid)
+        try:
+            end = backup.of_running(node.engine, node.data_dir, folder)
+        except OSError as error:
+            raise cannot_write(error, folder) from error
+        columns = tuple(ResultColumn(name, TEXT) for name in ("lsn", "location"))
+        self.host.send_result(of_rows(columns, [(str(end), str(node.engine.base))], "BACKUP_CATALOG"))
+
+    def _check_superuser(self, what: str) -> None:
+        if not self.host.context.superuser:
+            raise PostgresError("42501", f"must be superuser to {what}")
 
     # ---- slots ------------------------------------------------------------------------------------------
     def create_slot(self, command: CreateReplicationSlot) -> None:
@@ -201,4 +233,6 @@ _RUNNERS: dict[type, Callable[[Walsender, Any], None]] = {
     CreateReplicationSlot: Walsender.create_slot,
     grammar.DropReplicationSlot: Walsender.drop_slot,
     StartReplication: Walsender.start,
+    grammar.CheckNode: Walsender.check_node,
+    grammar.BackupCatalog: Walsender.backup_catalog,
 }

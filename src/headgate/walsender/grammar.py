@@ -34,6 +34,8 @@ _COMMANDS = {
     "READ_REPLICATION_SLOT",
     "TIMELINE_HISTORY",
     "SHOW",
+    "CHECK_NODE",
+    "BACKUP_CATALOG",
 }
 _OTHERS = {
     "SLOT",
@@ -115,6 +117,20 @@ class StartReplication:
 
 
 @dataclass(frozen=True)
+class CheckNode:
+    """CHECK_NODE ['database']: of a node alone, for ``headgate check --online``."""
+
+    database: str | None
+
+
+@dataclass(frozen=True)
+class BackupCatalog:
+    """BACKUP_CATALOG 'folder': of a node alone, for ``headgate backup``."""
+
+    folder: str
+
+
+@dataclass(frozen=True)
 class BaseBackup:
     """BASE_BACKUP: a node has none."""
 
@@ -128,6 +144,8 @@ Command = (
     | DropReplicationSlot
     | StartReplication
     | BaseBackup
+    | CheckNode
+    | BackupCatalog
 )
 
 
@@ -219,6 +237,14 @@ def _token(kind: str, text: str) -> _Token:
 
 def _identify(parser: _Parser) -> Command:
     return IdentifySystem()
+
+
+def _check_node(parser: _Parser) -> Command:
+    return CheckNode(parser.take("string") if parser.peek().kind == "string" else None)
+
+
+def _backup_catalog(parser: _Parser) -> Command:
+    return BackupCatalog(parser.take("string"))
 
 
 def _base_backup(parser: _Parser) -> Command:
@@ -314,4 +340,6 @@ _PARSERS = {
     "CREATE_REPLICATION_SLOT": _create,
     "DROP_REPLICATION_SLOT": _drop,
     "START_REPLICATION": _start,
+    "CHECK_NODE": _check_node,
+    "BACKUP_CATALOG": _backup_catalog,
 }

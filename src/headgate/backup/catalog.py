@@ -1,0 +1,77 @@
+"""The catalog in a backup: its file and the file's log, as of one moment.
+
+DuckDB changes the file only at a checkpoint, and between two appends to the log. So without checkpoints, and under the commit lock, the log
+up to where it is now and the file are the catalog as of the LSN that is the log's end; an entry of the log that is half written is left
+out when it is opened. Transactions that publishers have prepared are copied at the same moment: their frames belong to its rows.
+
+In the copy there are no slots, as in PostgreSQL's base backups, and no intents: a transaction whose entry is not there has not been.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headgate.backup import tables, target
+from headgate.catalog.catalog import Catalog
+from headgate.catalog.physical import run
+from headgate.lsn import Lsn
+from headgate.storage import log
+from headgate.storage.engine import Engine
+
+NAME = "catalog.duckdb"
+PREPARED = "pg_twophase"
+
+
+def of_running(engine: Engine, data_dir: Path, folder: Path) -> Lsn:
+    """Copies the catalog of a running node, and what ROLLBACK PREPARED removes at once; the LSN as of which it is."""
+    with engine.catalog.without_checkpoints():
+        with engine.commit_lock:
+            _frames(data_dir, folder)
+            end = engine.log.end
+            _file(data_dir, folder, f"{NAME}.wal")
+            _frames(data_dir, folder)  # those that have come since; what went has had no row
+            tables.of_prepared(engine.base, folder, engine.catalog)
+        _file(data_dir, folder, NAME)
+    return end
+
+
+def of_stopped(data_dir: Path, folder: Path) -> None:
+    """Copies the catalog of a node that does not run."""
+    for file in data_dir.glob(f"{NAME}*"):
+        _file(data_dir, folder, file.name)
+    _frames(data_dir, folder)
+
+
+def _file(data_dir: Path, folder: Path, name: str) -> None:
+    if (data_dir / name).exists():
+        target.copy(data_dir / name, folder / name)
+
+
+def _frames(data_dir: Path, folder: Path) -> None:
+    if not (data_dir / PREPARED).is_dir():
+        return
+    (folder / PREPARED).mkdir(mode=0o700, exist_ok=True)
+    for file in (data_dir / PREPARED).iterdir():
+        try:
+            target.copy(file, folder / PREPARED / file.name)
+        except FileNotFoundError:
+            continue  # its transaction has just ended
+
+
+def without_slots(folder: Path) -> Catalog:
+    """Opens the copy, removes what a backup does not have, and gives it; to be closed."""
+    catalog = Catalog.open(folder / NAME)
+    try:
+        log.create_tables(catalog.cursor())  # a node that has never run has none
+        with catalog.begin() as transaction:
+            for table in ("replication_slot", "intent"):
+                run(transaction.cursor, f"DELETE FROM hg.{table}")
+            held = {gid for (gid,) in run(transaction.cursor, "SELECT gid FROM hg.applied_prepare").fetchall()}
+        for file in (folder / PREPARED).glob("*"):
+            if file.stem not in held:
+                file.unlink()
+        catalog.checkpoint(0)
+    except BaseException:
+        catalog.close()
+        raise
+    return catalog

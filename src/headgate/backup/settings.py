@@ -1,0 +1,34 @@
+"""What is the user's in a node's directory: settings, access rules, certificates, and whatever the settings include.
+
+All of it is copied but what belongs to the running process, the catalog and the tables. The tables of a backup lie below it, whatever
+data_location says: where the setting names a folder, headgate.auto.conf of the backup sets it back.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from headgate.backup import catalog, target
+from headgate.settings import Settings
+
+LOCATION = "data_location"
+_LEFT = {
+    *("HG_VERSION", "base", "headgate.pid", "headgate.opts", "headgate.opts.tmp", "headgate.status", "headgate.reserve", target.MARKER),
+    *("pg_replication", catalog.PREPARED, "pgsql_tmp", "lost+found"),
+}
+
+
+def copy(data_dir: Path, base: Path, folder: Path) -> None:
+    """Copies the user's files; `base`: the folder of the tables."""
+    for source in sorted(data_dir.iterdir()):
+        if source.name in _LEFT or source.name.startswith(catalog.NAME) or source.resolve() == base.resolve():
+            continue
+        if source.is_dir():
+            shutil.copytree(source, folder / source.name)
+        elif source.is_file():
+            target.copy(source, folder / source.name)
+    settings = Settings(folder, {}).load()
+    if settings.text(LOCATION):
+        settings.alter_system(LOCATION, "")
+        target.sync(folder / "headgate.auto.conf")

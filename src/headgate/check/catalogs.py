@@ -1,0 +1,125 @@
+"""The system catalogs among themselves: no key twice, and whatever one row says of another is there.
+
+DuckDB keeps no keys for them (`catalog.physical`). The unique indexes are PostgreSQL's (`catalog.unique`), the references those of the
+manual's chapter 53 that a node writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headgate.catalog import physical, unique
+from headgate.catalog.physical import rows
+from headgate.check.finding import Finding, error
+from headgate.check.subject import Subject
+from headgate.storage.lock import Key
+
+_MEND = "restore the catalog from a backup, or drop and make the object again"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Rows of `catalog` in which `columns` name a row of `target` by its `keys`; 0 and NULL name none."""
+
+    catalog: str
+    columns: tuple[str, ...]
+    target: str
+    keys: tuple[str, ...] = ("oid",)
+
+
+def _to(target: str, *sources: str) -> list[Reference]:
+    """References by oid: ``pg_class.relnamespace`` names a row of the target."""
+    return [Reference(catalog, (column,), target) for catalog, column in (each.split(".") for each in sources)]
+
+
+REFERENCES = (
+    *_to(
+        "pg_class",
+        *("pg_attribute.attrelid", "pg_index.indrelid", "pg_index.indexrelid", "pg_constraint.conrelid", "pg_constraint.confrelid"),
+        *("pg_constraint.conindid", "pg_inherits.inhrelid", "pg_inherits.inhparent", "pg_partitioned_table.partrelid"),
+        *("pg_sequence.seqrelid", "pg_rewrite.ev_class", "pg_type.typrelid", "pg_publication_rel.prrelid", "pg_subscription_rel.srrelid"),
+        *("pg_policy.polrelid", "sequence_state.seqrelid", "partition_ancestor.relid", "partition_ancestor.ancestor"),
+    ),
+    *_to("pg_namespace", "pg_class.relnamespace", "pg_type.typnamespace", "pg_constraint.connamespace", "pg_publication_namespace.pnnspid"),
+    *_to("pg_type", "pg_class.reltype", "pg_attribute.atttypid", "pg_enum.enumtypid", "pg_type.typelem", "pg_type.typbasetype"),
+    *_to("pg_constraint", "pg_constraint.conparentid"),
+    *_to(
+        "pg_authid",
+        "pg_class.relowner",
+        "pg_namespace.nspowner",
+        "pg_database.datdba",
+        "pg_subscription.subowner",
+        "pg_publication.pubowner",
+    ),
+    *_to("pg_authid", "pg_auth_members.roleid", "pg_auth_members.member"),
+    *_to("pg_publication", "pg_publication_rel.prpubid", "pg_publication_namespace.pnpubid"),
+    *_to("pg_subscription", "pg_subscription_rel.srsubid", "subscription_option.subid", "subscription_stats.subid"),
+    *_to("pg_database", "pg_subscription.subdbid", "replication_slot.datoid", "prepared_xact.dbid"),
+    Reference("pg_subscription", ("oid",), "subscription_option", ("subid",)),
+    Reference("pg_attrdef", ("adrelid", "adnum"), "pg_attribute", ("attrelid", "attnum")),
+    Reference("origin_progress", ("roident",), "pg_replication_origin", ("roident",)),
+)
+
+
+def findings(subject: Subject) -> Iterator[Finding]:
+    """All keys that are there twice, references that lead nowhere, and tables without a log or without a row."""
+    subject.progress("the catalogs")
+    known = {name for (name,) in rows(subject.cursor, "SELECT table_name FROM duckdb_tables() WHERE schema_name = 'hg'")}
+    by_database = {
+        name
+        for (name,) in rows(subject.cursor, "SELECT table_name FROM duckdb_columns() WHERE schema_name = 'hg' AND column_name = 'dbid'")
+    }
+    for each in _indexes():
+        if each.catalog in known:
+            count = rows(subject.cursor, _repeated(each))[0][0]
+            if count:
+                yield error(f'catalog "{each.catalog}"', f'{count} keys of index "{each.name}" are there more than once', _MEND)
+    for reference in REFERENCES:
+        if {reference.catalog, reference.target} <= known:
+            count = rows(subject.cursor, _dangling(reference, by_database))[0][0]
+            if count:
+                columns = ", ".join(f'"{column}"' for column in reference.columns)
+                yield error(f'catalog "{reference.catalog}"', f'{count} rows name by {columns} no row of "{reference.target}"', _MEND)
+    for catalog in sorted(by_database):
+        sql = f"SELECT count(*) FROM hg.{catalog} WHERE dbid <> 0 AND dbid NOT IN (SELECT oid FROM hg.pg_database)"
+        if catalog not in ("log_entry", "history", "table_version") and (count := rows(subject.cursor, sql)[0][0]):
+            yield error(f'catalog "{catalog}"', f"{count} rows are of no database", _MEND)
+    yield from _tables(subject)
+
+
+def _indexes() -> Iterator[unique.UniqueIndex]:
+    for found in unique.indexes().values():
+        yield from found
+    for name, table in physical.tables().items():
+        if any(column.name == "oid" for column in table.columns):
+            yield unique.UniqueIndex(f"{name}_oid_index", name, ("oid",), table.shared)
+    yield unique.UniqueIndex("pg_attribute_relid_attnum_index", "pg_attribute", ("attrelid", "attnum"), shared=False)
+
+
+def _repeated(index: unique.UniqueIndex) -> str:
+    columns = ", ".join(f'"{column}"' for column in (*index.columns, *(() if index.shared else ("dbid",))))
+    return f"SELECT count(*) FROM (SELECT 1 FROM hg.{index.catalog} GROUP BY {columns} HAVING count(*) > 1)"
+
+
+def _dangling(reference: Reference, by_database: set[str]) -> str:
+    """Counts rows that name none; those of a database name its own and the built-in ones."""
+    met = [f's."{column}" = t."{key}"' for column, key in zip(reference.columns, reference.keys, strict=True)]
+    if {reference.catalog, reference.target} <= by_database:
+        met.append("t.dbid IN (0, s.dbid)")
+    first = reference.columns[0]
+    return (
+        f'SELECT count(*) FROM hg.{reference.catalog} s WHERE s."{first}" IS NOT NULL AND s."{first}" <> 0'
+        f" AND NOT EXISTS (SELECT 1 FROM hg.{reference.target} t WHERE {' AND '.join(met)})"
+    )
+
+
+def _tables(subject: Subject) -> Iterator[Finding]:
+    """Tables of pg_class that the log does not have, and the other way round."""
+    known: set[Key] = {
+        key for key in rows(subject.cursor, "SELECT dbid, oid FROM hg.pg_class WHERE relkind = 'r' AND dbid <> 0") if subject.wanted(key[0])
+    }
+    for key in sorted(known - set(subject.tables)):
+        yield error(subject.title(key), "the transaction log does not have it", _MEND)
+    for key in sorted(set(subject.tables) - known):
+        yield error(subject.title(key), "the transaction log has it and the catalog does not", _MEND)

@@ -1,0 +1,131 @@
+"""Nothing on disk without an owner: every folder and file below the tables' folder, and in the data directory, is somebody's.
+
+A file in a table's folder is a version's (also of one that is past), a prepared transaction's, that of a COMMIT that a crash has
+interrupted, or noted for removal. What a killed process has staged is nobody's and is taken by cleaning: a notice. So nothing is said of
+such files while the node runs, when they are its present work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from headgate.catalog.physical import rows
+from headgate.check.finding import Finding, error, notice, warning
+from headgate.check.subject import Subject
+from headgate.errors import PostgresError
+from headgate.storage import delta_log, file_action, owner, vector
+from headgate.storage import intent as intents
+from headgate.storage.lock import Key
+
+_STAGED = re.compile(r"(?:part-.*\.parquet|_change_data/cdc-.*\.parquet|deletion_vector_.*\.bin)\Z")
+_OF_TABLES = {owner.FILE, "headgate.reserve", owner.UNKNOWN, "lost+found"}
+_OF_NODE = {
+    *("HG_VERSION", "base", "headgate.conf", "headgate.auto.conf", "pg_hba.conf", "headgate.pid", "headgate.opts", "headgate.opts.tmp"),
+    *("headgate.status", "headgate.reserve", "pg_replication", "pg_twophase", "pgsql_tmp", "lost+found"),
+}
+_CATALOG = re.compile(r"catalog\.duckdb(?:\.|\Z)")
+
+
+def findings(subject: Subject) -> Iterator[Finding]:
+    """All that is nobody's."""
+    base = subject.engine.base
+    yield from _mark(subject, base)
+    # whose folder is there although the log does not have them is told by `catalogs`
+    dropped = set(rows(subject.cursor, "SELECT dbid, relid FROM hg.table_version WHERE dropped UNION SELECT dbid, oid FROM hg.pg_class"))
+    staged, made = _awaited(subject)
+    for folder in sorted(base.glob("*")):
+        if not folder.name.isdigit() or not folder.is_dir():
+            if folder.name not in _OF_TABLES and not folder.name.startswith("."):
+                yield warning(f'"{folder}"', "it is not the node's", "remove it")
+            continue
+        database = int(folder.name)
+        if not subject.wanted(database):
+            continue
+        if database not in subject.databases and any((database, int(each.name)) not in dropped for each in folder.glob("[0-9]*")):
+            if not subject.running:
+                yield warning(f'"{folder}"', "it is of a database that does not exist", "look what is in it, and remove it")
+            continue
+        for table in sorted(folder.glob("*")):
+            key = (database, int(table.name)) if table.name.isdigit() else None
+            if key is not None and key in subject.tables:
+                subject.progress(f"folder of {subject.title(key)}")
+                yield from _folder(subject, key, staged.get(key, set()))
+            elif key is None or (key not in dropped and key not in made and not subject.running):
+                yield warning(f'"{table}"', "it is of a table that does not exist", f'the next start moves it to "{owner.UNKNOWN}"')
+    for each in sorted(subject.data_dir.glob("*")):
+        if each.name not in _OF_NODE and not _CATALOG.match(each.name) and each != base and not each.name.startswith("."):
+            yield notice(f'"{each}"', "it is not the node's")
+
+
+def _mark(subject: Subject, base: Path) -> Iterator[Finding]:
+    """The folder of the tables says whose it is."""
+    number = rows(subject.cursor, "SELECT value FROM hg.counter WHERE name = 'system_identifier'")
+    found = owner.found(base)
+    if found and number and found != str(number[0][0]):
+        yield error(f'"{base}"', "it belongs to another node", "let data_location name this node's folder")
+
+
+def _awaited(subject: Subject) -> tuple[dict[Key, set[str]], set[Key]]:
+    """By table the files of prepared transactions and of commits that a crash has interrupted; tables that the former have made."""
+    found: dict[Key, set[str]] = {}
+    made: set[Key] = set()
+
+    def note(database: int, tables: dict[int, tuple[int, list[file_action.Action]]]) -> None:
+        for relation, (_, actions) in tables.items():
+            path = subject.path((database, relation))
+            found.setdefault((database, relation), set()).update(
+                str(each.relative_to(path)) for each in file_action.files_of(path, actions)
+            )
+
+    for one in subject.engine.prepared.all():
+        note(one.database, one.tables)
+        made |= one.created
+    for (body,) in rows(subject.cursor, "SELECT body FROM hg.intent"):
+        with contextlib.suppress(Exception):  # pickle raises whatever its bytes say; `log` has told
+            intent = intents.read_body(body)
+            note(intent.database, dict(intent.tables))
+            made |= {(intent.database, relation) for relation in (*intent.tables, *intent.as_they_are)}
+    return found, made
+
+
+def _folder(subject: Subject, key: Key, staged: set[str]) -> Iterator[Finding]:
+    """Files of a table's folder that nothing names."""
+    if subject.running or key in subject.damaged:
+        return
+    path = subject.path(key)
+    named = staged | set(_names(path, (subject.files(key) or {}).values()))
+    for note in (path / "_headgate" / "removed").glob("[0-9]*"):
+        named |= set(note.read_text(encoding="utf-8").splitlines())
+    for version in delta_log.versions(path):
+        try:
+            actions = delta_log.read_version(path, version)
+        except (PostgresError, FileNotFoundError):
+            continue
+        named |= set(_names(path, [action[name] for action in actions for name in ("add", "remove", "cdc") if name in action]))
+    left, strange = 0, []
+    for file in [*path.glob("*"), *path.glob("_change_data/*")]:
+        name = str(file.relative_to(path))
+        if file.is_dir():
+            strange += [name] if name not in ("_delta_log", "_change_data", "_headgate") else []
+        elif file.name.startswith(".") and file.name.endswith(".crc"):
+            continue  # Hadoop's checksum of the file beside it
+        elif name not in named:
+            left, strange = (left + 1, strange) if _STAGED.match(name) else (left, [*strange, name])
+    if left:
+        yield notice(subject.title(key), f"{left} files that nothing names are in its folder", "cleaning removes them")
+    for name in strange:
+        yield warning(subject.title(key), f'"{name}" in its folder is not the node\'s', "remove it")
+
+
+def _names(path: Path, files: Iterable[Any]) -> Iterator[str]:
+    """The names, below the table, of the files of actions and of their deletion vectors."""
+    for file in files:
+        yield unquote(file["path"])
+        found = vector.file_of(path, file.get("deletionVector"))
+        if found is not None and found.is_relative_to(path):
+            yield str(found.relative_to(path))

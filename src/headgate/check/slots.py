@@ -1,0 +1,61 @@
+"""Replication slots: their positions are possible, and the log that they need is there."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from headgate.catalog import slot as stored
+from headgate.catalog.physical import rows
+from headgate.catalog.slot import Slot
+from headgate.check.finding import Finding, error
+from headgate.check.subject import Subject
+from headgate.lsn import Lsn
+from headgate.storage.log import LSN_PER_CHANGE
+
+_DROP = "drop the slot, and copy its subscriber's tables anew"
+
+
+def findings(subject: Subject) -> Iterator[Finding]:
+    """All that is wrong about slots."""
+    subject.progress("replication slots")
+    slots = stored.all_slots(subject.cursor)
+    for slot in slots:
+        yield from (error(_place(slot), what, _DROP) for what in impossible(slot, subject.end))
+    kept = [slot for slot in slots if not slot.lost]
+    for slot in kept:
+        missing = _gap(subject, slot.restart_lsn)
+        if missing is not None:
+            yield error(_place(slot), f"the transaction log behind {missing}, which it needs, is missing", _DROP)
+
+
+def _place(slot: Slot) -> str:
+    return f'replication slot "{slot.name}"'
+
+
+def impossible(slot: Slot, end: Lsn) -> Iterator[str]:
+    """What cannot be about a slot's positions."""
+    if slot.restart_lsn > slot.confirmed_flush_lsn:
+        yield f"restart_lsn {slot.restart_lsn} is behind confirmed_flush_lsn {slot.confirmed_flush_lsn}"
+    if slot.confirmed_flush_lsn > end:
+        yield f"confirmed_flush_lsn {slot.confirmed_flush_lsn} is behind the end of the log, {end}"
+    if slot.two_phase and slot.two_phase_at > end:
+        yield f"two_phase_at {slot.two_phase_at} is behind the end of the log, {end}"
+
+
+def _gap(subject: Subject, needed: Lsn) -> Lsn | None:
+    """Where the log from a position on has a hole: an entry's first position is that of its first write, or of its commit."""
+    found = rows(
+        subject.cursor,
+        "SELECT coalesce(min(w.lsn), any_value(e.commit_lsn)), e.end_lsn, any_value(e.kind) = 'message' AND min(w.lsn) IS NULL"
+        " FROM hg.log_entry e LEFT JOIN hg.log_write w USING (commit_lsn) WHERE e.end_lsn > ? GROUP BY e.end_lsn ORDER BY e.end_lsn",
+        [int(needed)],
+    )
+    if not found:
+        return None if needed >= subject.end else needed
+    if found[0][0] - LSN_PER_CHANGE > needed and not found[0][2]:
+        return needed
+    for (_, end, _), (first, _, switched) in itertools.pairwise(found):
+        if first - LSN_PER_CHANGE > end and not switched:  # pg_switch_wal leaves room
+            return Lsn(end)
+    return None

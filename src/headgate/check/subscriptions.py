@@ -1,0 +1,78 @@
+"""Subscriptions: states of their tables, how far they have come, and what they keep in files.
+
+pg_twophase/<gid>.segment, .index     transactions that a publisher has prepared: one of hg.applied_prepare each
+pg_replication/<oid>, <oid>_<relid>   what a worker has received and not yet applied: removed and received again at a start
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from headgate.catalog import origin as origins
+from headgate.catalog import subscription as subscriptions
+from headgate.catalog.physical import rows
+from headgate.check.finding import Finding, error, notice, warning
+from headgate.check.subject import Subject
+
+STATES = "idfsr"
+_OWN_ORIGIN = re.compile(r"pg_(\d+)(?:_\d+)?\Z")
+
+
+def findings(subject: Subject) -> Iterator[Finding]:
+    """All that is wrong about subscriptions."""
+    subject.progress("subscriptions")
+    known = {
+        each.oid: f'subscription "{each.name}" of {subject.database(each.database)}'
+        for each in subscriptions.all_subscriptions(subject.cursor)
+    }
+    for oid, place in known.items():
+        for table in subscriptions.tables(subject.cursor, oid):
+            if table.state not in STATES:
+                yield error(place, f'a table has the unknown state "{table.state}"', "refresh the subscription without it, then with it")
+            elif table.state == "s" and table.lsn is None:
+                yield error(place, "a synchronized table has no position", "refresh the subscription without it, then with it")
+    for progress in origins.all_progress(subject.cursor):
+        if progress.local_lsn > subject.end:
+            what = f"its position in the log, {progress.local_lsn}, is behind the log's end, {subject.end}"
+            yield error(f'replication origin "{progress.name}"', what, "copy the subscription's tables anew")
+    for (name,) in rows(subject.cursor, "SELECT roname FROM hg.pg_replication_origin ORDER BY 1"):
+        own = _OWN_ORIGIN.match(name)
+        if own is not None and int(own[1]) not in known:
+            yield warning(f'replication origin "{name}"', "its subscription does not exist", "drop it with pg_replication_origin_drop")
+    yield from _prepared(subject)
+    yield from _received(subject, set(known))
+
+
+def _prepared(subject: Subject) -> Iterator[Finding]:
+    """Transactions that publishers have prepared, and their files."""
+    folder = subject.data_dir / "pg_twophase"
+    held = {gid for (gid,) in rows(subject.cursor, "SELECT gid FROM hg.applied_prepare")}
+    for gid in sorted(held):
+        place = f'prepared transaction "{gid}"'
+        advice = "roll it back, and copy the subscription's tables anew"
+        try:
+            whole = int(np.fromfile(folder / f"{gid}.index", np.uint32).sum(dtype=np.int64))
+            fits = whole == (folder / f"{gid}.segment").stat().st_size
+        except FileNotFoundError:
+            if not subject.running:  # where it may have ended meanwhile
+                yield error(place, f'its files in "{folder.name}" are missing', advice)
+            continue
+        if not fits:
+            yield error(place, f'its files in "{folder.name}" do not fit each other', advice)
+    if not subject.running:
+        for file in sorted(folder.glob("*")):
+            if file.stem not in held:
+                yield notice(f'file "{folder.name}/{file.name}"', "it belongs to no prepared transaction", "it may be removed")
+
+
+def _received(subject: Subject, known: set[int]) -> Iterator[Finding]:
+    """What workers have received."""
+    if subject.running:
+        return
+    for folder in sorted((subject.data_dir / "pg_replication").glob("*")):
+        subscription = folder.name.partition("_")[0]
+        if not subscription.isdigit() or int(subscription) not in known:
+            yield notice(f'"{folder.parent.name}/{folder.name}"', "it belongs to no subscription", "it may be removed")

@@ -1,0 +1,84 @@
+"""``headgate backup``: a copy of a node that starts as the node was at one LSN (`headgate.backup`).
+
+Called by `main`. A running node is asked to copy its catalog and to keep what that names, over a connection that stays open until the
+tables are copied; in the directory of a stopped one no node can start meanwhile. Exit codes: 0 the backup is complete, 1 it is not: then
+the directory stays marked, and no node starts there.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from headgate.backup import catalog, settings, tables, target
+from headgate.cli import control, initdb, pidfile, session
+from headgate.cli.message import err, out
+from headgate.cli.run import read_settings
+from headgate.errors import disk_full
+from headgate.storage.log import TransactionLog
+from headgate.walreceiver.connection import literal
+
+
+def backup(data_dir: Path, folder: Path, command_line: Mapping[str, str], username: str | None) -> None:
+    """Makes a backup of a node in a folder."""
+    control.check_directory(data_dir)
+    began = time.monotonic()
+    try:
+        with _source(data_dir, folder, command_line, username) as base:
+            said = _fill(data_dir, base, folder)
+        target.complete(folder)
+    except Exception as error:
+        if target.is_incomplete(folder):
+            err(f'headgate: directory "{folder}" holds a backup that is not complete and cannot be started; remove it')
+        full = disk_full(error)
+        if full is None or full is error:
+            raise
+        raise full from error
+    out(f"backup completed: {said}, {time.monotonic() - began:.1f} s")
+
+
+@contextmanager
+def _source(data_dir: Path, folder: Path, command_line: Mapping[str, str], username: str | None) -> Iterator[Path]:
+    """Copies the catalog; the folder of the tables, whose files stay there inside."""
+    if not pidfile.alive(data_dir):
+        with pidfile.occupied(data_dir):
+            given = read_settings(data_dir, command_line).get(settings.LOCATION, "")
+            base = Path(given) if given else data_dir / "base"
+            target.make(folder, data_dir, base)
+            catalog.of_stopped(data_dir, folder)
+            yield base
+        return
+    with session.opened(data_dir, username) as opened:
+        target.make(folder, data_dir)
+        found = opened.execute(f"BACKUP_CATALOG {literal(str(folder))}".encode()).fetchone()
+        assert found is not None
+        base = Path(found[1])
+        target.check_outside(folder, base)
+        yield base
+        opened.execute("IDENTIFY_SYSTEM")  # it was connected all the time: nothing was removed
+
+
+def _fill(data_dir: Path, base: Path, folder: Path) -> str:
+    """Copies what the copied catalog names, and the settings; what is said at the end."""
+    copied = catalog.without_slots(folder)
+    try:
+        end = TransactionLog(copied).end
+        size = tables.copy(copied, base, folder, _show)
+    finally:
+        copied.close()
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\033[K")
+    settings.copy(data_dir, base, folder)
+    size += sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    target.copy(data_dir / initdb.VERSION_FILE, folder / initdb.VERSION_FILE)
+    return f"LSN {end}, {size} bytes"
+
+
+def _show(done: int, whole: int, size: int) -> None:
+    """Says on a terminal how far it is, in one line that the next one takes."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\033[K{done} of {whole} tables, {size >> 20} MB")
+        sys.stderr.flush()

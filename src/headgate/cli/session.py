@@ -1,0 +1,40 @@
+"""A replication connection to the node of a data directory, for the commands that a running node carries out.
+
+Called by `check` and `backup`. Where the node listens stands in its pid file; who connects is libpq's choice (PGUSER, PGPASSWORD, .pgpass)
+unless a name is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from headgate.cli import control, pidfile
+from headgate.cli.message import fail
+from headgate.errors import PostgresError
+
+_ANY = {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what they mean to a client)
+
+
+@contextmanager
+def opened(data_dir: Path, username: str | None) -> Iterator[psycopg.Connection[Any]]:
+    """The connection; the node's errors become PostgresError."""
+    control.check_directory(data_dir)
+    running = pidfile.read(data_dir)
+    if running is None or not pidfile.alive(data_dir):
+        fail(f'no node is running in directory "{data_dir}"')
+    host = running.directory or _ANY.get(running.address, running.address)
+    try:
+        with psycopg.connect(
+            make_conninfo(host=host, port=running.port, user=username, dbname="postgres", replication="database"), autocommit=True
+        ) as connection:
+            yield connection
+    except psycopg.Error as error:
+        diagnostic = error.diag
+        message = diagnostic.message_primary or str(error).strip()
+        raise PostgresError(diagnostic.sqlstate or "08006", message, diagnostic.message_detail, diagnostic.message_hint) from error
