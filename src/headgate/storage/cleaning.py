@@ -105,7 +105,7 @@ class Cleaner:
 
     def _trim(self, key: Key, path: Path, needed: int) -> None:
         """Removes the versions that are old enough, and those that are too many."""
-        versions = _versions(path)
+        versions = delta_log.versions(path)
         first, limit = min(versions, default=0), self._limit(key, versions, needed)
         if delta_checkpoint.newest(path, limit) <= first or (key not in self._anew and not self._read_anew(key)):
             return
@@ -171,7 +171,7 @@ class Cleaner:
     def _upto(self, key: Key, path: Path, needed: int, before: float) -> int:
         """The newest version, at most the needed one, that is old enough; nothing younger is looked at."""
         at = self._cleaned.get(key, -1)
-        for version in sorted(_versions(path)):
+        for version in sorted(delta_log.versions(path)):
             if version <= at:
                 continue
             try:
@@ -201,7 +201,7 @@ class Cleaner:
         """Files that a version after `upto` has or removes, or that are visible."""
         shown = self._engine.visible[key].state
         kept = set(_names(path, shown.files.values()))
-        for version in _versions(path):
+        for version in delta_log.versions(path):
             if version > upto:
                 for action in delta_log.read_version(path, version):
                     kept |= set(_names(path, [action[name] for name in ("add", "remove", "cdc") if name in action]))
@@ -211,7 +211,7 @@ class Cleaner:
 def _removed(path: Path, first: int, last: int, needed: int) -> set[str]:
     """Names of the files that these versions have removed, and of change files that nobody asks for."""
     gone: set[str] = set()
-    for version in sorted(each for each in _versions(path) if first <= each <= last):
+    for version in sorted(each for each in delta_log.versions(path) if first <= each <= last):
         actions = delta_log.read_version(path, version)
         gone |= set(_names(path, [action["remove"] for action in actions if "remove" in action]))
         gone -= set(_names(path, [action["add"] for action in actions if "add" in action]))
@@ -227,10 +227,6 @@ def _names(path: Path, files: Iterable[Any]) -> Iterator[str]:
         found = vector.file_of(path, file.get("deletionVector"))
         if found is not None and found.is_relative_to(path):
             yield str(found.relative_to(path))
-
-
-def _versions(path: Path) -> list[int]:
-    return [int(file.name[:20]) for file in (path / "_delta_log").glob("*.json") if len(file.name) == 25 and file.name[:20].isdigit()]
 
 
 def _notes(path: Path) -> list[Path]:

@@ -12,13 +12,12 @@ power failure may leave a torn one that is not announced: Delta finds it by its 
 from __future__ import annotations
 
 import logging
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError, disk_full
 from headgate.failpoint import Step, step
-from headgate.storage import durable, parquet
+from headgate.storage import delta_log, durable, parquet
 from headgate.storage.lock import Key
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ _log = logging.getLogger("headgate.storage")
 
 EVERY = 100
 """Versions from one checkpoint of a table to the next."""
-_NAME = re.compile(r"(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.)?.*parquet\Z")
 
 
 class DeltaCheckpoints:
@@ -69,18 +67,12 @@ class DeltaCheckpoints:
 
 def files(path: Path, version: int) -> list[Path]:
     """The files of a version's checkpoint."""
-    return [file for file in (path / "_delta_log").glob(f"{version:020d}.checkpoint.*") if _NAME.match(file.name)]
+    return [*(path / "_delta_log").glob(f"{version:020d}.checkpoint.*parquet")]
 
 
 def newest(path: Path, limit: int) -> int:
     """The newest version, at most `limit`, that has a checkpoint with all its parts; 0 where there is none."""
-    parts: dict[tuple[int, int], int] = {}
-    for file in (path / "_delta_log").iterdir():
-        found = _NAME.match(file.name)
-        if found is not None and int(found[1]) <= limit:
-            which = int(found[1]), int(found[3] or 1)
-            parts[which] = parts.get(which, 0) + 1
-    return max((version for (version, wanted), count in parts.items() if count >= wanted), default=0)
+    return max((version for version in delta_log.checkpoints(path) if version <= limit), default=0)
 
 
 def set_torn_aside(path: Path, limit: int) -> list[Path]:
