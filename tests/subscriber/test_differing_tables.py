@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 from tests.subscriber.conftest import READY
 
@@ -143,3 +144,20 @@ def test_columns_that_the_publisher_adds_are_added(publisher, subscriber) -> Non
     publisher.wait_confirmed()
     assert sorted(subscriber.sql("SELECT * FROM t").split("\n")) == ["1|copied||", "2|before||", "3|after|1.24|2024-02-29"]
     assert (subscriber.counted("apply_error_count"), subscriber.counted("sync_error_count")) == ("0", "0")
+
+
+HOSTILE = "text); CREATE ROLE pwned SUPERUSER; CREATE TABLE x (y text"
+
+
+def test_a_publishers_type_ran_as_sql_of_the_subscriptions_owner(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE t (a int PRIMARY KEY, b text); CREATE PUBLICATION p FOR TABLE t")
+    publisher.sql(
+        "SET allow_system_table_mods = on; CREATE OR REPLACE FUNCTION pg_catalog.format_type(oid, int) RETURNS text LANGUAGE sql"
+        f" AS $$ SELECT CASE WHEN $1 = 25 THEN '{HOSTILE}' ELSE 'integer' END $$"
+    )
+    with pytest.raises(psycopg.errors.ProtocolViolation, match="publisher sent an invalid type name"):
+        subscriber.session.connection.execute(
+            publisher.subscription("create_tables = true, create_slot = false, slot_name = NONE, enabled = false")
+        )
+    assert subscriber.sql("SELECT count(*) FROM pg_roles WHERE rolname = 'pwned'") == "0"
+    assert subscriber.sql("SELECT count(*) FROM pg_class WHERE relname IN ('t', 'x')") == "0"

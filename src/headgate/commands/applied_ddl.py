@@ -3,6 +3,9 @@
 `table_definition` and `column_addition` give the statements; `run` runs statements in a transaction of their own as a subscription's
 owner. The subscriber is a floor below: the server hands `add_columns` to it. A column that the publisher added is added in its own
 transaction before the batch that needs it, so it is NULL in the rows that are there already.
+
+What the publisher says is data: names are quoted, types are taken apart and written anew (`sql/type_name`). A statement has the rights of
+the subscription's owner.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from headgate.commands.applied_rows import WorkerSession, owners_context
 from headgate.commands.execute import execute
 from headgate.sql.names import qualified, quote_ident
 from headgate.sql.parser import parse
+from headgate.sql.type_name import rewritten
 from headgate.storage.transaction import Transaction
 from headgate.walreceiver.connection import Connection, literal
 from headgate.walreceiver.remote import PublishedTable
@@ -59,8 +63,8 @@ def run(node: Any, subscription: Subscription, text: str) -> None:
 
 
 def add_columns(node: Any, subscription: Subscription, relation: Relation, columns: Sequence[tuple[str, str]]) -> None:
-    """Adds columns (name, type as SQL text) to a table."""
-    added = ", ".join(f"ADD COLUMN IF NOT EXISTS {quote_ident(name)} {kind}" for name, kind in columns)
+    """Adds columns (name, type as the publisher says it) to a table; 08P01 for what is no type."""
+    added = ", ".join(f"ADD COLUMN IF NOT EXISTS {quote_ident(name)} {rewritten(kind)}" for name, kind in columns)
     run(node, subscription, f"ALTER TABLE {qualified(relation.schema, relation.name)} {added}")
 
 
@@ -68,7 +72,7 @@ def table_definition(connection: Connection, table: PublishedTable) -> str:
     """CREATE TABLE as the publisher has it: the published columns with type and NOT NULL, and the replica identity as primary key.
 
     The key is the replica identity's index, else the primary key, if all its columns are published. A partitioned table of the
-    publisher becomes a plain one.
+    publisher becomes a plain one. 08P01 where the publisher says what is no type.
     """
     where = f"n.nspname = {literal(table.schema)} AND c.relname = {literal(table.name)}"
     rows = connection.query(
@@ -78,7 +82,7 @@ def table_definition(connection: Connection, table: PublishedTable) -> str:
     )
     published = [row for row in rows if table.columns is None or row[2] in table.columns]
     names = {int(row[1] or 0): quote_ident(str(row[2])) for row in published}
-    parts = [f"{quote_ident(str(name))} {kind}{' NOT NULL' if not_null == 't' else ''}" for _, _, name, kind, not_null in published]
+    parts = [f"{quote_ident(str(row[2]))} {rewritten(str(row[3]))}{' NOT NULL' if row[4] == 't' else ''}" for row in published]
     key = _key(connection, int(rows[0][0] or 0)) if rows else ()
     if key and set(key) <= set(names):
         parts.append(f"PRIMARY KEY ({', '.join(names[attnum] for attnum in key)})")

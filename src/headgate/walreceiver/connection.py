@@ -232,8 +232,9 @@ def _always_quoted(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A string literal."""
-    return "'" + text.replace("'", "''") + "'"
+    """A string literal, the same whatever standard_conforming_strings says there."""
+    quoted = "'" + text.replace("'", "''") + "'"
+    return " E" + quoted.replace("\\", "\\\\") if "\\" in text else quoted
 
 
 def _expect(rows: list[Row], fields: int) -> list[Row]:

@@ -1,0 +1,48 @@
+"""The name of a type in a text that somebody else has written: taken apart and written anew, so that it is nothing but that.
+
+Called for what a publisher sends (`commands/applied_ddl`), which is data and never becomes part of a statement as it came.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import postgast
+
+from headgate.errors import PostgresError
+from headgate.sql.parser import parse, unwrap
+
+_CAST = "SELECT NULL::"
+LONGEST = 1000
+"""Characters; names have 63 bytes at most."""
+
+
+def rewritten(text: str) -> str:
+    """The same type's name in quotes of our own, as ``numeric(10, 2)[]``; 08P01 for what is anything but the name of a type."""
+    name = _name(text) if len(text) <= LONGEST else None
+    if name is None:
+        raise PostgresError("08P01", "publisher sent an invalid type name", detail="It is no name of a type, or more than one.")
+    tree = postgast.parse(f"{_CAST}text")
+    [target] = tree.stmts[0].stmt.select_stmt.target_list
+    target.res_target.val.type_cast.type_name.CopyFrom(name)
+    found: str = postgast.deparse(tree)
+    return found.removeprefix(_CAST)
+
+
+def _name(text: str) -> Any:
+    """The TypeName, or None."""
+    try:
+        statements = parse(_CAST + text)
+    except PostgresError:
+        return None
+    if statements[0].kind != "SelectStmt" or len(statements[0].node.target_list) != 1:
+        return None
+    cast = unwrap(unwrap(statements[0].node.target_list[0]).val)
+    if cast.DESCRIPTOR.name != "TypeCast" or unwrap(cast.arg).DESCRIPTOR.name != "A_Const":
+        return None
+    name = cast.type_name
+    plain = all(unwrap(each).DESCRIPTOR.name in ("A_Const", "ColumnRef") for each in name.typmods) and not name.setof and not name.pct_type
+    # whatever else stands there (FROM, an alias, a second statement) makes the text longer than the cast alone
+    alone = postgast.parse(f"{_CAST}text")
+    alone.stmts[0].stmt.select_stmt.target_list[0].res_target.val.type_cast.type_name.CopyFrom(name)
+    return name if plain and postgast.deparse(alone) == postgast.deparse(postgast.parse(_CAST + text)) else None

@@ -1,0 +1,43 @@
+"""A type's name that a publisher sends is a type's name, or refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.errors import PostgresError
+from headgate.sql.type_name import rewritten
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("integer", "int"),
+        ("numeric(10,2)[]", "numeric(10, 2)[]"),
+        ("character varying(5)", "varchar(5)"),
+        ("timestamp(3) with time zone", "timestamp (3) with time zone"),
+        ("interval day to second(3)", "interval day to second(3)"),
+        ('"char"', '"char"'),
+        ('public."A b"(3)[]', 'public."A b"(3)[]'),
+        ('"a"";b"', '"a"";b"'),
+        ("geometry(Point,4326)", "geometry(point, 4326)"),
+        ("text -- and more", "text"),
+    ],
+)
+def test_what_format_type_prints_is_written_anew(text: str, written: str) -> None:
+    assert rewritten(text) == written
+    assert rewritten(written) == written
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "text); CREATE ROLE p SUPERUSER; --", "text; SELECT 1", "text FROM pg_class", "text AS x", 'text COLLATE "C"', "text, 1", "text + 1",
+        "int::text", "setof int", "numeric((select 1))", "a.b%TYPE", "int WHERE true", "text LIMIT 1", "text UNION SELECT 1", "text[]) OR (1",
+        "text DEFAULT pg_read_file('x')", "text NOT NULL", "text PRIMARY KEY", "x" * 5000, "text\0", "text /*", "text FOR UPDATE", "text INTO x",
+    ],
+)  # fmt: skip
+def test_whatever_else_stands_there_is_refused(text: str) -> None:
+    with pytest.raises(PostgresError) as raised:
+        rewritten(text)
+    assert raised.value.sqlstate == "08P01"
+    assert text not in raised.value.message or not text
