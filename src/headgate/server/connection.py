@@ -46,6 +46,8 @@ class Connection:
         self._waker.setblocking(False)
         self._wakened.setblocking(False)
         self.interrupted = False
+        self.authenticated = False
+        """Who has not told who it is gets no room for a large message."""
         self._sending = False
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -96,7 +98,7 @@ class Connection:
         kind, length = chr(self._in[0]), int.from_bytes(self._in[1:5], "big", signed=True)
         if kind not in LARGE and kind not in SMALL:
             raise PostgresError("08P01", f"invalid frontend message type {self._in[0]}", severity=Severity.FATAL)
-        if not length_allowed(kind, length):
+        if not length_allowed(kind, length, authenticated=self.authenticated):
             raise ConnectionBroken(f"invalid message length {length} of type {kind!r}")
         if len(self._in) < 1 + length:
             return None

@@ -38,13 +38,18 @@ class Listener:
         data_dir: Path,
         serve: Callable[[Connection], None],
         backlog: int = 128,
+        most: int = 1000,
     ) -> None:
+        """At most `most` connections have a thread at a time, whoever they are; more are refused before they cost anything."""
         self.addresses = addresses
         self.port = port
         self.directories = directories
         self.data_dir = data_dir
         self.backlog = backlog
         self._serve = serve
+        self._most = most
+        self._living = 0
+        self._counting = threading.Lock()
         self._sockets: list[socket.socket] = []
         self._files: list[SocketFile] = []
         self._stop_reader, self._stop_writer = socket.socketpair()
@@ -129,15 +134,31 @@ class Listener:
             return True  # the client has gone again
         except OSError as error:
             return self._rest("could not accept new connection", error)
+        if self._living >= self._most:
+            _refuse(client, PostgresError("53300", "sorry, too many clients already", severity=Severity.FATAL))
+            return True
         try:
-            threading.Thread(target=self._serve, args=(Connection(client),), name="session", daemon=True).start()
+            self._count(1)
+            threading.Thread(target=self._served, args=(Connection(client),), name="session", daemon=True).start()
         except (OSError, RuntimeError) as error:  # RuntimeError: no more threads
-            _refuse(client, f"could not fork new process for connection: {_reason(error)}")
+            self._count(-1)
+            message = f"could not fork new process for connection: {_reason(error)}"
+            _refuse(client, PostgresError("53000", message, severity=Severity.FATAL))
             return self._rest("could not fork new process for connection", error)
         if self._trouble is not None:
             self._trouble = None
             _log.info("new connections are accepted again")
         return True
+
+    def _served(self, connection: Connection) -> None:
+        try:
+            self._serve(connection)
+        finally:
+            self._count(-1)
+
+    def _count(self, more: int) -> None:
+        with self._counting:
+            self._living += more
 
     def _rest(self, what: str, error: Exception) -> bool:
         """Waits a moment, in which a descriptor may become free; False if the listener was closed meanwhile."""
@@ -180,8 +201,8 @@ def _reason(error: Exception) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
-def _refuse(client: socket.socket, message: str) -> None:
+def _refuse(client: socket.socket, error: PostgresError) -> None:
     """Tells a client why it is not served, if it can be told at once."""
     with contextlib.suppress(OSError), client:
         client.setblocking(False)
-        client.send(error_response(PostgresError("53000", message, severity=Severity.FATAL)))
+        client.send(error_response(error))

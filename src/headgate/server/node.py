@@ -16,6 +16,7 @@ import contextlib
 import functools
 import logging
 import os
+import resource
 import signal
 import threading
 import time
@@ -92,7 +93,10 @@ class Node:
             self.settings.places("unix_socket_directories"),
             self.data_dir,
             self._serve,
+            # as canAcceptConnections has it: twice as many as may be served, those included who have not said who they are
+            most=2 * (self.settings.integer("max_connections") + self.settings.integer("max_wal_senders")),
         )
+        _raise_descriptor_limit()
         _log.info("starting headgate %s", self.settings.text("server_version"))
         self.listener.open()
         self.port = self.listener.port
@@ -277,6 +281,11 @@ class Node:
             return self.activity.enter("walsender")
         return self.activity.enter("client backend", self.settings.integer("max_connections"))
 
+    def has_place_for_all(self) -> bool:
+        """Whether more connections are free than superuser_reserved_connections keeps, the one that asks being counted as taken."""
+        taken = sum(one.kind in ("client backend", "walsender") for one in self.activity.all())
+        return self.settings.integer("max_connections") - taken >= self.settings.integer("superuser_reserved_connections")
+
     def sessions_of(self, database_oid: int) -> int:
         """How many sessions are in a database."""
         return len(self.activity.of_database(database_oid))
@@ -340,3 +349,9 @@ def _in_background(name: str, work: Callable[[], object]) -> None:
         threading.Thread(target=work, name=name, daemon=True).start()
     except RuntimeError as error:
         _log.warning("could not start thread for %s: %s", name, error)
+
+
+def _raise_descriptor_limit() -> None:
+    """As many descriptors as the system lets the process have: connections, files of tables and Java's all count."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -98,9 +98,9 @@ def decode_text(data: bytes) -> str:
         raise PostgresError("22021", f'invalid byte sequence for encoding "UTF8": {shown}') from error
 
 
-def length_allowed(kind: str, length: int) -> bool:
+def length_allowed(kind: str, length: int, *, authenticated: bool = True) -> bool:
     """Whether a message of that type may have that length (the length word, which counts itself)."""
-    limit = MAX_LARGE_MESSAGE if kind in LARGE else MAX_SMALL_MESSAGE
+    limit = MAX_LARGE_MESSAGE if kind in LARGE and authenticated else MAX_SMALL_MESSAGE
     return 4 <= length <= limit
 
 
