@@ -60,12 +60,17 @@ def all_roles(cursor: Cursor) -> list[Role]:
 
 def create(cursor: Cursor, role: Role) -> Role:
     """CREATE ROLE; 42939 for a reserved name, 42710 for one in use."""
-    if role.name.startswith("pg_"):
-        raise PostgresError("42939", f'role name "{role.name}" is reserved', detail='Role names starting with "pg_" are reserved.')
+    refuse_reserved(role.name)
     if lookup(cursor, role.name) is not None:
         raise PostgresError("42710", f'role "{role.name}" already exists')
     insert(cursor, "pg_authid", **_row(role))
     return role
+
+
+def refuse_reserved(name: str) -> None:
+    """42939 for a name that only built-in roles have."""
+    if name.startswith("pg_"):
+        raise PostgresError("42939", f'role name "{name}" is reserved', detail='Role names starting with "pg_" are reserved.')
 
 
 def change(cursor: Cursor, role: Role) -> None:
@@ -93,6 +98,11 @@ def revoke(cursor: Cursor, role: int, member: int) -> bool:
     found = one(cursor, "SELECT 1 FROM hg.pg_auth_members WHERE roleid = ? AND member = ?", [role, member])
     run(cursor, "DELETE FROM hg.pg_auth_members WHERE roleid = ? AND member = ?", [role, member])
     return found is not None
+
+
+def admins(cursor: Cursor, role: int) -> set[int]:
+    """oids of the roles that may give and take memberships of a role."""
+    return {member for (member,) in rows(cursor, "SELECT member FROM hg.pg_auth_members WHERE roleid = ? AND admin_option", [role])}
 
 
 def memberships(cursor: Cursor, oid: int) -> set[int]:

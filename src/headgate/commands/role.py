@@ -107,12 +107,35 @@ def _check_alteration(cursor: Cursor, session: Session, role: Role, options: dic
         _require_createrole(cursor, session, "permission denied")
 
 
+def _check_membership(cursor: Cursor, session: Session, name: str) -> None:
+    """42501 unless the user may give or take memberships of this role, by whatever command (AddRoleMems, DelRoleMems)."""
+    context, role = session.context, roles.get(cursor, name)
+    if privilege.is_superuser(cursor, context.user):
+        pass
+    elif role.superuser:
+        raise PostgresError("42501", "must be superuser to alter superusers")
+    elif not roles.get(cursor, context.user).create_role and not _is_admin(cursor, session, role):
+        raise PostgresError("42501", f'must have admin option on role "{name}"')
+    if role.oid == privilege.DATABASE_OWNER:
+        raise PostgresError("XX000", f'role "{name}" cannot have explicit members')
+
+
+def _is_admin(cursor: Cursor, session: Session, role: Role) -> bool:
+    """Whether the user, or a role that it is a member of, has the admin option; a role has its own where it is the session's user."""
+    user = session.context.user
+    if role.name == user:
+        return user == session.context.session_user
+    return bool(roles.admins(cursor, role.oid) & privilege.roles_of(cursor, user))
+
+
 def create(node: Any, session: Session) -> CommandResult:
     """CREATE ROLE, CREATE USER (with LOGIN), CREATE GROUP."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
     options = unique(node.options)
     _check_creation(cursor, session, options)
+    for item in options["addroleto"].node.items if "addroleto" in options else ():
+        _check_membership(cursor, session, unwrap(item).rolename)
     if node.role in ("public", "none"):
         raise PostgresError("42939", f'role name "{node.role}" is reserved')
     for item in [item for name in _MEMBERS if name in options for item in options[name].node.items]:
@@ -144,6 +167,7 @@ def alter(node: Any, session: Session) -> CommandResult:
     _check_alteration(cursor, session, role, options)
     transaction.change_object("pg_authid", role.oid)
     if "rolemembers" in options:
+        _check_membership(cursor, session, name)
         grantor = privilege.role_oid(cursor, context.user)
         for member in [privilege.used_role(cursor, unwrap(item).rolename) for item in options["rolemembers"].node.items]:
             if node.action < 0:
@@ -172,6 +196,8 @@ def drop(node: Any, session: Session) -> CommandResult:
             raise PostgresError("55006", "current user cannot be dropped")
         if name == context.session_user:
             raise PostgresError("55006", "session user cannot be dropped")
+        if role.superuser and not privilege.is_superuser(cursor, context.user):
+            raise PostgresError("42501", "must be superuser to drop superusers")
         transaction.lock_object("pg_authid", role.oid)
         going[name] = role.oid
     for name, oid in going.items():
@@ -185,12 +211,18 @@ def rename(node: Any, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor = transaction.cursor
     role = roles.get(cursor, node.subname)
-    _require_createrole(cursor, session, "permission denied to rename role")
     if role.name == session.context.session_user:
         raise PostgresError("0A000", "session user cannot be renamed")
+    if role.name == session.context.user:
+        raise PostgresError("0A000", "current user cannot be renamed")
+    for each in (role.name, node.newname):
+        roles.refuse_reserved(each)
     transaction.lock_object("pg_authid", role.oid)
     if roles.lookup(cursor, node.newname) is not None:
         raise PostgresError("42710", f'role "{node.newname}" already exists')
+    if role.superuser and not privilege.is_superuser(cursor, session.context.user):
+        raise PostgresError("42501", "must be superuser to rename superusers")
+    _require_createrole(cursor, session, "permission denied to rename role")
     roles.change(cursor, replace(role, name=node.newname))
     grant.rename_role(cursor, role.name, node.newname)
     return CommandResult("ALTER ROLE")
@@ -209,7 +241,7 @@ def grant_role(node: Any, session: Session) -> CommandResult:
     role_oid = privilege.used_role if node.is_grant else privilege.role_oid
     members = {name: role_oid(cursor, name) for each in node.grantee_roles if (name := _named(unwrap(each), session))}
     for granted, oid in {name: role_oid(cursor, name) for each in node.granted_roles if (name := unwrap(each).priv_name)}.items():
-        _require_createrole(cursor, session, f'must have admin option on role "{granted}"')
+        _check_membership(cursor, session, granted)
         for member, member_oid in members.items():
             if node.is_grant:
                 if member_oid in privilege.roles_of(cursor, granted):

@@ -15,7 +15,7 @@ from headgate.catalog import origin as origins
 from headgate.catalog import subscription as subscriptions
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.server import transaction_mode
+from headgate.server import session_role, transaction_mode
 from headgate.server.sequence_function import SequenceFunctions
 from headgate.server.session_origin import SessionOrigin
 from headgate.server.slot_function import SlotFunctions
@@ -148,7 +148,9 @@ class _Functions(SequenceFunctions, SlotFunctions, SubscriptionFunctions):
             raise PostgresError("22004", "SET requires parameter name")
         session = self.session
         session.block.touch()
-        if new_value is None:
+        if setting_name.lower() in session_role.NAMES:
+            session_role.set_to(session, setting_name, new_value, local=bool(is_local))
+        elif new_value is None:
             session.settings.reset(setting_name, local=bool(is_local))
         else:
             transaction_mode.check(session, setting_name, [new_value])

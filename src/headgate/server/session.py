@@ -17,11 +17,12 @@ from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from headgate.catalog.role import Role
 from headgate.catalog.usertype import KnownTypes
 from headgate.commands import temporary
 from headgate.errors import Notice, Notices, PostgresError, Severity
 from headgate.lsn import Lsn
-from headgate.server import protocol
+from headgate.server import protocol, session_role
 from headgate.server.block import State, TransactionBlock
 from headgate.server.connection import Connection, ConnectionBroken, FrontendMessage
 from headgate.server.extended import ExtendedQuery
@@ -70,6 +71,9 @@ class Session:
         self.parameters: tuple[Parameter, ...] = ()
         self.block = TransactionBlock(self._begin_storage, settings, self._replicated)
         self._types = KnownTypes(node.catalog, context.database)
+        self.taken_roles: dict[str, Role] = {}
+        """The roles for which it has acted, by name."""
+        settings.restored = self.settings_restored
         self.prepared: dict[str, Prepared] = {}
         self.portals: dict[str, Portal] = {}
         self.job_group = f"session-{backend.pid}"
@@ -420,6 +424,7 @@ class Session:
         """DISCARD ALL."""
         self._drop_portals(everything=True)
         self.prepared.clear()
+        session_role.discard(self)
         self.settings.reset_all()
 
     @property
@@ -441,3 +446,4 @@ class Session:
         """Settings may have gone back at the end of a transaction."""
         self.setting_changed("search_path")
         self.setting_changed("application_name")
+        session_role.follow(self)

@@ -1,7 +1,9 @@
 """The role for which a session acts: SET ROLE and SET SESSION AUTHORIZATION (manual, part VI).
 
-Called by `variable`. What must hold: a session takes only a role of which its session user is a member, and another session user only
-if the one that logged in is a superuser.
+Called by `variable`, by `set_config`, and by the session where settings come back. What must hold: a session takes only a role of which
+its session user is a member, and another session user only if the one that logged in is a superuser. Who acts follows from the settings
+`session_authorization` and `role` alone (`follow`): what gives these back, a ROLLBACK, the end of SET LOCAL, a savepoint, gives back the
+role; nothing else changes it.
 """
 
 from __future__ import annotations
@@ -9,10 +11,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate.catalog import role as roles
+from headgate.catalog.role import Role
 from headgate.errors import PostgresError
 
 if TYPE_CHECKING:
     from headgate.server.session import Session
+
+NAMES = ("role", "session_authorization")
+
+
+def set_to(session: Session, setting: str, value: str | None, *, local: bool) -> None:
+    """SET ROLE, SET SESSION AUTHORIZATION, and set_config of either; None for DEFAULT."""
+    if setting.lower() == "role":
+        set_role(session, "none" if value is None else value, local=local)
+    else:
+        set_session_authorization(session, value, local=local)
 
 
 def set_role(session: Session, name: str, *, local: bool) -> None:
@@ -28,8 +41,9 @@ def set_role(session: Session, name: str, *, local: bool) -> None:
             raise PostgresError("42501", f'permission denied to set role "{wanted}"')
     finally:
         cursor.close()
+    session.taken_roles[role.name] = role
     session.settings.set("role", name, local=local)
-    _become(session, role.name, role.oid, superuser=role.superuser)
+    follow(session)
 
 
 def set_session_authorization(session: Session, name: str | None, *, local: bool) -> None:
@@ -44,11 +58,26 @@ def set_session_authorization(session: Session, name: str | None, *, local: bool
         raise PostgresError("22023", f'role "{name}" does not exist')
     if wanted.oid != authenticated.oid and not authenticated.superuser:
         raise PostgresError("42501", f'permission denied to set session authorization "{name}"')
+    session.taken_roles[wanted.name] = wanted
     session.settings.set("session_authorization", wanted.name, local=local)
-    session.context.session_user = wanted.name
-    _become(session, wanted.name, wanted.oid, superuser=wanted.superuser)
+    session.settings.set("role", "none", local=local)
+    follow(session)
 
 
-def _become(session: Session, name: str, oid: int, *, superuser: bool) -> None:
-    session.context.user, session.context.user_oid, session.context.superuser = name, oid, superuser
-    session.settings.override("is_superuser", "on" if superuser else "off")
+def discard(session: Session) -> None:
+    """DISCARD ALL: who logged in acts again."""
+    set_session_authorization(session, None, local=False)
+
+
+def follow(session: Session) -> None:
+    """Who acts is whom the settings name."""
+    authorization, chosen = session.settings.text("session_authorization"), session.settings.text("role")
+    session.context.session_user = authorization
+    name = authorization if chosen == "none" else chosen
+    if name != session.context.user:
+        _become(session, session.taken_roles[name])
+
+
+def _become(session: Session, role: Role) -> None:
+    session.context.user, session.context.user_oid, session.context.superuser = role.name, role.oid, role.superuser
+    session.settings.override("is_superuser", "on" if role.superuser else "off")

@@ -20,7 +20,7 @@ from headgate.catalog.role import Role
 from headgate.catalog.session import SessionContext
 from headgate.commands import privilege
 from headgate.errors import PostgresError, Severity
-from headgate.server import log, protocol
+from headgate.server import log, protocol, session_role
 from headgate.server.activity import Backend
 from headgate.server.authentication import StoredRole, authenticate, fatal
 from headgate.server.connection import Connection, ConnectionBroken
@@ -146,6 +146,7 @@ def _open(node: Node, connection: Connection, backend: Backend, parameters: dict
 
         session.walsender = Walsender(session, physical=physical)
     connection.write(protocol.authentication_ok())
+    connection.authenticated = True
     return session
 
 
@@ -199,6 +200,8 @@ def _database(node: Node, backend: Backend, role: Role, name: str) -> Database:
     if not database.allow_connections:
         raise fatal("55000", f'database "{name}" is not currently accepting connections')
     if not role.superuser:
+        if backend.kind == "client backend" and not node.has_place_for_all():
+            raise fatal("53300", "remaining connection slots are reserved for non-replication superuser connections")
         _check_connect(node, role, database)
         others = [one for one in node.activity.all() if one.pid != backend.pid]
         if role.connection_limit >= 0 and sum(one.role == role.oid for one in others) >= role.connection_limit:
@@ -222,8 +225,10 @@ def _session(node: Node, connection: Connection, backend: Backend, parameters: d
     settings = SessionSettings(node.settings)
     settings.override("is_superuser", "on" if role.superuser else "off")
     settings.override("session_authorization", role.name)
-    for name, value in _given(parameters):
-        settings.give(name, value, "client", superuser=role.superuser)
+    given = _given(parameters)
+    for name, value in given:
+        if name.lower() != "role":
+            settings.give(name, value, "client", superuser=role.superuser)
     backend.application_name = settings.text("application_name")
     local = connection.socket.getsockname() if connection.peer[0] is not None else (None, None)
     context = SessionContext(
@@ -242,7 +247,12 @@ def _session(node: Node, connection: Connection, backend: Backend, parameters: d
         server_addr=local[0],
         server_port=local[1],
     )
-    return Session(node, connection, backend, context, settings)
+    session = Session(node, connection, backend, context, settings)
+    session.taken_roles[role.name] = role
+    for name, value in given:
+        if name.lower() == "role":
+            session_role.set_role(session, value, local=False)
+    return session
 
 
 def _given(parameters: dict[str, str]) -> list[tuple[str, str]]:

@@ -28,20 +28,16 @@ def set_statement(session: Session, node: Any, text: str) -> str:
     if kind == "VAR_SET_MULTI":
         _set_multi(session, node)
     elif kind == "VAR_SET_VALUE":
-        if node.name == "role":
-            session_role.set_role(session, values(node.args)[0], local=local)
-        elif node.name == "session_authorization":
-            session_role.set_session_authorization(session, values(node.args)[0], local=local)
+        if node.name in session_role.NAMES:
+            session_role.set_to(session, node.name, values(node.args)[0], local=local)
         else:
             set_value(session, node.name, values(node.args), local=local)
     elif kind == "VAR_RESET_ALL":
         session.settings.reset_all()
         return "RESET"
     elif kind in ("VAR_SET_DEFAULT", "VAR_RESET"):
-        if node.name == "role":
-            session_role.set_role(session, "none", local=local)
-        elif node.name == "session_authorization":
-            session_role.set_session_authorization(session, None, local=local)
+        if node.name in session_role.NAMES:
+            session_role.set_to(session, node.name, None, local=local)
         else:
             session.settings.reset(node.name, local=local)
         return "RESET" if kind == "VAR_RESET" else "SET"

@@ -10,7 +10,7 @@ Use by a transaction: `remember` when it begins, `restore` with that state when 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headgate.errors import PostgresError
@@ -43,6 +43,8 @@ class SessionSettings(Values):
         self._given: dict[str, Setting] = {}
         self._state = State()
         self._told: dict[str, str] = {}
+        self.restored: Callable[[], None] = lambda: None
+        """Called when values have come back: at a transaction's end, at ROLLBACK TO."""
 
     # ---- what the session starts with ---------------------------------------------------------------------
 
@@ -154,10 +156,12 @@ class SessionSettings(Values):
     def restore(self, state: State, rolled_back: bool) -> None:
         """Ends a transaction that began with `state`: rolled back, its SETs are undone; its SET LOCALs always."""
         self._state = State(state.session, {}) if rolled_back else State(self._state.session, {})
+        self.restored()
 
     def rollback_to(self, state: State) -> None:
         """Goes back to the state at a savepoint."""
         self._state = state
+        self.restored()
 
     # ---- values -------------------------------------------------------------------------------------------
 

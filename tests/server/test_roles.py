@@ -1,0 +1,119 @@
+"""Who may make whom what: CREATEROLE is no way to become a superuser, by whatever statement. On a node and on a PostgreSQL alike."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from tests.conftest import Server
+
+MADE = (
+    "climber LOGIN CREATEROLE", "boss SUPERUSER", "copier REPLICATION", "plain", "admin LOGIN", "team",
+)  # fmt: skip
+TOO_FAR = {
+    "GRANT boss TO climber": "must be superuser to alter superusers",
+    "GRANT postgres TO climber": "must be superuser to alter superusers",
+    "REVOKE boss FROM plain": "must be superuser to alter superusers",
+    "CREATE ROLE risen IN ROLE boss": "must be superuser to alter superusers",
+    "CREATE ROLE risen SUPERUSER": "must be superuser to create superusers",
+    "ALTER GROUP boss ADD USER climber": "must be superuser to alter superuser roles or change superuser attribute",
+    "ALTER ROLE climber SUPERUSER": "must be superuser to alter superuser roles or change superuser attribute",
+    "ALTER ROLE boss PASSWORD 'mine'": "must be superuser to alter superuser roles or change superuser attribute",
+    "ALTER ROLE boss NOLOGIN": "must be superuser to alter superuser roles or change superuser attribute",
+    "ALTER ROLE copier NOLOGIN": "must be superuser to alter replication roles or change replication attribute",
+    "ALTER ROLE climber REPLICATION": "must be superuser to alter replication roles or change replication attribute",
+    "ALTER ROLE climber BYPASSRLS": "must be superuser to change bypassrls attribute",
+    "ALTER ROLE boss RENAME TO fallen": "must be superuser to rename superusers",
+    "DROP ROLE boss": "must be superuser to drop superusers",
+    "DROP ROLE plain, boss": "must be superuser to drop superusers",
+}
+ALLOWED = (
+    "GRANT team TO plain",
+    "REVOKE team FROM plain",
+    "CREATE ROLE another IN ROLE team",
+    "ALTER ROLE plain CREATEDB",
+    "DROP ROLE another",
+)
+
+
+@pytest.fixture
+def roles(server: Server) -> Server:
+    """A server with roles; those of the tests before have gone."""
+    for made in MADE:
+        server.psql("postgres", f"DROP ROLE IF EXISTS {made.split()[0]}")
+    for made in MADE:
+        server.psql("postgres", f"CREATE ROLE {made}")
+    server.psql("postgres", "GRANT team TO admin WITH ADMIN OPTION; GRANT boss TO plain")
+    return server
+
+
+def refusal(server: Server, user: str, sql: str) -> str | None:
+    """The message of a 42501, None where it was done."""
+    with psycopg.connect(server.conninfo(user=user), autocommit=True) as session:
+        try:
+            session.execute(sql.encode())
+        except psycopg.errors.InsufficientPrivilege as error:
+            return error.diag.message_primary
+    return None
+
+
+def test_createrole_became_superuser(roles: Server) -> None:
+    assert {sql: refusal(roles, "climber", sql) for sql in TOO_FAR} == TOO_FAR
+    assert roles.psql("postgres", "SELECT rolsuper FROM pg_roles WHERE rolname = 'climber'") == "f"
+    assert roles.psql("postgres", "SELECT pg_has_role('climber', 'boss', 'MEMBER')") == "f"
+    assert [refusal(roles, "climber", sql) for sql in ALLOWED] == [None] * len(ALLOWED)
+    with pytest.raises(psycopg.errors.InternalError_, match="cannot have explicit members"):
+        refusal(roles, "climber", "GRANT pg_database_owner TO climber")
+
+
+def test_the_admin_option_gives_memberships_of_its_role_alone(roles: Server) -> None:
+    assert refusal(roles, "admin", "GRANT team TO plain") is None
+    assert refusal(roles, "admin", "REVOKE team FROM plain") is None
+    assert refusal(roles, "admin", "GRANT plain TO admin") == 'must have admin option on role "plain"'
+    assert refusal(roles, "admin", "CREATE ROLE x") == "permission denied to create role"
+
+
+WHO = "SELECT current_user, session_user, current_setting('is_superuser'), current_setting('role')"
+STATES = {
+    "RESET ROLE that is rolled back": ["SET ROLE plain", "BEGIN", "RESET ROLE", WHO, "ROLLBACK", WHO],
+    "SET ROLE that is rolled back": ["BEGIN", "SET ROLE plain", WHO, "ROLLBACK", WHO],
+    "SET LOCAL ROLE ends with its transaction": ["BEGIN", "SET LOCAL ROLE plain", WHO, "COMMIT", WHO],
+    "a savepoint": ["BEGIN", "SAVEPOINT s", "SET ROLE plain", WHO, "ROLLBACK TO s", WHO, "SET ROLE team", "COMMIT", WHO],
+    "DISCARD ALL": ["SET ROLE plain", "DISCARD ALL", WHO, "SET SESSION AUTHORIZATION plain", "DISCARD ALL", WHO],
+    "RESET ALL leaves it": ["SET ROLE plain", "RESET ALL", WHO],
+    "set_config": ["SELECT set_config('role', 'plain', false)", WHO, "SELECT set_config('role', 'none', false)", WHO],
+    "set_config of a transaction": ["BEGIN", "SELECT set_config('role', 'plain', true)", WHO, "COMMIT", WHO],
+    "set_config of a role that is not there": ["SELECT set_config('role', 'nobody', false)", WHO],
+    "in one string": [f"BEGIN; SET LOCAL ROLE plain; COMMIT; {WHO}", f"SET ROLE plain; {WHO}"],
+    "an error ends it": ["BEGIN", "SET ROLE plain", "SELECT 1/0", "ROLLBACK", WHO],
+    "session authorization": ["SET SESSION AUTHORIZATION climber", WHO, "SET ROLE boss", "RESET SESSION AUTHORIZATION", WHO],
+    "session authorization that is rolled back": ["BEGIN", "SET SESSION AUTHORIZATION plain", WHO, "ROLLBACK", WHO],
+    "SET LOCAL SESSION AUTHORIZATION": ["BEGIN", "SET LOCAL SESSION AUTHORIZATION plain", WHO, "COMMIT", WHO],
+    "what it may do follows": ["BEGIN", "SET LOCAL ROLE team", "CREATE ROLE x", "ROLLBACK", "SET ROLE team", "CREATE ROLE x", "RESET ROLE"],
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_who_acts_follows_from_the_settings(postgres: Server, node: Server, name: str) -> None:
+    said = []
+    for server in (postgres, node):
+        answers: list[object] = []
+        for made in MADE:
+            server.psql("postgres", f"DROP ROLE IF EXISTS {made.split()[0]}; CREATE ROLE {made}")
+        with psycopg.connect(server.conninfo(), autocommit=True) as session:
+            for sql in STATES[name]:
+                try:
+                    cursor = session.execute(sql.encode())
+                    while cursor.nextset():
+                        pass
+                    answers.append(cursor.fetchall() if cursor.description else "done")
+                except psycopg.Error as error:
+                    answers.append(error.sqlstate)
+        said.append(answers)
+    assert said[1] == said[0]
+
+
+def test_a_role_given_at_the_start_is_checked(roles: Server) -> None:
+    with pytest.raises(psycopg.OperationalError, match='permission denied to set role "boss"'):
+        psycopg.connect(roles.conninfo(user="climber", options="'-c role=boss'"))
+    with psycopg.connect(roles.conninfo(user="admin", options="'-c role=team'")) as session:
+        assert session.execute("SELECT current_user, session_user").fetchone() == ("team", "admin")
