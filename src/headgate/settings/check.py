@@ -85,6 +85,8 @@ def canonical(setting: Definition, value: Value, held: Callable[[str], str] | No
 
     `held` gives the text of a setting that is in force: DateStyle keeps of it what the new value leaves open.
     """
+    if setting.name == "ssl" and value is True:
+        raise PostgresError("22023", "SSL is not supported by this build", hint="Let a proxy that speaks TLS stand in front of the node.")
     if setting.kind is not Kind.STRING or not isinstance(value, str):
         return value
     match setting.name:
