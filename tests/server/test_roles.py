@@ -117,3 +117,43 @@ def test_a_role_given_at_the_start_is_checked(roles: Server) -> None:
         psycopg.connect(roles.conninfo(user="climber", options="'-c role=boss'"))
     with psycopg.connect(roles.conninfo(user="admin", options="'-c role=team'")) as session:
         assert session.execute("SELECT current_user, session_user").fetchone() == ("team", "admin")
+
+
+ASKED = (
+    "SELECT has_table_privilege('plain', 'hidden', 'SELECT'), has_table_privilege('plain', 'shown', 'SELECT')",
+    "SELECT has_table_privilege('plain'::name, 'hidden'::regclass, 'SELECT'::text), has_table_privilege('boss', 'hidden', 'SELECT')",
+    "SELECT has_table_privilege((SELECT oid FROM pg_roles WHERE rolname = 'plain'), 'hidden', 'SEL' || 'ECT')",
+    "SELECT has_any_column_privilege('plain', 'hidden', 'SELECT'), has_column_privilege('plain', 'hidden', 'a', 'SELECT')",
+    "SELECT has_schema_privilege('plain', 'public', 'CREATE'), has_database_privilege('plain', current_database(), 'CREATE')",
+    "SELECT has_sequence_privilege('plain', 'counted', 'USAGE'), pg_has_role('plain', 'boss', 'MEMBER'), pg_has_role('plain', 'team', 'MEMBER')",
+    "SELECT pg_has_role('plain'::name, 'boss'::name, 'USAGE'), pg_has_role('admin', 'team', 'USAGE')",
+    "SELECT has_table_privilege('nobody', 'hidden', 'SELECT')",
+    "SELECT has_table_privilege('plain', 'hidden', 'READ')",
+    "SELECT a, has_table_privilege('plain', 'hidden', 'SELECT') FROM shown",
+    "SELECT relname, has_table_privilege('plain', oid, 'SELECT') FROM pg_class WHERE relname IN ('hidden', 'shown') ORDER BY 1",
+    "SELECT has_function_privilege('plain', 'now()', 'EXECUTE'), has_tablespace_privilege('plain', 'pg_default', 'CREATE')",
+)
+
+
+def test_privilege_functions_said_true_of_what_they_could_not_decide(postgres: Server, node: Server) -> None:
+    said = []
+    for server in (postgres, node):
+        answers = []
+        for made in MADE:
+            server.psql("postgres", f"DROP ROLE IF EXISTS {made.split()[0]}; CREATE ROLE {made}")
+        server.psql("postgres", "GRANT team TO admin")
+        database = server.new_database()
+        server.psql(
+            database, "CREATE TABLE hidden (a int); CREATE TABLE shown (a int); INSERT INTO shown VALUES (1); CREATE SEQUENCE counted"
+        )
+        server.psql(database, "GRANT SELECT ON shown TO plain")
+        with psycopg.connect(server.conninfo(database), autocommit=True) as session:
+            for sql in ASKED:
+                try:
+                    answers.append(session.execute(sql.encode()).fetchall())
+                except psycopg.Error as error:
+                    answers.append([(str(error.sqlstate),)])
+        server.psql(database, "DROP TABLE shown")
+        said.append(answers)
+    assert said[1] == said[0]
+    assert said[1][0] == [(False, True)]

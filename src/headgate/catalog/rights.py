@@ -14,7 +14,7 @@ from headgate.catalog.cast import Names, coerce
 from headgate.catalog.physical import Cursor, one, rows
 from headgate.catalog.session import SessionContext
 from headgate.catalog.value import Value
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, not_supported
 from headgate.types import registry as t
 
 _KINDS = {
@@ -27,16 +27,23 @@ _KINDS = {
 }
 
 
+_OPEN = frozenset({"function", "language", "type"})
+"""Everybody may use these."""
+
+
 class Session(Protocol):
     """What is asked of the query's writer."""
 
     context: SessionContext
     cursor: Cursor
+    describing: bool
     names: Names
 
 
 def call(session: Session, name: str, arguments: Sequence[Value]) -> Value:
     """The value of one of these functions."""
+    if session.describing:
+        return Value("FALSE", t.BOOL)  # it does not run, and its parameters have no values
     if name == "row_security_active":
         return _row_security_active(session, arguments)
     if name == "pg_has_role":
@@ -45,16 +52,14 @@ def call(session: Session, name: str, arguments: Sequence[Value]) -> Value:
     width = 3 if kind == "column" else 2
     role = acl.role(session.cursor, session.context.user)
     if len(arguments) > width:
-        named = _role(session, arguments[0])
-        if named is None:
-            return Value("TRUE", t.BOOL)
-        role = named
+        role = _role(session, name, arguments[0])
     *_, wanted = arguments
     target = arguments[-width]
-    if kind not in _KINDS or wanted.literal is None:
-        return Value("TRUE", t.BOOL)
+    if kind not in _KINDS:
+        # nobody can be given these rights here: what everybody has by default, and what superusers have
+        return Value("TRUE" if role.superuser or kind in _OPEN else "FALSE", t.BOOL)
     regtype = _KINDS[kind][5]
-    rights = [_right(each.strip()) for each in wanted.literal.split(",")]
+    rights = [_right(each.strip()) for each in str(_constant(session, name, wanted)).split(",")]
     value = _target(session, kind, target, regtype)
     if role.superuser:
         return Value(f"({value} IS NOT NULL OR NULL)", t.BOOL)
@@ -95,23 +100,34 @@ def _right(text: str) -> tuple[str, bool]:
     return found, option
 
 
-def _role(session: Session, value: Value) -> acl.Role | None:
-    if value.literal == "public":
-        return acl.EVERYBODY
-    if value.literal is not None and not value.literal.isdigit():
-        return acl.role(session.cursor, value.literal)
-    if value.sql.isdigit() or (value.literal or "").isdigit():
-        return acl.role(session.cursor, acl.role_name(session.cursor, int(value.literal or value.sql)))
-    if value.type == t.NAME and value.sql.startswith("'"):
-        return acl.role(session.cursor, value.sql[1:-1].replace("''", "'"))
-    return None
+def _role(session: Session, function: str, value: Value) -> acl.Role:
+    """The role that is named, by name or oid."""
+    found = _constant(session, function, value)
+    if isinstance(found, int):
+        return acl.role(session.cursor, acl.role_name(session.cursor, found))
+    return acl.EVERYBODY if found == "public" else acl.role(session.cursor, str(found))
+
+
+def _constant(session: Session, function: str, value: Value) -> object:
+    """An argument's value; 0A000 where it depends on the rows of the query: what cannot be decided is never true."""
+    if value.literal is not None:
+        return value.literal
+    try:
+        found = one(session.cursor, f"SELECT {value.sql}")
+    except PostgresError as error:
+        raise not_supported(f"{function} of a name that is no constant is not supported") from error
+    if found is None or found[0] is None:
+        raise not_supported(f"{function} of NULL is not supported")
+    return found[0]
 
 
 def _target(session: Session, kind: str, target: Value, regtype: int) -> str:
     """The object as an oid."""
     if kind == "database" and (target.unknown or target.type in (t.TEXT, t.NAME)):
         return f"(SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {target.sql})"
-    return coerce(target, regtype if target.unknown or target.type in (t.TEXT, t.NAME) else target.type, session.names).sql
+    if target.type in (t.TEXT, t.NAME):
+        target = Value("", t.UNKNOWN, literal=str(_constant(session, f"has_{kind}_privilege", target)))
+    return coerce(target, regtype if target.unknown else target.type, session.names).sql
 
 
 def _allowed(session: Session, kind: str, role: acl.Role, rights: Iterable[tuple[str, bool]]) -> set[int]:
@@ -159,10 +175,7 @@ def _column(value: str, column: Value, columns: Sequence[tuple[int, int, str]]) 
 def _has_role(session: Session, arguments: Sequence[Value]) -> Value:
     role = acl.role(session.cursor, session.context.user)
     if len(arguments) > 2:
-        named = _role(session, arguments[0])
-        if named is None:
-            return Value("TRUE", t.BOOL)
-        role = named
+        role = _role(session, "pg_has_role", arguments[0])
     target = arguments[-2]
     if role.superuser:
         return Value(f"({target.sql} IS NOT NULL OR NULL)", t.BOOL)
