@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -28,6 +29,10 @@ from headgate.storage.jars import find_jars
 _LOG4J = Path(str(resources.files("headgate.storage").joinpath("log4j2.properties")))
 
 _FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+
+_ALONE = re.compile(r"local(\[[^]]*\])?\Z")
+"""Masters without other processes."""
 
 
 def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
@@ -96,7 +101,10 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
     if extra := given.pop("spark.driver.extraJavaOptions", None):
         configured["spark.driver.extraJavaOptions"] += " " + extra
     configured.update(given)
-    if not configured["spark.master"].startswith("local"):
+    if _ALONE.match(configured["spark.master"]):
+        # whoever reaches the driver's port could have it deserialize what he likes; Spark makes the secret itself and keeps it in memory
+        configured.setdefault("spark.authenticate", "true")
+    else:
         configured.setdefault("spark.jars", ",".join(jars))
     builder = SparkSession.builder
     for name, value in configured.items():

@@ -1,0 +1,24 @@
+"""Spark's driver listens on a port of the machine; who comes there without the secret has nothing deserialized."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from pyspark.sql import SparkSession
+
+RPC_REQUEST, RPC_FAILURE = 3, 5
+"""Types of messages of Spark's transport (org.apache.spark.network.protocol.Message)."""
+
+
+def test_any_local_user_could_have_the_driver_deserialize_what_he_sent(spark: SparkSession) -> None:
+    body = b"\xac\xed\x00\x05 this is taken for a serialized object"
+    place = (spark.conf.get("spark.driver.host"), int(str(spark.conf.get("spark.driver.port"))))
+    with socket.create_connection(place, timeout=10) as stranger:
+        stranger.sendall(struct.pack(">qBqi", 8 + 1 + 8 + 4 + len(body), RPC_REQUEST, 7, len(body)) + body)
+        stranger.settimeout(10)
+        answer = stranger.recv(1 << 16)
+    assert answer[8:9] in (b"", bytes([RPC_FAILURE]))
+    assert b"deserialize" not in answer, answer
+    assert b"readObject" not in answer, answer
+    assert not answer or b"auth" in answer.lower() or b"sasl" in answer.lower(), answer
