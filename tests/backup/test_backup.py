@@ -150,6 +150,7 @@ def test_a_backup_is_the_node_at_one_position_and_starts_in_its_place(
         there.stop()
 
 
+@pytest.mark.slow
 def test_tables_that_lie_elsewhere_are_changed_there_and_copied_below_the_backup(
     own_node: Callable[..., Server], spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -34,7 +34,10 @@ def copy(original: tuple[NodeServer, str], spark: SparkSession, tmp_path: Path) 
     return Copy(node.data, tmp_path, database, spark)
 
 
-@pytest.mark.parametrize("damages", [pytest.param(damages, id=name) for name, damages in APART.items()])
+@pytest.mark.parametrize(
+    "damages",
+    [pytest.param(damages, id=name, marks=[pytest.mark.slow] if place > 1 else []) for place, (name, damages) in enumerate(APART.items())],
+)
 def test_the_check_names_each_damage_and_nothing_else(copy: Copy, damages: tuple[Damage, ...]) -> None:
     expected = [line for damage in damages for line in damage(copy)]
     assert sorted(copy.findings()) == sorted(expected)
@@ -68,6 +71,7 @@ def test_a_running_node_is_asked(original: tuple[NodeServer, str]) -> None:
     assert (found.returncode, found.stdout) == (2, what)
 
 
+@pytest.mark.slow
 def test_what_a_crash_has_left_to_the_next_start_is_no_damage(spare_node: Callable[..., Server], spark: SparkSession) -> None:
     node = spare_node(**{"headgate.failpoints": "'version behind=kill'"})
     assert isinstance(node, NodeServer)

@@ -89,6 +89,7 @@ def test_a_chain_of_functions_whose_arguments_may_raise_doubles_with_a_term_and_
     assert length(spelled(pattern, 5)) < 2.5 * length(spelled(pattern, 4))
 
 
+@pytest.mark.slow
 def test_long_expressions_mean_what_postgresql_means(spark: SparkSession, oracle: psycopg.Connection) -> None:
     for each in (*[spelled(pattern, TERMS) for pattern in PATTERNS], *[spelled(pattern, 3) for pattern in UNDER_GUARDS], *LISTS):
         [verdict] = Comparison(spark, oracle).run([Probe(each, COLUMNS, ROWS)])

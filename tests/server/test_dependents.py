@@ -246,6 +246,7 @@ PLAYS: dict[str, list[Step]] = {
     "two who use a schema and drop it are a deadlock": [
         ("a", SCHEMA),
         ("a", "BEGIN"),
+        ("a", "SET LOCAL deadlock_timeout = '10s'"),
         ("b", "BEGIN"),
         ("a", "CREATE TABLE s.t (a int)"),
         ("b", "CREATE TABLE s.u (a int)"),

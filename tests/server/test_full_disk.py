@@ -128,6 +128,7 @@ def test_a_full_disk_was_reported_as_a_conflict_or_stopped_the_node(node: NodeSe
     assert "unforeseen" not in node.log()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_the_catalog_that_failed_made_it_unusable_for_ever(own_node: Callable[..., Server]) -> None:
     node = own_node()
     pid = node.pid

@@ -266,6 +266,7 @@ PLAYS: dict[str, list[Step]] = {
     ],
     "names that two give in different order are a deadlock": [
         ("a", "BEGIN"),
+        ("a", "SET LOCAL deadlock_timeout = '10s'"),
         ("b", "BEGIN"),
         ("a", "CREATE SCHEMA n"),
         ("b", "CREATE SCHEMA m"),

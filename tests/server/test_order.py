@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tests.conftest import Server
 
 SCRIPT = Path(__file__).parent / "statements" / "order.sql"
@@ -15,6 +16,7 @@ def test_the_largest_file_of_a_small_table_came_first(postgres: Server, node: Se
     assert printed[0] == printed[1]
 
 
+@pytest.mark.slow
 def test_a_restarted_node_still_knows_the_order(spare_node: Callable[..., Server]) -> None:
     node = spare_node()
     database = node.new_database()

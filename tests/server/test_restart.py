@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from tests.conftest import Server
 from tests.publisher import slots
 
 
+@pytest.mark.slow
 def test_a_slot_that_was_behind_got_58p01_for_ever_after_drop_table_and_a_restart(spare_node: Callable[..., Server]) -> None:
     node = spare_node(file_retention="0")
     database = node.new_database()

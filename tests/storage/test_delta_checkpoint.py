@@ -22,20 +22,20 @@ def written(engine: Engine) -> list[int]:
 
 def test_a_commit_waited_for_a_checkpoint_of_deltas_log(engine: Engine) -> None:
     made(engine, A, (0, "x"))
-    checkpoints = DeltaCheckpoints(engine)
-    add(engine, range(1, 104))
+    checkpoints = DeltaCheckpoints(engine, every=10)
+    add(engine, range(1, 14))
     assert written(engine) == [], "a commit replayed the log"
     checkpoints.write_due()
     [first] = written(engine)
-    assert first >= 100
-    add(engine, range(104, 110))
+    assert first >= 10
+    add(engine, range(14, 20))
     checkpoints.write_due()
     assert written(engine) == [first], "too soon"
-    add(engine, range(110, 205))
+    add(engine, range(20, 35))
     checkpoints.write_due()
     assert len(written(engine)) == 2
-    assert ids(engine) == by_path(engine) == list(range(205))
-    DeltaCheckpoints(again(engine)).write_due()
+    assert ids(engine) == by_path(engine) == list(range(35))
+    DeltaCheckpoints(again(engine), every=10).write_due()
     assert len(written(engine)) == 2, "another process has forgotten when the last was written"
 
 

@@ -69,6 +69,7 @@ def test_what_another_job_commits_is_published_as_transactions_of_its_own(table:
     assert table.published() == ["Delete t (4, null)", "Update t (2, over)"]
 
 
+@pytest.mark.slow
 def test_operations_that_change_no_row_publish_nothing_and_own_writes_go_on(table: Table) -> None:
     before, version = table.node.psql(table.database, ROWS), table.version()
     table.append((7, "seven"))
