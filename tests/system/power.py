@@ -33,6 +33,14 @@ _STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 _PATH = re.compile(r'(?:(AT_FDCWD|\d+), )?"((?:\\x[0-9a-f]{2})*)"')
 
 
+def can_record() -> bool:
+    """Whether there is an strace that may trace."""
+    try:
+        return subprocess.run(["strace", "-qqq", "-f", "--seccomp-bpf", "-o", os.devnull, "true"], capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
 @dataclass(eq=False)
 class File:
     """A file: what is on the disk, and what was written since, each with its place."""

@@ -22,7 +22,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.conftest import NodeServer, until
-from tests.system.power import Disk, File, Folder, Recording, replay
+from tests.system.power import Disk, File, Folder, Recording, can_record, replay
 
 WORK = [
     "CREATE TABLE a (id int PRIMARY KEY, v text)",
@@ -124,7 +124,14 @@ def _answers(conninfo: str) -> bool:
 
 
 @pytest.fixture
-def recorded(count: int) -> Iterator[Recorded]:
+def strace() -> None:
+    """Skips where nothing can be recorded."""
+    if not can_record():
+        pytest.skip("there is no strace, or it may not trace here")
+
+
+@pytest.fixture
+def recorded(count: int, strace: None) -> Iterator[Recorded]:
     """A recording for so many states."""
     folder = Path(tempfile.mkdtemp(prefix="headgate-power-"))
     node = NodeServer(folder)
@@ -214,7 +221,7 @@ def test_of_a_folder_a_name_that_was_not_synchronized_may_be_lost_and_a_rename_i
     assert seen == {frozenset({".draft"}), frozenset({"name"}), frozenset({"name", "other"})}
 
 
-def test_a_command_is_recorded_and_replayed(tmp_path: Path) -> None:
+def test_a_command_is_recorded_and_replayed(tmp_path: Path, strace: None) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (root / "old").write_text("old")
