@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import psycopg
 import pytest
 from tests.conftest import Server
 
 MADE = (
-    "climber LOGIN CREATEROLE", "boss SUPERUSER", "copier REPLICATION", "plain", "admin LOGIN", "team",
+    "riser LOGIN CREATEROLE", "boss SUPERUSER", "copier REPLICATION", "plain", "admin LOGIN", "team",
 )  # fmt: skip
 TOO_FAR = {
-    "GRANT boss TO climber": "must be superuser to alter superusers",
-    "GRANT postgres TO climber": "must be superuser to alter superusers",
+    "GRANT boss TO riser": "must be superuser to alter superusers",
+    "GRANT postgres TO riser": "must be superuser to alter superusers",
     "REVOKE boss FROM plain": "must be superuser to alter superusers",
     "CREATE ROLE risen IN ROLE boss": "must be superuser to alter superusers",
     "CREATE ROLE risen SUPERUSER": "must be superuser to create superusers",
-    "ALTER GROUP boss ADD USER climber": "must be superuser to alter superuser roles or change superuser attribute",
-    "ALTER ROLE climber SUPERUSER": "must be superuser to alter superuser roles or change superuser attribute",
+    "ALTER GROUP boss ADD USER riser": "must be superuser to alter superuser roles or change superuser attribute",
+    "ALTER ROLE riser SUPERUSER": "must be superuser to alter superuser roles or change superuser attribute",
     "ALTER ROLE boss PASSWORD 'mine'": "must be superuser to alter superuser roles or change superuser attribute",
     "ALTER ROLE boss NOLOGIN": "must be superuser to alter superuser roles or change superuser attribute",
     "ALTER ROLE copier NOLOGIN": "must be superuser to alter replication roles or change replication attribute",
-    "ALTER ROLE climber REPLICATION": "must be superuser to alter replication roles or change replication attribute",
-    "ALTER ROLE climber BYPASSRLS": "must be superuser to change bypassrls attribute",
+    "ALTER ROLE riser REPLICATION": "must be superuser to alter replication roles or change replication attribute",
+    "ALTER ROLE riser BYPASSRLS": "must be superuser to change bypassrls attribute",
     "ALTER ROLE boss RENAME TO fallen": "must be superuser to rename superusers",
     "DROP ROLE boss": "must be superuser to drop superusers",
     "DROP ROLE plain, boss": "must be superuser to drop superusers",
@@ -35,15 +37,35 @@ ALLOWED = (
 )
 
 
-@pytest.fixture
-def roles(server: Server) -> Server:
-    """A server with roles; those of the tests before have gone."""
-    for made in MADE:
-        server.psql("postgres", f"DROP ROLE IF EXISTS {made.split()[0]}")
+def make(server: Server) -> None:
+    """Makes the roles."""
     for made in MADE:
         server.psql("postgres", f"CREATE ROLE {made}")
+
+
+def drop(server: Server) -> None:
+    """Drops them; none of them is left for the tests behind."""
+    for made in MADE:
+        server.psql("postgres", f"DROP ROLE IF EXISTS {made.split()[0]}")
+
+
+@pytest.fixture
+def roles(server: Server) -> Iterator[Server]:
+    """A server with the roles."""
+    make(server)
     server.psql("postgres", "GRANT team TO admin WITH ADMIN OPTION; GRANT boss TO plain")
-    return server
+    yield server
+    drop(server)
+
+
+@pytest.fixture
+def both(postgres: Server, node: Server) -> Iterator[tuple[Server, Server]]:
+    """Both servers with the roles."""
+    for server in (postgres, node):
+        make(server)
+    yield postgres, node
+    for server in (postgres, node):
+        drop(server)
 
 
 def refusal(server: Server, user: str, sql: str) -> str | None:
@@ -57,12 +79,12 @@ def refusal(server: Server, user: str, sql: str) -> str | None:
 
 
 def test_createrole_became_superuser(roles: Server) -> None:
-    assert {sql: refusal(roles, "climber", sql) for sql in TOO_FAR} == TOO_FAR
-    assert roles.psql("postgres", "SELECT rolsuper FROM pg_roles WHERE rolname = 'climber'") == "f"
-    assert roles.psql("postgres", "SELECT pg_has_role('climber', 'boss', 'MEMBER')") == "f"
-    assert [refusal(roles, "climber", sql) for sql in ALLOWED] == [None] * len(ALLOWED)
+    assert {sql: refusal(roles, "riser", sql) for sql in TOO_FAR} == TOO_FAR
+    assert roles.psql("postgres", "SELECT rolsuper FROM pg_roles WHERE rolname = 'riser'") == "f"
+    assert roles.psql("postgres", "SELECT pg_has_role('riser', 'boss', 'MEMBER')") == "f"
+    assert [refusal(roles, "riser", sql) for sql in ALLOWED] == [None] * len(ALLOWED)
     with pytest.raises(psycopg.errors.InternalError_, match="cannot have explicit members"):
-        refusal(roles, "climber", "GRANT pg_database_owner TO climber")
+        refusal(roles, "riser", "GRANT pg_database_owner TO riser")
 
 
 def test_the_admin_option_gives_memberships_of_its_role_alone(roles: Server) -> None:
@@ -85,7 +107,7 @@ STATES = {
     "set_config of a role that is not there": ["SELECT set_config('role', 'nobody', false)", WHO],
     "in one string": [f"BEGIN; SET LOCAL ROLE plain; COMMIT; {WHO}", f"SET ROLE plain; {WHO}"],
     "an error ends it": ["BEGIN", "SET ROLE plain", "SELECT 1/0", "ROLLBACK", WHO],
-    "session authorization": ["SET SESSION AUTHORIZATION climber", WHO, "SET ROLE boss", "RESET SESSION AUTHORIZATION", WHO],
+    "session authorization": ["SET SESSION AUTHORIZATION riser", WHO, "SET ROLE boss", "RESET SESSION AUTHORIZATION", WHO],
     "session authorization that is rolled back": ["BEGIN", "SET SESSION AUTHORIZATION plain", WHO, "ROLLBACK", WHO],
     "SET LOCAL SESSION AUTHORIZATION": ["BEGIN", "SET LOCAL SESSION AUTHORIZATION plain", WHO, "COMMIT", WHO],
     "what it may do follows": ["BEGIN", "SET LOCAL ROLE team", "CREATE ROLE x", "ROLLBACK", "SET ROLE team", "CREATE ROLE x", "RESET ROLE"],
@@ -93,12 +115,10 @@ STATES = {
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_who_acts_follows_from_the_settings(postgres: Server, node: Server, name: str) -> None:
+def test_who_acts_follows_from_the_settings(both: tuple[Server, Server], name: str) -> None:
     said = []
-    for server in (postgres, node):
+    for server in both:
         answers: list[object] = []
-        for made in MADE:
-            server.psql("postgres", f"DROP ROLE IF EXISTS {made.split()[0]}; CREATE ROLE {made}")
         with psycopg.connect(server.conninfo(), autocommit=True) as session:
             for sql in STATES[name]:
                 try:
@@ -114,7 +134,7 @@ def test_who_acts_follows_from_the_settings(postgres: Server, node: Server, name
 
 def test_a_role_given_at_the_start_is_checked(roles: Server) -> None:
     with pytest.raises(psycopg.OperationalError, match='permission denied to set role "boss"'):
-        psycopg.connect(roles.conninfo(user="climber", options="'-c role=boss'"))
+        psycopg.connect(roles.conninfo(user="riser", options="'-c role=boss'"))
     with psycopg.connect(roles.conninfo(user="admin", options="'-c role=team'")) as session:
         assert session.execute("SELECT current_user, session_user").fetchone() == ("team", "admin")
 
@@ -135,12 +155,10 @@ ASKED = (
 )
 
 
-def test_privilege_functions_said_true_of_what_they_could_not_decide(postgres: Server, node: Server) -> None:
+def test_privilege_functions_said_true_of_what_they_could_not_decide(both: tuple[Server, Server]) -> None:
     said = []
-    for server in (postgres, node):
+    for server in both:
         answers = []
-        for made in MADE:
-            server.psql("postgres", f"DROP ROLE IF EXISTS {made.split()[0]}; CREATE ROLE {made}")
         server.psql("postgres", "GRANT team TO admin")
         database = server.new_database()
         server.psql(
