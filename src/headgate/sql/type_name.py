@@ -20,17 +20,18 @@ LONGEST = 1000
 def rewritten(text: str) -> str:
     """The same type's name in quotes of our own, as ``numeric(10, 2)[]``; 08P01 for what is anything but the name of a type."""
     name = _name(text) if len(text) <= LONGEST else None
-    if name is None:
-        raise PostgresError("08P01", "publisher sent an invalid type name", detail="It is no name of a type, or more than one.")
-    tree = postgast.parse(f"{_CAST}text")
-    [target] = tree.stmts[0].stmt.select_stmt.target_list
-    target.res_target.val.type_cast.type_name.CopyFrom(name)
-    found: str = postgast.deparse(tree)
-    return found.removeprefix(_CAST)
+    if name is not None:
+        alone = postgast.parse(f"{_CAST}text")
+        alone.stmts[0].stmt.select_stmt.target_list[0].res_target.val.type_cast.type_name.CopyFrom(name)
+        written: str = postgast.deparse(alone)
+        # whatever else stands there (FROM, an alias, a second statement) makes it longer than the cast alone
+        if written == postgast.deparse(postgast.parse(_CAST + text)):
+            return written.removeprefix(_CAST)
+    raise PostgresError("08P01", "publisher sent an invalid type name", detail="It is no name of a type, or more than one.")
 
 
 def _name(text: str) -> Any:
-    """The TypeName, or None."""
+    """The TypeName of a text that begins with one; None where it does not, or says more of it than a type has."""
     try:
         statements = parse(_CAST + text)
     except PostgresError:
@@ -42,7 +43,4 @@ def _name(text: str) -> Any:
         return None
     name = cast.type_name
     plain = all(unwrap(each).DESCRIPTOR.name in ("A_Const", "ColumnRef") for each in name.typmods) and not name.setof and not name.pct_type
-    # whatever else stands there (FROM, an alias, a second statement) makes the text longer than the cast alone
-    alone = postgast.parse(f"{_CAST}text")
-    alone.stmts[0].stmt.select_stmt.target_list[0].res_target.val.type_cast.type_name.CopyFrom(name)
-    return name if plain and postgast.deparse(alone) == postgast.deparse(postgast.parse(_CAST + text)) else None
+    return name if plain else None
