@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote
 
 from headgate.catalog.physical import rows
 from headgate.check.finding import Finding, error, notice, warning
 from headgate.check.subject import Subject
 from headgate.errors import PostgresError
-from headgate.storage import delta_log, file_action, owner, vector
+from headgate.storage import delta_log, file_action, owner
 from headgate.storage import intent as intents
 from headgate.storage.lock import Key
 
@@ -98,7 +96,7 @@ def _folder(subject: Subject, key: Key, staged: set[str]) -> Iterator[Finding]:
     if subject.running or key in subject.damaged:
         return
     path = subject.path(key)
-    named = staged | set(_names(path, (subject.files(key) or {}).values()))
+    named = staged | set(file_action.names_of(path, (subject.files(key) or {}).values()))
     for note in (path / "_headgate" / "removed").glob("[0-9]*"):
         named |= set(note.read_text(encoding="utf-8").splitlines())
     for version in delta_log.versions(path):
@@ -106,7 +104,9 @@ def _folder(subject: Subject, key: Key, staged: set[str]) -> Iterator[Finding]:
             actions = delta_log.read_version(path, version)
         except (PostgresError, FileNotFoundError):
             continue
-        named |= set(_names(path, [action[name] for action in actions for name in ("add", "remove", "cdc") if name in action]))
+        named |= set(
+            file_action.names_of(path, [action[name] for action in actions for name in ("add", "remove", "cdc") if name in action])
+        )
     left, strange = 0, []
     for file in [*path.glob("*"), *path.glob("_change_data/*")]:
         name = str(file.relative_to(path))
@@ -120,12 +120,3 @@ def _folder(subject: Subject, key: Key, staged: set[str]) -> Iterator[Finding]:
         yield notice(subject.title(key), f"{left} files that nothing names are in its folder", "cleaning removes them")
     for name in strange:
         yield warning(subject.title(key), f'"{name}" in its folder is not the node\'s', "remove it")
-
-
-def _names(path: Path, files: Iterable[Any]) -> Iterator[str]:
-    """The names, below the table, of the files of actions and of their deletion vectors."""
-    for file in files:
-        yield unquote(file["path"])
-        found = vector.file_of(path, file.get("deletionVector"))
-        if found is not None and found.is_relative_to(path):
-            yield str(found.relative_to(path))

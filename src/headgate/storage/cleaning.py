@@ -29,16 +29,14 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from headgate.catalog import history
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
-from headgate.storage import delta_checkpoint, delta_log, durable, vector
+from headgate.storage import delta_checkpoint, delta_log, durable, file_action
 from headgate.storage.lock import Key
 
 if TYPE_CHECKING:
@@ -200,11 +198,11 @@ class Cleaner:
     def _kept(self, key: Key, path: Path, upto: int) -> set[str]:
         """Files that a version after `upto` has or removes, or that are visible."""
         shown = self._engine.visible[key].state
-        kept = set(_names(path, shown.files.values()))
+        kept = set(file_action.names_of(path, shown.files.values()))
         for version in delta_log.versions(path):
             if version > upto:
                 for action in delta_log.read_version(path, version):
-                    kept |= set(_names(path, [action[name] for name in ("add", "remove", "cdc") if name in action]))
+                    kept |= set(file_action.names_of(path, [action[name] for name in ("add", "remove", "cdc") if name in action]))
         return kept
 
 
@@ -213,20 +211,11 @@ def _removed(path: Path, first: int, last: int, needed: int) -> set[str]:
     gone: set[str] = set()
     for version in sorted(each for each in delta_log.versions(path) if first <= each <= last):
         actions = delta_log.read_version(path, version)
-        gone |= set(_names(path, [action["remove"] for action in actions if "remove" in action]))
-        gone -= set(_names(path, [action["add"] for action in actions if "add" in action]))
+        gone |= set(file_action.names_of(path, [action["remove"] for action in actions if "remove" in action]))
+        gone -= set(file_action.names_of(path, [action["add"] for action in actions if "add" in action]))
         if version < needed:
-            gone |= set(_names(path, [action["cdc"] for action in actions if "cdc" in action]))
+            gone |= set(file_action.names_of(path, [action["cdc"] for action in actions if "cdc" in action]))
     return gone
-
-
-def _names(path: Path, files: Iterable[Any]) -> Iterator[str]:
-    """The names, below the table, of the files of actions and of their deletion vectors."""
-    for file in files:
-        yield unquote(file["path"])
-        found = vector.file_of(path, file.get("deletionVector"))
-        if found is not None and found.is_relative_to(path):
-            yield str(found.relative_to(path))
 
 
 def _notes(path: Path) -> list[Path]:

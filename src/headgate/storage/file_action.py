@@ -92,6 +92,15 @@ def files_of(table: Path, actions: Iterable[Action]) -> Iterator[Path]:
     yield from vectors_of(table, actions)
 
 
+def names_of(table: Path, files: Iterable[Action]) -> Iterator[str]:
+    """The names, below the table, of the files that `add`, `remove` and `cdc` describe, and of their deletion vectors."""
+    for file in files:
+        yield unquote(file["path"])
+        found = vector.file_of(table, file.get("deletionVector"))
+        if found is not None and found.is_relative_to(table):
+            yield str(found.relative_to(table))
+
+
 def vectors_of(table: Path, actions: Iterable[Action]) -> Iterator[Path]:
     """The deletion-vector files that actions name."""
     for action in actions:
