@@ -17,21 +17,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.errors import PostgresError
-from headgate.storage import alteration
+from headgate.storage import alteration, rows
 from headgate.storage.delta_log import read_version
-from headgate.storage.file_action import Action, files_after
+from headgate.storage.file_action import Action, files_after, records
+from headgate.storage.local import in_one_piece
 from headgate.storage.staged import StagedTable
 from headgate.storage.table_state import ALTERED, TableState, advance, altered, difference, physical_names
 
 FILE, ROW = "_file", "_row"
+PLACE = StructType([StructField(FILE, StringType()), StructField(ROW, LongType())])
+"""Where a row is: the URI of its file, and its place there."""
 IN_ORDER_BYTES, IN_ORDER_ROWS = 4 << 20, 20_000
 """A table of no more is read in one piece by Spark anyway, and sorted in a few milliseconds."""
+
+RESIDENT_ROWS, RESIDENT_FILES, RESIDENT_BYTES = 2_000, 64, 1 << 20
+"""A table of no more is read by the driver (setting `headgate.resident_rows` of tests): rows that were deleted count, too."""
 
 LISTED_FILES, LISTED_BYTES = 100, 16 << 20
 """Of a larger table Delta looks up by its statistics which files may have the wanted rows."""
@@ -142,6 +149,10 @@ class DeltaTable:
         file first. Rows that an UPDATE has changed are written anew, and so come last.
         """
         frame = self._rows(state)
+        held = self.held(state, positions=positions)
+        if held is not None:
+            row = StructType([*state.schema.fields, *(PLACE.fields if positions else ())])
+            return in_one_piece(self.delta.spark, held, row)
         in_order = in_order and _orderable(state)
         if not (positions or in_order):
             return frame
@@ -151,6 +162,19 @@ class DeltaTable:
         file = F.call_function("instr", F.lit(" ".join(self.uri(name) for name in state.files)), F.col(FILE))
         rows = placed.coalesce(1).sortWithinPartitions(file, ROW)
         return rows if positions else rows.drop(FILE, ROW)
+
+    def held(self, state: TableState, *, positions: bool = False) -> pa.Table | None:
+        """The rows of a small table in the order in which they were written, as `frame` has them; None for a larger one."""
+        if not _resident(state):
+            return None
+        parts = []
+        for name, found, places in rows.read(self.path, state):
+            file = pa.array([self.uri(name)] * len(places), pa.string())
+            parts.append(found.append_column(FILE, file).append_column(ROW, places) if positions else found)
+        row = rows.schema(state)
+        if positions:
+            row = row.append(pa.field(FILE, pa.string())).append(pa.field(ROW, pa.int64()))
+        return pa.concat_tables(parts) if parts else row.empty_table()
 
     def _rows(self, state: TableState) -> DataFrame:
         """The rows at a version, or with what is staged on it.
@@ -296,6 +320,12 @@ def _is_conflict(error: Exception) -> bool:
     """Whether Delta refuses a commit for another writer's; the class is Python's own in a process that has imported `delta`."""
     name = str(error.java_exception.getClass().getSimpleName()) if isinstance(error, Py4JJavaError) else type(error).__name__
     return "Concurrent" in name or name in {"MetadataChangedException", "ProtocolChangedException"}
+
+
+def _resident(state: TableState) -> bool:
+    """Whether the driver reads a table: what it would hold is little, whatever of it has been deleted."""
+    adds = state.files.values()
+    return len(adds) <= RESIDENT_FILES and sum(add["size"] for add in adds) <= RESIDENT_BYTES and sum(map(records, adds)) <= RESIDENT_ROWS
 
 
 def _orderable(state: TableState) -> bool:

@@ -12,3 +12,8 @@ def local_frame(spark: SparkSession, table: pa.Table, schema: StructType | None 
     if table.num_rows == 0 and schema is not None:
         return spark.createDataFrame([], schema)
     return spark.createDataFrame(table, schema)
+
+
+def in_one_piece(spark: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:
+    """As `local_frame`, in one partition: nothing of it is shuffled, and a column is computed when its row is asked for."""
+    return local_frame(spark, table, schema).coalesce(1)

@@ -10,6 +10,7 @@ leave are taken away before any row arrives, so a batch in which two rows change
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -22,12 +23,14 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
-from pyspark.sql.types import LongType, StringType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType, StructField, StructType
 
 from headgate.catalog import partition
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import Relation
-from headgate.storage.delta import FILE, ROW
+from headgate.storage.delta import PLACE, RESIDENT_ROWS
+from headgate.storage.local import in_one_piece
 from headgate.storage.routing import NOWHERE, Router, outside, outside_each
 from headgate.storage.write import arrow_row, columns, quoted
 from headgate.types.storage import arrow_type
@@ -56,28 +59,39 @@ class PartitionedTable:
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
-    def frame(self) -> DataFrame:
-        """The rows of all leaves."""
-        return self._union([self.transaction.frame(leaf) for leaf in self.leaves], [])
+    def frame(self, leaves: Sequence[Relation] | None = None, *, leaf: str | None = None) -> DataFrame:
+        """The rows of all leaves, or of these; `leaf`: the name of a column more, the oid of the leaf of each."""
+        chosen = self.leaves if leaves is None else leaves
+        tag = [] if leaf is None else [leaf]
+
+        def held(of: Relation) -> pa.Table | None:
+            found = self.transaction.held(of)
+            return (
+                found if found is None or leaf is None else found.append_column(leaf, pa.array(np.full(found.num_rows, of.oid, np.int64)))
+            )
+
+        def frame(of: Relation) -> DataFrame:
+            return self.transaction.frame(of).select("*", *[F.lit(of.oid).cast("bigint").alias(name) for name in tag])
+
+        return self._union(chosen, held, frame, [StructField(name, LongType()) for name in tag])
 
     def positions(self, leaves: Sequence[Relation] | None = None, *, keeps_keys: bool = False) -> DataFrame:
         """The same with their positions, of some leaves if these are given; takes the leaves' write locks (`Transaction.positions`)."""
         chosen = self.leaves if leaves is None else leaves
-        return self._union([self.transaction.positions(leaf, keeps_keys=keeps_keys) for leaf in chosen], [FILE, ROW])
+        held = functools.partial(self.transaction.held_positions, keeps_keys=keeps_keys)
+        return self._union(chosen, held, functools.partial(self.transaction.positions, keeps_keys=keeps_keys), PLACE.fields)
 
-    def _union(self, frames: list[DataFrame], more: list[str]) -> DataFrame:
-        names = [F.col(quoted(each.name)) for each in self.root.columns]
-        whole: DataFrame | None = None
-        for each in frames:
-            selected = each.select(*names, *more)
-            whole = selected if whole is None else whole.unionAll(selected)
-        if whole is not None:
-            return whole
-        row = columns(self.root)
-        for name, kind in ((FILE, StringType()), (ROW, LongType())):
-            if name in more:
-                row = row.add(name, kind)
-        return self.transaction.engine.spark.createDataFrame([], row)
+    def _union(
+        self, leaves: Sequence[Relation], held: Callable[[Relation], pa.Table | None], frame: Callable[[Relation], DataFrame],
+        more: Sequence[StructField],
+    ) -> DataFrame:  # fmt: skip
+        """The rows of leaves with the root's columns and some more: as one small table where they are that together."""
+        spark, row = self.transaction.engine.spark, StructType([*columns(self.root).fields, *more])
+        whole = _together(leaves, held, row.fieldNames())
+        if whole is not None or not leaves:
+            return in_one_piece(spark, to_arrow_schema(row).empty_table() if whole is None else whole, row)
+        names = [F.col(quoted(name)) for name in row.fieldNames()]
+        return functools.reduce(DataFrame.unionAll, [frame(each).select(*names) for each in leaves])
 
     # ---- where rows belong -----------------------------------------------------------------------------------------
 
@@ -214,6 +228,16 @@ class PartitionedTable:
         """The rows that come to one leaf from others, or are new."""
         names = [F.col(f"new.{quoted(each.name)}").alias(each.name) for each in self.leaves[number].columns]
         return tagged.where((F.col(TO) == number) & (F.col(FROM) != number)).select(*names)
+
+
+def _together(leaves: Sequence[Relation], held: Callable[[Relation], pa.Table | None], names: Sequence[str]) -> pa.Table | None:
+    parts, count = [], 0
+    for each in leaves:
+        part = held(each)
+        if part is None or (count := count + part.num_rows) > RESIDENT_ROWS:
+            return None
+        parts.append(part.select(names))
+    return pa.concat_tables(parts) if parts else None
 
 
 class Fence:

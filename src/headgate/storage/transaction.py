@@ -25,6 +25,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from headgate.catalog import history
 from headgate.catalog.hold import Hold
@@ -32,10 +33,10 @@ from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.storage import alteration, compaction, delta_log, durable, file_action, write
-from headgate.storage.delta import FILE, ROW
+from headgate.storage.delta import FILE, PLACE, ROW
 from headgate.storage.file_action import Action
 from headgate.storage.intent import Intent
-from headgate.storage.local import local_frame
+from headgate.storage.local import in_one_piece, local_frame
 from headgate.storage.lock import Key, Keys
 from headgate.storage.log import Emitted, EntryKind, OriginProgress, TableWrite
 from headgate.storage.partitioned import PartitionedTable
@@ -179,6 +180,9 @@ class Transaction(Uncommitted):
         """
         if relation.kind == "p":
             return self.partitioned(relation).frame()
+        held = self.held(relation)
+        if held is not None:
+            return in_one_piece(self.engine.spark, held, columns(relation))
         pending = self._pending.of((relation.database, relation.oid))
         with self.looking_up():
             frame = self._table(relation).frame(self.state(relation), in_order=in_order)
@@ -187,6 +191,17 @@ class Transaction(Uncommitted):
             return frame
         return frame.unionAll(local_frame(self.engine.spark, pa.concat_tables(pending), columns(relation)))
 
+    def held(self, relation: Any) -> pa.Table | None:
+        """The same of a small table with columns, as an Arrow table in the order in which the rows were written; None otherwise."""
+        if not relation.columns:
+            return None
+        with self.looking_up():
+            found = self._table(relation).held(self.state(relation))
+        if found is None:
+            return None
+        pending = self._pending.of((relation.database, relation.oid))
+        return pa.concat_tables([found.select([c.name for c in relation.columns]), *pending])
+
     def positions(self, relation: Any, *, keeps_keys: bool = False) -> DataFrame:
         """As `frame`, and where each row is: `_file` string (URI), `_row` bigint. For `rewrite`; takes the table's write lock.
 
@@ -194,9 +209,17 @@ class Transaction(Uncommitted):
         """
         if relation.kind == "p":
             return self.partitioned(relation).positions(keeps_keys=keeps_keys)
-        self._lock(relation, beside_claims=keeps_keys)
+        held = self.held_positions(relation, keeps_keys=keeps_keys)
+        if held is not None:
+            return in_one_piece(self.engine.spark, held, StructType([*columns(relation).fields, *PLACE.fields]))
         frame = self._table(relation).frame(self.state(relation), positions=True, in_order=True)
         return frame.select(*[F.col(quoted(c.name)) for c in relation.columns], FILE, ROW)
+
+    def held_positions(self, relation: Any, *, keeps_keys: bool = False) -> pa.Table | None:
+        """The same of a small table as an Arrow table; None otherwise. Takes the table's write lock in either case."""
+        self._lock(relation, beside_claims=keeps_keys)
+        found = self._table(relation).held(self.state(relation), positions=True)
+        return None if found is None else found.select([*[c.name for c in relation.columns], FILE, ROW])
 
     # writing
 

@@ -38,7 +38,7 @@ from headgate.commands.query import (
     way,
 )
 from headgate.commands.query.evaluation import Evaluation
-from headgate.commands.query.plan import Plan, PlanColumn, Sort, Source, col, quoted, reference
+from headgate.commands.query.plan import Plan, PlanColumn, Sort, Source, col, reference
 from headgate.commands.query.row_lock import RowLock
 from headgate.commands.query.target import Target
 from headgate.commands.session import Session
@@ -52,7 +52,6 @@ from headgate.sql import command_tag, names
 from headgate.sql.parser import parse, position, unwrap
 from headgate.sql.parser import walk as walk_tree
 from headgate.storage.transaction import Transaction
-from headgate.storage.write import columns as spark_columns
 from headgate.types import registry
 
 _SUBLINKS = {pb.EXISTS_SUBLINK: "EXISTS", pb.EXPR_SUBLINK: "EXPR", pb.ANY_SUBLINK: "ANY", pb.ALL_SUBLINK: "ALL",
@@ -119,19 +118,12 @@ class Planner:
 
         Behind the columns of a partitioned table stands `from_clause.LEAF`, the leaf of each row.
         """
-        if relation.kind == "p":
-            leaves = [] if only else [each for each in self.transaction.partitioned(relation).leaves if each.oid not in skipped]
-            whole = None
-            for leaf in leaves:
-                tagged = self.frame_of(leaf).select(
-                    *[F.col(quoted(c.name)) for c in relation.columns], F.lit(leaf.oid).alias(from_clause.LEAF)
-                )
-                whole = tagged if whole is None else whole.unionAll(tagged)
-            if whole is None:
-                return self.session_spark.createDataFrame([], spark_columns(relation))
-            return whole
-        if relation.oid in self.frozen:
+        if relation.oid in self.frozen and not only and not skipped:
             return self.frozen[relation.oid]
+        if relation.kind == "p":
+            table = self.transaction.partitioned(relation)
+            leaves = [] if only else [each for each in table.leaves if each.oid not in skipped]
+            return table.frame(leaves, leaf=from_clause.LEAF)
         return self.transaction.frame(relation, in_order=self.in_order)
 
     def view(self, relation: Relation, locks: Sequence[RowLock] = ()) -> Plan:
