@@ -2,8 +2,8 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-# a process for each of two cores; tests/conftest.py says what stays together
-ABREAST := -n 2 --dist loadgroup
+# a process for each of two cores; the tests of a file stay together (tests/conftest.py)
+ABREAST := -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-quick test-all soak check format lock bench clean

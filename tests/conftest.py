@@ -5,9 +5,9 @@ Fixtures: `postgres` (one cluster for the whole run), `spark` (one session), `no
 single test: it costs fifteen seconds), `cluster` (makes PostgreSQL clusters for a single test).
 
 The suite runs in two processes (``make test``), each with a PostgreSQL, a Spark session and nodes of its own, so that both cores work all
-the time. The tests of a file stay together where they use one of these: what a fixture of the file makes is made once. Files whose tests
-stop or kill servers come first: they wait for the longest, and the short ones fill up what is left at the end. ``--quick`` leaves tests that
-need no server; ``--all`` adds those that are marked slow and draws more examples.
+the time. The tests of a file stay together: what a fixture of the file makes is made once. Files whose tests stop or kill servers come
+first: they wait for the longest, and the short ones fill up what is left at the end. ``--quick`` leaves tests that need no server; ``--all``
+adds those that are marked slow and draws more examples.
 """
 
 from __future__ import annotations
@@ -58,16 +58,12 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("long" if config.getoption("--all") else "headgate")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what this run does not want, and puts what shares a server in one group."""
+    """Leaves out what this run does not want, and puts the files first whose tests stop and start servers."""
     unwanted = [item for item in items if _unwanted(config, item)]
     if unwanted:
         config.hook.pytest_deselected(items=unwanted)
         items[:] = [item for item in items if item not in set(unwanted)]
-    for item in items:
-        if not SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group(_file(item)))
     restarting = {_file(item) for item in items if not SPARE.isdisjoint(getattr(item, "fixturenames", ()))}
     items.sort(key=lambda item: _file(item) not in restarting)
 

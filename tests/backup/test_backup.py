@@ -167,6 +167,7 @@ def test_tables_that_lie_elsewhere_are_changed_there_and_copied_below_the_backup
     assert findings(folder, spark) == []
 
 
+@pytest.mark.slow
 def test_what_a_copied_catalog_names_stays_until_the_next_command(spare_node: Callable[..., Server], tmp_path: Path) -> None:
     node, folder = spare_node(file_retention="0"), tmp_path / "copy"
     database = node.new_database()
@@ -192,6 +193,7 @@ def test_only_superusers_check_and_back_up(node: Server, tmp_path: Path) -> None
     node.psql(database, f"DROP ROLE {database}_r")
 
 
+@pytest.mark.slow
 def test_a_backup_that_was_killed_does_not_start(own_node: Callable[..., Server], tmp_path: Path) -> None:
     node, folder = own_node(start=False, data_location=f"'{tmp_path / 'tables'}'"), tmp_path / "copy"
     assert isinstance(node, NodeServer)

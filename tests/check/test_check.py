@@ -57,6 +57,7 @@ def test_a_stopped_nodes_directory_has_nothing_wrong_and_stays_as_it_is(original
     assert {path: path.read_bytes() for path in node.data.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_running_node_is_asked(original: tuple[NodeServer, str]) -> None:
     node, database = original
     node.start()

@@ -165,6 +165,7 @@ def test_a_node_starts_tells_its_state_and_stops(directory: Directory) -> None:
     assert directory.leaves_nothing()
 
 
+@pytest.mark.slow
 def test_a_node_that_accepts_no_connections_was_said_to_run(directory: Directory) -> None:
     assert directory.start(STANDIN_SILENT="1").returncode == 0
     pid = directory.pid()

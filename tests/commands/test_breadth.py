@@ -1,6 +1,6 @@
 """Queries and changes in breadth, typed into a real PostgreSQL and into a node: the same answers.
 
-The suite takes the changes and what is done row by row, `make test-all` all.
+The suite takes what is done row by row, `make test-all` all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def lots() -> Iterator[Any]:
         for place in range(0, len(some), PART):
             yield pytest.param(some[place : place + PART], id=f"queries {share} {place}", marks=pytest.mark.slow)
     for name, script in {"changes": CHANGES, "row by row": ROW_BY_ROW, "sequences": SEQUENCES}.items():
-        yield pytest.param(script.strip().split("\n"), id=name, marks=[pytest.mark.slow] if name == "sequences" else [])
+        yield pytest.param(script.strip().split("\n"), id=name, marks=[] if name == "row by row" else [pytest.mark.slow])
 
 
 @pytest.mark.parametrize("statements", list(lots()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import psycopg
+import pytest
 from pyspark.sql import SparkSession
 from tests.expression.comparison import Comparison, Probe
 
@@ -93,6 +94,7 @@ EXPRESSIONS = (
 )
 
 
+@pytest.mark.slow
 def test_what_decides_nothing_is_computed_all_the_same(spark: SparkSession, oracle: psycopg.Connection) -> None:
     verdicts = Comparison(spark, oracle).run([Probe(each, COLUMNS, ROWS) for each in EXPRESSIONS])
     assert not [str(each) for each in verdicts if each.outcome != "agree"]

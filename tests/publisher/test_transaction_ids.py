@@ -70,6 +70,7 @@ def test_a_stream_goes_on_behind_four_billion_transactions(postgres: Server, old
     assert said[1] == said[0]
 
 
+@pytest.mark.slow
 def test_a_postgresql_subscribes_to_a_node_behind_four_billion_transactions(postgres: Server, old_node: Server) -> None:
     source, target = old_node.new_database(), postgres.new_database()
     old_node.psql(source, TABLES + "CREATE PUBLICATION p FOR TABLE t")

@@ -57,6 +57,19 @@ def test_a_second_set_up_does_nothing() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_the_tests_of_a_file_were_spread_over_both_processes(tmp_path: Path) -> None:
+    """The option that was to keep them together did nothing: what a fixture of a file makes was made twice."""
+    for name in ("one", "two"):
+        (tmp_path / f"test_{name}.py").write_text(
+            "import os, pytest\n@pytest.mark.parametrize('n', range(8))\n"
+            "def test_it(n):\n    open(f'{__file__}.' + os.environ['PYTEST_XDIST_WORKER'], 'w').close()\n"
+        )
+    options = re.search(r"^ABREAST := (.+)$", (ROOT / "Makefile").read_text(), re.M)
+    assert options is not None
+    subprocess.run([sys.executable, "-m", "pytest", "-q", *options[1].split(), "."], cwd=tmp_path, check=True, capture_output=True)
+    assert sorted(path.name.partition(".py.")[0] for path in tmp_path.glob("*.gw*")) == ["test_one", "test_two"]
+
+
 def test_every_module_opens_with_a_docstring() -> None:
     import ast
 

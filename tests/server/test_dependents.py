@@ -293,6 +293,7 @@ def test_objects_side_by_side(plays: tuple[Play, Play], name: str) -> None:
     assert on_node == on_postgres
 
 
+@pytest.mark.slow
 def test_a_prepared_transaction_uses_its_objects_over_a_restart(spare_node: Callable[..., Server]) -> None:
     """DROP SCHEMA and COMMIT PREPARED both succeeded, and left a table without a schema."""
     server = spare_node()

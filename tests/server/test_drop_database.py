@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 import psycopg
+import pytest
 from psycopg import sql
 from tests.conftest import PG_BIN, Server, until
 
@@ -109,6 +110,7 @@ def test_a_subscription_keeps_its_database(node: Server, postgres: Server) -> No
     assert run(node) == run(postgres)
 
 
+@pytest.mark.slow
 def test_sessions_and_prepared_transactions_are_counted(node: Server, postgres: Server) -> None:
     def run(server: Server) -> Said:
         with Script(server) as script:

@@ -314,6 +314,7 @@ def test_who_waited_for_another_to_change_an_object_looks_it_up_again(
     play.close()
 
 
+@pytest.mark.slow
 def test_a_prepared_transaction_keeps_its_names_over_a_restart(spare_node: Callable[..., Server]) -> None:
     """Both COMMIT PREPARED and the table that somebody else made of the same name were committed."""
     server = spare_node()

@@ -11,6 +11,7 @@ from tests.conftest import Server
 SCRIPT = Path(__file__).parent / "statements" / "order.sql"
 
 
+@pytest.mark.slow
 def test_the_largest_file_of_a_small_table_came_first(postgres: Server, node: Server) -> None:
     printed = [server.script(server.new_database(), SCRIPT, "-A").splitlines() for server in (node, postgres)]
     assert printed[0] == printed[1]

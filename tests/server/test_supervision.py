@@ -85,6 +85,7 @@ def test_the_launcher_was_gone_for_good_when_it_could_not_start_a_worker(
         until(lambda: session.execute("TABLE t").fetchall() == [(1,)], "the subscription does not go on", seconds=60)
 
 
+@pytest.mark.slow
 def test_each_failed_start_of_a_worker_kept_a_descriptor(own_node: Callable[..., Server]) -> None:
     node = own_node(wal_retrieve_retry_interval="50ms")
     gone = "host=127.0.0.1 port=1 dbname=postgres"

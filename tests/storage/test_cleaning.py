@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
+import pytest
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
 from tests.storage.test_recovery import again
 
@@ -117,6 +118,7 @@ def by_path(engine: Engine) -> list[int]:
     return sorted(row[0] for row in frame.select("id").collect())
 
 
+@pytest.mark.slow
 def test_a_commit_every_few_seconds_made_hundreds_of_thousands_of_files(engine: Engine) -> None:
     made(engine, A, (0, "x"))
     cleaner = Cleaner(engine, kept_versions=20)
@@ -173,6 +175,7 @@ def test_a_commit_every_few_seconds_made_hundreds_of_thousands_of_files(engine: 
     check(started, 125)
 
 
+@pytest.mark.slow
 def test_what_trimmed_versions_had_removed_goes_when_it_is_old_enough(engine: Engine) -> None:
     made(engine, A, (0, "x"))
     add(engine, range(1, 100))  # each 32 of their files are put together

@@ -161,7 +161,7 @@ def test_an_error_behind_the_commit_file_made_a_batch_apply_twice(engine: Engine
         assert contents(engine, table) == AFTER
 
 
-@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("at", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_commit_that_fails_at_a_table_leaves_nothing_visible_and_no_lock(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:

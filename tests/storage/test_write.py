@@ -1,4 +1,4 @@
-"""Small writes (by the driver) and large ones (by Spark) give the same table, the same change feed and the same statistics."""
+"""Small writes and reads (by the driver) and large ones (by Spark) give the same table, the same change feed and the same statistics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.storage.tables import DATABASE, change, contents, made, relation, rows
 
-from headgate.storage import feed, parquet, vector, write
+from headgate.storage import delta, feed, parquet, vector, write
 from headgate.storage.engine import Engine
 from headgate.storage.local import local_frame
 from headgate.types import registry as r
@@ -41,11 +41,12 @@ VALUES: list[tuple[Any, ...]] = [
 
 @pytest.fixture(params=["small", "large"])
 def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How writes are made."""
+    """How writes and reads are made."""
     if request.param == "large":
         monkeypatch.setattr(write, "SMALL_ROWS", -1)
         monkeypatch.setattr(write, "SMALL_BYTES", -1)
         monkeypatch.setattr(feed, "SMALL_BYTES", -1)
+        monkeypatch.setattr(delta, "RESIDENT_ROWS", -1)
     return str(request.param)
 
 

@@ -136,6 +136,7 @@ def test_tables_of_one_transaction_appear_together(publisher, subscriber) -> Non
     assert subscriber.sql("SELECT t.v, u.v FROM t JOIN u USING (id)") == "5|5"
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_or_done_twice_across_a_restart(publisher, spare) -> None:
     subscriber = spare()
     replicate(publisher, subscriber, rows="INSERT INTO t SELECT i, 'x', i FROM generate_series(1, 100) i")

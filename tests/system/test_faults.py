@@ -133,6 +133,7 @@ def replica(cluster, own_node) -> Iterator[Callable[..., Replica]]:
         each.close()
 
 
+@pytest.mark.slow
 def test_a_killed_java_virtual_machine_and_a_killed_node_come_back_and_lose_nothing(postgres, spare_node) -> None:
     with closing(Replica(postgres, spare_node(**IMPATIENT))) as one:
         _kill_both(one)

@@ -130,6 +130,7 @@ def test_a_node_that_is_killed_again_and_again_ends_with_the_right_contents(sour
     assert last.rows(f"SELECT {COLUMNS} FROM orders") == expected
 
 
+@pytest.mark.slow
 def test_a_postgresql_subscriber_of_a_node_goes_on_after_either_side_restarts(spare_node, cluster):
     node, server = spare_node(), cluster()
     first, last = lake(node, "CREATE PUBLICATION large FOR TABLE orders WHERE (amount >= 50)"), Database.new(server)

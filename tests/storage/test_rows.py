@@ -1,0 +1,64 @@
+"""A small table is read by the driver, a larger one by Spark: the same rows at the same places, whatever has been done to the table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import functions as F
+from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, made, relation, rows
+
+from headgate.catalog.relation import Column
+from headgate.errors import PostgresError
+from headgate.storage import delta
+from headgate.storage.engine import Engine
+
+T = relation(25000, "t", a=INT8, b=TEXT)
+KEY = (DATABASE, T.oid)
+
+
+def test_deleted_changed_added_and_renamed_are_the_same_to_both_readers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(engine, T, *[(i, f"v{i}") for i in range(40)])
+    renamed = replace(T, all_columns=(Column(1, "z a", INT8), Column(2, "b", TEXT), Column(3, "c", INT4)))
+    writer = engine.begin(DATABASE)
+    change(writer, T, "a % 3 = 0")
+    change(writer, T, "a % 5 = 0", b="concat(b, '!')")
+    writer.alter_table(T, renamed)
+    writer.append(renamed, rows(renamed, (100, None, 7)))
+    writer.commit()
+    table, state = engine.table(KEY), engine.visible[KEY].state
+    by_driver = table.frame(state, positions=True).toArrow()
+    monkeypatch.setattr(delta, "RESIDENT_ROWS", -1)
+    assert table.held(state) is None
+    by_spark = table.frame(state, positions=True).toArrow()
+    places = [("_file", "ascending"), ("_row", "ascending")]
+    assert by_driver.sort_by(places).to_pydict() == by_spark.sort_by(places).to_pydict()
+    assert by_driver.num_rows == 27
+
+
+def test_rows_of_a_small_table_come_in_the_order_in_which_they_were_written(engine: Engine) -> None:
+    made(engine, T, *[(i, "x" * (100 - i)) for i in (5, 3, 9)])
+    writer = engine.begin(DATABASE)
+    writer.append(T, rows(T, (1, "one")))
+    writer.append(T, rows(T, *[(i, "y" * 500) for i in (8, 2)]))
+    assert [row[0] for row in writer.frame(T).select("a").collect()] == [5, 3, 9, 1, 8, 2]
+    writer.rollback()
+
+
+def test_a_column_is_not_computed_for_rows_that_nobody_asks_for(engine: Engine) -> None:
+    """The optimizer of Spark computes the columns of a local relation for all rows: 1/0 in the second failed LIMIT 1."""
+    made(engine, T, (1, "x"), (0, "y"))
+    reader = engine.begin(DATABASE)
+    assert [row[0] for row in reader.frame(T).select(F.expr("10 div a")).limit(1).collect()] == [10]
+    reader.rollback()
+
+
+def test_a_damaged_file_of_a_small_table_is_named(engine: Engine) -> None:
+    made(engine, T, (1, "x" * 50))
+    [file] = engine.path(KEY).glob("part-*.parquet")
+    torn = bytearray(file.read_bytes())
+    torn[20] ^= 0xFF
+    file.write_bytes(torn)
+    with pytest.raises(PostgresError, match=file.name) as refused:
+        contents(engine, T)
+    assert refused.value.sqlstate == "XX001"
