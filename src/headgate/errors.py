@@ -53,6 +53,8 @@ class PostgresError(Exception):
     column: str | None = None
     datatype: str | None = None
     constraint: str | None = None
+    log_detail: str | None = None
+    """What the log says in place of `detail`; no client is told."""
 
     def __post_init__(self) -> None:
         super().__init__(self.message)
@@ -76,6 +78,7 @@ class PostgresError(Exception):
                 self.column,
                 self.datatype,
                 self.constraint,
+                self.log_detail,
             ),
         )
 

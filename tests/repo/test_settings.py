@@ -234,13 +234,6 @@ def test_a_session_may_not_set_what_belongs_to_the_server() -> None:
 # ---- transactions ---------------------------------------------------------------------------------------------
 
 
-def test_a_node_said_that_it_speaks_tls() -> None:
-    with pytest.raises(PostgresError, match="SSL is not supported by this build") as raised:
-        Settings.of({"ssl": "on"})
-    assert raised.value.sqlstate == "22023"
-    assert Settings.of({"ssl": "off"})["ssl"] == "off"
-
-
 def test_an_encoding_that_would_have_to_be_converted_is_refused() -> None:
     session = SessionSettings(Settings.of({}))
     session.set("client_encoding", "sql_ascii")

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headgate.catalog.physical import duckdb_type
 from headgate.catalog.views import SystemColumn
+from headgate.types import registry
 
 _ARROW = {
     "BOOLEAN": pa.bool_(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(), "FLOAT": pa.float32(),
@@ -29,7 +30,9 @@ def arrow_table(columns: Sequence[SystemColumn], rows: Sequence[Sequence[object]
 
 
 def arrow_type(type_oid: int) -> pa.DataType:
-    """The Arrow type that DuckDB reads as `duckdb_type`."""
+    """The Arrow type that DuckDB reads as `duckdb_type`; text for numeric, which may have more digits than DuckDB's decimals."""
+    if type_oid == registry.NUMERIC:
+        return pa.string()
     kind = duckdb_type(type_oid)
     if kind.endswith("[]"):
         return pa.list_(_ARROW[kind.removesuffix("[]")])

@@ -40,7 +40,7 @@ _HBA = """\
 #
 # DATABASE is "all", "sameuser", "replication" (replication connections that name no database), a name, or several with
 # commas between them. USER is "all", a name, or several. ADDRESS is an IP address with a mask length, "samehost",
-# "samenet" or "all". METHOD is "trust", "reject", "scram-sha-256", "md5" or "password".
+# "samenet" or "all". METHOD is "trust", "reject", "scram-sha-256", "md5", "password" or, for "hostssl", "cert".
 #
 # "headgate reload" makes a node read the file again.
 {caution}

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError, Severity
+from headgate.server.certificate import ClientCertificate
 from headgate.server.interrupts import Interrupts
+from headgate.server.tls import TlsStream
 from headgate.storage.lock import Mode
 
 if TYPE_CHECKING:
@@ -22,6 +24,21 @@ if TYPE_CHECKING:
 
 
 _LAST_PID = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class TlsFacts:
+    """How a connection is encrypted, and the client's certificate."""
+
+    version: str
+    cipher: str
+    bits: int
+    certificate: ClientCertificate | None
+
+    @classmethod
+    def of(cls, stream: TlsStream | None) -> TlsFacts | None:
+        """Of a connection after its handshake."""
+        return None if stream is None else cls(stream.version, *stream.cipher, stream.certificate)
 
 
 @dataclass(eq=False)
@@ -46,6 +63,8 @@ class Backend:
     transaction_start: float | None = None
     interrupts: Interrupts = field(default_factory=Interrupts)
     wake: Callable[[], None] | None = None
+    tls: TlsFacts | None = None
+    """What pg_stat_ssl shows; None without TLS."""
     copy: CopyProgress | None = None
     """How far the COPY is that runs."""
     wait: tuple[str, str] | None = None

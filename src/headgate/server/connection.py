@@ -3,20 +3,26 @@
 A connection belongs to one thread (decision 0001); only `interrupt` and `close` may be called from others. Used by the
 listener (start-up packets), the session (messages) and, through `walsender.channel.Channel`, by the walsender.
 What must hold: a frame that breaks the framing rules ends the connection (ConnectionBroken), as in PostgreSQL; nothing
-is sent before `flush`, unless more than a block is waiting.
+is sent before `flush`, unless more than a block is waiting. After `start_tls` all bytes go through a `TlsStream`, which keeps none that
+could be read: who waits, waits for the socket.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import select
 import socket
+import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from headgate.errors import PostgresError, Severity
 from headgate.server.protocol import LARGE, SMALL, length_allowed
+from headgate.server.tls import Tls, TlsStream, reason
+
+_log = logging.getLogger("headgate.server")
 
 BLOCK = 1 << 16
 """Bytes that are read at once, and that are kept back before they are sent."""
@@ -39,6 +45,7 @@ class Connection:
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
+        self.tls: TlsStream | None = None
         self._in = bytearray()
         self._out: list[bytes | memoryview] = []
         self._out_size = 0
@@ -63,6 +70,43 @@ class Connection:
         except OSError:
             return None, -1
         return str(host).removeprefix("::ffff:"), int(port)
+
+    # ---- TLS --------------------------------------------------------------------------------------------
+    def start_tls(self, tls: Tls, deadline: float) -> None:
+        """The handshake; TimeoutError after the deadline. What is `unread` before it came in clear text: it is the caller's to refuse."""
+        stream = TlsStream(tls)
+        data = b""
+        while True:
+            done, answer, error = stream.handshake(data)
+            self._send_before(deadline, answer)
+            if error is not None:
+                _log.info("could not accept SSL connection: %s", reason(error))
+                raise ConnectionBroken("the TLS handshake has failed") from error
+            if done:
+                break
+            while not self._wait(deadline):
+                pass
+            data = self._received()
+            if not data:
+                _log.info("could not accept SSL connection: EOF detected")
+                raise ConnectionBroken("the client has closed the connection")
+        self.tls = stream
+        self._in += self._opened(stream, b"")
+
+    @property
+    def unread(self) -> bool:
+        """Whether bytes have come that nobody has taken."""
+        return bool(self._in)
+
+    def _send_before(self, deadline: float, data: bytes) -> None:
+        try:
+            self.socket.settimeout(max(0.001, deadline - time.monotonic()))
+            self.socket.sendall(data)
+            self.socket.settimeout(None)
+        except TimeoutError:
+            raise
+        except (OSError, ValueError) as error:
+            raise ConnectionBroken(str(error)) from error
 
     # ---- in ---------------------------------------------------------------------------------------------
     def exactly(self, length: int, deadline: float | None = None) -> bytes:
@@ -124,13 +168,26 @@ class Connection:
         return True
 
     def _read(self) -> None:
-        try:
-            data = self.socket.recv(BLOCK)
-        except OSError as error:
-            raise ConnectionBroken(str(error)) from error
+        data = self._received()
         if not data:
             raise ConnectionBroken("the client has closed the connection")
-        self._in += data
+        self._in += data if self.tls is None else self._opened(self.tls, data)
+
+    def _received(self) -> bytes:
+        try:
+            return self.socket.recv(BLOCK)
+        except OSError as error:
+            raise ConnectionBroken(str(error)) from error
+
+    @staticmethod
+    def _opened(tls: TlsStream, data: bytes) -> bytes:
+        if tls.ended:
+            raise ConnectionBroken("the client has closed the connection")
+        try:
+            return tls.opened(data)
+        except ssl.SSLError as error:
+            _log.info("SSL error: %s", reason(error))
+            raise ConnectionBroken("the client has sent something that is no TLS") from error
 
     def client_gone(self) -> bool:
         """Whether the client has closed its side; reads nothing away."""
@@ -156,10 +213,8 @@ class Connection:
         if not parts:
             return
         try:
-            if len(parts) == 1:
-                self.socket.sendall(parts[0])
-            else:
-                self.socket.sendall(b"".join(parts))
+            for piece in self._sealed(parts[0] if len(parts) == 1 else b"".join(parts)):
+                self.socket.sendall(piece)
         except (OSError, ValueError) as error:
             raise ConnectionBroken(str(error)) from error
 
@@ -172,19 +227,29 @@ class Connection:
         parts, self._out, self._out_size = self._out, [], 0
         raised: Exception | None = None
         for part in parts:
-            rest = memoryview(part).cast("B")
-            while rest:
-                try:
-                    sent = self.socket.send(rest, socket.MSG_DONTWAIT)
-                except BlockingIOError:
-                    if self._full():
-                        raised = self._pumped(pump) or raised
-                    continue
-                except (OSError, ValueError) as error:
-                    raise ConnectionBroken(str(error)) from error
-                rest = rest[sent:]
+            for piece in self._sealed(part):
+                raised = self._send_while(pump, piece) or raised
         if raised is not None:
             raise raised
+
+    def _sealed(self, data: bytes | memoryview) -> Iterable[bytes | memoryview]:
+        """The bytes for the socket."""
+        return (data,) if self.tls is None else self.tls.sealed(data)
+
+    def _send_while(self, pump: Callable[[], None], data: bytes | memoryview) -> Exception | None:
+        raised: Exception | None = None
+        rest = memoryview(data).cast("B")
+        while rest:
+            try:
+                sent = self.socket.send(rest, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                if self._full():
+                    raised = self._pumped(pump) or raised
+                continue
+            except (OSError, ValueError) as error:
+                raise ConnectionBroken(str(error)) from error
+            rest = rest[sent:]
+        return raised
 
     def _full(self) -> bool:
         """Waits for room in the socket; whether there is none but something else to do."""
@@ -216,6 +281,9 @@ class Connection:
 
     def close(self) -> None:
         """Ends the connection; from any thread."""
+        with contextlib.suppress(OSError, ValueError):
+            if self.tls is not None:
+                self.socket.send(self.tls.farewell(), socket.MSG_DONTWAIT)
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
         for sock in (self.socket, self._waker, self._wakened):

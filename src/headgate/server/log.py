@@ -112,7 +112,7 @@ def said(error: PostgresError, statement: str, settings: Any) -> None:
     level = _LEVELS.get(error.severity, 40)
     if level < _server_level(settings.text("log_min_messages")):
         return
-    extra = {"severity": str(error.severity), "detail": error.detail, "hint": error.hint, "context": error.context}
+    extra = {"severity": str(error.severity), "detail": error.log_detail or error.detail, "hint": error.hint, "context": error.context}
     shown = statement if level >= _server_level(settings.text("log_min_error_statement")) else ""
     extra["statement"] = without_secrets(shown) or None
     position = f" at character {error.position}" if error.position else ""

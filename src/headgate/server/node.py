@@ -6,7 +6,7 @@ use `start` and `stop`. States: starting (sockets bound, Spark and catalog come 
     SIGTERM  smart      no new connections; ends when the last client has left
     SIGINT   fast       sessions are terminated, their transactions rolled back
     SIGQUIT  immediate  the process ends at once; the next start recovers
-    SIGHUP              headgate.conf and pg_hba.conf are read again
+    SIGHUP              headgate.conf, pg_hba.conf and certificates are read again
     SIGUSR1             what `headgate status` shows is written into the data directory
 """
 
@@ -43,6 +43,7 @@ from headgate.server.listener import Listener
 from headgate.server.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
 from headgate.server.startup import new_secret, serve
+from headgate.server.tls import Tls
 from headgate.settings import Settings
 from headgate.supervision import Health
 from headgate.walsender.standby import Standbys
@@ -86,7 +87,10 @@ class Node:
         """Brings everything up; on an error nothing is left behind."""
         log.start(self.settings)
         supervision.log_uncaught()
-        self.hba = HbaFile.read(Path(self.settings.text("hba_file")))
+        self.tls = self._load_tls()
+        self.hba = self._read_hba()
+        if not self.hba.usable:
+            raise PostgresError("F0000", f"could not load {self.settings.text('hba_file')}", severity=Severity.FATAL)
         self.listener = Listener(
             self.settings.places("listen_addresses"),
             self.settings.integer("port"),
@@ -197,16 +201,35 @@ class Node:
         for said in self.settings.reload().said:
             log.said(said, "", self.settings)
         failpoint.arm(self.settings.get("headgate.failpoints", ""))
-        try:
-            self.hba = HbaFile.read(Path(self.settings.text("hba_file")))
-        except PostgresError as error:
-            _log.info("%s", error.message, extra={"context": error.context})
-            _log.info("%s was not reloaded", self.settings.text("hba_file"))
+        self._reload_access()
         log.start(self.settings)
         self.reloaded_at = time.time()
         self.standbys.changed()
         if self.launcher is not None:
             self.launcher.wake()
+
+    def _reload_access(self) -> None:
+        """Takes pg_hba.conf and the certificates up, each if nothing is wrong with it."""
+        try:
+            self.tls = self._load_tls()
+        except PostgresError as error:
+            _log.info("%s", error.message, extra={"detail": error.detail})
+            _log.info("SSL configuration was not reloaded")
+        hba = self._read_hba()
+        if hba.usable:
+            self.hba = hba
+        else:
+            _log.info("%s was not reloaded", self.settings.text("hba_file"))
+
+    def _read_hba(self) -> HbaFile:
+        """Reads pg_hba.conf, and logs what is wrong with it."""
+        found = HbaFile.read(Path(self.settings.text("hba_file")), tls=self.settings.flag("ssl"))
+        for error in found.complaints:
+            _log.info("%s", error.message, extra={"hint": error.hint, "context": error.context})
+        return found
+
+    def _load_tls(self) -> Tls | None:
+        return Tls.load(self.settings, self.data_dir) if self.settings.flag("ssl") else None
 
     # ---- stop -------------------------------------------------------------------------------------------
     def stop(self, mode: Mode | None = None) -> None:

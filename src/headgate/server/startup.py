@@ -21,8 +21,9 @@ from headgate.catalog.session import SessionContext
 from headgate.commands import privilege
 from headgate.errors import PostgresError, Severity
 from headgate.server import log, protocol, session_role
-from headgate.server.activity import Backend
+from headgate.server.activity import Backend, TlsFacts
 from headgate.server.authentication import StoredRole, authenticate, fatal
+from headgate.server.clienthost import ClientHost
 from headgate.server.connection import Connection, ConnectionBroken
 from headgate.server.failure import as_postgres_error
 from headgate.server.hba import Asked
@@ -92,10 +93,25 @@ def _startup_packet(node: Node, connection: Connection, deadline: float) -> dict
             return None
         if version in (protocol.SSL_REQUEST, protocol.GSSENC_REQUEST) and version not in asked:
             asked.add(version)
-            connection.write(b"N")
-            connection.flush()
+            if _encrypt(node, connection, version, deadline):
+                asked.add(protocol.GSSENC_REQUEST)
             continue
         return _parameters(connection, version, body[4:])
+
+
+def _encrypt(node: Node, connection: Connection, version: int, deadline: float) -> bool:
+    """Answers a request for encryption: TLS where the node speaks it, never through a Unix socket; whether there is some now."""
+    tls = node.tls if version == protocol.SSL_REQUEST and connection.peer[0] is not None else None
+    connection.write(b"N" if tls is None else b"S")
+    connection.flush()
+    injected = connection.unread
+    if tls is not None:
+        connection.start_tls(tls, deadline)
+    if injected:
+        what = "SSL" if version == protocol.SSL_REQUEST else "GSSAPI encryption"
+        detail = "This could be either a client-software bug or evidence of an attempted man-in-the-middle attack."
+        raise fatal("08P01", f"received unencrypted data after {what} request", detail=detail)
+    return tls is not None
 
 
 def _parameters(connection: Connection, version: int, body: bytes) -> dict[str, str] | None:
@@ -123,7 +139,8 @@ def _open(node: Node, connection: Connection, backend: Backend, parameters: dict
     physical, logical = _replication(parameters.get("replication", ""))
     name = parameters.get("database") or user
     address, port = connection.peer
-    asked = Asked(address, user, name, physical, _groups(node, user))
+    host = None if address is None else ClientHost(address)
+    asked = Asked(address, user, name, physical, _groups(node, user), connection.tls is not None, host)
     authenticate(connection, node.hba, asked, lambda role: _stored(node, role), node.secret, deadline)
     cursor = node.catalog.cursor()
     try:
@@ -138,9 +155,10 @@ def _open(node: Node, connection: Connection, backend: Backend, parameters: dict
     backend.database, backend.database_name = (None, None) if physical else (database.oid, database.name)
     backend.role, backend.role_name = role.oid, role.name
     backend.client_addr, backend.client_port = address, port
+    backend.tls = TlsFacts.of(connection.tls)
     session = _session(node, connection, backend, parameters, role, database)
-    host = address or "[local]"
-    log.set_session(u=user, d=name, a=backend.application_name, h=host, r=f"{host}({port})", p=str(backend.pid))
+    place = address or "[local]"
+    log.set_session(u=user, d=name, a=backend.application_name, h=place, r=f"{place}({port})", p=str(backend.pid))
     if physical or logical:
         from headgate.walsender.commands import Walsender
 

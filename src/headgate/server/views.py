@@ -10,11 +10,15 @@ import datetime
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import database as databases
 from headgate.commands.privilege import role_name
+from headgate.errors import PostgresError
 from headgate.lsn import Lsn
+from headgate.server import hba
+from headgate.server.certificate import shown
 from headgate.storage.log import POSTGRES_EPOCH
 from headgate.subscriber.prepared import all_prepared
 
@@ -37,7 +41,8 @@ def providers(node: Node, session: Session) -> Mapping[str, Callable[[], Any]]:
         "pg_settings": partial(_settings, session),
         "pg_prepared_statements": partial(_prepared, session),
         "pg_cursors": partial(_cursors, session),
-        "pg_stat_ssl": partial(_ssl, node),
+        "pg_hba_file_rules": partial(_access_rules, node, session),
+        "pg_stat_ssl": partial(_ssl, node, session),
         "pg_prepared_xacts": partial(_prepared_transactions, node),
         "relation_sizes": node.engine.sizes,
     }
@@ -204,10 +209,32 @@ def _cursors(session: Session) -> Iterator[Row]:
             yield (one.name, one.prepared.text, one.hold, any(one.formats), scrolls, _moment(session.backend.query_start))
 
 
-def _ssl(node: Node) -> Iterator[Row]:
+def _ssl(node: Node, session: Session) -> Iterator[Row]:
+    """Each client connection; of others' backends not even that they are there, as their port is hidden."""
     for one in node.activity.all():
-        if one.kind in ("client backend", "walsender"):
-            yield (one.pid, False, None, None, None, None, None, None)
+        if one.client_port is None or not _sees(session, one.role):
+            continue
+        if one.tls is None:
+            yield (one.pid, False, *[None] * 6)
+            continue
+        found = one.tls.certificate
+        names = (None, None, None) if found is None else (shown(found.subject), str(found.serial), shown(found.issuer))
+        yield (one.pid, True, one.tls.version, one.tls.cipher, one.tls.bits, *names)
+
+
+def _access_rules(node: Node, session: Session) -> Iterator[Row]:
+    """What pg_hba.conf says now, be it in force or not."""
+    if not session.context.superuser:
+        raise PostgresError("42501", "permission denied for view pg_hba_file_rules")
+    for number, line, error in hba.rules(Path(node.settings.text("hba_file")), tls=node.settings.flag("ssl")):
+        if line is None:
+            yield (number, *[None] * 7, error)
+            continue
+        words = ([word.text for word in line.databases], [word.text for word in line.users])
+        address = line.address if line.host is None else line.host.text
+        options = [f"clientcert={line.options['clientcert']}"] if "clientcert" in line.options else None
+        place = (None if address is None else str(address), None if line.netmask is None else str(line.netmask))
+        yield (number, line.kind, *words, *place, line.method, options, error)
 
 
 def subscriptions(node: Node) -> Iterator[Row]:

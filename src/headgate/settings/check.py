@@ -13,7 +13,7 @@ import zoneinfo
 from collections.abc import Callable
 from pathlib import Path
 
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, not_supported
 from headgate.settings import posix_zone
 from headgate.settings.definition import Definition, Kind, Value, invalid
 
@@ -85,8 +85,6 @@ def canonical(setting: Definition, value: Value, held: Callable[[str], str] | No
 
     `held` gives the text of a setting that is in force: DateStyle keeps of it what the new value leaves open.
     """
-    if setting.name == "ssl" and value is True:
-        raise PostgresError("22023", "SSL is not supported by this build", hint="Let a proxy that speaks TLS stand in front of the node.")
     if setting.kind is not Kind.STRING or not isinstance(value, str):
         return value
     match setting.name:
@@ -98,6 +96,8 @@ def canonical(setting: Definition, value: Value, held: Callable[[str], str] | No
             return _client_encoding(value)
         case "search_path" | "temp_tablespaces":
             split_list(setting.name, value)
+        case "ssl_passphrase_command" if value:
+            raise not_supported(f'setting "{setting.name}" is not supported', hint="Keep the private key without a passphrase.")
         case "application_name" | "cluster_name":
             return "".join(chr(byte) if 32 <= byte < 127 else "?" for byte in value.encode()[:63])
         case _:

@@ -1,0 +1,423 @@
+"""TLS: who connects through it, who is refused and in which words, and replication both ways."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.certificates import Authority
+from tests.conftest import PG_BIN, NodeServer, Server, until
+from tests.log import Log
+
+from headgate.errors import PostgresError
+from headgate.server import certificate, scram
+from headgate.server.connection import Connection
+from headgate.server.tls import Tls
+from headgate.settings import Settings
+from headgate.walreceiver.link import Link
+
+SSL_REQUEST = struct.pack("!ii", 8, 80877103)
+HOSTS = "DNS:localhost,IP:127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def authority() -> Iterator[Authority]:
+    folder = Path(tempfile.mkdtemp(prefix="headgate-test-"))  # the user postgres reads the roots
+    folder.chmod(0o755)
+    made = Authority(folder / "ca", "Test Authority")
+    made.issue("server", "/CN=localhost", hosts=HOSTS)
+    made.issue("ann", "/O=Büro, Mitte/CN=ann")
+    made.issue("late", "/CN=ann", expired=True)
+    made.revoke(made.issue("gone", "/CN=ann"))
+    yield made
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def stranger(authority: Authority) -> Authority:
+    """Another authority, which nobody trusts, and its certificate for ann."""
+    made = Authority(authority.folder.parent / "stranger", "Stranger")
+    made.issue("ann", "/CN=ann")
+    return made
+
+
+@pytest.fixture
+def node(spare_node: Callable[..., Server], authority: Authority) -> Iterator[NodeServer]:
+    """A node that speaks TLS; ann comes with a certificate, bob with a password, all others as they like."""
+    found = spare_node(
+        ssl="on",
+        ssl_cert_file=f"'{authority.folder}/server.crt'",
+        ssl_key_file=f"'{authority.key('server')}'",
+        ssl_ca_file=f"'{authority.root}'",
+        ssl_crl_file=f"'{authority.crl}'",
+        log_line_prefix="'%m [%p] '",
+    )
+    assert isinstance(found, NodeServer)
+    hba = found.data / "pg_hba.conf"
+    before = hba.read_text()
+    rules = ["hostssl all ann all cert", "host all bob all scram-sha-256", "hostnossl all eve all reject", before]
+    hba.write_text("\n".join(rules))
+    found.psql("postgres", "CREATE ROLE ann LOGIN; CREATE ROLE bob LOGIN PASSWORD 'geheim'; CREATE ROLE eve LOGIN; SELECT pg_reload_conf()")
+    until(lambda: found.psql("postgres", "SELECT count(*) FROM pg_hba_file_rules") == "9", "the rules are not read")
+    yield found
+    hba.write_text(before)
+    found.psql("postgres", "DROP ROLE ann, bob, eve; SELECT pg_reload_conf()")
+
+
+def verified(node: Server, authority: Authority, user: str = "bob", **more: str) -> str:
+    """A connection string of a client that looks at the server's certificate."""
+    words = {"host": "localhost", "sslmode": "verify-full", "sslrootcert": str(authority.root), "password": "geheim", **more}
+    return node.conninfo(user=user, **words)
+
+
+def own(authority: Authority, name: str) -> dict[str, str]:
+    """A client's certificate, as connection parameters."""
+    return {"sslcert": f"{authority.folder}/{name}.crt", "sslkey": str(authority.key(name))}
+
+
+def test_clients_connect_with_the_name_verified_and_the_channel_bound(node: NodeServer, authority: Authority) -> None:
+    info = verified(node, authority, channel_binding="require")
+    with psycopg.connect(info) as session:
+        assert session.execute("SELECT ssl, version, bits > 0, client_dn FROM pg_stat_ssl WHERE pid = pg_backend_pid()").fetchone() == (
+            True,
+            "TLSv1.3",
+            True,
+            None,
+        )
+    done = subprocess.run([PG_BIN / "psql", "-X", "-At", "-d", info, "-c", r"\conninfo", "-c", "SELECT 1"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "SSL connection (protocol: TLSv1.3" in done.stdout
+    with psycopg.connect(node.conninfo(user="bob", password="geheim", sslmode="disable")) as session:
+        assert session.execute("SELECT ssl, version FROM pg_stat_ssl WHERE pid = pg_backend_pid()").fetchone() == (False, None)
+
+
+def test_a_client_with_a_certificate_is_whom_it_names(node: NodeServer, authority: Authority) -> None:
+    with psycopg.connect(verified(node, authority, "ann", **own(authority, "ann"))) as session:
+        found = session.execute("SELECT client_dn, client_serial, issuer_dn FROM pg_stat_ssl WHERE pid = pg_backend_pid()").fetchone()
+        by_serial = session.execute("SELECT count(*) FROM pg_stat_ssl WHERE client_serial IS NOT NULL").fetchone()
+    assert found is not None
+    assert found[0] == "/O=Büro\\, Mitte/CN=ann"
+    assert 0 < int(found[1]) - 0x0A1B2C3D4E5F60718293A4B5C6D7E8F901234567 < 10
+    assert found[2] == "/CN=Test Authority"
+    assert by_serial == (1,)
+
+
+REFUSED = [
+    ("ann", {}, "connection requires a valid client certificate"),
+    ("eve", {"sslmode": "disable"}, 'pg_hba.conf rejects connection for host "127.0.0.1", user "eve", database "postgres", no encryption'),
+    ("bob", {"password": "falsch"}, 'password authentication failed for user "bob"'),
+    ("bob", {"sslmode": "disable", "channel_binding": "require"}, "channel binding required"),
+]
+
+
+@pytest.mark.parametrize(("user", "words", "message"), REFUSED)
+def test_who_is_not_let_in(node: NodeServer, authority: Authority, user: str, words: dict[str, str], message: str) -> None:
+    with pytest.raises(psycopg.OperationalError, match=message):
+        psycopg.connect(verified(node, authority, user, **words))
+
+
+@pytest.mark.parametrize(("name", "alert"), [("late", "certificate expired"), ("gone", "certificate revoked"), ("stranger", "unknown ca")])
+def test_certificates_that_are_no_good(node: NodeServer, authority: Authority, stranger: Authority, name: str, alert: str) -> None:
+    log = Log(node)
+    shown = own(stranger, "ann") if name == "stranger" else own(authority, name)
+    with pytest.raises(psycopg.OperationalError, match=alert):
+        psycopg.connect(verified(node, authority, "ann", **shown))
+    until(lambda: log.said("could not accept SSL connection: certificate verify failed"), "the log does not tell")
+
+
+def test_a_server_that_is_not_the_one_is_refused_by_the_client(node: NodeServer, authority: Authority, stranger: Authority) -> None:
+    log = Log(node)
+    with pytest.raises(psycopg.OperationalError, match="certificate verify failed"):
+        psycopg.connect(verified(node, stranger))
+    until(lambda: log.said("could not accept SSL connection: tlsv1 alert unknown ca"), "the log does not tell")
+
+
+def test_a_certificate_lets_nobody_else_in(node: NodeServer, authority: Authority) -> None:
+    rules = node.data / "pg_hba.conf"
+    before = rules.read_text()
+    rules.write_text("hostssl all eve all trust clientcert=verify-full\nhostssl all bob all cert clientname=DN\n" + before)
+    node.headgate("reload")
+    log = Log(node)
+    try:
+        until(lambda: "eve" in node.psql("postgres", "SELECT user_name FROM pg_hba_file_rules WHERE line_number = 1"), "not read")
+        until(
+            lambda: refusal(verified(node, authority, "eve", **own(authority, "ann"))) == '"trust" authentication failed for user "eve"',
+            "in",
+        )
+        assert refusal(verified(node, authority, "bob", **own(authority, "ann"))) == 'certificate authentication failed for user "bob"'
+    finally:
+        rules.write_text(before)
+        node.headgate("reload")
+    until(lambda: log.said('certificate validation (clientcert=verify-full) failed for user "eve": CN mismatch'), "not said")
+    assert log.said("provided user name (bob) and authenticated user name (CN=ann,O=B\\C3\\BCro\\, Mitte) do not match")
+    assert log.said('certificate authentication failed for user "bob"')[-1].detail.startswith(
+        'Connection matched pg_hba.conf line 2: "hostssl'
+    )
+
+
+def refusal(conninfo: str) -> str:
+    """The server's words; empty where the client is let in."""
+    try:
+        psycopg.connect(conninfo).close()
+    except psycopg.OperationalError as error:
+        return str(error).rsplit("FATAL:  ", 1)[-1].strip()
+    return ""
+
+
+def test_a_new_certificate_is_taken_up_and_a_bad_one_is_not(node: NodeServer, authority: Authority) -> None:
+    own_certificate, key = authority.folder / "server.crt", authority.key("server")
+    before = (own_certificate.read_bytes(), key.read_bytes())
+    first = served(node)
+    log = Log(node)
+    try:
+        authority.issue("server", "/CN=localhost", hosts=HOSTS)
+        node.headgate("reload")
+        until(lambda: served(node) != first, "the new certificate is not served")
+        with psycopg.connect(verified(node, authority, channel_binding="require")):
+            second = served(node)
+        own_certificate.write_text("no certificate")
+        node.headgate("reload")
+        until(lambda: log.said("SSL configuration was not reloaded"), "the bad one is not noticed")
+        assert log.said(f'could not load server certificate file "{own_certificate}"')
+        own_certificate.write_bytes(before[0])
+        key.chmod(0o640)
+        node.headgate("reload")
+        until(lambda: log.said(f'private key file "{key}" has group or world access'), "the open key is not noticed")
+        assert served(node) == second
+    finally:
+        own_certificate.write_bytes(before[0])
+        key.write_bytes(before[1])
+        key.chmod(0o600)
+        node.headgate("reload")
+    until(lambda: served(node) == first, "the first certificate is not served again")
+
+
+def served(node: Server) -> str:
+    """The certificate that the node shows to clients."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with socket.create_connection(("127.0.0.1", node.port), timeout=10) as plain:
+        plain.sendall(SSL_REQUEST)
+        assert plain.recv(1) == b"S"
+        with context.wrap_socket(plain) as wrapped:
+            found = wrapped.getpeercert(binary_form=True)
+            assert found is not None
+            return ssl.DER_cert_to_PEM_cert(found)
+
+
+def test_bytes_before_the_handshake_were_taken_for_the_clients_own(node: NodeServer) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with socket.create_connection(("127.0.0.1", node.port), timeout=10) as plain:
+        plain.sendall(SSL_REQUEST + b"Q\0\0\0\x0dDROP t;\0")
+        assert plain.recv(1) == b"S"
+        with context.wrap_socket(plain) as wrapped:
+            answer = wrapped.recv(1000)
+    assert b"C08P01\0Mreceived unencrypted data after SSL request\0" in answer
+
+
+def test_a_handshake_that_does_not_go_on_ends_with_the_time_for_authentication(authority: Authority) -> None:
+    context = Tls.load(Settings.of(files(authority)), authority.folder)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection = Connection(ours)
+        with pytest.raises(TimeoutError):
+            connection.start_tls(context, 0)
+        connection.close()
+
+
+def test_queries_are_cancelled_through_tls(node: NodeServer, authority: Authority) -> None:
+    with psycopg.connect(verified(node, authority)) as session:
+        timer = threading.Timer(0.5, session.cancel_safe)
+        timer.start()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            session.execute("SELECT pg_sleep(60)")
+        timer.join()
+
+
+# ---- replication ----------------------------------------------------------------------------------------
+def test_a_postgresql_subscribes_through_tls(node: NodeServer, authority: Authority, postgres: Server) -> None:
+    source, target = node.new_database(), postgres.new_database()
+    for server, database in ((node, source), (postgres, target)):
+        server.psql(database, "CREATE TABLE t (a int PRIMARY KEY, b text)")
+    node.psql(source, "INSERT INTO t VALUES (1, 'a'); CREATE PUBLICATION p FOR TABLE t")
+    secure = verified(node, authority, "postgres").replace("dbname=postgres", f"dbname={source}")
+    postgres.psql(target, f"CREATE SUBSCRIPTION tls_{target} CONNECTION '{secure}' PUBLICATION p")
+    try:
+        until(lambda: postgres.psql(target, "SELECT count(*) FROM t") == "1", "the first row is not copied")
+        node.psql(source, "INSERT INTO t VALUES " + ", ".join(f"({number}, '{'x' * 10_000}')" for number in range(2, 32)))
+        until(lambda: postgres.psql(target, "SELECT count(*), sum(length(b)) FROM t") == "31|300001", "the rows do not come")
+        kinds = "SELECT count(*) FROM pg_stat_ssl s JOIN pg_stat_replication r USING (pid) WHERE s.ssl"
+        assert int(node.psql("postgres", kinds)) >= 1
+    finally:
+        postgres.psql(target, f"DROP SUBSCRIPTION tls_{target}")
+
+
+@pytest.fixture
+def secure_postgres(postgres: Server, authority: Authority) -> Iterator[Server]:
+    """The PostgreSQL with TLS."""
+    for name in ("server.crt", "server.key"):
+        shutil.copy(authority.folder / name, postgres.folder / name)
+        shutil.chown(postgres.folder / name, "postgres")
+        (postgres.folder / name).chmod(0o600)
+    for name in ("cert", "key"):
+        postgres.psql("postgres", f"ALTER SYSTEM SET ssl_{name}_file = '{postgres.folder}/server.{'crt' if name == 'cert' else name}'")
+    postgres.psql("postgres", "ALTER SYSTEM SET ssl = on")
+    postgres.psql("postgres", "SELECT pg_reload_conf()")
+    until(lambda: postgres.psql("postgres", "SHOW ssl") == "on", "it does not speak TLS")
+    yield postgres
+    postgres.psql("postgres", "ALTER SYSTEM RESET ALL")
+    postgres.psql("postgres", "SELECT pg_reload_conf()")
+
+
+@pytest.mark.parametrize("way", ["words", "uri"])
+def test_a_node_subscribes_through_tls(node: NodeServer, authority: Authority, secure_postgres: Server, way: str) -> None:
+    publisher = secure_postgres
+    source, target = publisher.new_database(), node.new_database()
+    for server, database in ((publisher, source), (node, target)):
+        server.psql(database, "CREATE TABLE t (a int PRIMARY KEY)")
+    publisher.psql(source, "INSERT INTO t VALUES (1); CREATE PUBLICATION p FOR TABLE t")
+    words = verified(publisher, authority, "postgres").replace("dbname=postgres", f"dbname={source}").replace("password=geheim", "")
+    uri = f"postgresql://postgres@localhost:{publisher.port}/{source}?sslmode=verify-full&sslrootcert={authority.root}"
+    given = {"words": words, "uri": uri}[way]
+    node.psql(target, f"CREATE SUBSCRIPTION {target} CONNECTION '{given}' PUBLICATION p")
+    try:
+        until(lambda: node.psql(target, "SELECT count(*) FROM t") == "1", "the row is not copied")
+        found = publisher.psql(
+            "postgres", f"SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE datname = '{source}'"
+        )
+        assert found == "t"
+    finally:
+        node.psql(target, f"DROP SUBSCRIPTION {target}")
+
+
+def test_a_service_file_and_a_password_file_are_libpqs(
+    node: NodeServer, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "password").write_text(f"localhost:{node.port}:*:bob:geheim\n")
+    (tmp_path / "password").chmod(0o600)
+    words = {"passfile": str(tmp_path / "password"), "channel_binding": "require"}
+    given = verified(node, authority, **words).replace("password=geheim ", "")
+    (tmp_path / "service").write_text("[secure]\n" + "\n".join(given.split()) + "\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "service"))
+    with Link.open("service=secure", "test", replication=False) as link:
+        assert link.query("SELECT current_user, ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()") == [("bob", "t")]
+
+
+# ---- without a server -----------------------------------------------------------------------------------
+def files(authority: Authority) -> dict[str, str]:
+    """The settings of a server's own certificate."""
+    return {"ssl": "on", "ssl_cert_file": str(authority.folder / "server.crt"), "ssl_key_file": str(authority.key("server"))}
+
+
+BAD = [
+    ({"ssl_cert_file": "none.crt"}, 'could not load server certificate file "none.crt": No such file or directory', None),
+    ({"ssl_key_file": "none.key"}, 'could not access private key file "none.key": No such file or directory', None),
+    ({"ssl_key_file": "."}, 'private key file "." is not a regular file', None),
+    ({"ssl_key_file": "ann.key"}, 'could not load private key file "ann.key": key values mismatch', None),
+    ({"ssl_ca_file": "none.crt"}, 'could not load root certificate file "none.crt": No such file or directory', None),
+    ({"ssl_crl_file": "none.crl"}, 'could not load SSL certificate revocation list file "none.crl": No such file or directory', None),
+    ({"ssl_ciphers": "nonsense"}, "could not set the cipher list (no valid ciphers available)", None),
+    (
+        {"ssl_min_protocol_version": "TLSv1.3", "ssl_max_protocol_version": "TLSv1.2"},
+        "could not set SSL protocol version range",
+        '"ssl_min_protocol_version" cannot be higher than "ssl_max_protocol_version"',
+    ),
+]
+
+
+@pytest.mark.parametrize(("settings", "message", "detail"), BAD)
+def test_settings_that_cannot_be_used(authority: Authority, settings: dict[str, str], message: str, detail: str | None) -> None:
+    with pytest.raises(PostgresError) as refused:
+        Tls.load(Settings.of(files(authority) | settings), authority.folder)
+    assert (refused.value.sqlstate, refused.value.message, refused.value.detail) == ("F0000", message, detail)
+
+
+def test_a_passphrase_is_not_asked_for() -> None:
+    with pytest.raises(PostgresError, match="ssl_passphrase_command") as refused:
+        Settings.of({"ssl_passphrase_command": "cat secret"})
+    assert refused.value.sqlstate == "0A000"
+
+
+def first_message(flag: str, *, plus: bool, end_point: bytes | None = b"hash") -> bytes:
+    return scram.ScramServer(None, "x", b"", end_point, plus=plus).first(f"{flag},,n=,r=abc".encode())
+
+
+def test_a_client_that_was_told_of_no_channel_binding_is_being_deceived() -> None:
+    assert first_message("y", plus=False, end_point=None)
+    assert first_message("n", plus=False)
+    assert first_message("p=tls-server-end-point", plus=True)
+    with pytest.raises(PostgresError, match="SCRAM channel binding negotiation error"):
+        first_message("y", plus=False)
+    for flag, plus in (("n", True), ("y", True), ("p=tls-server-end-point", False)):
+        with pytest.raises(PostgresError, match="malformed SCRAM message"):
+            first_message(flag, plus=plus)
+    with pytest.raises(PostgresError, match='unsupported SCRAM channel-binding type "tls-unique"'):
+        first_message("p=tls-unique", plus=True)
+
+
+def test_what_a_channel_is_bound_to_is_the_hash_of_the_signature(tmp_path: Path) -> None:
+    sizes = {}
+    for kind, words in {
+        "sha384": ["-newkey", "rsa:2048", "-sha384"],
+        "pss": ["-newkey", "rsa:2048", "-sha512", "-sigopt", "rsa_padding_mode:pss"],
+        "ed25519": ["-newkey", "ed25519"],
+    }.items():
+        out = tmp_path / f"{kind}.crt"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-nodes", "-subj", "/CN=x", *words, "-keyout", tmp_path / "key", "-out", out],
+            check=True,
+            capture_output=True,
+        )
+        found = certificate.end_point(ssl.PEM_cert_to_DER_cert(out.read_text()))
+        sizes[kind] = None if found is None else len(found) * 8
+    assert sizes == {"sha384": 384, "pss": 512, "ed25519": None}
+
+
+def test_what_waits_inside_of_tls_is_seen(authority: Authority) -> None:
+    """Several messages in one record, a message in several records, and room for none: as without TLS."""
+    ours, theirs = socket.socketpair()
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.load_verify_locations(authority.root)
+    said: list[bytes] = []
+
+    def talk() -> None:
+        with client.wrap_socket(theirs, server_hostname="localhost") as wrapped:
+            wrapped.sendall(b"Q\0\0\0\x04" * 3)
+            for byte in b"Q\0\0\0\x06ab":
+                wrapped.sendall(bytes([byte]))
+            size = 0
+            while size < 30_000_000:
+                data = wrapped.recv(1 << 20)
+                size += len(data)
+            said.append(size.to_bytes(4, "big"))
+            wrapped.sendall(b"X\0\0\0\x04")
+
+    thread = threading.Thread(target=talk)
+    thread.start()
+    connection = Connection(ours)
+    connection.start_tls(Tls.load(Settings.of(files(authority)), authority.folder), time.monotonic() + 60)
+    found = [connection.poll(10) for _ in range(4)]
+    assert [message and (message.kind, message.body) for message in found] == [("Q", b"")] * 3 + [("Q", b"ab")]
+    connection.write(b"x" * 29_000_000)
+    connection.write(b"y" * 1_000_000)
+    pumped: list[object] = []
+    connection.flush_while(lambda: pumped.append(connection.poll(0)))
+    connection.flush()
+    last = connection.poll(10)
+    assert last is not None
+    assert last.kind == "X"
+    connection.close()
+    thread.join()
