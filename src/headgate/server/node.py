@@ -90,7 +90,7 @@ class Node:
         self.tls = self._load_tls()
         self.hba = self._read_hba()
         if not self.hba.usable:
-            raise PostgresError("F0000", f"could not load {self.settings.text('hba_file')}", severity=Severity.FATAL)
+            raise PostgresError("F0000", "could not load pg_hba.conf", severity=Severity.FATAL)
         self.listener = Listener(
             self.settings.places("listen_addresses"),
             self.settings.integer("port"),
@@ -219,7 +219,7 @@ class Node:
         if hba.usable:
             self.hba = hba
         else:
-            _log.info("%s was not reloaded", self.settings.text("hba_file"))
+            _log.info("pg_hba.conf was not reloaded")
 
     def _read_hba(self) -> HbaFile:
         """Reads pg_hba.conf, and logs what is wrong with it."""
