@@ -55,6 +55,8 @@ class Backend:
     application_name: str = ""
     client_addr: str | None = None
     client_port: int | None = None
+    client_hostname: str | None = None
+    """As far as it has been looked up: for log_hostname, or a name in pg_hba.conf."""
     started: float = field(default_factory=time.time)
     query: str = ""
     state: str | None = "idle"
@@ -108,12 +110,17 @@ class Activity:
         self._backends: dict[int, Backend] = {}
         self._first_pid = self._next_pid = first_pid
 
-    def enter(self, kind: str, limit: int | None = None) -> Backend:
-        """A new backend; FATAL 53300 when `limit` client backends are there already."""
+    def reserve(self) -> int:
+        """A process id for a connection that may become a backend."""
+        with self._lock:
+            return self._free_pid()
+
+    def enter(self, kind: str, limit: int | None = None, pid: int | None = None) -> Backend:
+        """A new backend, with a `pid` that was reserved; FATAL 53300 when `limit` client backends are there already."""
         with self._lock:
             if limit is not None and sum(one.kind in ("client backend", "walsender") for one in self._backends.values()) >= limit:
                 raise PostgresError("53300", "sorry, too many clients already", severity=Severity.FATAL)
-            backend = Backend(self._free_pid(), secrets.randbits(32), kind)
+            backend = Backend(self._free_pid() if pid is None or pid in self._backends else pid, secrets.randbits(32), kind)
             self._backends[backend.pid] = backend
             return backend
 

@@ -7,11 +7,12 @@ for the columns first); a parameter's text is checked at Bind, as PostgreSQL's i
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, cast
 
 from headgate.errors import PostgresError, Severity
+from headgate.server import audit, protocol, utility
 from headgate.server import portal as portals
-from headgate.server import protocol, utility
 from headgate.server.block import State
 from headgate.server.outcome import Sender
 from headgate.server.portal import Parameter, Portal, Prepared, RowSource, column_formats
@@ -55,13 +56,14 @@ class ExtendedQuery:
         name, text = reader.string(), reader.string()
         types = tuple(reader.int32() & 0xFFFFFFFF for _ in range(_count(reader)))
         reader.end()
-        session = self.session
+        session, began = self.session, time.monotonic()
         session.start(text)
         if name and name in session.prepared:
             raise PostgresError("42P05", f'prepared statement "{name}" already exists')
         session.prepared.pop("", None)
-        session.prepared[name] = self.prepare(name, text, types)
+        session.prepared[name] = prepared = self.prepare(name, text, types)
         session.connection.write(protocol.PARSE_COMPLETE)
+        audit.parse_duration(session, prepared, began)
 
     def prepare(self, name: str, text: str, types: tuple[int, ...], statement: Statement | None = None) -> Prepared:
         """Parses and describes one statement."""
@@ -95,7 +97,7 @@ class ExtendedQuery:
         values = [self._value(reader) for _ in range(_count(reader))]
         result_formats = [reader.int16() for _ in range(_count(reader))]
         reader.end()
-        session = self.session
+        session, began = self.session, time.monotonic()
         prepared = self._prepared(statement_name)
         session.statement_text = prepared.text
         self._check_counts(prepared, portal_name, formats, values)
@@ -110,8 +112,9 @@ class ExtendedQuery:
         columns = column_formats(result_formats, len(prepared.columns)) if prepared.columns is not None else tuple(result_formats)
         if any(code not in (0, 1) for code in columns):
             raise PostgresError("22023", f"unsupported format code: {next(code for code in columns if code not in (0, 1))}")
-        session.portals[portal_name] = Portal(portal_name, prepared, parameters, columns)
+        session.portals[portal_name] = portal = Portal(portal_name, prepared, parameters, columns)
         session.connection.write(protocol.BIND_COMPLETE)
+        audit.bind_duration(session, portal, began)
 
     @staticmethod
     def _value(reader: FrontendReader) -> bytes | None:
@@ -188,11 +191,17 @@ class ExtendedQuery:
         if statement is None:
             session.connection.write(protocol.EMPTY_QUERY)
             return
+        began, what = time.monotonic(), audit.executed(portal)
         session.start(portal.prepared.text)
+        logged = audit.execution(session, portal)
         if not utility.allowed_when_failed(statement):
             session.block.check_not_failed()
         if not portal.started:
             self._start(portal, statement)
+        self._answer(portal, name, max(limit, 0))
+        audit.execute_duration(session, what, portal, began, logged=logged)
+
+    def _answer(self, portal: Portal, name: str, limit: int) -> None:
         source = portal.rows
         if source is None:
             if portal.done and not portal.tag:
@@ -200,7 +209,7 @@ class ExtendedQuery:
             self._complete(portal.tag)
             portal.tag = ""
             return
-        self._send(portal, source, max(limit, 0))
+        self._send(portal, source, limit)
 
     def _start(self, portal: Portal, statement: Statement) -> None:
         session = self.session

@@ -39,6 +39,8 @@ class Listener:
         serve: Callable[[Connection], None],
         backlog: int = 128,
         most: int = 1000,
+        mode: int = 0o777,
+        group: str = "",
     ) -> None:
         """At most `most` connections have a thread at a time, whoever they are; more are refused before they cost anything."""
         self.addresses = addresses
@@ -48,6 +50,7 @@ class Listener:
         self.backlog = backlog
         self._serve = serve
         self._most = most
+        self._mode, self._group = mode, group
         self._living = 0
         self._counting = threading.Lock()
         self._sockets: list[socket.socket] = []
@@ -100,7 +103,7 @@ class Listener:
         _log.info('listening on %s address "%s", port %d', _name(family), place[0], self.port)
 
     def _bind_unix(self, directory: Path) -> None:
-        file = SocketFile(directory, self.port)
+        file = SocketFile(directory, self.port, self._mode, self._group)
         self._sockets.append(file.bind(self.data_dir, self.backlog))
         self._sockets[-1].setblocking(False)
         self._files.append(file)

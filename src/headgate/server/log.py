@@ -2,22 +2,22 @@
 
 Everything that the node logs goes through Python's logging; `start` gives it a handler that writes ``log_line_prefix``, the severity
 and the message, and DETAIL, HINT, CONTEXT and STATEMENT lines with the same prefix. `said` logs an error as it was said
-to a client, if log_min_messages lets it, with its statement if log_min_error_statement does. Passwords never get here: what
-follows a word PASSWORD is hidden.
+to a client, if log_min_messages lets it, with its statement if log_min_error_statement does. Passwords never get here: `sql.secret` hides
+them in statements and in what is said about them.
 """
 
 from __future__ import annotations
 
 import datetime
 import logging
-import os
 import re
 import sys
-import threading
 from typing import IO, Any
 
 from headgate.errors import PostgresError, Severity
+from headgate.server.speaker import ClientSpeaker, current
 from headgate.settings import check
+from headgate.sql import secret
 
 _LEVELS = {
     Severity.DEBUG: 10,
@@ -34,14 +34,7 @@ _MINIMUM = {
     **{str(severity).lower(): level for severity, level in _LEVELS.items()},
 }
 _NAMES = {10: "DEBUG", 20: "INFO", 21: "NOTICE", 30: "WARNING", 35: "LOG", 40: "ERROR", 50: "FATAL", 60: "PANIC"}
-_SECRET = re.compile(r"(password\s*(?:=\s*)?)('(?:[^']|'')*'|[^\s']+)", re.I)
-
-_session = threading.local()
-
-
-def set_session(**words: str) -> None:
-    """What %u, %d, %a, %h, %r and %p stand for in this thread's lines."""
-    _session.words = words
+_ESCAPE = re.compile(r"%(-?\d*)(.)")
 
 
 class PostgresFormatter(logging.Formatter):
@@ -54,7 +47,7 @@ class PostgresFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record's lines: message, then each field that a PostgresError brought along."""
-        prefix = self._expanded(record)
+        number = current().count()
         plain = "LOG" if record.levelno == logging.INFO else _NAMES.get(record.levelno, record.levelname)
         name = getattr(record, "severity", plain)
         lines = [f"{name}:  {record.getMessage()}"]
@@ -64,22 +57,51 @@ class PostgresFormatter(logging.Formatter):
                 lines.append(f"{field.upper()}:  {value}")
         if record.exc_info:
             lines.append(f"DETAIL:  {self.formatException(record.exc_info)}")
+        prefix = self._expanded(record, number)
         return "\n".join(prefix + line.replace("\n", "\n\t") for line in lines)
 
-    def _expanded(self, record: logging.LogRecord) -> str:
-        words: dict[str, str] = getattr(_session, "words", {})
-        moment = datetime.datetime.fromtimestamp(record.created, self.zone)
-        zone = moment.strftime("%Z")
-        found = {
-            "m": f"{moment:%Y-%m-%d %H:%M:%S}.{int(record.msecs):03d} {zone}",
-            "t": f"{moment:%Y-%m-%d %H:%M:%S} {zone}",
+    def _expanded(self, record: logging.LogRecord, number: int) -> str:
+        speaker = current()
+        found = self._words(record, number) | (_of_client(speaker) if isinstance(speaker, ClientSpeaker) else {})
+        text = self.prefix if isinstance(speaker, ClientSpeaker) else self.prefix.split("%q", maxsplit=1)[0]
+        return _ESCAPE.sub(lambda match: _padded(found.get(match[2], ""), match[1]), text)
+
+    def _words(self, record: logging.LogRecord, number: int) -> dict[str, str]:
+        speaker = current()
+        return {
+            "m": f"{self._moment(record.created)}.{int(record.msecs):03d} {self._zone(record.created)}",
+            "t": f"{self._moment(record.created)} {self._zone(record.created)}",
+            "s": f"{self._moment(speaker.started)} {self._zone(speaker.started)}",
             "n": f"{record.created:.3f}",
-            "p": words.get("p", str(os.getpid())),
+            "p": str(speaker.pid),
+            "l": str(number),
+            "c": f"{int(speaker.started):x}.{speaker.pid:x}",
+            "e": getattr(record, "sqlstate", "00000" if record.levelno < logging.WARNING else "01000"),
+            "b": speaker.kind,
+            "x": "0",
+            "Q": "0",
             "%": "%",
         }
-        stop = self.prefix.split("%q")
-        text = self.prefix if words else stop[0]
-        return re.sub(r"%(-?\d*)(.)", lambda match: _padded(found.get(match[2], words.get(match[2], "")), match[1]), text.replace("%q", ""))
+
+    def _moment(self, seconds: float) -> str:
+        return f"{datetime.datetime.fromtimestamp(seconds, self.zone):%Y-%m-%d %H:%M:%S}"
+
+    def _zone(self, seconds: float) -> str:
+        return datetime.datetime.fromtimestamp(seconds, self.zone).strftime("%Z")
+
+
+def _of_client(speaker: ClientSpeaker) -> dict[str, str]:
+    xid = speaker.xid()
+    return {
+        "a": speaker.application_name() or "[unknown]",
+        "u": speaker.user or "[unknown]",
+        "d": speaker.database or "[unknown]",
+        "r": speaker.place,
+        "h": speaker.host,
+        "i": speaker.tag,
+        "v": f"{speaker.pid}/{xid}",
+        "x": str(xid),
+    }
 
 
 def _padded(text: str, width: str) -> str:
@@ -112,16 +134,17 @@ def said(error: PostgresError, statement: str, settings: Any) -> None:
     level = _LEVELS.get(error.severity, 40)
     if level < _server_level(settings.text("log_min_messages")):
         return
-    extra = {"severity": str(error.severity), "detail": error.log_detail or error.detail, "hint": error.hint, "context": error.context}
+    extra = {
+        "severity": str(error.severity),
+        "sqlstate": error.sqlstate,
+        "detail": error.log_detail or error.detail,
+        "hint": error.hint,
+        "context": error.context,
+    }
     shown = statement if level >= _server_level(settings.text("log_min_error_statement")) else ""
-    extra["statement"] = without_secrets(shown) or None
+    extra["statement"] = secret.hidden(shown) or None
     position = f" at character {error.position}" if error.position else ""
-    logging.getLogger("headgate.server").log(level, "%s%s", error.message, position, extra=extra)
-
-
-def without_secrets(statement: str) -> str:
-    """The statement with everything that follows a word PASSWORD hidden."""
-    return _SECRET.sub(r"\1<hidden>", statement)
+    logging.getLogger("headgate.server").log(level, "%s%s", secret.hidden_error(error.message), position, extra=extra)
 
 
 def _server_level(name: str) -> int:

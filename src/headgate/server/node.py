@@ -99,6 +99,8 @@ class Node:
             self._serve,
             # as canAcceptConnections has it: twice as many as may be served, those included who have not said who they are
             most=2 * (self.settings.integer("max_connections") + self.settings.integer("max_wal_senders")),
+            mode=self.settings.integer("unix_socket_permissions"),
+            group=self.settings.text("unix_socket_group"),
         )
         _raise_descriptor_limit()
         _log.info("starting headgate %s", self.settings.text("server_version"))
@@ -289,7 +291,7 @@ class Node:
     def _serve(self, connection: Connection) -> None:
         serve(self, connection)
 
-    def admit(self, walsender: bool) -> Backend:
+    def admit(self, walsender: bool, pid: int) -> Backend:
         """A place for a connection; FATAL 57P03, 53300."""
         if not self._accepting:
             raise PostgresError("57P03", "the database system is shutting down", severity=Severity.FATAL)
@@ -301,8 +303,8 @@ class Node:
                     f"number of requested standby connections exceeds max_wal_senders (currently {limit})",
                     severity=Severity.FATAL,
                 )
-            return self.activity.enter("walsender")
-        return self.activity.enter("client backend", self.settings.integer("max_connections"))
+            return self.activity.enter("walsender", pid=pid)
+        return self.activity.enter("client backend", self.settings.integer("max_connections"), pid)
 
     def has_place_for_all(self) -> bool:
         """Whether more connections are free than superuser_reserved_connections keeps, the one that asks being counted as taken."""

@@ -13,6 +13,7 @@ from headgate.server import portal as portals
 from headgate.server import protocol, utility
 from headgate.server.copying import copy_in, copy_out
 from headgate.server.portal import RowSource
+from headgate.sql import command_tag
 from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Sender:
     def start(self, statement: Statement) -> ResultSet | Any:
         """Runs the statement as far as its result is known: a ResultSet whose batches are lazy, a tag, or a COPY."""
         session = self.session
+        session.show(command_tag.of(statement.node))
         if not utility.allowed_when_failed(statement):
             session.block.check_not_failed()
             session.use_types()

@@ -22,7 +22,7 @@ from headgate.catalog.usertype import KnownTypes
 from headgate.commands import temporary
 from headgate.errors import Notice, Notices, PostgresError, Severity
 from headgate.lsn import Lsn
-from headgate.server import protocol, session_role
+from headgate.server import audit, protocol, session_role
 from headgate.server.block import State, TransactionBlock
 from headgate.server.connection import Connection, ConnectionBroken, FrontendMessage
 from headgate.server.extended import ExtendedQuery
@@ -31,6 +31,7 @@ from headgate.server.interrupts import Interrupts
 from headgate.server.log import said
 from headgate.server.portal import Parameter, Portal, Prepared, RowSource, send
 from headgate.server.simple import SimpleQuery
+from headgate.server.speaker import ClientSpeaker
 from headgate.storage.lock import Patience
 from headgate.storage.transaction import NOTHING
 from headgate.types.resultset import ResultSet
@@ -78,6 +79,8 @@ class Session:
         self.portals: dict[str, Portal] = {}
         self.job_group = f"session-{backend.pid}"
         self.statement_text = ""
+        self.speaker: ClientSpeaker | None = None
+        """What the log says of it."""
         self.skipping = False
         self.walsender: Any = None
         """The walsender of a replication connection (headgate.walsender.commands.Walsender)."""
@@ -121,6 +124,11 @@ class Session:
         self.backend.start(text)
         self.context.statement_start = datetime.fromtimestamp(self.backend.query_start or 0, UTC)
         self.context.transaction_start = datetime.fromtimestamp(self.backend.transaction_start or 0, UTC)
+
+    def show(self, tag: str) -> None:
+        """What the session does, for the log."""
+        if self.speaker is not None:
+            self.speaker.tag = tag
 
     @property
     def read_only(self) -> bool:
@@ -252,6 +260,8 @@ class Session:
         self.node.origin_users.leave(self.backend.pid)
         self.connection.close()
         self.node.activity.leave(self.backend)
+        if self.speaker is not None and self.settings.flag("log_disconnections"):
+            audit.disconnected(self.speaker)
 
     def greet(self) -> None:
         """AuthenticationOk has been sent: the settings' report and the key for cancelling."""
@@ -269,6 +279,7 @@ class Session:
         self.send_notices()
         self.statement_text = ""
         self.backend.rest(RESTING[self.block.state])
+        self.show(RESTING[self.block.state])
         self.connection.write(protocol.ready_for_query(self.block.letter))
         self.connection.flush()
 

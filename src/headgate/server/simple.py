@@ -6,9 +6,10 @@ starts with one of their keywords, and SQL otherwise.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
-from headgate.server import protocol
+from headgate.server import audit, protocol
 from headgate.server.block import State
 from headgate.server.outcome import Sender
 from headgate.sql import parser
@@ -32,6 +33,7 @@ class SimpleQuery:
         reader.end()
         text = protocol.decode_text(raw)
         session.start(text)
+        began = time.monotonic()
         session.close_portal("")
         session.prepared.pop("", None)
         if session.walsender is not None and session.walsender.run(text):
@@ -40,6 +42,7 @@ class SimpleQuery:
         if not statements:
             session.connection.write(protocol.EMPTY_QUERY)
             return
+        logged = audit.statements(session, text, statements)
         session.block.several = len(statements) > 1
         for place, statement in enumerate(statements):
             session.interrupts.check()
@@ -49,6 +52,7 @@ class SimpleQuery:
                 self._finish()
             session.send_notices()
             session.connection.write(protocol.command_complete(tag))
+        audit.simple_duration(session, text, statements, began, logged=logged)
 
     def _finish(self) -> None:
         session = self.session

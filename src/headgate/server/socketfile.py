@@ -10,6 +10,7 @@ What must hold: a socket that a living process listens on is never taken away; w
 from __future__ import annotations
 
 import contextlib
+import grp
 import os
 import socket
 import time
@@ -21,12 +22,15 @@ from headgate.errors import PostgresError, Severity
 class SocketFile:
     """The socket of one directory, bound and listening once `bind` has returned; `remove` takes both files away."""
 
-    def __init__(self, directory: Path, port: int) -> None:
+    def __init__(self, directory: Path, port: int, mode: int = 0o777, group: str = "") -> None:
+        """`mode` and `group` are unix_socket_permissions and unix_socket_group."""
         self.path = directory / f".s.PGSQL.{port}"
         self._directory = directory
         self._port = port
         self._lock = directory / f".s.PGSQL.{port}.lock"
         self._locked = False
+        self._mode = mode
+        self._group = group
 
     def bind(self, data_dir: Path, backlog: int) -> socket.socket:
         """Takes the lock and listens.
@@ -38,13 +42,30 @@ class SocketFile:
         try:
             self.path.unlink(missing_ok=True)
             sock.bind(str(self.path))
-            self.path.chmod(0o777)  # as PostgreSQL's unix_socket_permissions
+            self._protect()  # before anybody can connect
             sock.listen(backlog)
-        except OSError as error:
+        except (OSError, PostgresError) as error:
             sock.close()
             self.remove()
+            if isinstance(error, PostgresError):
+                raise
             raise self._refused(f'create Unix-domain socket "{self.path}"', error) from error
         return sock
+
+    def _protect(self) -> None:
+        """Gives the socket its group and its mode."""
+        if self._group:
+            try:
+                number = int(self._group) if self._group.isdecimal() else grp.getgrnam(self._group).gr_gid
+                os.chown(self.path, -1, number)
+            except KeyError:
+                raise PostgresError("22023", f'group "{self._group}" does not exist', severity=Severity.FATAL) from None
+            except OSError as error:
+                raise self._refused(f'set group of file "{self.path}"', error) from error
+        try:
+            self.path.chmod(self._mode)
+        except OSError as error:
+            raise self._refused(f'set permissions of file "{self.path}"', error) from error
 
     def remove(self) -> None:
         """Takes socket and lock away, if they are this process's."""

@@ -12,6 +12,7 @@ import logging
 import os
 import struct
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.catalog import database as databases
@@ -20,7 +21,7 @@ from headgate.catalog.role import Role
 from headgate.catalog.session import SessionContext
 from headgate.commands import privilege
 from headgate.errors import PostgresError, Severity
-from headgate.server import log, protocol, session_role
+from headgate.server import audit, log, protocol, session_role
 from headgate.server.activity import Backend, TlsFacts
 from headgate.server.authentication import StoredRole, authenticate, fatal
 from headgate.server.clienthost import ClientHost
@@ -28,6 +29,7 @@ from headgate.server.connection import Connection, ConnectionBroken
 from headgate.server.failure import as_postgres_error
 from headgate.server.hba import Asked
 from headgate.server.session import Session
+from headgate.server.speaker import ClientSpeaker, begin
 from headgate.settings import SessionSettings
 from headgate.settings.definition import read_bool
 
@@ -42,14 +44,17 @@ _OWN = {"user", "database", "replication", "options"}
 def serve(node: Node, connection: Connection) -> None:
     """Serves one connection to its end."""
     backend: Backend | None = None
+    host, speaker = _greeted(node, connection)
     try:
         deadline = time.monotonic() + node.settings.seconds("authentication_timeout")
         parameters = _startup_packet(node, connection, deadline)
         if parameters is None:
             return
-        backend = node.admit(parameters.get("replication", "") not in ("", "false", "off", "0", "no"))
+        speaker.user, speaker.database = parameters.get("user") or None, parameters.get("database") or parameters.get("user") or None
+        backend = node.admit(parameters.get("replication", "") not in ("", "false", "off", "0", "no"), speaker.pid)
+        speaker.pid = backend.pid
         backend.wake = connection.interrupt
-        session = _open(node, connection, backend, parameters, deadline)
+        session = _open(node, connection, backend, parameters, Stranger(host, speaker, deadline))
     except (ConnectionBroken, TimeoutError):
         _give_up(node, connection, backend)
         return
@@ -58,6 +63,18 @@ def serve(node: Node, connection: Connection) -> None:
         _give_up(node, connection, backend)
         return
     session.run()
+
+
+def _greeted(node: Node, connection: Connection) -> tuple[ClientHost | None, ClientSpeaker]:
+    """Who has come, for pg_hba.conf and for the log."""
+    address, port = connection.peer
+    host = None if address is None else ClientHost(address)
+    name = host.look_up() if host is not None and node.settings.flag("log_hostname") else None
+    speaker = ClientSpeaker(node.activity.reserve(), host=name or address or "[local]", port=port)
+    begin(speaker)
+    if node.settings.flag("log_connections"):
+        audit.received(speaker)
+    return host, speaker
 
 
 def _give_up(node: Node, connection: Connection, backend: Backend | None) -> None:
@@ -132,16 +149,32 @@ def _parameters(connection: Connection, version: int, body: bytes) -> dict[str, 
 
 
 # ---- the session ----------------------------------------------------------------------------------------
-def _open(node: Node, connection: Connection, backend: Backend, parameters: dict[str, str], deadline: float) -> Session:
+@dataclass(frozen=True)
+class Stranger:
+    """What is known of a connection before it has told who it is."""
+
+    host: ClientHost | None
+    speaker: ClientSpeaker
+    deadline: float
+
+
+def _open(node: Node, connection: Connection, backend: Backend, parameters: dict[str, str], stranger: Stranger) -> Session:
     user = parameters.get("user", "")
     if not user:
         raise fatal("28000", "no PostgreSQL user name specified in startup packet")
+    speaker = stranger.speaker
     physical, logical = _replication(parameters.get("replication", ""))
     name = parameters.get("database") or user
+    speaker.walsender = physical or logical
+    speaker.database = None if physical else name
+    speaker.application_name = lambda: backend.application_name
     address, port = connection.peer
-    host = None if address is None else ClientHost(address)
-    asked = Asked(address, user, name, physical, _groups(node, user), connection.tls is not None, host)
-    authenticate(connection, node.hba, asked, lambda role: _stored(node, role), node.secret, deadline)
+    asked = Asked(address, user, name, physical, _groups(node, user), connection.tls is not None, stranger.host)
+    authenticated = authenticate(connection, node.hba, asked, lambda role: _stored(node, role), node.secret, stranger.deadline)
+    backend.tls = TlsFacts.of(connection.tls)
+    if node.settings.flag("log_connections"):
+        audit.authenticated(authenticated, node.settings.text("hba_file"))
+        audit.authorized(speaker, parameters.get("application_name", ""), backend.tls)
     cursor = node.catalog.cursor()
     try:
         role = roles.lookup(cursor, user)
@@ -155,10 +188,11 @@ def _open(node: Node, connection: Connection, backend: Backend, parameters: dict
     backend.database, backend.database_name = (None, None) if physical else (database.oid, database.name)
     backend.role, backend.role_name = role.oid, role.name
     backend.client_addr, backend.client_port = address, port
-    backend.tls = TlsFacts.of(connection.tls)
+    if stranger.host is not None and stranger.host.name is not None:
+        backend.client_hostname = stranger.host.name
     session = _session(node, connection, backend, parameters, role, database)
-    place = address or "[local]"
-    log.set_session(u=user, d=name, a=backend.application_name, h=place, r=f"{place}({port})", p=str(backend.pid))
+    session.speaker = speaker
+    speaker.xid = lambda: _xid(session)
     if physical or logical:
         from headgate.walsender.commands import Walsender
 
@@ -166,6 +200,11 @@ def _open(node: Node, connection: Connection, backend: Backend, parameters: dict
     connection.write(protocol.authentication_ok())
     connection.authenticated = True
     return session
+
+
+def _xid(session: Session) -> int:
+    storage = session.block.storage
+    return storage.xid if storage is not None and storage.has_writes else 0
 
 
 def _replication(text: str) -> tuple[bool, bool]:

@@ -79,7 +79,7 @@ def _activity(node: Node, session: Session) -> Iterator[Row]:
         yield (
             *head,
             one.client_addr,
-            None,
+            one.client_hostname,
             one.client_port,
             _moment(one.started),
             _moment(one.transaction_start),
@@ -130,7 +130,7 @@ def _replication(node: Node, session: Session) -> Iterator[Row]:
         yield (
             *head,
             one.client_addr,
-            None,
+            one.client_hostname,
             one.client_port,
             _moment(one.started),
             None,

@@ -75,6 +75,12 @@ _UNQUOTED = frozenset({"DateStyle", "listen_addresses", "synchronous_standby_nam
 """Lists whose words are no identifiers, so that one word may be a list itself: SET DateStyle TO 'ISO, DMY'."""
 
 
+_WITHOUT_EFFECT = frozenset(
+    "temp_file_limit log_lock_waits log_temp_files log_transaction_sample_rate log_error_verbosity log_parser_stats log_planner_stats"
+    " log_executor_stats log_statement_stats".split()
+)
+"""Settings that somebody would rely on; they are refused until they do something."""
+
 _RULES = "posixrules"
 _HOURS = re.compile(r"\s*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|0x[0-9a-f.]+(p[+-]?[0-9]+)?|inf|infinity|nan)\Z", re.IGNORECASE)
 """What strtod takes."""
@@ -85,6 +91,8 @@ def canonical(setting: Definition, value: Value, held: Callable[[str], str] | No
 
     `held` gives the text of a setting that is in force: DateStyle keeps of it what the new value leaves open.
     """
+    if setting.name in _WITHOUT_EFFECT and value != setting.default:
+        raise not_supported(f'setting "{setting.name}" is not supported', detail="A node would accept it and do nothing.")
     if setting.kind is not Kind.STRING or not isinstance(value, str):
         return value
     match setting.name:
@@ -96,6 +104,8 @@ def canonical(setting: Definition, value: Value, held: Callable[[str], str] | No
             return _client_encoding(value)
         case "search_path" | "temp_tablespaces":
             split_list(setting.name, value)
+        case "log_destination" if [word.lower() for word in split_list(setting.name, value)] != ["stderr"]:
+            raise not_supported('"log_destination" other than stderr is not supported', hint="Let a program read the node's stderr.")
         case "ssl_passphrase_command" if value:
             raise not_supported(f'setting "{setting.name}" is not supported', hint="Keep the private key without a passphrase.")
         case "application_name" | "cluster_name":

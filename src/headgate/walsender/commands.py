@@ -6,6 +6,7 @@ Each command but SQL ends the snapshot that CREATE_REPLICATION_SLOT has exported
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from headgate.backup import target
 from headgate.errors import PostgresError, cannot_write
 from headgate.publisher.slots import check_name
 from headgate.settings.definition import read_bool
+from headgate.sql import secret
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, of_rows
 from headgate.walsender import grammar, options
@@ -22,6 +24,7 @@ from headgate.walsender.grammar import CreateReplicationSlot, StartReplication
 from headgate.walsender.host import Host
 from headgate.walsender.sender import Sender
 
+_log = logging.getLogger("headgate.walsender")
 TEXT, INT4 = registry.TEXT, registry.INT4
 TIMELINE = "1"
 
@@ -43,6 +46,8 @@ class Walsender:
             if self.physical:
                 raise PostgresError("0A000", "cannot execute SQL commands in WAL sender for physical replication")
             return False
+        if self.host.settings.flag("log_replication_commands"):
+            _log.info("received replication command: %s", secret.hidden(text))
         self.host.block.check_not_failed()
         _RUNNERS[type(command)](self, command)
         return True

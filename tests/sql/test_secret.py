@@ -1,0 +1,97 @@
+"""What the log shows of statements with passwords."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.sql.secret import hidden, hidden_error
+
+FORMS = [
+    "'geheim'",
+    "E'geheim'",
+    "e'ge\\'heim'",
+    "U&'geheim'",
+    "$$geheim$$",
+    "$x$geheim$x$",
+    "'geheim'\n'geheim'",
+    "'ge''heim'",
+    "N'geheim'",
+]
+STATEMENTS = [
+    "CREATE ROLE bob LOGIN PASSWORD {}",
+    "CREATE USER bob ENCRYPTED PASSWORD {} VALID UNTIL '2030-01-01'",
+    "/* PASSWORD */ ALTER -- or\n ROLE bob WITH PASSWORD/* of bob */{}",
+    'ALTER ROLE "ö" PASSWORD\n\n{}',
+    "SELECT 1; ALTER USER bob PASSWORD {}; SELECT 2",
+    "ALTER ROLE bob PASWORD {}",
+    "UPDATE users SET password = {} WHERE id = 1",
+    'INSERT INTO t ("my password") VALUES (1); UPDATE t SET "my password"=({})',
+    "CREATE SUBSCRIPTION s CONNECTION {} PUBLICATION p",
+    "ALTER SUBSCRIPTION s CONNECTION /**/ {}",
+    "ALTER ROLE bob PASSWORD {",  # does not end
+    "ALTER ROLE bob PASSWORD {} 'x",
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_a_password_is_hidden_however_it_is_written(statement: str, form: str) -> None:
+    text = statement.replace("{}", form) if "{}" in statement else statement.replace("{", form[:-1])
+    shown = hidden(text)
+    assert "heim" not in shown
+    assert "<hidden>" in shown
+
+
+def test_the_rest_is_shown() -> None:
+    assert hidden(STATEMENTS[1].replace("{}", FORMS[3])) == "CREATE USER bob ENCRYPTED PASSWORD <hidden> VALID UNTIL '2030-01-01'"
+    assert hidden(STATEMENTS[4].replace("{}", FORMS[4])) == "SELECT 1; ALTER USER bob PASSWORD <hidden>; SELECT 2"
+    assert hidden("CREATE SUBSCRIPTION s CONNECTION 'host=a' PUBLICATION p WITH (slot_name = 'b')") == (
+        "CREATE SUBSCRIPTION s CONNECTION <hidden> PUBLICATION p WITH (slot_name = 'b')"
+    )
+    for statement in (
+        "ALTER ROLE bob SET search_path TO 'a'",
+        "SELECT password FROM users",
+        "INSERT INTO t VALUES ('a', 'https://example.com/x')",
+        'GRANT role TO "user"',
+        "ALTER ROLE bob PASSWORD NULL",
+        'START_REPLICATION SLOT "user" LOGICAL 0/16B3748',
+    ):
+        assert hidden(statement) == statement
+
+
+def test_connection_strings_anywhere() -> None:
+    for secret in (
+        "host=h password=geheim",
+        "password=''ge heim''",
+        "postgresql://u:geheim@h/d",
+        "postgres:///?password=geheim",
+        "a b PassWord = geheim",
+    ):
+        assert "heim" not in hidden(f"SELECT dblink('{secret}')")
+
+
+def test_forgotten_quotes() -> None:
+    assert hidden("ALTER ROLE bob PASSWORD geheim") == "ALTER ROLE bob PASSWORD <hidden>"
+
+
+def test_text_that_cannot_be_scanned_is_cut() -> None:
+    assert hidden("ALTER USER bob PASSWORD geheim 12ab") == "ALTER USER bob PASSWORD<hidden>"
+    assert hidden("ALTER USER bob /* PASSWORD 'x") == "ALTER USER bob /* PASSWORD<hidden>"
+
+
+def test_errors_do_not_repeat_it() -> None:
+    assert hidden_error('unterminated quoted string at or near "\'geheim"') == 'unterminated quoted string at or near "<hidden>"'
+    assert hidden_error("syntax error at or near \"E'geheim'\"") == 'syntax error at or near "<hidden>"'
+    assert hidden_error('invalid connection string syntax: missing "=" after "geheim" in connection info string\n').endswith(
+        "syntax: <hidden>"
+    )
+    assert hidden_error('syntax error at or near "PASWORD"') == 'syntax error at or near "PASWORD"'
+
+
+@given(st.text(), st.sampled_from(FORMS))
+def test_whatever_stands_before_it(before: str, form: str) -> None:
+    shown = hidden(f"{before}\nALTER ROLE x PASSWORD {form}")
+    if "heim" not in before:
+        assert "heim" not in shown or "--" in before
