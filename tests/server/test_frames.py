@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.catalog import password
 from headgate.errors import PostgresError
-from headgate.server import datarow, protocol, scram
+from headgate.server import datarow, protocol
 from headgate.server.hba import Asked, HbaFile
 from headgate.server.startup import _split_options
 
@@ -121,11 +122,11 @@ def test_line_that_cannot_be_read_is_named(tmp_path: Path, line: str, problem: s
 
 
 def test_verifier_matches_its_password_alone() -> None:
-    stored = scram.verifier("sécret")
+    stored = password.stored("sécret", "x")
     assert stored.startswith("SCRAM-SHA-256$4096:")
-    assert scram.password_matches("sécret", stored, "x")
-    assert not scram.password_matches("secret", stored, "x")
-    assert scram.password_matches("p", scram.md5_verifier("p", "role"), "role")
+    assert password.matches("sécret", stored, "x")
+    assert not password.matches("secret", stored, "x")
+    assert password.matches("p", password.md5("p", "role"), "role")
 
 
 @pytest.mark.parametrize(

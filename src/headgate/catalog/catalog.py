@@ -178,6 +178,20 @@ class Catalog:
         with self._oid_lock:
             return str(self.change(write))
 
+    def mock_authentication_nonce(self) -> bytes:
+        """A secret from which the salts of unknown roles are made, so that they are the same after a restart; made when first asked for."""
+        names = [f"mock_authentication_nonce_{place}" for place in range(4)]
+
+        def write(cursor: Cursor) -> bytes:
+            for name in names:
+                if one(cursor, "SELECT value FROM hg.counter WHERE name = ?", [name]) is None:
+                    run(cursor, "INSERT INTO hg.counter VALUES (?, ?)", [name, secrets.randbits(64)])
+            found = (one(cursor, "SELECT value FROM hg.counter WHERE name = ?", [name]) for name in names)
+            return b"".join(int(row[0]).to_bytes(8, "big") for row in found if row is not None)
+
+        with self._oid_lock:
+            return self.change(write)
+
     def next_oid(self, _cursor: Cursor | None = None) -> int:
         """An oid that no object has had since initdb, crashes included (blocks are reserved before they are used)."""
         with self._oid_lock:

@@ -188,7 +188,7 @@ def _fill(options: Options, local: str, host: str, superuser: str, password: str
     with _step("creating the catalog"):
         from headgate.catalog.catalog import Catalog
 
-        Catalog.create(data_dir / CATALOG, superuser=superuser, password_verifier=_verifier(password)).close()
+        Catalog.create(data_dir / CATALOG, superuser=superuser, password_verifier=_verifier(password, superuser)).close()
         (data_dir / CATALOG).chmod(0o600)
     with _step("syncing data to disk"):
         # the last file: a directory that has it is complete
@@ -199,12 +199,12 @@ def _fill(options: Options, local: str, host: str, superuser: str, password: str
             os.close(handle)
 
 
-def _verifier(password: str | None) -> str | None:
+def _verifier(password: str | None, superuser: str) -> str | None:
     if password is None:
         return None
-    from headgate.server import scram
+    from headgate.catalog import password as passwords
 
-    return str(scram.Verifier.of_password(password, os.urandom(16)))
+    return passwords.stored(password, superuser)
 
 
 def _write(path: Path, text: str) -> None:

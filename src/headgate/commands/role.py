@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import os
-import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import password
 from headgate.catalog import role as roles
 from headgate.catalog.physical import Cursor
 from headgate.catalog.role import Role
@@ -34,33 +30,29 @@ _FLAGS = {
 }  # fmt: skip
 _MEMBERS = ("addroleto", "rolemembers", "adminmembers")
 """The options of CREATE ROLE that name other roles: IN ROLE, ROLE, ADMIN."""
-ITERATIONS = 4096
 
 
-def verifier(password: str) -> str:
-    """What is stored of a password: a SCRAM-SHA-256 verifier (RFC 5803); one that is given as such is kept."""
-    if re.match(r"SCRAM-SHA-256\$\d+:[A-Za-z0-9+/=]+\$[A-Za-z0-9+/=]+:[A-Za-z0-9+/=]+\Z", password):
-        return password
-    salt = os.urandom(16)
-    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, ITERATIONS)
-    client = hmac.digest(salted, b"Client Key", "sha256")
-    server = hmac.digest(salted, b"Server Key", "sha256")
-    stored = hashlib.sha256(client).digest()
-    parts = [base64.b64encode(each).decode() for each in (salt, stored, server)]
-    return f"SCRAM-SHA-256${ITERATIONS}:{parts[0]}${parts[1]}:{parts[2]}"
+def _verifier(given: str | None, name: str, session: Session) -> str | None:
+    """What is kept of a new password; of none, and of the empty one however it is given, nothing."""
+    if given is None:
+        return None
+    if not given or (password.kind(given) is not password.Kind.PLAIN and password.matches("", given, name)):
+        session.notices.notice("empty string is not a valid password, clearing password")
+        return None
+    return password.stored(given, name, session.settings.text("password_encryption"))
 
 
-def _apply(role: Role, options: dict[str, Option], forms: Forms) -> Role:
+def _apply(role: Role, options: dict[str, Option], session: Session) -> Role:
     for name, option in options.items():
         if name in _FLAGS:
             changes: dict[str, Any] = {_FLAGS[name]: option.boolean()}
             role = replace(role, **changes)
         elif name == "password":
-            role = replace(role, verifier=verifier(option.value) if option.value else None)
+            role = replace(role, verifier=_verifier(option.value, role.name, session))
         elif name == "connectionlimit":
             role = replace(role, connection_limit=option.integer())
         elif name == "validUntil":
-            role = replace(role, valid_until=_instant(option.text(), forms))
+            role = replace(role, valid_until=_instant(option.text(), session.context.forms))
         elif name not in ("addroleto", "rolemembers", "adminmembers", "sysid"):
             raise PostgresError("42601", f'unrecognized role option "{name}"')
     return role
@@ -143,9 +135,7 @@ def create(node: Any, session: Session) -> CommandResult:
         if other is not None:
             transaction.use_object("pg_authid", other.oid)
     role = Role(transaction.engine.catalog.next_oid(), node.role, can_login=node.stmt_type == pb.ROLESTMT_USER)
-    if "password" in options and options["password"].value == "":
-        session.notices.notice("empty string is not a valid password, clearing password")
-    made = roles.create(cursor, _apply(role, options, session.context.forms))
+    made = roles.create(cursor, _apply(role, options, session))
     grantor = privilege.role_oid(cursor, session.context.user)
     for name in _MEMBERS:
         for item in options[name].node.items if name in options else ():
@@ -174,7 +164,7 @@ def alter(node: Any, session: Session) -> CommandResult:
                 roles.revoke(cursor, role.oid, member)
             else:
                 roles.grant(cursor, role.oid, member, grantor)
-    roles.change(cursor, _apply(role, options, session.context.forms))
+    roles.change(cursor, _apply(role, options, session))
     return CommandResult("ALTER ROLE")
 
 
@@ -223,6 +213,9 @@ def rename(node: Any, session: Session) -> CommandResult:
     if role.superuser and not privilege.is_superuser(cursor, session.context.user):
         raise PostgresError("42501", "must be superuser to rename superusers")
     _require_createrole(cursor, session, "permission denied to rename role")
+    if role.verifier is not None and password.kind(role.verifier) is password.Kind.MD5:
+        session.notices.notice("MD5 password cleared because of role rename")  # the name is in the hash
+        role = replace(role, verifier=None)
     roles.change(cursor, replace(role, name=node.newname))
     grant.rename_role(cursor, role.name, node.newname)
     return CommandResult("ALTER ROLE")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from headgate.catalog import password
 from headgate.errors import PostgresError, Severity
 from headgate.server import protocol, scram
 from headgate.server.certificate import ClientCertificate
@@ -162,12 +163,13 @@ def _trust(exchange: _Exchange) -> bool:
 
 def _password(exchange: _Exchange) -> bool:
     exchange.connection.write(protocol.authentication_cleartext())
-    return _matches(exchange, scram.password_matches(_answer(exchange), exchange.stored, exchange.user))
+    answer = _answer(exchange)
+    return _matches(exchange, exchange.stored is not None and password.matches(answer, exchange.stored, exchange.user))
 
 
 def _md5(exchange: _Exchange) -> bool:
     """The md5 line of pg_hba.conf also lets a SCRAM password in, by SCRAM."""
-    if exchange.stored is None or not exchange.stored.startswith("md5"):
+    if exchange.stored is None or password.kind(exchange.stored) is not password.Kind.MD5:
         return _scram(exchange)
     salt = os.urandom(4)
     exchange.connection.write(protocol.authentication_md5(salt))
@@ -205,11 +207,11 @@ def _scram(exchange: _Exchange) -> bool:
 
 def _answer(exchange: _Exchange) -> str:
     reader = protocol.FrontendReader(_message(exchange))
-    password = reader.string()
+    answer = reader.raw_string().decode("utf-8", "surrogateescape")
     reader.end()
-    if not password:
+    if not answer:
         raise fatal("28P01", "empty password returned by client")
-    return password
+    return answer
 
 
 def _message(exchange: _Exchange, what: str = "password") -> bytes:

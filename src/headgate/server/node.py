@@ -42,7 +42,7 @@ from headgate.server.hba import HbaFile
 from headgate.server.listener import Listener
 from headgate.server.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
-from headgate.server.startup import new_secret, serve
+from headgate.server.startup import serve
 from headgate.server.tls import Tls
 from headgate.settings import Settings
 from headgate.supervision import Health
@@ -67,7 +67,6 @@ class Node:
         self.data_dir = Path(data_dir)
         self.settings = settings
         self.activity = Activity()
-        self.secret = new_secret()
         self.started_at = time.time()
         self.reloaded_at = self.started_at
         self.on_stopping: Callable[[], None] = lambda: None
@@ -265,6 +264,11 @@ class Node:
     def system_identifier(self) -> str:
         """The node's own number."""
         return self.catalog.system_identifier()
+
+    @functools.cached_property
+    def mock_nonce(self) -> bytes:
+        """What the salts of roles that have no password are made of."""
+        return self.catalog.mock_authentication_nonce()
 
     def _clients(self) -> list[Backend]:
         return [one for one in self.activity.all() if one.kind in ("client backend", "walsender")]

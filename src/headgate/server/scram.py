@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256 and md5 as PostgreSQL keeps and checks them (manual, 55.3 SASL Authentication; RFC 5802, RFC 7677).
+"""SCRAM-SHA-256 and md5 as a server asks for them (manual, 55.3 SASL Authentication; RFC 5802, RFC 7677).
 
 `ScramServer` runs the server's side of one exchange against a verifier in the form of pg_authid.rolpassword,
 ``SCRAM-SHA-256$4096:salt$StoredKey:ServerKey``; for an unknown role against an invented one, so that an attacker cannot
@@ -13,69 +13,21 @@ import hashlib
 import hmac
 import os
 import re
-from dataclasses import dataclass
 
+from headgate.catalog.password import ITERATIONS, Verifier
 from headgate.errors import PostgresError, Severity
 
 MECHANISM = "SCRAM-SHA-256"
 PLUS = "SCRAM-SHA-256-PLUS"
 BINDING = "tls-server-end-point"
-_VERIFIER = re.compile(r"SCRAM-SHA-256\$(\d+):([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]+):([A-Za-z0-9+/=]+)\Z")
 _CLIENT_FIRST = re.compile(r"([ny]|p=[^,]*),(a=[^,]*)?,((?:m=[^,]*,)?n=([^,]*),r=([\x21-\x2b\x2d-\x7e]+)(?:,.*)?)\Z", re.S)
 _CLIENT_FINAL = re.compile(r"(c=([A-Za-z0-9+/=]*),r=([\x21-\x2b\x2d-\x7e]+)(?:,(?!p=)[^,]*)*),p=([A-Za-z0-9+/=]+)\Z")
-
-
-@dataclass(frozen=True)
-class Verifier:
-    """What the server keeps of a password."""
-
-    iterations: int
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-
-    @classmethod
-    def parse(cls, text: str) -> Verifier | None:
-        """Reads pg_authid.rolpassword; None if it is no SCRAM verifier."""
-        found = _VERIFIER.match(text)
-        if not found:
-            return None
-        try:
-            return cls(int(found[1]), *(base64.b64decode(part, validate=True) for part in found.groups()[1:]))
-        except binascii.Error:
-            return None
-
-    @classmethod
-    def of_password(cls, password: str, salt: bytes, iterations: int = 4096) -> Verifier:
-        """The verifier that PostgreSQL would store for the password."""
-        salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
-        client_key = hmac.digest(salted, b"Client Key", "sha256")
-        return cls(iterations, salt, hashlib.sha256(client_key).digest(), hmac.digest(salted, b"Server Key", "sha256"))
-
-    def __str__(self) -> str:
-        salt, stored, server = (base64.b64encode(part).decode() for part in (self.salt, self.stored_key, self.server_key))
-        return f"SCRAM-SHA-256${self.iterations}:{salt}${stored}:{server}"
-
-
-def password_matches(password: str, stored: str | None, role: str) -> bool:
-    """Whether a password in clear text is the one that pg_authid.rolpassword stands for."""
-    if stored is None:
-        return False
-    verifier = Verifier.parse(stored)
-    if verifier is not None:
-        return hmac.compare_digest(Verifier.of_password(password, verifier.salt, verifier.iterations).stored_key, verifier.stored_key)
-    return hmac.compare_digest(md5_verifier(password, role), stored)
-
-
-def md5_verifier(password: str, role: str) -> str:
-    """PostgreSQL's md5 form of a password."""
-    return "md5" + hashlib.md5((password + role).encode(), usedforsecurity=False).hexdigest()
 
 
 def md5_answer_matches(answer: str, stored: str, salt: bytes) -> bool:
     """Whether a client's answer to AuthenticationMD5Password is right."""
     expected = "md5" + hashlib.md5(stored[3:].encode() + salt, usedforsecurity=False).hexdigest()
-    return hmac.compare_digest(expected, answer)
+    return hmac.compare_digest(expected.encode(), answer.encode(errors="surrogateescape"))
 
 
 class ScramServer:
@@ -90,7 +42,7 @@ class ScramServer:
         """Whether no password is right."""
         if verifier is None:
             salt = hmac.digest(node_secret, role.encode(), "sha256")[:16]
-            verifier = Verifier(4096, salt, bytes(32), bytes(32))
+            verifier = Verifier(ITERATIONS, salt, bytes(32), bytes(32))
         self._verifier = verifier
         self._client_first = ""
         self._server_first = ""
@@ -166,8 +118,3 @@ def _ascii(data: bytes) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise PostgresError("08P01", "malformed SCRAM message") from error
-
-
-def verifier(password: str) -> str:
-    """What pg_authid.rolpassword keeps of a new password (password_encryption = scram-sha-256)."""
-    return str(Verifier.of_password(password, os.urandom(16)))

@@ -7,9 +7,7 @@ connection ends; the number of connections is checked before anything expensive.
 from __future__ import annotations
 
 import contextlib
-import hmac
 import logging
-import os
 import struct
 import time
 from dataclasses import dataclass
@@ -170,7 +168,7 @@ def _open(node: Node, connection: Connection, backend: Backend, parameters: dict
     speaker.application_name = lambda: backend.application_name
     address, port = connection.peer
     asked = Asked(address, user, name, physical, _groups(node, user), connection.tls is not None, stranger.host)
-    authenticated = authenticate(connection, node.hba, asked, lambda role: _stored(node, role), node.secret, stranger.deadline)
+    authenticated = authenticate(connection, node.hba, asked, lambda role: _stored(node, role), node.mock_nonce, stranger.deadline)
     backend.tls = TlsFacts.of(connection.tls)
     if node.settings.flag("log_connections"):
         audit.authenticated(authenticated, node.settings.text("hba_file"))
@@ -358,8 +356,3 @@ def _split_options(text: str) -> list[str]:
             inside = True
         at += 1
     return [*words, "".join(word)] if inside else words
-
-
-def new_secret() -> bytes:
-    """A secret of the node for made-up salts."""
-    return hmac.digest(os.urandom(32), b"mock authentication nonce", "sha256")
