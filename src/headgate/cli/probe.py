@@ -1,7 +1,7 @@
 """Whether a node answers: what a client would find that connects now.
 
-Called by `status`. A connection alone proves nothing, because the kernel takes it before the node does; so the node is asked for TLS, as
-libpq asks it first: ``N`` or ``S`` is an answer, an ErrorResponse says why there is none.
+Called by `status`. A connection alone proves nothing, because the kernel takes it before the node does; so the node is asked for
+encryption by GSSAPI, as libpq may ask it first: ``N`` is an answer and needs no handshake, an ErrorResponse says why there is none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headgate.cli.pidfile import Running
 
 SECONDS = 10.0
 """How long a node has to answer."""
-_SSL_REQUEST = struct.pack("!ii", 8, 80877103)
+_GSSENC_REQUEST = struct.pack("!ii", 8, 80877104)
 _ANY = {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what they mean to a client)
 
 
@@ -23,13 +23,13 @@ def trouble(running: Running, seconds: float = SECONDS) -> str | None:
         return None
     try:
         with _connect(running, seconds) as connection:
-            connection.sendall(_SSL_REQUEST)
+            connection.sendall(_GSSENC_REQUEST)
             answer = connection.recv(4096)
     except TimeoutError:
         return f"no answer within {seconds:.0f} s"
     except OSError as error:
         return error.strerror or str(error)
-    if answer[:1] in {b"N", b"S"}:
+    if answer[:1] in {b"N", b"G"}:
         return None
     fields = answer[5:].split(b"\0") if answer[:1] == b"E" else []
     message = next((field[1:].decode(errors="replace") for field in fields if field[:1] == b"M"), "")

@@ -75,23 +75,31 @@ class Connection:
     def start_tls(self, tls: Tls, deadline: float) -> None:
         """The handshake; TimeoutError after the deadline. What is `unread` before it came in clear text: it is the caller's to refuse."""
         stream = TlsStream(tls)
+        try:
+            self._shake_hands(stream, deadline)
+        except ConnectionBroken as broken:
+            cause = broken.__cause__
+            _log.info("could not accept SSL connection: %s", reason(cause) if isinstance(cause, OSError) else broken)
+            raise
+        self.tls = stream
+        self._in += self._opened(stream, b"")
+
+    def _shake_hands(self, stream: TlsStream, deadline: float) -> None:
         data = b""
         while True:
             done, answer, error = stream.handshake(data)
-            self._send_before(deadline, answer)
             if error is not None:
-                _log.info("could not accept SSL connection: %s", reason(error))
+                with contextlib.suppress(TimeoutError, ConnectionBroken):
+                    self._send_before(deadline, answer)
                 raise ConnectionBroken("the TLS handshake has failed") from error
+            self._send_before(deadline, answer)
             if done:
-                break
+                return
             while not self._wait(deadline):
                 pass
             data = self._received()
             if not data:
-                _log.info("could not accept SSL connection: EOF detected")
-                raise ConnectionBroken("the client has closed the connection")
-        self.tls = stream
-        self._in += self._opened(stream, b"")
+                raise ConnectionBroken("EOF detected")
 
     @property
     def unread(self) -> bool:
