@@ -14,6 +14,7 @@ from tests.log import Log
 
 from headgate.server.clienthost import ClientHost
 from headgate.server.hba import Asked, HbaFile
+from headgate.server.identmap import IdentMap
 from headgate.server.interface import interfaces
 
 FILE = r"""
@@ -68,6 +69,7 @@ host all all 127.0.0.1/32 trust clientcert=verify-full
 host all all 127.0.0.1/32 trust clientname=CN
 host all all 127.0.0.1/32 trust map=m
 host all all 127.0.0.1/32 trust ldapserver=x
+hostssl all all 127.0.0.1/32 cert map=m clientname=CN
 host all all 127.0.0.1/32 md5 pamservice=x
 host all all 127.0.0.1/32 md5 radiusservers=x
 host all all 127.0.0.1/32 md5 krb_realm=x
@@ -112,6 +114,69 @@ def told(value: object, paths: list[tuple[str, str]]) -> object:
     for path, name in paths:
         value = value.replace(path, name) if isinstance(value, str) else value
     return value
+
+
+MAPS = r"""
+# a comment
+m ann ann
+m /^(.*)@example\.com$ \1
+"m x" "a b" "c"
+m "/x" y
+m /( ann
+m /a{2,1} ann
+m ann
+m a,b ann
+m @users ann
+m @nosuch ann
+"""
+
+
+def test_each_map_is_read_as_postgresql_reads_it(node: Server, postgres: Server) -> None:
+    found, names = [], []
+    for server in (node, postgres):
+        path = server.data / "pg_ident.conf"
+        before = path.read_text()
+        (server.data / "users").write_text("ann")
+        path.write_text(MAPS)
+        with psycopg.connect(server.conninfo()) as session:
+            found.append(session.execute("SELECT * FROM pg_ident_file_mappings").fetchall())
+        names.append((str(server.data), "DIR"))
+        path.write_text(before)
+        (server.data / "users").unlink()
+    for mine, other in zip(*found, strict=True):
+        assert [told(value, names) for value in mine] == [told(value, names) for value in other]
+
+
+def test_maps_that_cannot_be_used_are_told_and_leave_the_old_ones(server: Server) -> None:
+    log = Log(server)
+    path = server.data / "pg_ident.conf"
+    before = path.read_text()
+    path.write_text("m ann\n")
+    server.psql("postgres", "SELECT pg_reload_conf()")
+    until(lambda: log.said("pg_ident.conf was not reloaded"), "it is not noticed", 5)
+    assert log.said(f'missing entry in file "{path}" at end of line 1')
+    path.write_text(before)
+
+
+@pytest.mark.parametrize(
+    ("name", "user", "system", "right"),
+    [
+        ("m", "ann", "ann", True),
+        ("m", "ann", "bob", False),
+        ("other", "ann", "ann", False),
+        ("m", "bob", "bob@example.com", True),
+        ("m", "bob", "ann@example.com", False),
+        ("m", "bob", "bob@example.org", False),
+        ("m", "guest", "anybody else", True),
+        ("m", "\\1", "no group", False),
+    ],
+)
+def test_who_may_be_whom(tmp_path: Path, name: str, user: str, system: str, right: bool) -> None:
+    path = tmp_path / "pg_ident.conf"
+    path.write_text('m ann ann\nm /^(.*)@example\\.com$ \\1\nm "/ else$" guest\nm "/^no group" \\1\n')
+    found = IdentMap.read(path)
+    assert not found.complaints
+    assert found.allows(name, user, system) == right
 
 
 def test_who_may_see_the_rules(server: Server) -> None:

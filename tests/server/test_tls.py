@@ -97,6 +97,8 @@ def test_clients_connect_with_the_name_verified_and_the_channel_bound(node: Node
     done = subprocess.run([PG_BIN / "psql", "-X", "-At", "-d", info, "-c", r"\conninfo", "-c", "SELECT 1"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "SSL connection (protocol: TLSv1.3" in done.stdout
+    with psycopg.connect(verified(node, authority, channel_binding="require", ssl_max_protocol_version="TLSv1.2")) as session:
+        assert session.execute("SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid()").fetchone() == ("TLSv1.2",)
     with psycopg.connect(node.conninfo(user="bob", password="geheim", sslmode="disable")) as session:
         assert session.execute("SELECT ssl, version FROM pg_stat_ssl WHERE pid = pg_backend_pid()").fetchone() == (False, None)
 
@@ -163,6 +165,24 @@ def test_a_certificate_lets_nobody_else_in(node: NodeServer, authority: Authorit
     assert log.said('certificate authentication failed for user "bob"')[-1].detail.startswith(
         'Connection matched pg_hba.conf line 2: "hostssl'
     )
+
+
+def test_a_map_says_whom_a_certificate_may_be(node: NodeServer, authority: Authority) -> None:
+    rules, maps = node.data / "pg_hba.conf", node.data / "pg_ident.conf"
+    before = rules.read_text(), maps.read_text()
+    rules.write_text(f"hostssl all bob all cert map=people\nhostssl all eve all cert map=people clientname=DN\n{before[0]}")
+    maps.write_text('people ann bob\npeople "/^CN=(an)n,O=" eve\n')
+    node.headgate("reload")
+    try:
+        until(lambda: not refusal(verified(node, authority, "bob", **own(authority, "ann"))), "the map is not read")
+        assert not refusal(verified(node, authority, "eve", **own(authority, "ann")))
+        maps.write_text("people bob bob\n")
+        node.headgate("reload")
+        until(lambda: refusal(verified(node, authority, "bob", **own(authority, "ann"))), "the new map is not read")
+    finally:
+        rules.write_text(before[0])
+        maps.write_text(before[1])
+        node.headgate("reload")
 
 
 def refusal(conninfo: str) -> str:

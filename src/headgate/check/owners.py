@@ -23,7 +23,17 @@ from headgate.storage.lock import Key
 _STAGED = re.compile(r"(?:part-.*\.parquet|_change_data/cdc-.*\.parquet|deletion_vector_.*\.bin)\Z")
 _OF_TABLES = {owner.FILE, "headgate.reserve", owner.UNKNOWN, "lost+found"}
 _OF_NODE = {
-    *("HG_VERSION", "base", "headgate.conf", "headgate.auto.conf", "pg_hba.conf", "headgate.pid", "headgate.opts", "headgate.opts.tmp"),
+    *(
+        "HG_VERSION",
+        "base",
+        "headgate.conf",
+        "headgate.auto.conf",
+        "pg_hba.conf",
+        "pg_ident.conf",
+        "headgate.pid",
+        "headgate.opts",
+        "headgate.opts.tmp",
+    ),
     *("server.crt", "server.key", "headgate.status", "headgate.reserve", "pg_replication", "pg_twophase", "pgsql_tmp", "lost+found"),
 }
 _CATALOG = re.compile(r"catalog\.duckdb(?:\.|\Z)")

@@ -58,6 +58,17 @@ local   replication     all                                     {local}
 host    replication     all             127.0.0.1/32            {host}
 host    replication     all             ::1/128                 {host}
 """
+_IDENT = r"""# headgate User Name Maps
+# =======================
+#
+# The format is that of PostgreSQL's pg_ident.conf: a line of pg_hba.conf that ends with map=MAPNAME lets whom a client's
+# certificate names as SYSTEM-USERNAME be the role PG-USERNAME. A name that begins with "/" is a regular expression; \1 in
+# PG-USERNAME is its first group.
+#
+# "headgate reload" makes a node read the file again.
+
+# MAPNAME       SYSTEM-USERNAME         PG-USERNAME
+"""
 _CAUTION = """
 # CAUTION: Configuring the system for local "trust" authentication allows any local user to connect as any user, including the
 # superuser. If you do not trust all your local users, use another authentication method.
@@ -184,6 +195,7 @@ def _fill(options: Options, local: str, host: str, superuser: str, password: str
         caution = _CAUTION if "trust" in {local, host} else "\n"
         _write(data_dir / CONF, conf_file.default_text(options.settings))
         _write(data_dir / AUTO_CONF, conf_file.write_auto({}))
+        _write(data_dir / "pg_ident.conf", _IDENT)
         _write(data_dir / "pg_hba.conf", _HBA.format(caution=caution, local=local, host=host))
     with _step("creating the catalog"):
         from headgate.catalog.catalog import Catalog

@@ -19,6 +19,7 @@ from headgate.server.certificate import ClientCertificate
 from headgate.server.connection import Connection, ConnectionBroken
 from headgate.server.hba import Asked, HbaFile
 from headgate.server.hbaline import HbaLine
+from headgate.server.identmap import IdentMap
 
 _log = logging.getLogger("headgate.server")
 
@@ -74,7 +75,7 @@ def authenticate(
     exchange = _Exchange(connection, asked.user, stored, reason, node_secret, deadline)
     good = _METHODS[line.method](exchange)
     if good and line.options.get("clientcert") == "verify-full":
-        good = _certificate_names(connection, line, asked.user)
+        good = _certificate_names(connection, line, asked.user, file.maps)
     if not good:
         raise _failed(line, exchange)
     return Authenticated(line, _identity(connection, line, asked.user))
@@ -120,12 +121,14 @@ def _require_certificate(connection: Connection) -> None:
         raise fatal("28000", "connection requires a valid client certificate")
 
 
-def _certificate_names(connection: Connection, line: HbaLine, user: str) -> bool:
+def _certificate_names(connection: Connection, line: HbaLine, user: str, maps: IdentMap) -> bool:
     """Whether the certificate is the user's; the log tells why it is not."""
     name = _certificate_name(connection, line)
     if not name:
         _log.info('certificate authentication failed for user "%s": client certificate contains no user name', user)
         return False
+    if "map" in line.options:
+        return maps.allows(line.options["map"], user, name)
     if name != user:
         _log.info("provided user name (%s) and authenticated user name (%s) do not match", user, name)
         if line.method != "cert":

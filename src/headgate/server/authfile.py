@@ -1,7 +1,7 @@
-"""The lines and words of pg_hba.conf and of the files that it names with ``@`` (manual, 21.1; hba.c, tokenize_auth_file).
+"""The lines and words of pg_hba.conf, pg_ident.conf and the files that they name with ``@`` (manual, 21.1; hba.c, tokenize_auth_file).
 
-`read` gives each line that is not empty, as fields of words; `hba` says what they mean. What must hold: a line that names a file which
-cannot be read is wrong as a whole, so that it lets nobody in, and keeps nobody out without a word.
+`read` gives each line that is not empty, as fields of words; `hba` and `identmap` say what they mean. What must hold: a line that names a
+file which cannot be read is wrong as a whole, so that it lets nobody in, and keeps nobody out without a word.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class AuthLine:
     error: str | None = None
 
 
-def read(path: Path) -> list[AuthLine]:
-    """The lines of a file; 58P01 and its like if it cannot be read."""
+def read(path: Path, what: str = "configuration file") -> list[AuthLine]:
+    """The lines of a file; F0000 if it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
-        message = f'could not open configuration file "{path}": {error.strerror}'
+        message = f'could not open {what} "{path}": {error.strerror}'
         raise PostgresError("F0000", message, severity=Severity.LOG) from error
     return list(_lines(text, path, 0))
 

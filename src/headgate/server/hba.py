@@ -17,6 +17,7 @@ from headgate.server import authfile
 from headgate.server.authfile import AuthLine
 from headgate.server.clienthost import ClientHost
 from headgate.server.hbaline import HbaLine, LineError, parse
+from headgate.server.identmap import IdentMap
 from headgate.server.interface import interfaces
 
 
@@ -41,6 +42,8 @@ class HbaFile:
     lines: tuple[HbaLine, ...]
     complaints: tuple[PostgresError, ...]
     usable: bool
+    maps: IdentMap = field(default_factory=IdentMap)
+    """What its lines name with ``map=``."""
 
     @classmethod
     def read(cls, path: Path, *, tls: bool = False) -> HbaFile:

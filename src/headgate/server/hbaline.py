@@ -164,7 +164,7 @@ def _option(text: str, kind: str, method: str) -> tuple[str, str]:
     if name == "map":
         if method != "cert":
             raise LineError(f'authentication option "map" is only valid for authentication methods {_MAPPED}')
-        raise LineError('authentication option "map" is not supported: a node has no user name maps')
+        return name, value
     if name in _OPTIONS_OF:
         raise LineError(f'authentication option "{name}" is only valid for authentication methods {_OPTIONS_OF[name]}')
     if name not in {"clientcert", "clientname"}:

@@ -6,7 +6,7 @@ use `start` and `stop`. States: starting (sockets bound, Spark and catalog come 
     SIGTERM  smart      no new connections; ends when the last client has left
     SIGINT   fast       sessions are terminated, their transactions rolled back
     SIGQUIT  immediate  the process ends at once; the next start recovers
-    SIGHUP              headgate.conf, pg_hba.conf and certificates are read again
+    SIGHUP              headgate.conf, pg_hba.conf, pg_ident.conf and certificates are read again
     SIGUSR1             what `headgate status` shows is written into the data directory
 """
 
@@ -20,8 +20,9 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -39,6 +40,7 @@ from headgate.server.activity import Activity, Backend
 from headgate.server.checkpointer import Checkpointer
 from headgate.server.connection import Connection
 from headgate.server.hba import HbaFile
+from headgate.server.identmap import IdentMap
 from headgate.server.listener import Listener
 from headgate.server.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
@@ -90,6 +92,8 @@ class Node:
         self.hba = self._read_hba()
         if not self.hba.usable:
             raise PostgresError("F0000", "could not load pg_hba.conf", severity=Severity.FATAL)
+        maps = self._read_maps()
+        self.hba = self.hba if maps.complaints else replace(self.hba, maps=maps)  # nobody is mapped by a file that is wrong
         self.listener = Listener(
             self.settings.places("listen_addresses"),
             self.settings.integer("port"),
@@ -216,17 +220,26 @@ class Node:
         except PostgresError as error:
             _log.info("%s", error.message, extra={"detail": error.detail})
             _log.info("SSL configuration was not reloaded")
+        maps = self._read_maps()
+        if maps.complaints:
+            _log.info("pg_ident.conf was not reloaded")
+            maps = self.hba.maps
         hba = self._read_hba()
-        if hba.usable:
-            self.hba = hba
-        else:
+        if not hba.usable:
             _log.info("pg_hba.conf was not reloaded")
+            hba = self.hba
+        self.hba = replace(hba, maps=maps)
 
     def _read_hba(self) -> HbaFile:
         """Reads pg_hba.conf, and logs what is wrong with it."""
         found = HbaFile.read(Path(self.settings.text("hba_file")), tls=self.settings.flag("ssl"))
-        for error in found.complaints:
-            _log.info("%s", error.message, extra={"hint": error.hint, "context": error.context})
+        _complain(found.complaints)
+        return found
+
+    def _read_maps(self) -> IdentMap:
+        """Reads pg_ident.conf, and logs what is wrong with it."""
+        found = IdentMap.read(Path(self.settings.text("ident_file")))
+        _complain(found.complaints)
         return found
 
     def _load_tls(self) -> Tls | None:
@@ -370,6 +383,11 @@ class Node:
         from headgate.server.functions import functions
 
         return functions(self, session)
+
+
+def _complain(errors: Iterable[PostgresError]) -> None:
+    for error in errors:
+        _log.info("%s", error.message, extra={"hint": error.hint, "context": error.context})
 
 
 def _in_background(name: str, work: Callable[[], object]) -> None:

@@ -30,6 +30,8 @@ _VERSIONS = {
 }
 PIECE = 1 << 20
 """Bytes that are sealed at once, so that a large result is not in memory twice."""
+RECORD = 1 << 14
+"""The most bytes that one TLS record has."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ class TlsStream:
         found = []
         try:
             while not self.ended:
-                part = self._object.read(PIECE)
+                part = self._object.read(RECORD)
                 self.ended = not part
                 found.append(part)
         except ssl.SSLWantReadError:

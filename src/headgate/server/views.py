@@ -17,7 +17,7 @@ from headgate.catalog import database as databases
 from headgate.commands.privilege import role_name
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.server import hba
+from headgate.server import hba, identmap
 from headgate.server.certificate import shown
 from headgate.storage.log import POSTGRES_EPOCH
 from headgate.subscriber.prepared import all_prepared
@@ -42,6 +42,7 @@ def providers(node: Node, session: Session) -> Mapping[str, Callable[[], Any]]:
         "pg_prepared_statements": partial(_prepared, session),
         "pg_cursors": partial(_cursors, session),
         "pg_hba_file_rules": partial(_access_rules, node, session),
+        "pg_ident_file_mappings": partial(_mappings, node, session),
         "pg_stat_ssl": partial(_ssl, node, session),
         "pg_prepared_xacts": partial(_prepared_transactions, node),
         "relation_sizes": node.engine.sizes,
@@ -232,9 +233,17 @@ def _access_rules(node: Node, session: Session) -> Iterator[Row]:
             continue
         words = ([word.text for word in line.databases], [word.text for word in line.users])
         address = line.address if line.host is None else line.host.text
-        options = [f"clientcert={line.options['clientcert']}"] if "clientcert" in line.options else None
+        options = [f"{name}={line.options[name]}" for name in ("map", "clientcert") if name in line.options] or None
         place = (None if address is None else str(address), None if line.netmask is None else str(line.netmask))
         yield (number, line.kind, *words, *place, line.method, options, error)
+
+
+def _mappings(node: Node, session: Session) -> Iterator[Row]:
+    """What pg_ident.conf says now, be it in force or not."""
+    if not session.context.superuser:
+        raise PostgresError("42501", "permission denied for view pg_ident_file_mappings")
+    for number, line, error in identmap.mappings(Path(node.settings.text("ident_file"))):
+        yield (number, *((None, None, None) if line is None else (line.map, line.system, line.role)), error)
 
 
 def subscriptions(node: Node) -> Iterator[Row]:

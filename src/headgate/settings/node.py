@@ -158,7 +158,8 @@ class Settings(Values):
         """The settings that tell where the files are."""
         if self.data_dir is None:
             return {}
-        known = {"data_directory": self.data_dir, "config_file": self.data_dir / CONF, "hba_file": self.data_dir / "pg_hba.conf"}
+        known = {"data_directory": self.data_dir, "config_file": self.data_dir / CONF}
+        known |= {"hba_file": self.data_dir / "pg_hba.conf", "ident_file": self.data_dir / "pg_ident.conf"}
         return {
             name: Setting(setting, str(path), "override")
             for name, path in known.items()
