@@ -305,3 +305,17 @@ def test_settings_that_would_do_nothing_are_refused(name: str, value: str) -> No
     with pytest.raises(PostgresError) as refused:
         Settings.of({name: value})
     assert refused.value.sqlstate == "0A000"
+
+
+def test_names_of_clients_forged_lines_of_the_log(node: Server) -> None:
+    forged = "2026-01-01 00:00:00.000 UTC [1] LOG:  forged"
+    node.psql("postgres", "ALTER SYSTEM SET log_line_prefix = '%m [%p] %u %d '; SELECT pg_reload_conf()")
+    until(lambda: node.psql("postgres", "SHOW log_line_prefix") != "%m [%p] ", "it is not set")
+    try:
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(host="127.0.0.1", port=node.port, user=f"x\n{forged}", dbname=f"y\n{forged}")
+        until(lambda: "LOG:  forged" in node.log(), "the log does not come")
+        assert f"\n{forged}" not in node.log()
+    finally:
+        node.psql("postgres", "ALTER SYSTEM RESET ALL; SELECT pg_reload_conf()")
+        until(lambda: node.psql("postgres", "SHOW log_line_prefix") == "%m [%p] ", "it is not set back")

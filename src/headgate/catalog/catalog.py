@@ -122,6 +122,7 @@ class Catalog:
         with catalog.begin() as transaction:
             bootstrap.bootstrap(transaction.cursor, superuser, password_verifier)
             macros.install(transaction.cursor)
+        catalog.mock_authentication_nonce()
         run(catalog._connection, "CHECKPOINT")
         return catalog
 

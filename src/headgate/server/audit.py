@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headgate.server.speaker import ClientSpeaker
+from headgate.settings import check, definitions
 from headgate.sql import secret
 from headgate.sql.parser import unwrap
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headgate.server")
 
+_APPLICATION_NAME = definitions()["application_name"]
 _LEVELS = ("none", "ddl", "mod", "all")
 _MOD = frozenset("InsertStmt UpdateStmt DeleteStmt MergeStmt TruncateStmt".split())
 _ALL = frozenset(
@@ -56,7 +58,7 @@ def authorized(speaker: ClientSpeaker, application_name: str, tls: TlsFacts | No
     if not speaker.walsender:
         words.append(f"database={speaker.database}")
     if application_name:
-        words.append(f"application_name={application_name}")
+        words.append(f"application_name={check.canonical(_APPLICATION_NAME, application_name)}")
     if tls is not None:
         words.append(f"SSL enabled (protocol={tls.version}, cipher={tls.cipher}, bits={tls.bits})")
     _log.info("%s", " ".join(words))

@@ -34,6 +34,8 @@ _MINIMUM = {
     **{str(severity).lower(): level for severity, level in _LEVELS.items()},
 }
 _NAMES = {10: "DEBUG", 20: "INFO", 21: "NOTICE", 30: "WARNING", 35: "LOG", 40: "ERROR", 50: "FATAL", 60: "PANIC"}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+"""What a client may write into its names to forge lines of the log."""
 _ESCAPE = re.compile(r"%(-?\d*)(.)")
 
 
@@ -62,7 +64,8 @@ class PostgresFormatter(logging.Formatter):
 
     def _expanded(self, record: logging.LogRecord, number: int) -> str:
         speaker = current()
-        found = self._words(record, number) | (_of_client(speaker) if isinstance(speaker, ClientSpeaker) else {})
+        client = _of_client(speaker) if isinstance(speaker, ClientSpeaker) else {}
+        found = self._words(record, number) | {key: _CONTROL.sub("?", word) for key, word in client.items()}
         text = self.prefix if isinstance(speaker, ClientSpeaker) else self.prefix.split("%q", maxsplit=1)[0]
         return _ESCAPE.sub(lambda match: _padded(found.get(match[2], ""), match[1]), text)
 

@@ -20,9 +20,8 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,16 +35,14 @@ from headgate.publisher.decoded import Shared
 from headgate.publisher.slots import Slots
 from headgate.publisher.watch import LogWatch
 from headgate.server import log, reinitialize
+from headgate.server.access import Access
 from headgate.server.activity import Activity, Backend
 from headgate.server.checkpointer import Checkpointer
 from headgate.server.connection import Connection
-from headgate.server.hba import HbaFile
-from headgate.server.identmap import IdentMap
 from headgate.server.listener import Listener
 from headgate.server.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
 from headgate.server.startup import serve
-from headgate.server.tls import Tls
 from headgate.settings import Settings
 from headgate.supervision import Health
 from headgate.walsender.standby import Standbys
@@ -68,6 +65,7 @@ class Node:
         """`on_ready` is called once connections are accepted; `spark` an existing Spark session (tests)."""
         self.data_dir = Path(data_dir)
         self.settings = settings
+        self.access = Access(settings, self.data_dir)
         self.activity = Activity()
         self.started_at = time.time()
         self.reloaded_at = self.started_at
@@ -88,12 +86,7 @@ class Node:
         """Brings everything up; on an error nothing is left behind."""
         log.start(self.settings)
         supervision.log_uncaught()
-        self.tls = self._load_tls()
-        self.hba = self._read_hba()
-        if not self.hba.usable:
-            raise PostgresError("F0000", "could not load pg_hba.conf", severity=Severity.FATAL)
-        maps = self._read_maps()
-        self.hba = self.hba if maps.complaints else replace(self.hba, maps=maps)  # nobody is mapped by a file that is wrong
+        self.access.load()
         self.listener = Listener(
             self.settings.places("listen_addresses"),
             self.settings.integer("port"),
@@ -206,44 +199,12 @@ class Node:
         for said in self.settings.reload().said:
             log.said(said, "", self.settings)
         failpoint.arm(self.settings.get("headgate.failpoints", ""))
-        self._reload_access()
+        self.access.reload()
         log.start(self.settings)
         self.reloaded_at = time.time()
         self.standbys.changed()
         if self.launcher is not None:
             self.launcher.wake()
-
-    def _reload_access(self) -> None:
-        """Takes pg_hba.conf and the certificates up, each if nothing is wrong with it."""
-        try:
-            self.tls = self._load_tls()
-        except PostgresError as error:
-            _log.info("%s", error.message, extra={"detail": error.detail})
-            _log.info("SSL configuration was not reloaded")
-        maps = self._read_maps()
-        if maps.complaints:
-            _log.info("pg_ident.conf was not reloaded")
-            maps = self.hba.maps
-        hba = self._read_hba()
-        if not hba.usable:
-            _log.info("pg_hba.conf was not reloaded")
-            hba = self.hba
-        self.hba = replace(hba, maps=maps)
-
-    def _read_hba(self) -> HbaFile:
-        """Reads pg_hba.conf, and logs what is wrong with it."""
-        found = HbaFile.read(Path(self.settings.text("hba_file")), tls=self.settings.flag("ssl"))
-        _complain(found.complaints)
-        return found
-
-    def _read_maps(self) -> IdentMap:
-        """Reads pg_ident.conf, and logs what is wrong with it."""
-        found = IdentMap.read(Path(self.settings.text("ident_file")))
-        _complain(found.complaints)
-        return found
-
-    def _load_tls(self) -> Tls | None:
-        return Tls.load(self.settings, self.data_dir) if self.settings.flag("ssl") else None
 
     # ---- stop -------------------------------------------------------------------------------------------
     def stop(self, mode: Mode | None = None) -> None:
@@ -383,11 +344,6 @@ class Node:
         from headgate.server.functions import functions
 
         return functions(self, session)
-
-
-def _complain(errors: Iterable[PostgresError]) -> None:
-    for error in errors:
-        _log.info("%s", error.message, extra={"hint": error.hint, "context": error.context})
 
 
 def _in_background(name: str, work: Callable[[], object]) -> None:

@@ -116,7 +116,7 @@ def _startup_packet(node: Node, connection: Connection, deadline: float) -> dict
 
 def _encrypt(node: Node, connection: Connection, version: int, deadline: float) -> bool:
     """Answers a request for encryption: TLS where the node speaks it, never through a Unix socket; whether there is some now."""
-    tls = node.tls if version == protocol.SSL_REQUEST and connection.peer[0] is not None else None
+    tls = node.access.tls if version == protocol.SSL_REQUEST and connection.peer[0] is not None else None
     connection.write(b"N" if tls is None else b"S")
     connection.flush()
     injected = connection.unread
@@ -168,7 +168,7 @@ def _open(node: Node, connection: Connection, backend: Backend, parameters: dict
     speaker.application_name = lambda: backend.application_name
     address, port = connection.peer
     asked = Asked(address, user, name, physical, _groups(node, user), connection.tls is not None, stranger.host)
-    authenticated = authenticate(connection, node.hba, asked, lambda role: _stored(node, role), node.mock_nonce, stranger.deadline)
+    authenticated = authenticate(connection, node.access.hba, asked, lambda role: _stored(node, role), node.mock_nonce, stranger.deadline)
     backend.tls = TlsFacts.of(connection.tls)
     if node.settings.flag("log_connections"):
         audit.authenticated(authenticated, node.settings.text("hba_file"))
