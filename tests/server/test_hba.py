@@ -24,6 +24,7 @@ host all,sales  "all" , bob  127.0.0.1/32  md5
 host a, b ,c d 10.1 255.0.255.0 password
 host "a ""quoted"" name",x"y z" +staff,"+quoted" 10.1.2.3/8 scram-sha-256
 host all all ::1/64 reject
+host all all ::ffff:10.1.2.3/+120 reject
 host all all fe80::1 ffff:ffff:: reject
 host all all samehost trust
 host all all samenet trust

@@ -389,6 +389,7 @@ def files(authority: Authority) -> dict[str, str]:
 BAD = [
     ({"ssl_cert_file": "none.crt"}, 'could not load server certificate file "none.crt": No such file or directory', None),
     ({"ssl_key_file": "none.key"}, 'could not access private key file "none.key": No such file or directory', None),
+    ({"ssl_cert_file": "server.key"}, 'could not load server certificate file "server.key": no start line', None),
     ({"ssl_key_file": "."}, 'private key file "." is not a regular file', None),
     ({"ssl_key_file": "ann.key"}, 'could not load private key file "ann.key": key values mismatch', None),
     ({"ssl_ca_file": "none.crt"}, 'could not load root certificate file "none.crt": No such file or directory', None),

@@ -7,6 +7,7 @@ passed over.
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from dataclasses import dataclass, field
 
@@ -31,6 +32,9 @@ _OPTIONS_OF = {
 }
 """The options of methods that a node does not have."""
 
+_NUMBER = re.compile(r"\s*[+-]?[0-9]+")
+"""What strtol takes whole."""
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -54,6 +58,11 @@ class HbaLine:
         if self.address is None or self.netmask is None or client.version != self.address.version:
             return False
         return (int(client) ^ int(self.address)) & int(self.netmask) == 0
+
+
+def shown(address: Address) -> str:
+    """An address as the C library writes it: ``::ffff:10.0.0.1``."""
+    return socket.inet_ntop(socket.AF_INET if address.version == 4 else socket.AF_INET6, address.packed)
 
 
 class LineError(Exception):
@@ -139,10 +148,9 @@ def _numeric(text: str, what: str) -> Address | None:
 
 
 def _mask(address: Address, length: str, shown: str) -> Address:
-    digits = length.strip()
-    if not digits.isdecimal() or int(digits) > address.max_prefixlen:
+    if not _NUMBER.fullmatch(length) or not 0 <= int(length) <= address.max_prefixlen:
         raise LineError(f'invalid CIDR mask in address "{shown}"')
-    return ipaddress.ip_network((str(address), int(digits)), strict=False).netmask
+    return ipaddress.ip_network((str(address), int(length)), strict=False).netmask
 
 
 def _method(fields: _Fields, kind: str) -> str:
@@ -174,5 +182,5 @@ def _option(text: str, kind: str, method: str) -> tuple[str, str]:
     if value not in ({"verify-ca", "verify-full"} if name == "clientcert" else {"CN", "DN"}):
         raise LineError(f'invalid value for {name}: "{value}"')
     if method == "cert" and value == "verify-ca":
-        raise LineError('clientcert only accepts "verify-full" when using "cert" authentication')
+        raise LineError('clientcert can only be set to "verify-full" when using "cert" authentication')
     return name, value

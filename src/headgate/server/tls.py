@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import ssl
 import stat
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ _VERSIONS = {
     "TLSv1.2": ssl.TLSVersion.TLSv1_2,
     "TLSv1.3": ssl.TLSVersion.TLSv1_3,
 }
+_PLACE = re.compile(r"(?:\[[^]]*\] )?(.*) \(_ssl\.c:\d+\)")
+"""What Python says where OpenSSL has given no reason."""
 PIECE = 1 << 20
 """Bytes that are sealed at once, so that a large result is not in memory twice."""
 RECORD = 1 << 14
@@ -60,8 +63,11 @@ def _load_own(context: ssl.SSLContext, settings: Any, folder: Path) -> bytes:
     """Loads certificate and key; the certificate in DER."""
     named, key = settings.text("ssl_cert_file"), settings.text("ssl_key_file")
     what = f'could not load server certificate file "{named}"'
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     try:
         text = (folder / named).read_text(encoding="ascii", errors="replace")
+        if begin not in text:
+            raise _failed(f"{what}: no start line")
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(folder / named)  # tells it from a key that is no key
     except OSError as error:
         raise _failed(f"{what}: {reason(error)}") from error
@@ -69,14 +75,10 @@ def _load_own(context: ssl.SSLContext, settings: Any, folder: Path) -> bytes:
     try:
         context.load_cert_chain(folder / named, folder / key, _no_passphrase)
     except _PassphraseNeeded as error:
-        raise _failed(f'private key file "{key}" cannot be loaded because it requires a passphrase') from error
+        raise _failed(f'private key file "{key}" cannot be reloaded because it requires a passphrase') from error
     except OSError as error:
         raise _failed(f'could not load private key file "{key}": {reason(error)}') from error
-    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
-    _, begun, rest = text.partition(begin)
-    if not begun:
-        raise _failed(f"{what}: no start line")
-    return ssl.PEM_cert_to_DER_cert(begin + rest.partition(end)[0] + end)
+    return ssl.PEM_cert_to_DER_cert(begin + text.partition(begin)[2].partition(end)[0] + end)
 
 
 class _PassphraseNeeded(Exception):
@@ -153,7 +155,8 @@ def reason(error: OSError) -> str:
     """OpenSSL's reason in its own words, or the system's."""
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.lower().replace("_", " ")
-    return error.strerror or str(error)
+    plain = _PLACE.fullmatch(str(error))
+    return plain[1] if plain else error.strerror or str(error)
 
 
 class TlsStream:

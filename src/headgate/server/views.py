@@ -19,6 +19,7 @@ from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.server import hba, identmap
 from headgate.server.certificate import shown
+from headgate.server.hbaline import shown as address_shown
 from headgate.storage.log import POSTGRES_EPOCH
 from headgate.subscriber.prepared import all_prepared
 
@@ -232,9 +233,12 @@ def _access_rules(node: Node, session: Session) -> Iterator[Row]:
             yield (number, *[None] * 7, error)
             continue
         words = ([word.text for word in line.databases], [word.text for word in line.users])
-        address = line.address if line.host is None else line.host.text
+        host = None if line.host is None else line.host.text
         options = [f"{name}={line.options[name]}" for name in ("map", "clientcert") if name in line.options] or None
-        place = (None if address is None else str(address), None if line.netmask is None else str(line.netmask))
+        place = (
+            host if line.address is None else address_shown(line.address),
+            None if line.netmask is None else address_shown(line.netmask),
+        )
         yield (number, line.kind, *words, *place, line.method, options, error)
 
 
