@@ -49,6 +49,7 @@ missing=()
 python=$(find_python)
 [ -n "$python" ] || missing+=(python3 python3-venv)
 { has_java && [ "$(java_version)" -ge "$java_major" ] 2>/dev/null; } || missing+=("openjdk-$java_major-jre-headless")
+command -v openssl >/dev/null || missing+=(openssl)  # makes the certificates of tests
 has_postgresql || missing+=("postgresql-$postgresql" "postgresql-client-$postgresql")
 # only the tests of power loss need it, and say so where it is missing: not worth an apt-get of its own
 command -v strace >/dev/null || [ ${#missing[@]} -eq 0 ] || missing+=(strace)
