@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import psycopg
+import pytest
 from tests.conftest import Server
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, a text, b numeric(6,2), g bool DEFAULT true, h text DEFAULT 'dd')"
@@ -65,3 +66,19 @@ def answered(connection: psycopg.Connection, statement: str, data: bytes | None)
     except psycopg.Error as error:
         said = error.diag
         return f"{said.sqlstate} {said.message_primary} {said.message_detail} {said.context}"
+
+
+@pytest.mark.parametrize(
+    "query", ["SELECT i, i * 2 FROM t ORDER BY i", "SELECT i, i FROM t WHERE i > 9", "SELECT 1, 2", "SELECT oid FROM pg_am WHERE oid < 0"]
+)
+def test_the_binary_header_came_in_a_message_of_its_own(node: Server, postgres: Server, query: str) -> None:
+    """psycopg takes a message for a row; PostgreSQL sends the header with the first, or with the trailer where there is none."""
+
+    def messages(server: Server) -> list[bytes]:
+        with psycopg.connect(server.conninfo(server.new_database())) as session:
+            session.execute("CREATE TABLE t (i int)")
+            session.execute("INSERT INTO t VALUES (1), (2), (3)")
+            with session.cursor().copy(f"COPY ({query}) TO STDOUT (FORMAT binary)".encode()) as copy:
+                return [bytes(piece) for piece in copy]
+
+    assert messages(node) == messages(postgres)

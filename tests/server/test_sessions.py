@@ -83,6 +83,13 @@ def test_prepared_statements_of_sql_and_of_the_protocol_share_their_names(connec
         connection.execute("EXECUTE add (1, 2)")
 
 
+def test_prepared_statements_with_parameters_could_not_be_listed(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    session = connect()
+    session.execute("SELECT %s::int2, %s::text", [1, "x"], prepare=True)
+    listed = "SELECT count(*) FROM pg_prepared_statements WHERE cardinality(parameter_types) = 2"
+    assert value(session, listed) == 1
+
+
 def test_cursor_goes_forward_and_a_scrollable_one_back(connect: Callable[..., psycopg.Connection[Any]]) -> None:
     connection = connect()
     with pytest.raises(psycopg.errors.NoActiveSqlTransaction):

@@ -44,7 +44,7 @@ _log = logging.getLogger("headgate.catalog")
 _OID_BLOCK = 64
 _OPTIONS: dict[str, str | int | float | list[str]] = {
     "threads": 2,
-    "memory_limit": "256MB",
+    "memory_limit": "512MB",
     "preserve_insertion_order": True,
     "checkpoint_threshold": "1TB",
 }

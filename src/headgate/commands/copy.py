@@ -20,7 +20,7 @@ from headgate.commands.copy_reader import Reader
 from headgate.commands.insert import writable
 from headgate.commands.new_rows import NewRows
 from headgate.commands.query import from_clause, render, select
-from headgate.commands.query.plan import Plan, PlanColumn, col
+from headgate.commands.query.plan import Plan, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CopyIn, CopyOut, CopyProgress
 from headgate.commands.session import Session
@@ -97,7 +97,8 @@ def _copy_out(node: Any, session: Session, options: CopyOptions) -> CopyOut:
     if node.HasField("query"):
         copy_option.check_forced(options, [each.name for each in plan.columns])
     copied = CopyOut(len(plan.columns), options.binary, (), CopyProgress("COPY TO", relation))
-    copied.lines = _lines(plan, session, planner, options, copied)
+    lines = _lines(plan, session, planner, options, copied)
+    copied.lines = _with_header(lines) if options.binary else lines
     return copied
 
 
@@ -139,9 +140,7 @@ def _of_result(result: ResultSet, session: Session, options: CopyOptions) -> Cop
     copy_option.check_forced(options, titles)
 
     def lines() -> Iterator[pa.Array]:
-        if options.binary:
-            yield pa.array([HEADER], pa.large_binary())
-        elif options.header:
+        if options.header:
             yield _header(titles, options)
         for batch in result.batches:
             copied.progress.rows += batch.num_rows
@@ -150,36 +149,46 @@ def _of_result(result: ResultSet, session: Session, options: CopyOptions) -> Cop
                     write_binary(read_text(batch.column(place), each.type_oid, each.typmod), each.type_oid, each.typmod)
                     for place, each in enumerate(result.columns)
                 ]
-                yield pa.array([write_copy_binary(arrays)], pa.large_binary())
+                yield _binary_rows(arrays, batch.num_rows)
             else:
                 yield _rows_of_text(_styled(batch, result.columns, session), titles, batch.num_rows, options)
-        if options.binary:
-            yield pa.array([TRAILER], pa.large_binary())
 
-    copied.lines = lines()
+    copied.lines = _with_header(lines()) if options.binary else lines()
     return copied
+
+
+def _with_header(rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    """Rows in binary with what stands before and behind them: the header in one message with the first, as PostgreSQL sends it."""
+    head = HEADER
+    for each in rows:
+        if head and len(each):
+            yield pa.array([head + each[0].as_py()], pa.large_binary())
+            yield pa.concat_arrays([each.slice(1)])
+            head = b""
+        else:
+            yield each
+    yield pa.array([head + TRAILER], pa.large_binary())
 
 
 def _lines(plan: Plan, session: Session, planner: Planner, options: CopyOptions, copied: CopyOut) -> Iterator[pa.Array]:
     transaction = planner.transaction
     frame = plan.frame.select(*[col(each.key) for each in plan.columns])
-    if options.binary:
-        yield pa.array([HEADER], pa.large_binary())
-    elif options.header:
+    if options.header:
         yield _header([each.name for each in plan.columns], options)
     with render.running(session, transaction):
         for batch in spool.batches(frame, transaction.engine.data_dir / "pgsql_tmp"):
             session.check_cancel()
             copied.progress.rows += batch.num_rows
-            yield _binary_rows(batch, plan.columns) if options.binary else _text_rows(batch, plan, session, options)
-    if options.binary:
-        yield pa.array([TRAILER], pa.large_binary())
+            if options.binary:
+                arrays = [write_binary(batch.column(place), each.type.oid, each.type.typmod) for place, each in enumerate(plan.columns)]
+                yield _binary_rows(arrays, batch.num_rows)
+            else:
+                yield _text_rows(batch, plan, session, options)
 
 
-def _binary_rows(batch: pa.RecordBatch, columns: Sequence[PlanColumn]) -> pa.Array:
-    if not columns:
-        return pa.array([b"\0\0"] * batch.num_rows, pa.large_binary())
-    arrays = [write_binary(batch.column(place), each.type.oid, each.type.typmod) for place, each in enumerate(columns)]
+def _binary_rows(arrays: Sequence[pa.LargeBinaryArray], count: int) -> pa.Array:
+    if not arrays:
+        return pa.array([b"\0\0"] * count, pa.large_binary())
     lengths = sum(np.asarray(_value_lengths(each)) + 4 for each in arrays) + 2
     return _cut(write_copy_binary(arrays), lengths)
 

@@ -189,7 +189,7 @@ def _settings(session: Session) -> Iterator[Row]:
 
 def _prepared(session: Session) -> Iterator[Row]:
     for one in session.prepared.values():
-        yield (one.name, one.text, _moment(session.backend.started), [str(oid) for oid in one.parameters], one.from_sql, 0, 0)
+        yield (one.name, one.text, _moment(session.backend.started), list(one.parameters), one.from_sql, 0, 0)
 
 
 def _prepared_transactions(node: Node) -> Iterator[Row]:
