@@ -1,6 +1,6 @@
 """Queries and changes in breadth, typed into a real PostgreSQL and into a node: the same answers.
 
-The suite takes what is done row by row, `make test-all` all.
+`make test-all` takes them; the suite has those of `test_agreement`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ def lots() -> Iterator[Any]:
     for share in range(EACH):
         some = queries[share::EACH]
         for place in range(0, len(some), PART):
-            yield pytest.param(some[place : place + PART], id=f"queries {share} {place}", marks=pytest.mark.slow)
+            yield pytest.param(some[place : place + PART], id=f"queries {share} {place}")
     for name, script in {"changes": CHANGES, "row by row": ROW_BY_ROW, "sequences": SEQUENCES}.items():
-        yield pytest.param(script.strip().split("\n"), id=name, marks=[] if name == "row by row" else [pytest.mark.slow])
+        yield pytest.param(script.strip().split("\n"), id=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statements", list(lots()))
 def test_statements_in_breadth_are_answered_as_postgresql_answers_them(node: Server, postgres: Server, statements: list[str]) -> None:
     different = differences(node, postgres, [*TABLES.strip().split("\n"), *statements])

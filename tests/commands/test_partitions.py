@@ -319,8 +319,15 @@ UPDATE s.r3 SET b = 1
 
 @pytest.mark.parametrize(
     "script",
-    [BOUNDS, TREES, CHANGES, ROWS, PRUNED, UPSERTS, DUTIES],
-    ids=["bounds", "trees", "changes", "rows", "pruned", "upserts", "duties"],
+    [
+        pytest.param(BOUNDS, id="bounds"),
+        pytest.param(TREES, id="trees"),
+        pytest.param(CHANGES, id="changes"),
+        pytest.param(ROWS, id="rows", marks=pytest.mark.slow),
+        pytest.param(PRUNED, id="pruned"),
+        pytest.param(UPSERTS, id="upserts"),
+        pytest.param(DUTIES, id="duties"),
+    ],
 )
 def test_statements_on_partitioned_tables_are_answered_as_postgresql_answers_them(node: Server, postgres: Server, script: str) -> None:
     different = differences(node, postgres, script.strip().split("\n"), _without_oids)

@@ -32,6 +32,8 @@ def shown(server: Server, script: Path) -> list[str]:
     return text.splitlines()
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+@pytest.mark.parametrize(
+    "script", [pytest.param(each, id=each.stem, marks=[pytest.mark.slow] if each.stem == "partitions" else []) for each in SCRIPTS]
+)
 def test_psql_prints_the_same(postgres: Server, node: Server, script: Path) -> None:
     assert shown(node, script) == shown(postgres, script)

@@ -71,6 +71,7 @@ def test_a_node_without_descriptors_never_accepted_again_and_was_said_to_run(own
     assert "Traceback" not in log
 
 
+@pytest.mark.slow
 def test_the_launcher_was_gone_for_good_when_it_could_not_start_a_worker(
     own_node: Callable[..., Server], cluster: Callable[..., Server]
 ) -> None:

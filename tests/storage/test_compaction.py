@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
 
 from headgate.storage import compaction, feed
@@ -10,6 +12,7 @@ from headgate.storage.engine import Engine
 A = relation(20100, "a", id=INT8, v=TEXT)
 
 
+@pytest.mark.slow
 def test_many_small_commits_leave_few_files_the_same_rows_and_every_change(engine: Engine) -> None:
     made(engine, A)
     begin = engine.log.end

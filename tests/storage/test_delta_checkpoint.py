@@ -52,7 +52,14 @@ def test_a_checkpoint_is_on_the_disk_before_it_is_announced(engine: Engine, monk
     assert all(not already for _, already in seen)
 
 
-@pytest.mark.parametrize("torn", [b"", b"PAR1 torn", None], ids=["empty", "no Parquet", "a page of zeros"])
+@pytest.mark.parametrize(
+    "torn",
+    [
+        pytest.param(b"", id="empty", marks=pytest.mark.slow),
+        pytest.param(b"PAR1 torn", id="no Parquet", marks=pytest.mark.slow),
+        pytest.param(None, id="a page of zeros"),
+    ],
+)
 def test_a_torn_checkpoint_is_set_aside_at_the_start(engine: Engine, torn: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta_checkpoint, "EVERY", 1)
     made(engine, A, (0, "x"))

@@ -73,7 +73,7 @@ def test_a_version_that_came_while_a_transaction_wrote_is_adopted_before_it(engi
     assert changes(engine, start) == [("write", 1), ("write", 1), ("write", 1)]
 
 
-@pytest.mark.parametrize("imported", [False, True])
+@pytest.mark.parametrize("imported", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_transaction_whose_rows_another_writer_has_deleted_fails_and_leaves_nothing(engine: Engine, *, imported: bool) -> None:
     if imported:  # Delta's package gives its conflicts classes of their own from then on, in the whole process
         importlib.import_module("delta.tables")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import json
 from typing import Any
 
@@ -40,6 +42,7 @@ def behind(subscriber) -> dict[str, Any]:
     return next(each for each in found["subscriptions"] if each["database"] == subscriber.name)
 
 
+@pytest.mark.slow
 def test_workers_beyond_the_limits_wait_for_room_and_are_warned_of_once_per_retry(publisher, spare) -> None:
     publisher.sql(FILLED)
     subscriber = spare(**NO_ROOM)

@@ -113,6 +113,7 @@ def test_truncate_empties_the_table_at_its_place(publisher, subscriber) -> None:
     assert contents(subscriber) == ["3|c|3.00"]
 
 
+@pytest.mark.slow
 def test_a_large_transaction_is_decoded_in_spark_tasks(publisher, subscriber) -> None:
     replicate(publisher, subscriber, rows="INSERT INTO t SELECT i, 'old', 0 FROM generate_series(1, 100) i")
     publisher.sql("""BEGIN; INSERT INTO t SELECT i, repeat('x', 1000), i FROM generate_series(101, 55000) i; UPDATE t SET n = 1 WHERE id % 3 = 0;

@@ -21,6 +21,7 @@ def enabled(subscriber) -> None:
     until(lambda: subscriber.of_subscription("subtwophasestate") == "e", "two_phase is not enabled", 60)
 
 
+@pytest.mark.slow
 def test_a_prepared_transaction_survives_a_restart_and_appears_when_it_is_committed(publisher, spare) -> None:
     publisher.sql(f"{TABLE}; INSERT INTO t VALUES (1, 'copied'); CREATE PUBLICATION p FOR TABLE t")
     subscriber = spare()

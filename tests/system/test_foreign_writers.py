@@ -81,6 +81,7 @@ def test_operations_that_change_no_row_publish_nothing_and_own_writes_go_on(tabl
     assert table.published() == ["Insert t (7, seven)", "Delete t (7, null)", "Insert t (5, own)"]
 
 
+@pytest.mark.slow
 def test_other_columns_stop_the_table_until_they_are_taken_back(table: Table) -> None:
     before = table.node.psql(table.database, ROWS)
     rows = table.spark.createDataFrame([(8, "w", 5)], "a int, b string, c int")

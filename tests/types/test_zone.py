@@ -84,6 +84,7 @@ def compare(judge: psycopg.Connection, zones: list[str]) -> int:
     return known
 
 
+@pytest.mark.slow
 def test_a_zone_in_the_form_of_posix_is_known_and_lies_where_postgresql_has_it(judge: psycopg.Connection) -> None:
     random = Random(15)
     assert compare(judge, CHOSEN) > 20
