@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
 
 from headgate.storage import compaction, feed

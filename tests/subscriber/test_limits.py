@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 import json
 from typing import Any
 
+import pytest
 from tests.conftest import until
 from tests.session import Session
 from tests.subscriber.conftest import READY
