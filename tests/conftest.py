@@ -42,7 +42,7 @@ settings.register_profile("long", parent=settings.get_profile("headgate"), max_e
 
 SPARE = {"spare_node", "_farm"}
 """Fixtures of tests that stop and start servers."""
-SERVERS = {"_session_farm", "spark", "node", *SPARE}
+SERVERS = {"_session_farm", "spark", "node", "recorded", *SPARE}
 """What a quick test does without."""
 
 
