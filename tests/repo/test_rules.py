@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,18 @@ def test_the_locks_have_the_versions_that_the_project_asks_for() -> None:
     lock = (ROOT / "requirements.txt").read_text()
     assert "pyspark==4.1.4 " in lock
     assert "delta-spark==4.4.0 " in lock
+
+
+def test_the_wheel_has_the_licence_of_the_data_that_come_from_postgresql(tmp_path: Path) -> None:
+    notice = (ROOT / "NOTICE").read_text()
+    assert "Portions Copyright (c) 1994, The Regents of the University of California" in notice
+    data = [each for each in (ROOT / "src").rglob("*") if each.suffix in (".csv", ".parquet", ".json")]
+    assert data
+    assert all(any(str(path.relative_to(ROOT)) in notice for path in (each, each.parent)) for each in data)
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path], cwd=ROOT, check=True, capture_output=True)
+    [wheel] = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as made:
+        assert {Path(name).name for name in made.namelist() if "/licenses/" in name} == {"LICENSE", "NOTICE"}
 
 
 def test_a_second_set_up_does_nothing() -> None:
