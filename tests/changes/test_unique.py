@@ -8,6 +8,7 @@ from tests.storage.tables import DATABASE, INT8, TEXT, made, relation, rows
 
 from headgate.changes.unique import check_unique
 from headgate.errors import PostgresError
+from headgate.storage.delta import FILE, ROW
 from headgate.storage.engine import Engine
 from headgate.types import registry
 
@@ -41,7 +42,7 @@ def test_a_key_of_the_table_or_of_the_rows_themselves_is_refused(engine: Engine)
 def test_keys_of_rows_that_the_statement_replaces_are_free(engine: Engine) -> None:
     made(engine, T, (1, "x", "p"), (2, "y", "q"))
     reader = engine.begin(DATABASE)
-    place = reader.positions(T).where("a = 1").select("_file", "_row").toArrow().rename_columns(["file", "row"])
+    place = reader.positions(T).where("a = 1").select(FILE, ROW).toArrow().rename_columns(["file", "row"])
     reader.rollback()
     assert refused(engine, (1, "new", "p"), replaced=place) is None
     assert refused(engine, (2, "new", "p"), replaced=place) == "Key (a)=(2) already exists."

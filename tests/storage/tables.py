@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.catalog.relation import Column, Relation
+from headgate.storage.delta import FILE, ROW
 from headgate.storage.engine import Engine
 from headgate.storage.transaction import Transaction
 from headgate.storage.write import arrow_row, quoted
@@ -66,7 +67,7 @@ def change(transaction: Transaction, table: Relation, condition: str, **values: 
     new = F.struct(*[F.expr(values[n]).alias(n) if n in values else F.col(quoted(n)).alias(n) for n in names])
     chosen = new if values else F.lit(None).cast(_struct(table))
     return transaction.rewrite(
-        table, found.select(old.alias("old"), chosen.alias("new"), F.col("_file").alias("file"), F.col("_row").alias("row"))
+        table, found.select(old.alias("old"), chosen.alias("new"), F.col(FILE).alias("file"), F.col(ROW).alias("row"))
     )
 
 

@@ -9,6 +9,7 @@ from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, m
 
 from headgate.catalog.relation import Column, Relation
 from headgate.storage import feed
+from headgate.storage.delta import FILE, ROW
 from headgate.storage.engine import Engine
 
 T = relation(24000, "t", a=INT8, b=TEXT)
@@ -84,7 +85,7 @@ def test_rows_that_get_a_default_are_not_in_the_log(engine: Engine) -> None:
     writer.alter_table(T, wider)
     found = writer.positions(wider)
     old, new = F.struct("a", "b", "c"), F.struct("a", "b", F.lit(5).alias("c"))
-    places = F.col("_file").alias("file"), F.col("_row").alias("row")
+    places = F.col(FILE).alias("file"), F.col(ROW).alias("row")
     assert writer.replace_rows(wider, found.select(old.alias("old"), new.alias("new"), *places)) == 1
     before = engine.log.end
     writer.commit()

@@ -77,7 +77,7 @@ def write(items: Iterable[Item]) -> list[str]:
 
 
 def _quoted(name: str) -> str:
-    return name if re.match(r"\w*\Z", name) else '"' + name.replace('"', '""') + '"'
+    return name if re.match(r"\w*\Z", name, re.ASCII) else '"' + name.replace('"', '""') + '"'
 
 
 def _unquoted(text: str) -> str:

@@ -5,6 +5,7 @@ Used by the writer of expressions. `Names` is what the reg… types need to prin
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -127,6 +128,13 @@ def _to_text(value: Value, target: int, names: Names) -> str:
     return inner
 
 
+def _written(*names: str) -> str:
+    """A list of the ways in which a name may be written, with its schema where that is given."""
+    quoted = [f"'\"' || replace({name}, '\"', '\"\"') || '\"'" for name in names]
+    ways = [" || '.' || ".join(way) for way in itertools.product(*zip(names, quoted, strict=True))]
+    return f"[{', '.join(ways)}]"
+
+
 def _from_text(sql: str, target: int, names: Names) -> str | None:
     if target in STRINGS:
         return sql
@@ -134,9 +142,11 @@ def _from_text(sql: str, target: int, names: Names) -> str | None:
         return f"hg.lsn_in({sql})"
     if target == t.REGCLASS:
         return (
-            f"(SELECT arg_min(_c.oid, list_position({names.path}, _c.relnamespace)) FROM hg.pg_class _c JOIN hg.pg_namespace _n"
-            f" ON _n.oid = _c.relnamespace AND _n.dbid IN (0, {names.database}) WHERE _c.dbid IN (0, {names.database})"
-            f" AND ((_c.relname = {sql} AND list_contains({names.path}, _c.relnamespace)) OR _n.nspname || '.' || _c.relname = {sql}))"
+            f"(SELECT arg_min(_c.oid, coalesce(list_position({names.path}, _c.relnamespace), 0)) FROM hg.pg_class _c"
+            f" JOIN hg.pg_namespace _n ON _n.oid = _c.relnamespace AND _n.dbid IN (0, {names.database})"
+            f" WHERE _c.dbid IN (0, {names.database})"
+            f" AND ((list_contains({_written('_c.relname')}, {sql}) AND list_contains({names.path}, _c.relnamespace))"
+            f" OR list_contains({_written('_n.nspname', '_c.relname')}, {sql})))"
         )
     if target == t.REGTYPE:
         return f"(SELECT min(_t.oid) FROM hg.type_text _t WHERE _t.plain = {sql})"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from headgate.catalog import relation
 from headgate.catalog.physical import Cursor, one, rows
 from headgate.errors import PostgresError
-from headgate.sql.names import strings, type_name
+from headgate.sql.names import split_identifiers, strings, type_name
 from headgate.sql.parser import parse_expression, unwrap
 from headgate.types import registry as t
 
@@ -31,6 +31,10 @@ _REGISTERS = {
 }
 
 
+_SIGNED = frozenset({2202, 2203, 2204})
+"""regprocedure, regoper, regoperator: what is no identifier may stand in them."""
+
+
 def resolve(cursor: Cursor, database: int, schemas: Callable[[], Iterable[str]], text: str, kind: int, where: int | None) -> int:
     """The oid that the text of a reg… literal stands for; 42P01, 42704, 42883, 3F000 if there is none. `schemas`: the search path."""
     word = text.strip()
@@ -40,7 +44,7 @@ def resolve(cursor: Cursor, database: int, schemas: Callable[[], Iterable[str]],
         return 0
     if kind == t.REGTYPE:
         return _resolve_type(cursor, database, word, where)
-    parts = _split(word, where)
+    parts = _split(word, where) if kind in _SIGNED else _identifiers(word, where)
     schema, name = (parts[-2] if len(parts) > 1 else None), parts[-1]
     if kind == t.REGCLASS:
         oid = relation.find_oid(cursor, database, schema, name, schemas())
@@ -76,6 +80,14 @@ def _resolve_type(cursor: Cursor, database: int, word: str, where: int | None) -
         except PostgresError:
             raise PostgresError("42704", f'type "{word}" does not exist', position=where) from None
     return int(found[0])
+
+
+def _identifiers(text: str, where: int | None) -> list[str]:
+    """A name with the names of what it is in (stringToQualifiedNameList)."""
+    found = split_identifiers(text, ".")
+    if not found:
+        raise PostgresError("42602", "invalid name syntax", position=where)
+    return found
 
 
 def _split(text: str, where: int | None) -> list[str]:

@@ -61,7 +61,7 @@ def next_value(name: str) -> str:
 
 def split_name(name: str) -> tuple[str | None, str]:
     """(schema, name) of a sequence's name in a default or in a call."""
-    parts = split_identifiers(name.replace(".", ",")) or [name]
+    parts = split_identifiers(name, ".") or [name]
     return parts[-2] if len(parts) > 1 else None, parts[-1]
 
 

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from headgate.changes import net
 from headgate.changes.lookup import Key
+from headgate.storage.delta import FILE, ROW
 from headgate.storage.transaction import Transaction
 from headgate.storage.write import columns, quoted
 
@@ -41,8 +42,8 @@ def rewrite(transaction: Transaction, relation: Any, key: Key, frame: DataFrame)
         )
     )
     sums = sums.persist(StorageLevel.MEMORY_AND_DISK)
-    stored = transaction.positions(relation).select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), "_file", "_row")
-    rank = Window.partitionBy("s_key").orderBy("_file", "_row")
+    stored = transaction.positions(relation).select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), FILE, ROW)
+    rank = Window.partitionBy("s_key").orderBy(FILE, ROW)
     ranked = stored.withColumn("s_key", key.value("old")).join(
         F.broadcast(sums.where("lowest < 0").select("key")), F.col("s_key").eqNullSafe(F.col("key")), "left_semi"
     )
@@ -56,8 +57,8 @@ def rewrite(transaction: Transaction, relation: Any, key: Key, frame: DataFrame)
         removed = fewer.select(
             F.col("old").cast(row).alias("old"),
             F.lit(None).cast(row).alias("new"),
-            F.col("_file").alias("file"),
-            F.col("_row").alias("row"),
+            F.col(FILE).alias("file"),
+            F.col(ROW).alias("row"),
         )
         copies = sums.where("sum > 0").select("value", F.explode(F.sequence(F.lit(1), F.col("sum"))))
         nothing = F.lit(None).cast(row).alias("old"), F.col("value").cast(row).alias("new"), F.lit(None).cast("string").alias("file")

@@ -14,6 +14,7 @@ from headgate.changes.lookup import Key
 from headgate.changes.merged import KeyConflict, Merged, Strategy
 from headgate.lsn import Lsn
 from headgate.storage import bounds
+from headgate.storage.delta import FILE, ROW
 from headgate.storage.transaction import Transaction
 from headgate.storage.write import arrow_row, columns, quoted
 
@@ -86,8 +87,8 @@ def _resolved(transaction: Transaction, relation: Any, key: Key, frame: DataFram
     """What becomes of each key: old, new, file, row as for `rewrite`, and `conflict` (order of the change, NULL: none)."""
     row = columns(relation)
     state = net.net(net.widened(frame, row), relation, key, moves=moves)
-    stored = transaction.positions(relation).select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), "_file", "_row")
-    stored = stored.select(key.value("old").alias("s_key"), "old", F.col("_file").alias("file"), F.col("_row").alias("row"))
+    stored = transaction.positions(relation).select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), FILE, ROW)
+    stored = stored.select(key.value("old").alias("s_key"), "old", F.col(FILE).alias("file"), F.col(ROW).alias("row"))
     state = state.persist(StorageLevel.MEMORY_AND_DISK)
     count = state.count()
     named = (

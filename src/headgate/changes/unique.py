@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from headgate.changes import lookup
 from headgate.errors import PostgresError
+from headgate.sql.names import quote_ident
 from headgate.storage.transaction import Transaction
 from headgate.types.text import write_text
 
@@ -55,7 +56,7 @@ def _violation(relation: Any, attnums: Sequence[int], constraint: str, rows: pa.
     return PostgresError(
         "23505",
         f'duplicate key value violates unique constraint "{constraint}"',
-        detail=f"Key ({', '.join(c.name for c in chosen)})=({', '.join(shown)}) already exists.",
+        detail=f"Key ({', '.join(quote_ident(c.name) for c in chosen)})=({', '.join(shown)}) already exists.",
         schema=relation.schema,
         table=relation.name,
         constraint=constraint,

@@ -20,11 +20,15 @@ from headgate.expression import binder
 from headgate.expression.node import Expression, SetToDefault, SubLink
 from headgate.expression.scope import Scope
 from headgate.sql.parser import position, unwrap
+from headgate.storage.delta import FILE, ROW
 from headgate.storage.local import local_frame
 from headgate.storage.partitioned import Fence
 from headgate.storage.transaction import Transaction
 from headgate.storage.write import SMALL_ROWS, arrow_row
 from headgate.storage.write import columns as spark_columns
+from headgate.types.storage import own_name
+
+_OLD = own_name("_old")
 
 
 def set_list(targets: Sequence[Any], planner: Planner, relation: Relation, scope: Scope) -> dict[str, Expression | SetToDefault]:
@@ -252,8 +256,8 @@ def refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table,
     special = [each for each in judged if not each.plain]
     if special:
         spark = planner.session_spark
-        gone = spark.createDataFrame(pa.table({"_file": changed["file"], "_row": changed["row"]}))
-        left = planner.transaction.positions(relation).join(gone, ["_file", "_row"], "left_anti")
+        gone = spark.createDataFrame(pa.table({FILE: changed["file"], ROW: changed["row"]}))
+        left = planner.transaction.positions(relation).join(gone, [FILE, ROW], "left_anti")
         new = local_frame(spark, rows, spark_columns(relation))
         uniqueness.check_new(planner.transaction, relation, new, existing=left, indexes=special)
 
@@ -267,14 +271,14 @@ def checked_changes(
     names = [each.name for each in relation.columns]
     flat = changed.select(
         *[F.col(f"new.{quoted(name)}").alias(name) for name in names],
-        F.col("old").alias("hg_old"),
-        F.col("file").alias("hg_file"),
-        F.col("row").alias("hg_row"),
+        F.col("old").alias(_OLD),
+        F.col("file").alias(FILE),
+        F.col("row").alias(ROW),
     )
     generated = constraint.with_generated(planner.evaluation, relation, flat)
     checked = constraint.checked(planner.evaluation, relation, generated, shown=shown, fence=fence)
     new = F.struct(*[F.col(quoted(name)) for name in names])
-    return checked.select(F.col("hg_old").alias("old"), new.alias("new"), F.col("hg_file").alias("file"), F.col("hg_row").alias("row"))
+    return checked.select(F.col(_OLD).alias("old"), new.alias("new"), F.col(FILE).alias("file"), F.col(ROW).alias("row"))
 
 
 def touched_keys(relation: Relation, set_columns: set[str]) -> bool:
@@ -289,8 +293,8 @@ def touched_keys(relation: Relation, set_columns: set[str]) -> bool:
 
 def refuse_clash(planner: Planner, relation: Relation, changed: DataFrame) -> None:
     """23505 if two rows of the table would have one key after the change (`new` NULL: deleted)."""
-    gone = changed.select(F.col("file").alias("_file"), F.col("row").alias("_row"))
-    left = planner.transaction.positions(relation).join(gone, ["_file", "_row"], "left_anti")
+    gone = changed.select(F.col("file").alias(FILE), F.col("row").alias(ROW))
+    left = planner.transaction.positions(relation).join(gone, [FILE, ROW], "left_anti")
     new = changed.where("new IS NOT NULL").select("new.*")
     uniqueness.put_off(planner.session, planner.transaction, relation)
     uniqueness.check_new(planner.transaction, relation, new, existing=left, indexes=uniqueness.judged(planner.session, relation))

@@ -22,6 +22,7 @@ from headgate.types import text
 from headgate.types.binary import read_binary
 from headgate.types.column import Session
 from headgate.types.copy_binary import header_length, read_copy_binary
+from headgate.types.storage import NO_COLUMN
 
 PORTION = 16 << 20
 """Bytes that are collected before rows are read out of them."""
@@ -71,7 +72,7 @@ class Reader:
         if not self.columns:
             rows = 0 if chunk.startswith(b"\\.") else chunk.count(b"\n")
             if rows:
-                yield pa.table({"none": pa.array([True] * rows, pa.bool_())})
+                yield pa.table({NO_COLUMN: pa.array([True] * rows, pa.bool_())})
             return
         options = self.options
         names = [each.name for each in self.columns]

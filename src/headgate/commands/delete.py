@@ -15,6 +15,7 @@ from headgate.commands.result import CommandResult
 from headgate.commands.returning import returned
 from headgate.commands.session import Session
 from headgate.commands.update import changed_source, touched
+from headgate.storage.delta import FILE, ROW
 from headgate.storage.local import local_frame
 from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
@@ -39,8 +40,8 @@ def delete(node: Any, session: Session, planner: Planner | None = None) -> Resul
         changed = source.frame.select(
             F.struct(*[col(each.key).alias(names[each.attnum]) for each in table.star]).alias("old"),
             F.lit(None).cast(row).alias("new"),
-            F.col("_file").alias("file"),
-            F.col("_row").alias("row"),
+            F.col(FILE).alias("file"),
+            F.col(ROW).alias("row"),
             *([col(each.key) for each in others.star] if others is not None else []),
         )
         if node.using_clause:

@@ -28,7 +28,7 @@ from headgate.storage import spool
 from headgate.storage.local import local_frame
 from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
-from headgate.types.storage import arrow_type
+from headgate.types.storage import NO_COLUMN, arrow_type
 
 
 def insert(node: Any, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
@@ -118,7 +118,7 @@ def target_columns(node: Any, relation: Relation) -> list[Column]:
 def _source(node: Any, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
     """The rows to insert, complete: an Arrow table, or a frame where there may be many."""
     if not node.HasField("select_stmt"):
-        count = pa.table({"none": pa.array([True], pa.bool_())})
+        count = pa.table({NO_COLUMN: pa.array([True], pa.bool_())})
         rows = writer.completed(count)
         return rows if writer.relation.columns else count
     select = unwrap(node.select_stmt)
@@ -149,7 +149,7 @@ def _values(select: Any, node: Any, planner: Planner, writer: NewRows, columns: 
             values = _column_of_values([row[place] for row in lists], node, planner, writer, column)
         if values is not None:
             arrays[column.name] = values
-    rows = pa.table(arrays) if arrays else pa.table({"none": pa.array([True] * len(lists), pa.bool_())})
+    rows = pa.table(arrays) if arrays else pa.table({NO_COLUMN: pa.array([True] * len(lists), pa.bool_())})
     return writer.completed(rows)
 
 

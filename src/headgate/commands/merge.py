@@ -28,11 +28,13 @@ from headgate.expression import binder
 from headgate.expression.node import SetToDefault
 from headgate.expression.scope import Scope
 from headgate.sql.parser import position, unwrap
+from headgate.storage.delta import FILE, ROW
 from headgate.storage.write import columns as spark_columns
+from headgate.types.storage import NO_COLUMN, own_name
 
 _UPDATE, _DELETE, _INSERT = pb.CMD_UPDATE, pb.CMD_DELETE, pb.CMD_INSERT
 _RIGHTS = {_UPDATE: "UPDATE", _DELETE: "DELETE", _INSERT: "INSERT"}
-_CLAUSE = "hg_clause"
+_CLAUSE = own_name("_clause")
 
 
 def merge(node: Any, session: Session) -> CommandResult:
@@ -62,7 +64,7 @@ class _Merge:
         alias = node.relation.alias.aliasname
         frame = planner.transaction.positions(relation)
         self.table = from_clause.table_source(
-            planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=("_file", "_row")
+            planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=(FILE, ROW)
         )
         self.source = from_clause.item(planner, node.source_relation, None)
         if any(each.name == self.table.tables[0].name for each in self.source.tables):
@@ -97,7 +99,7 @@ class _Merge:
         made: Any = F
         for place, each in enumerate(self.clauses):
             matched = each.match_kind == pb.MERGE_WHEN_MATCHED
-            met = F.col("_file").isNotNull() if matched else F.col("_file").isNull()
+            met = F.col(FILE).isNotNull() if matched else F.col(FILE).isNull()
             if each.HasField("condition"):
                 scope = self.both.scope(None) if matched else self.source.scope(None)
                 context = self.planner.context.within(construct="MERGE WHEN", aggregates=False)
@@ -115,7 +117,7 @@ class _Merge:
         """21000 if two source rows change one row of the table."""
         places = self._of(_UPDATE) + self._of(_DELETE)
         changing = held.where(col(_CLAUSE).isin(places)) if places else None
-        if changing is not None and not changing.groupBy("_file", "_row").count().where("count > 1").isEmpty():
+        if changing is not None and not changing.groupBy(FILE, ROW).count().where("count > 1").isEmpty():
             raise PostgresError(
                 "21000",
                 "MERGE command cannot affect row a second time",
@@ -126,7 +128,7 @@ class _Merge:
         count = 0
         names = {each.attnum: each.name for each in self.relation.columns}
         old = F.struct(*[col(each.key).alias(names[each.attnum]) for each in self.table.star]).alias("old")
-        where = (F.col("_file").alias("file"), F.col("_row").alias("row"))
+        where = (F.col(FILE).alias("file"), F.col(ROW).alias("row"))
         for place in self._of(kind):
             rows = held.where(col(_CLAUSE) == place)
             if kind == _DELETE:
@@ -146,7 +148,7 @@ class _Merge:
             clause = self.clauses[place]
             writer = NewRows(self.planner, self.relation)
             values = self._values(clause, self.source.scope(None))
-            rows = held.where(col(_CLAUSE) == place).select(*(values or [F.lit(True).alias("none")]))
+            rows = held.where(col(_CLAUSE) == place).select(*(values or [F.lit(True).alias(NO_COLUMN)]))
             count += writer.append_frame(writer.completed_frame(rows))
         return count
 

@@ -27,6 +27,7 @@ from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError
 from headgate.expression import compile_domain
 from headgate.expression.node import Const, Expression
+from headgate.sql.names import quote_ident
 from headgate.storage.local import local_frame
 from headgate.storage.partitioned import Fence
 from headgate.storage.write import SMALL_ROWS
@@ -259,7 +260,7 @@ class NewRows:
         for attnum in clash.index.attnums:
             column = self.relation.numbered(attnum)
             assert column is not None
-            names.append(column.name)
+            names.append(quote_ident(column.name))
             array = _whole(rows.column(column.name).slice(clash.row, 1))
             values.append(str(write_text(array, column.type_oid, column.typmod, session=self.planner.evaluation.context.forms)[0].as_py()))
         return uniqueness.violated(self.relation, clash.index, f"({', '.join(names)})=({', '.join(values)})")

@@ -30,6 +30,7 @@ from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, Typ
 from headgate.sql import names
 from headgate.storage.transaction import Transaction
 from headgate.types import registry
+from headgate.types.storage import own_name
 
 NEXTVAL = 1574
 """The oid of nextval(regclass)."""
@@ -99,7 +100,7 @@ def taken(
 ) -> tuple[Expression, Sequence[Numbers]]:
     """The expression with a column (bigint) for each call of nextval, and the numbers of these columns for so many rows; 42809, 42501.
 
-    The columns are __nextval<first> and on.
+    The columns are _nextval<first> and on (`own_name`).
     """
     made: list[Numbers] = []
 
@@ -107,7 +108,7 @@ def taken(
         name = _called(node)
         if name is None:
             return None
-        made.append(of_name(name, session, transaction, rows, key=f"__nextval{first + len(made)}"))
+        made.append(of_name(name, session, transaction, rows, key=own_name(f"_nextval{first + len(made)}")))
         return ColumnRef(type=TypeRef(registry.INT8), name=made[-1].key, attnum=1, key=made[-1].key)
 
     return tree.rewrite(expression, substitute), made
@@ -125,7 +126,7 @@ def with_next_values(expression: Expression, session: Session, transaction: Tran
     return expression if isinstance(expression, Const) else tree.rewrite(expression, substitute)
 
 
-def of_name(name: str, session: Session, transaction: Transaction, rows: int, *, key: str = "__nextval") -> Numbers:
+def of_name(name: str, session: Session, transaction: Transaction, rows: int, *, key: str = own_name("_nextval")) -> Numbers:
     """Numbers of the sequence of this name; 42809 if it is none, 42501 without USAGE or UPDATE on it."""
     found = _named(transaction.cursor, session.context, name)
     if found.kind != "S":
@@ -136,7 +137,7 @@ def of_name(name: str, session: Session, transaction: Transaction, rows: int, *,
     return of_sequence(found.oid, session, transaction, rows, key=key)
 
 
-def of_sequence(oid: int, session: Session, transaction: Transaction, rows: int, *, key: str = "__nextval") -> Numbers:
+def of_sequence(oid: int, session: Session, transaction: Transaction, rows: int, *, key: str = own_name("_nextval")) -> Numbers:
     """Numbers of a sequence for so many rows; 2200H when it has no more."""
     if not rows:
         return Numbers(key, 0, 1)

@@ -23,6 +23,7 @@ from headgate.commands.query.plan import quoted
 from headgate.expression import compile as compiler
 from headgate.expression import operators
 from headgate.expression.node import ColumnRef
+from headgate.storage.delta import FILE, ROW
 from headgate.storage.transaction import Transaction
 from headgate.types import registry
 from headgate.types.storage import arrow_type
@@ -157,8 +158,8 @@ def rows_with(
     positions = transaction.positions(child)
     rows = positions.select(
         F.struct(*[F.col(quoted(each.name)) for each in child.columns]).alias("old"),
-        F.col("_file").alias("file"),
-        F.col("_row").alias("row"),
+        F.col(FILE).alias("file"),
+        F.col(ROW).alias("row"),
         *[F.col(quoted(name)).alias(f"t{place}") for place, name in enumerate(column_names(child, columns))],
     )
     equal = _equal(relation, key, "v", child, columns, "t")

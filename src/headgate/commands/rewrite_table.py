@@ -23,6 +23,7 @@ from headgate.expression.deparse import deparse
 from headgate.expression.node import ColumnRef, TypeRef
 from headgate.expression.pathway import Reach
 from headgate.sql.parser import position
+from headgate.storage.delta import FILE, ROW
 from headgate.storage.transaction import Transaction
 from headgate.types.storage import spark_type
 
@@ -92,11 +93,11 @@ def replace_column(
     session: Session, transaction: Transaction, relation: Relation, column: Column, value: Any, numbers: Sequence[Numbers] = ()
 ) -> None:
     """Writes all rows again with another value in one column, that may use `numbers`. Streams do not see it: the catalog changes."""
-    place = F.row_number().over(Window.orderBy("_file", "_row")) - 1
+    place = F.row_number().over(Window.orderBy(FILE, ROW)) - 1
     positions = transaction.positions(relation).select("*", *[each.column(place).alias(each.key) for each in numbers])
     old = F.struct(*[F.col(quoted(each.name)) for each in relation.columns])
     new = F.struct(*[value.alias(each.name) if each.name == column.name else F.col(quoted(each.name)) for each in relation.columns])
-    changed = positions.select(old.alias("old"), new.alias("new"), F.col("_file").alias("file"), F.col("_row").alias("row"))
+    changed = positions.select(old.alias("old"), new.alias("new"), F.col(FILE).alias("file"), F.col(ROW).alias("row"))
     with render.running(session, transaction):
         transaction.replace_rows(relation, changed)
 

@@ -27,6 +27,7 @@ from headgate.commands.query.plan import quoted
 from headgate.errors import PostgresError
 from headgate.expression import compile as compiler
 from headgate.expression.node import ColumnRef, Expression, walk
+from headgate.sql.names import quote_ident
 from headgate.storage.transaction import Transaction
 from headgate.types.text import write_text
 
@@ -88,7 +89,8 @@ def parts(relation: Relation, index: Index) -> list[Part]:
     for attnum in index.attnums:
         column = relation.numbered(attnum) if attnum else None
         if column is not None:
-            found.append(Part(column.name, ColumnRef(type=binding.type_of(column), name=column.name, attnum=attnum, key=column.name)))
+            reference = ColumnRef(type=binding.type_of(column), name=column.name, attnum=attnum, key=column.name)
+            found.append(Part(quote_ident(column.name), reference))
         else:
             text = texts.pop(0)
             found.append(Part(text, binding.indexed(text, relation)))

@@ -18,6 +18,7 @@ from headgate.commands.returning import returned
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.sql.parser import kind, unwrap, walk
+from headgate.storage.delta import FILE, ROW
 from headgate.storage.local import local_frame
 from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
@@ -46,8 +47,8 @@ def update(node: Any, session: Session, planner: Planner | None = None) -> Resul
         proposed = source.frame.select(
             F.struct(*[col(each.key).alias(_name(relation, each.attnum)) for each in table.star]).alias("old"),
             new.alias("new"),
-            F.col("_file").alias("file"),
-            F.col("_row").alias("row"),
+            F.col(FILE).alias("file"),
+            F.col(ROW).alias("row"),
             *([col(each.key) for each in others.star] if others is not None else []),
         )
         with unstorable.sought(relation.name, lambda: proposed.select("new.*")):
@@ -84,17 +85,15 @@ def changed_source(planner: Planner, relation: Any, node: Any, items: Any) -> tu
     """(the table with its rows' positions, the same joined with FROM or USING)."""
     alias = node.relation.alias.aliasname
     if planner.describing:
-        frame = planner.transaction.frame(relation).select("*", F.lit("").alias("_file"), F.lit(0).alias("_row"))
+        frame = planner.transaction.frame(relation).select("*", F.lit("").alias(FILE), F.lit(0).alias(ROW))
     elif relation.kind == "p":
         leaves = partition_prune.leaves(planner, relation, node, items)
         frame = planner.transaction.partitioned(relation).positions(leaves, keeps_keys=_keeps_keys(relation, node))
     else:
         frame = planner.transaction.positions(relation, keeps_keys=_keeps_keys(relation, node))
     if relation.kind == "p":
-        frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column("_file"))
-    table = from_clause.table_source(
-        planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=("_file", "_row")
-    )
+        frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column(FILE))
+    table = from_clause.table_source(planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=(FILE, ROW))
     from_clause.restrict(planner, relation, table.star)
     updating = node.DESCRIPTOR.name == "UpdateStmt"
     reading = node.HasField("where_clause") or node.HasField("returning_clause") or bool(items)

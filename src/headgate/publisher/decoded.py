@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headgate.storage.log import TableWrite
 from headgate.types import buffers
@@ -61,7 +60,7 @@ class Decoded:
 
     def column(self, side: str, name: str) -> pa.Array:
         """A column of the old or new rows."""
-        return pc.struct_field(self.old if side == "old" else self.new, name)
+        return buffers.field(self.old if side == "old" else self.new, name)
 
     def take(self, places: Numbers, ops: npt.NDArray[np.uint8]) -> Decoded:
         """Some of the changes, as these operations."""

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headgate.changes import filter as change_filter
 from headgate.changes import project
@@ -31,6 +30,7 @@ from headgate.rowfilter.filter import RowFilter
 from headgate.storage import feed, spool
 from headgate.storage.local import local_frame
 from headgate.storage.log import TableWrite
+from headgate.types import buffers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -156,7 +156,7 @@ def _narrow(decoded: Decoded, plan: Published) -> pa.Table:
     table = decoded.table
     for side, row in (("old", decoded.old), ("new", decoded.new)):
         mask = None if not row.null_count else row.is_null()
-        narrow = pa.StructArray.from_arrays([pc.struct_field(row, name) for name in names], names, mask=mask)
+        narrow = pa.StructArray.from_arrays([buffers.field(row, name) for name in names], names, mask=mask)
         table = table.set_column(table.schema.get_field_index(side), side, narrow)
     return table
 

@@ -208,7 +208,7 @@ def _changed(
         column = plan.relation.numbered(attnum)
         if column is None:
             continue
-        one, other = (_text(pc.struct_field(row, names[attnum]), column, EXACT) for row in (old_row, new_row))
+        one, other = (_text(buffers.field(row, names[attnum]), column, EXACT) for row in (old_row, new_row))
         differs = pc.fill_null(pc.not_equal(one, other), pc.xor(pc.is_null(one), pc.is_null(other)))
         found |= np.asarray(differs)
     return found
@@ -219,7 +219,7 @@ def _values(row: pa.StructArray, plan: Published, column: Column, form: Form) ->
     mine = plan.relation.column(column.name)
     if mine is None:
         return pa.nulls(len(row), pa.string())
-    values = pc.struct_field(row, mine.name)
+    values = buffers.field(row, mine.name)
     if form.binary:
         return binary.write_binary(values, mine.type_oid, mine.typmod)
     return _text(values, mine, form.session)

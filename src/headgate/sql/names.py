@@ -68,21 +68,22 @@ def split_name(nodes: Iterable[Any], current_database: str | None = None) -> tup
     return (parts[-2] if len(parts) > 1 else None, parts[-1])
 
 
-def split_identifiers(text: str) -> list[str] | None:
-    """PostgreSQL's SplitIdentifierString with commas: unquoted words are down-cased, None where the syntax is wrong."""
+def split_identifiers(text: str, separator: str = ",") -> list[str] | None:
+    """PostgreSQL's SplitIdentifierString: unquoted words are down-cased, None where the syntax is wrong."""
     rest = text.strip()
     names: list[str] = []
     if not rest:
         return names
     while True:
-        found = re.match(r'"((?:[^"]|"")*)"|([^,"\s]+)', rest)
+        found = re.match(rf'"((?:[^"]|"")*)"|([^{separator}"\s]+)', rest)
         if not found or (found[1] is not None and not found[1]):
             return None
-        names.append(found[1].replace('""', '"') if found[1] is not None else found[2].lower())
+        name = found[1].replace('""', '"') if found[1] is not None else found[2].lower()
+        names.append(name.encode()[:63].decode(errors="ignore"))
         rest = rest[found.end() :].lstrip()
         if not rest:
             return names
-        if rest[0] != ",":
+        if rest[0] != separator:
             return None
         rest = rest[1:].lstrip()
 

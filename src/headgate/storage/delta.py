@@ -30,8 +30,9 @@ from headgate.storage.file_action import Action, files_after, records
 from headgate.storage.local import in_one_piece
 from headgate.storage.staged import StagedTable
 from headgate.storage.table_state import ALTERED, TableState, advance, altered, difference, physical_names
+from headgate.types.storage import own_name
 
-FILE, ROW = "_file", "_row"
+FILE, ROW = own_name("_file"), own_name("_row")
 PLACE = StructType([StructField(FILE, StringType()), StructField(ROW, LongType())])
 """Where a row is: the URI of its file, and its place there."""
 IN_ORDER_BYTES, IN_ORDER_ROWS = 4 << 20, 20_000
@@ -143,7 +144,7 @@ class DeltaTable:
         ]
 
     def frame(self, state: TableState, *, positions: bool = False, in_order: bool = False) -> DataFrame:
-        """The rows at a version; with `positions` also `_file` (URI) and `_row` (index in the file).
+        """The rows at a version; with `positions` also FILE (URI) and ROW (index in the file).
 
         `in_order`: those of a small table in the order in which they were written, as a heap has them; otherwise Spark reads the largest
         file first. Rows that an UPDATE has changed are written anew, and so come last.
@@ -156,7 +157,8 @@ class DeltaTable:
         in_order = in_order and _orderable(state)
         if not (positions or in_order):
             return frame
-        placed = frame.select("*", F.col("_metadata.file_path").alias(FILE), F.col("_metadata.row_index").alias(ROW))
+        place = frame.metadataColumn("_metadata")  # not by its name, which a column may have
+        placed = frame.select("*", place.getField("file_path").alias(FILE), place.getField("row_index").alias(ROW))
         if not in_order:
             return placed
         file = F.call_function("instr", F.lit(" ".join(self.uri(name) for name in state.files)), F.col(FILE))
@@ -201,7 +203,7 @@ class DeltaTable:
         return [json.loads(a.json()) for a in self.delta.list(transaction.writeFiles(frame._jdf))]
 
     def deletions(self, state: TableState, positions: DataFrame) -> list[Action]:
-        """The actions that delete rows (columns `_file`, `_row`) by deletion vectors: one Spark job."""
+        """The actions that delete rows (columns FILE, ROW) by deletion vectors: one Spark job."""
         d = self.delta
         transaction = self._start(state)
         names = [self.name(uri) for uri in positions.select(FILE).distinct().toArrow()[FILE].to_pylist()]
@@ -329,7 +331,5 @@ def _resident(state: TableState) -> bool:
 
 
 def _orderable(state: TableState) -> bool:
-    """Whether there is an order to keep, at little cost. `_metadata`, by which Spark tells a row's place, may be a column's name."""
-    if len(state.files) < 2 or sum(add["size"] for add in state.files.values()) > IN_ORDER_BYTES or state.rows > IN_ORDER_ROWS:
-        return False
-    return not any(name.lower() == "_metadata" for name in state.schema.fieldNames())
+    """Whether there is an order to keep, at little cost."""
+    return len(state.files) >= 2 and sum(add["size"] for add in state.files.values()) <= IN_ORDER_BYTES and state.rows <= IN_ORDER_ROWS

@@ -30,15 +30,21 @@ DELETED_ROWS_BINS = 10
 
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.)?.*parquet\Z")
 _MAPPED = set(" ,;{}()\n\t=")
+_LOOKED_UP = {"filename", "file_row_number"}
+"""Columns that DuckDB has beside those of a Parquet file, whatever their case (`changes.lookup`)."""
 _RESERVED = {"_change_type", "_commit_version", "_commit_timestamp"}
+_READERS_OWN = {"_metadata", "_tmp_metadata_row_index", "__delta_internal_is_row_deleted", "__delta_internal_row_index"}
+"""Columns by which Delta Lake on Spark leaves deleted rows out: no table that has lost a row can be read that has one of its own."""
 
 
 def check_names(row: StructType) -> None:
-    """Refuses what a Delta table cannot be called: columns that differ in case only, names of the change feed."""
+    """Refuses what a Delta table cannot be called: columns that differ in case only, names of the change feed and of the reader."""
     seen: dict[str, str] = {}
     for name in row.fieldNames():
         if name in _RESERVED:
             raise not_supported(f'column name "{name}" is reserved by Delta Lake\'s change data feed')
+        if name in _READERS_OWN:
+            raise not_supported(f'column name "{name}" is reserved by Delta Lake\'s reader')
         if (other := seen.setdefault(name.lower(), name)) != name:
             raise not_supported(f'column names "{other}" and "{name}" differ in case only', detail="Delta Lake cannot hold both.")
 
@@ -48,10 +54,11 @@ def create(path: Path, row: StructType, *, description: str | None = None) -> No
     """Makes an empty table: version 0 with the protocol and the metadata, written as the one small file that it is.
 
     Change feed and deletion vectors are on; column mapping is on only if a name has one of the characters that Parquet's
-    schema language refuses (space , ; { } ( ) = newline tab). Columns are nullable: NOT NULL is the node's business.
+    schema language refuses (space , ; { } ( ) = newline tab), or is one that DuckDB takes for its own. Columns are nullable: NOT NULL is
+    the node's business.
     """
     check_names(row)
-    mapped = any(_MAPPED & set(name) for name in row.fieldNames())
+    mapped = any(_MAPPED & set(name) or name.lower() in _LOOKED_UP for name in row.fieldNames())
     configuration = {
         "delta.enableChangeDataFeed": "true",
         "delta.enableDeletionVectors": "true",

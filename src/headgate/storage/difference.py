@@ -19,11 +19,12 @@ from pyspark.sql.types import StructType
 
 from headgate.storage.table_state import TableState
 from headgate.storage.write import CHANGE, columns, quoted
+from headgate.types.storage import own_name
 
 if TYPE_CHECKING:
     from headgate.storage.engine import Engine
 
-_COUNT = "_headgate_count"
+_COUNT = own_name("_count")
 
 
 def write(engine: Engine, relation: Any, before: TableState, after: TableState, *, single: bool) -> tuple[int, int]:

@@ -33,13 +33,13 @@ from headgate.storage.delta import PLACE, RESIDENT_ROWS
 from headgate.storage.local import in_one_piece
 from headgate.storage.routing import NOWHERE, Router, outside, outside_each
 from headgate.storage.write import arrow_row, columns, quoted
-from headgate.types.storage import arrow_type
+from headgate.types.storage import arrow_type, own_name
 
 if TYPE_CHECKING:
     from headgate.storage.transaction import Transaction
 
 Places = npt.NDArray[np.int32]
-FROM, TO = "_from", "_to"
+FROM, TO = own_name("_from"), own_name("_to")
 """Columns of `Parts.tagged`: the numbers of the leaf in which a row is, and of that to which it goes."""
 
 _DIRECTORY = re.compile(r".*/\d+/(\d+)/")

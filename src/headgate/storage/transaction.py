@@ -203,7 +203,7 @@ class Transaction(Uncommitted):
         return pa.concat_tables([found.select([c.name for c in relation.columns]), *pending])
 
     def positions(self, relation: Any, *, keeps_keys: bool = False) -> DataFrame:
-        """As `frame`, and where each row is: `_file` string (URI), `_row` bigint. For `rewrite`; takes the table's write lock.
+        """As `frame`, and where each row is: FILE string (URI), ROW bigint. For `rewrite`; takes the table's write lock.
 
         `keeps_keys`: no row will get another unique key, so that those who are about to add rows need not be waited for.
         """

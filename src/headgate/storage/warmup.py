@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.storage import delta_log
-from headgate.storage.delta import Delta, DeltaTable
+from headgate.storage.delta import FILE, ROW, Delta, DeltaTable
 
 
 def warm_up(session: SparkSession, scratch: Path) -> None:
@@ -33,7 +33,7 @@ def warm_up(session: SparkSession, scratch: Path) -> None:
         frame = table.frame(state, positions=True)
         found = frame.where("a % 7 = 3").persist()
         found.toArrow()
-        deleted = table.deletions(state, found.select("_file", "_row"))
+        deleted = table.deletions(state, found.select(FILE, ROW))
         found.unpersist()
         state = table.commit(state, deleted, "warm-up")
         table.frame(state).groupBy("b").agg(F.count("*"), F.max("a")).orderBy("b").limit(10).toArrow()

@@ -15,6 +15,7 @@ from headgate.catalog.relation import Relation
 from headgate.errors import PostgresError
 from headgate.expression import failure
 from headgate.lsn import Lsn
+from headgate.sql.names import quote_ident
 from headgate.types.text import write_text
 
 MESSAGES = {"I": "INSERT", "U": "UPDATE", "D": "DELETE", "T": "TRUNCATE"}
@@ -50,7 +51,7 @@ def duplicate_key(relation: Relation, attnums: tuple[int, ...], key: pa.Table) -
     order = index.attnums if index is not None else attnums
     columns = [c for n in order for c in relation.columns if c.attnum == n]
     values = [write_text(key[c.name], c.type_oid, c.typmod)[0].as_py() for c in columns]
-    names = ", ".join(c.name for c in columns)
+    names = ", ".join(quote_ident(c.name) for c in columns)
     shown = ", ".join("null" if value is None else value for value in values)
     return PostgresError(
         "23505",

@@ -44,7 +44,9 @@ def is_new(transaction: Transaction, relation: Relation, key: Sequence[int], row
             return False
     if not all(named.exact):
         return False
-    return bool(rows.select(list(named.names)).group_by(list(named.names)).aggregate([]).num_rows == rows.num_rows)
+    # under names of our own: Arrow reads a name that begins with a dot as a path
+    keys = pa.table([rows[name] for name in named.names], names=[f"k{place}" for place in range(len(named.names))])
+    return bool(keys.group_by(keys.column_names).aggregate([]).num_rows == rows.num_rows)
 
 
 def append(transaction: Transaction, relation: Relation, rows: pa.Table) -> int:

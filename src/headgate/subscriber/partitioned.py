@@ -28,11 +28,12 @@ from headgate.storage.transaction import Transaction
 from headgate.storage.write import arrow_row, quoted
 from headgate.subscriber import conflict
 from headgate.subscriber.identity import key_names, key_of
+from headgate.types.storage import own_name
 from headgate.types.text import write_text
 
 _log = logging.getLogger("headgate.subscriber")
 
-LEAF = "_leaf"
+LEAF, _PLACED = own_name("_leaf"), own_name("_placed")
 
 
 def apply(transaction: Transaction, root: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame, *, small: int) -> Merged:
@@ -87,8 +88,8 @@ def _by_leaf_on_spark(table: PartitionedTable, frame: DataFrame) -> Iterator[tup
         (F.col(f"old.{quoted(f.name)}") if f.name in held else F.lit(None).cast(f.dataType)).alias(f.name) for f in sides["new"].fields
     ]
     by_old = F.col("old").isNotNull() & (F.col("op") != "I")
-    placed = frame.withColumn("_row_of", F.when(by_old, F.struct(*padded)).otherwise(F.col("new")))
-    placed = placed.withColumn(LEAF, table.place_column("_row_of.")).drop("_row_of").persist()
+    placed = frame.withColumn(_PLACED, F.when(by_old, F.struct(*padded)).otherwise(F.col("new")))
+    placed = placed.withColumn(LEAF, table.place_column(f"{_PLACED}.")).drop(_PLACED).persist()
     try:
         moved = placed.where("op = 'U'").where(table.place_column("new.") != F.col(LEAF))
         if not moved.limit(1).isEmpty():

@@ -29,6 +29,11 @@ def view(array: pa.Array) -> tuple[Bytes, Positions]:
     return data[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
+def field(rows: pa.StructArray, name: str) -> pa.Array:
+    """A field of structs, NULL where these are: by its place, as Arrow reads a name that begins with a dot as a path."""
+    return pc.struct_field(rows, [rows.type.get_field_index(name)])
+
+
 def packed(array: pa.Array) -> tuple[Bytes, Positions]:
     """As `view`, with every NULL of length 0."""
     if array.null_count:

@@ -16,6 +16,8 @@ from headgate.types import registry, typmod
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
+NAME_BYTES = 63
+"""PostgreSQL cuts names at so many bytes."""
 MAX_PRECISION = 38
 """The widest decimal of Arrow's decimal128, Spark and Delta."""
 
@@ -34,6 +36,15 @@ _FIXED = {
     registry.XID: pa.int64(),
     registry.CID: pa.int64(),
 }
+
+
+def own_name(word: str) -> str:
+    """The name of a column that a frame has beside those of a table: longer than PostgreSQL's names, so that no user's column has it."""
+    return word.ljust(NAME_BYTES + 1, "_")
+
+
+NO_COLUMN = own_name("_none")
+"""The column of rows of which no column is given: Arrow counts no rows without one."""
 
 
 def arrow_type(oid: int, modifier: int = -1) -> pa.DataType:

@@ -26,12 +26,13 @@ from headgate.expression.scope import Scope, ScopeColumn, ScopeTable
 from headgate.sql import names
 from headgate.sql.parser import position, unwrap
 from headgate.types import registry
+from headgate.types.storage import own_name
 
 if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
 FIRST_USER_OID = 16384
-LEAF = "_leaf"
+LEAF = own_name("_leaf")
 """The column of a partitioned table's frame that names the leaf of each row (its oid)."""
 
 
