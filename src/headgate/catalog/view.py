@@ -32,26 +32,26 @@ class Texts:
 
 def create(
     cursor: Cursor, oids: Oids, database: int, namespace: int, name: str, owner: int, columns: Sequence[Column], texts: Texts, uses: Uses,
-    options: Sequence[str] = (), persistence: str = "p",
+    given: Sequence[str] = (), persistence: str = "p",
 ) -> Relation:  # fmt: skip
     """Makes a view; 42P07 if the name is in use."""
     made = definition.create(cursor, oids, database, Definition(namespace, name, columns, owner, kind="v", persistence=persistence))
     run(
         cursor,
         "UPDATE hg.pg_class SET relhasrules = true, relfilenode = 0, reloptions = ? WHERE dbid = ? AND oid = ?",
-        [list(options) or None, database, made.oid],
+        [list(given) or None, database, made.oid],
     )
     _write_rule(cursor, oids, made, texts, uses)
     return made
 
 
 def replace(
-    cursor: Cursor, oids: Oids, view: Relation, added: Sequence[Column], texts: Texts, uses: Uses, options: Sequence[str] = ()
+    cursor: Cursor, oids: Oids, view: Relation, added: Sequence[Column], texts: Texts, uses: Uses, given: Sequence[str] = ()
 ) -> None:
     """CREATE OR REPLACE VIEW: another query with the same columns and perhaps more behind them."""
     for column in added:
         attribute.add_column(cursor, oids, relations.get(cursor, view.database, view.oid), column)
-    run(cursor, "UPDATE hg.pg_class SET reloptions = ? WHERE dbid = ? AND oid = ?", [list(options) or None, view.database, view.oid])
+    set_options(cursor, view.database, view.oid, given)
     _drop_rule(cursor, view.database, view.oid)
     _write_rule(cursor, oids, view, texts, uses)
 
@@ -60,6 +60,17 @@ def query(cursor: Cursor, database: int, oid: int) -> str:
     """The text that a node evaluates."""
     found = one(cursor, "SELECT ev_query FROM hg.pg_rewrite WHERE dbid = ? AND ev_class = ? AND rulename = '_RETURN'", [database, oid])
     return "" if found is None else str(found[0])
+
+
+def options(cursor: Cursor, database: int, oid: int) -> list[str]:
+    """The options of a view, as ``name=value``."""
+    found = one(cursor, "SELECT reloptions FROM hg.pg_class WHERE dbid = ? AND oid = ?", [database, oid])
+    return [] if found is None or found[0] is None else list(found[0])
+
+
+def set_options(cursor: Cursor, database: int, oid: int, given: Sequence[str]) -> None:
+    """Gives a view these options and no others."""
+    run(cursor, "UPDATE hg.pg_class SET reloptions = ? WHERE dbid = ? AND oid = ?", [list(given) or None, database, oid])
 
 
 def readers(cursor: Cursor, database: int, relation: int) -> list[int]:

@@ -26,6 +26,7 @@ from headgate.commands import (
     lookup,
     partition_alter,
     privilege,
+    view_option,
 )
 from headgate.commands.alteration import Alteration
 from headgate.commands.rename import KINDS, WORDS
@@ -253,6 +254,12 @@ def triggers(alteration: Alteration, command: Any) -> None:
         )
 
 
+def set_options(alteration: Alteration, command: Any) -> None:
+    """SET (…) and RESET (…): those of a table are about PostgreSQL's storage."""
+    if alteration.relation.kind == "v":
+        view_option.alter(alteration, command)
+
+
 def accept(alteration: Alteration, command: Any) -> None:
     """A subcommand about PostgreSQL's storage or planner, which has no counterpart here: only the column is checked."""
     if command.name and command.subtype in (pb.AT_SetStorage, pb.AT_SetCompression, pb.AT_SetStatistics):
@@ -301,8 +308,8 @@ ACTIONS: dict[int, Callable[[Alteration, Any], None]] = {
     pb.AT_SetStorage: accept,
     pb.AT_SetCompression: accept,
     pb.AT_SetStatistics: accept,
-    pb.AT_SetRelOptions: accept,
-    pb.AT_ResetRelOptions: accept,
+    pb.AT_SetRelOptions: set_options,
+    pb.AT_ResetRelOptions: set_options,
     pb.AT_SetOptions: accept,
     pb.AT_ResetOptions: accept,
     pb.AT_ClusterOn: accept,

@@ -1,7 +1,7 @@
 """CREATE [OR REPLACE] VIEW, ALTER VIEW and DROP VIEW.
 
-A view is a query that is planned where a query names it (`commands.query.from_clause`), with the rights of the view's owner. Views
-cannot be written to.
+A view is a query that is planned where a query names it (`commands.query.from_clause`), with the rights of the view's owner, or of who
+queries (`view_option`). Views cannot be written to.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headgate.catalog import relation as relations
 from headgate.catalog import view as views
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import Column, Relation
-from headgate.commands import dependency, grant, lookup, privilege, view_query, view_text
+from headgate.commands import dependency, grant, lookup, privilege, view_option, view_query, view_text
 from headgate.commands.query import way
 from headgate.commands.query.plan import Plan
 from headgate.commands.query.planner import Planner
@@ -28,7 +28,6 @@ from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.node import TypeRef
 from headgate.sql import names
-from headgate.sql.options import unique
 from headgate.sql.parser import kind as kind_of
 from headgate.sql.parser import parse, unwrap, walk
 from headgate.storage.transaction import Transaction
@@ -48,7 +47,7 @@ def create(node: Any, session: Session) -> CommandResult:
         raise not_supported("temporary views are not supported")
     if node.with_check_option != pb.NO_CHECK_OPTION:
         raise not_supported("WITH CHECK OPTION is not supported", hint="A view of a node cannot be written to.")
-    options = _options(node)
+    options = view_option.read(node.options)
     namespace, schema = lookup.creation_schema(cursor, context, target.schemaname)
     privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
     resolved, uses = resolve(select, session, transaction)
@@ -80,15 +79,6 @@ def resolve(select: Any, session: Session, transaction: Transaction) -> tuple[An
     resolver = view_query.Resolver(transaction.cursor, session.context)
     resolver.select(copied)
     return copied, resolver.uses
-
-
-def _options(node: Any) -> list[str]:
-    found = []
-    for name, option in unique(node.options).items():
-        if name not in ("security_barrier", "security_invoker"):
-            raise PostgresError("22023", f'unrecognized parameter "{name}"')
-        found.append(f"{name}={'true' if option.boolean() else 'false'}")
-    return found
 
 
 def _columns(select: Any, given: Sequence[str], session: Session, transaction: Transaction) -> list[Column]:

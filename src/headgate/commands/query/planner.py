@@ -11,6 +11,7 @@ Traced: ``SELECT b, count(*) FROM t WHERE a > 1 GROUP BY b ORDER BY 2`` reads t 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -22,7 +23,7 @@ from pyspark.sql import functions as F
 
 from headgate.catalog import view as views
 from headgate.catalog.relation import Relation
-from headgate.commands import privilege
+from headgate.commands import privilege, view_option
 from headgate.commands.query import (
     from_clause,
     function_scan,
@@ -93,9 +94,9 @@ class Planner:
         return made
 
     def key(self, name: str = "") -> str:
-        """A new key; the name in it is for whoever reads a plan."""
+        """A new key; the name in it is for whoever reads a plan, without what Spark reads in a name."""
         self._keys += 1
-        return f"k{self._keys}_{name}"
+        return f"k{self._keys}_{re.sub(r'[.`]', '_', name)}"
 
     def row_key(self, alias: str) -> str:
         """The key of a table's whole rows: a column that is true, or NULL where an outer join found no row."""
@@ -127,12 +128,17 @@ class Planner:
         return self.transaction.frame(relation, in_order=self.in_order)
 
     def view(self, relation: Relation, locks: Sequence[RowLock] = ()) -> Plan:
-        """The rows of a view, read with the rights of its owner; `locks` reach into it."""
+        """The rows of a view, read with the rights of its owner, or (`security_invoker`) as if the query itself read them.
+
+        `locks` reach into it.
+        """
         cursor = self.transaction.cursor
         text = views.query(cursor, relation.database, relation.oid)
         [statement] = parse(text)
         saved = self.ctes, self.role, self.in_view
-        self.ctes, self.role, self.in_view = {}, privilege.role_name(cursor, relation.owner), True
+        invokers = view_option.invokers_rights(views.options(cursor, relation.database, relation.oid))
+        role = self.session.context.user if invokers else privilege.role_name(cursor, relation.owner)
+        self.ctes, self.role, self.in_view = {}, role, True
         try:
             by_catalog, plan = way.find(statement.node, self.session, lambda: self.select(statement.node, None, locks=locks))
             if by_catalog:

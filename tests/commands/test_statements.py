@@ -1,0 +1,16 @@
+"""Scripts of statements about who may do and see what: psql prints the same for a node as for PostgreSQL, errors and all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.conftest import Server
+from tests.publisher.test_statements import shown
+
+SCRIPTS = sorted((Path(__file__).parent / "statements").glob("*.sql"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_psql_prints_the_same(postgres: Server, node: Server, script: Path) -> None:
+    assert shown(node, script) == shown(postgres, script)
