@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from headgate.catalog.catalog import Catalog
+from headgate.catalog.catalog import _OPTIONS, Catalog
 from headgate.catalog.physical import rows
 from headgate.errors import PostgresError
 
 MANY = "SELECT count(*) FROM (SELECT DISTINCT a.proname || b.proname || b.oid::VARCHAR FROM hg.pg_proc a, hg.pg_proc b)"
 
 
-def test_a_query_without_memory_was_said_to_be_one_that_a_node_does_not_have(tmp_path: Path) -> None:
+def test_a_query_without_memory_was_said_to_be_one_that_a_node_does_not_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.catalog.catalog._OPTIONS", {**_OPTIONS, "memory_limit": "24MB", "max_temp_directory_size": "0KB"})
     catalog = Catalog.create(tmp_path / "catalog.duckdb")
     cursor = catalog.cursor()
-    cursor.execute("SET memory_limit = '24MB'")
-    cursor.execute("SET max_temp_directory_size = '0KB'")
     with pytest.raises(PostgresError, match="out of memory") as caught:
         rows(cursor, MANY)
     assert caught.value.sqlstate == "53200"

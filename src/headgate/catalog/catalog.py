@@ -47,6 +47,12 @@ _OPTIONS: dict[str, str | int | float | list[str]] = {
     "memory_limit": "512MB",
     "preserve_insertion_order": True,
     "checkpoint_threshold": "1TB",
+    # what a session's SQL might reach of DuckDB in spite of all else reaches nothing beyond the catalog
+    "enable_external_access": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+    "python_enable_replacements": False,
 }
 CHECKPOINT_BYTES = 16 << 20
 """A log of this size is written into the file."""
@@ -295,7 +301,9 @@ class Catalog:
 
 def _connect(path: str | Path) -> Cursor:
     try:
-        return duckdb.connect(str(path), config=_OPTIONS)
+        connection = duckdb.connect(str(path), config=_OPTIONS)
+        connection.execute("SET lock_configuration = true")
+        return connection
     except duckdb.Error as error:
         full = disk_full(error)
         if full is not None:

@@ -126,6 +126,8 @@ function_arguments(o, db, p) AS (SELECT coalesce(list_aggregate(list_transform(g
     coalesce(_f.argtypenames[i], '???')), 'string_agg', ', '), '') FROM hg.function_type _f WHERE _f.oid = o)
 function_result(o, db, p) AS (SELECT _f.result FROM hg.function_type _f WHERE _f.oid = o)
 array_lower(l, zero) AS CASE WHEN len(l) > 0 THEN CASE WHEN zero THEN 0 ELSE 1 END END
+fitting(n, size, most) AS CASE WHEN size > most THEN CAST(error('headgate:54000:requested length too large') AS INTEGER)
+    WHEN size > 131072 THEN CAST(error('headgate:53200:out of memory') AS INTEGER) ELSE n END
 bytes_of(o, db, n) AS (SELECT CAST(coalesce(n, 0) AS BIGINT) FROM hg.pg_class _c WHERE _c.oid = o AND _c.dbid IN (0, db))
 encode(b, form) AS CASE form WHEN 'hex' THEN lower(hex(b)) WHEN 'base64' THEN CASE WHEN octet_length(b) % 3 = 0
     THEN regexp_replace(to_base64(b), '(.{{76}})', '\1' || chr(10), 'g')

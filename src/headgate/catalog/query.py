@@ -26,6 +26,7 @@ from headgate.catalog.session import SessionContext
 from headgate.catalog.value import Value
 from headgate.catalog.views import Provider
 from headgate.errors import PostgresError, disk_full
+from headgate.interruption import look
 from headgate.settings import check
 from headgate.sql.names import strings
 from headgate.sql.parser import walk
@@ -35,6 +36,9 @@ from headgate.types.resultset import ResultColumn, ResultSet
 
 Functions = Mapping[str, Callable[..., Any]]
 
+_ROWS = 8192
+_VALUES = 2_000_000
+"""How many values a query on system relations may give: some 100 bytes each."""
 _NOTHING: Mapping[str, Any] = {}
 
 _log = logging.getLogger(__name__)
@@ -161,7 +165,7 @@ def _run(rewriter: Rewriter, sql: str) -> list[list[Any]]:
         cursor.register(name, table)
     try:
         done = cursor.execute(sql)
-        rows = done.fetchall()
+        rows = _fetched(done)
         return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in done.description or ()]
     except duckdb.Error as error:
         _log.debug("%s\nwhile running %s", error, sql)
@@ -171,9 +175,23 @@ def _run(rewriter: Rewriter, sql: str) -> list[list[Any]]:
             cursor.unregister(name)
 
 
+def _fetched(done: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
+    """All rows, which the process has in memory at once; 53200 for more than it may."""
+    rows: list[tuple[Any, ...]] = []
+    while chunk := done.fetchmany(_ROWS):
+        look()
+        rows += chunk
+        if len(rows) * len(chunk[0]) > _VALUES:
+            raise out_of_memory()
+    return rows
+
+
 def _translated(error: duckdb.Error) -> PostgresError:
     """DuckDB's error as PostgreSQL's, or one that says only which part failed."""
     said = str(error).split("\n", 1)[0]
+    marked = re.search(r"headgate:([0-9A-Z]{5}):(.*)", said)
+    if marked:
+        return PostgresError(marked[1], marked[2])
     full = None if isinstance(error, duckdb.ConversionException) else disk_full(error)
     if full is not None:
         return full

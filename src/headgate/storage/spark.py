@@ -7,19 +7,25 @@ native library forks `chmod` and `readlink`, so the bare local file system stand
 
 Memory: the heap is what `spark.driver.memory` says (default 1g, serial collector, so that the JVM gives memory back); the
 resident size of the JVM is about 0.4 GB above it. Settings of `headgate.conf` that begin with ``spark.`` override any of these.
+
+Settings may be secrets, and a command line is everybody's to read: Java gets them in a file of the node's user alone, which is gone when it
+has started. What Java itself is started with (its options, its heap, the class path) is on its command line all the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
+import shlex
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from headgate.errors import PostgresError
@@ -60,6 +66,12 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
         "spark.local.dir": str(scratch),
         "spark.python.worker.reuse": "true",
         "spark.python.daemon.module": "headgate.storage.daemon",
+        # a task that is cancelled ends its worker at once
+        "spark.python.task.killTimeout": "0ms",
+        # a statement that uses up the heap fails; it does not end the node
+        "spark.executor.killOnFatalError.depth": "0",
+        # Hadoop sets the permissions of each file that it makes, whatever the process's umask
+        "spark.hadoop.fs.permissions.umask-mode": "077",
         "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -106,13 +118,39 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
         configured.setdefault("spark.authenticate", "true")
     else:
         configured.setdefault("spark.jars", ",".join(jars))
-    builder = SparkSession.builder
-    for name, value in configured.items():
-        builder = builder.config(name, value)
     try:
-        session = builder.getOrCreate()
+        builder = SparkSession.builder
+        if SparkContext._gateway is not None:  # Java runs already, and gets them by its gateway
+            builder.config(map=dict(configured))
+        with _handed_over(configured, scratch):
+            session = builder.getOrCreate()
     except Exception as error:
         raise PostgresError("58000", f"could not start Spark: {error}", hint="A Java 17 runtime is needed; see the server log.") from error
     logging.getLogger("py4j").setLevel(logging.ERROR)
     logging.getLogger("DataFrameQueryContextLogger").disabled = True
     return session
+
+
+@contextlib.contextmanager
+def _handed_over(configured: Mapping[str, str], scratch: Path) -> Iterator[None]:
+    """Inside, a Java that is started has these settings: by a file that only the node's user can read."""
+    handle, path = tempfile.mkstemp(".properties", "spark-", scratch)  # mode 0600
+    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.writelines(f"{_escaped(name)}={_escaped(value)}\n" for name, value in configured.items())
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(path)} pyspark-shell"
+        yield
+    finally:
+        Path(path).unlink()
+        if before is None:
+            del os.environ["PYSPARK_SUBMIT_ARGS"]
+        else:
+            os.environ["PYSPARK_SUBMIT_ARGS"] = before
+
+
+def _escaped(text: str) -> str:
+    """A name or value as java.util.Properties reads it."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    codes = [int.from_bytes(units[place : place + 2]) for place in range(0, len(units), 2)]
+    return "".join(chr(code) if chr(code).isascii() and chr(code).isalnum() else f"\\u{code:04x}" for code in codes)
