@@ -120,8 +120,8 @@ class Session(Protocol):
         """57014 when the client asked to cancel."""
         ...
 
-    def cancelling(self, stop: Callable[[], None]) -> AbstractContextManager[None]:
-        """While inside, a cancel request calls `stop`."""
+    def cancelling(self, stop: Callable[[], None], *, in_java: bool = False) -> AbstractContextManager[None]:
+        """While inside, a cancel request calls `stop`; `in_java`: what runs takes memory of Java's."""
         ...
 
     def after_commit(self, action: Callable[[], None]) -> None:

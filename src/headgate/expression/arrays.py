@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from headgate.errors import PostgresError, not_supported
+from headgate.expression import capacity
 from headgate.types.array import MAX_DIMENSIONS, Shape, parts, print_array
 
 Key = Callable[[str], bytes]
@@ -236,6 +237,7 @@ def split(text: str | None, separator: str | None, null: str | None = None) -> s
         return None
     if not text:
         return "{}"
+    capacity.items(len(text) if separator is None else text.count(separator) + 1 if separator else 1, len(text))
     items = list(text) if separator is None else text.split(separator) if separator else [text]
     return written([None if null is not None and each == null else each for each in items])
 
@@ -276,6 +278,7 @@ def filled(item: Item, lengths_text: str | None, lowers_text: str | None = "{}")
         count *= max(each, 0)
     if count > _MAX_ITEMS or any(each < 0 for each in lengths):
         raise PostgresError("54000", f"array size exceeds the maximum allowed ({_MAX_ITEMS})")
+    capacity.items(0, count * (len(item or "") + 1))
     return _bounded(Shape(lengths, lowers), [item] * count) if count else "{}"
 
 

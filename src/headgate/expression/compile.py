@@ -37,7 +37,8 @@ from headgate.expression.compile_call import BUILDERS, apply, by_operator, check
 from headgate.expression.compile_collect import Ordering
 from headgate.expression.compile_comparison import C_COLLATIONS, equal_keys
 from headgate.expression.session_time import SessionTime, planning
-from headgate.expression.value import BOOL, Env, Make, Value, after, refuse, rep_of, settle
+from headgate.expression.value import BOOL, Env, Guard, Make, Value, after, refuse, rep_of, settle
+from headgate.interruption import look
 from headgate.types import array as arrays
 from headgate.types import registry
 
@@ -56,7 +57,7 @@ def compile(  # noqa: A001
     """
     with planning(session):
         value = compile_cast.stored(plan(expression), expression.type)
-    return settle(value)(Env(columns, needed))
+    return settle(value)(Env(columns, None if needed is None else Guard(lambda: needed)))
 
 
 def check(expression: n.Expression, session: SessionTime | None = None) -> None:
@@ -130,6 +131,7 @@ def supported() -> dict[str, list[str]]:
 
 def plan(expression: n.Expression) -> Value:
     """The planned value of a node."""
+    look()
     handler = _NODES.get(type(expression))
     if handler is None:
         raise not_supported(f"expressions of the form {type(expression).__name__} are not supported")
@@ -263,11 +265,15 @@ def _chain(args: Sequence[Value], kind: n.BoolKind, *, guarded: bool = True) -> 
     all its memory.
     """
 
+    def open_(before: Column) -> Column:
+        return F.coalesce(before, F.lit(True)) if kind is n.BoolKind.AND else ~F.coalesce(before, F.lit(False))
+
     def make(env: Env) -> Column:
         made = [args[0].make(env)]
         for each in args[1:]:
+            look()
             if guarded:
-                env = env.under(F.coalesce(made[-1], F.lit(True)) if kind is n.BoolKind.AND else ~F.coalesce(made[-1], F.lit(False)))
+                env = env.under(functools.partial(open_, made[-1]))
             made.append(each.make(env))
         while len(made) > 1:
             pairs = [made[place : place + 2] for place in range(0, len(made), 2)]
@@ -340,7 +346,7 @@ def _row_comparison(node: n.RowCompare) -> Value:
         if place == len(decided) - 1:
             return steps[-1].make(env)
         same, before = (each.make(env) for each in decided[place])
-        rest = make(env.under(F.coalesce(same, F.lit(False))), place + 1)
+        rest = make(env.under(lambda: F.coalesce(same, F.lit(False))), place + 1)
         return F.when(F.isnull(same), F.lit(None).cast("boolean")).when(same, rest).otherwise(before)
 
     return Value(BOOL, make)

@@ -45,13 +45,21 @@ def case(node: n.Case, plan: Plan) -> Value:
             met = F.coalesce(decided, F.lit(False))
             if place >= idle and (tested or may_raise(node.conditions[place])):
                 watched.append(_unless(before, decided))
-            made = made.when(met, branch.make(reached.under(met)))
-            reached = reached.under(~met)
+            made = made.when(met, branch.make(reached.under(functools.partial(_is, met))))
+            reached = reached.under(functools.partial(_is_not, met))
             before.append(met)
         column: Column = made.otherwise(branches[-1].make(reached))
         return after(watched, Value(branches[0].rep, lambda env: column)).make(env) if watched else column
 
     return Value(branches[0].rep, make, any(each.fallible for each in branches))
+
+
+def _is(condition: Column) -> Column:
+    return condition
+
+
+def _is_not(condition: Column) -> Column:
+    return ~condition
 
 
 def _idle(node: n.Case) -> int:
@@ -86,7 +94,7 @@ def coalesce(node: n.Coalesce, plan: Plan) -> Value:
     def make(env: Env) -> Column:
         made = [args[0].make(env)]
         for each in args[1:]:
-            env = env.under(F.isnull(made[-1]))
+            env = env.under(functools.partial(F.isnull, made[-1]))
             made.append(each.make(env))
         return F.coalesce(*made)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headgate.expression import capacity
 from headgate.expression.node import Expression
 from headgate.expression.regex import similar
 from headgate.expression.value import BOOL, BYTES, INT4, TEXT, Env, Rep, Value, after, raising, refuse, settle
@@ -20,6 +21,8 @@ from headgate.expression.vectorised import call, scalar
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
 _INT_MAX = 2**31 - 1
+_MOST_PADDED = (capacity.ALLOCATED - capacity.HEADER) // 4
+"""Characters: PostgreSQL takes each for one of four bytes."""
 
 
 def _map(rep: Rep, function: Callable[..., Column]) -> Builder:
@@ -77,8 +80,12 @@ def _pad(function: str) -> Callable[..., Column]:
     def pad(text: Column, size: Column, fill: Column | None = None) -> Column:
         wanted = F.lit(" ") if fill is None else fill
         count = F.greatest(size, F.lit(0))
+
+        def padded(fits: Column) -> Column:
+            return F.call_function(function, text, F.when(fits, count).otherwise(0), wanted)
+
         cut = F.substring(text, F.lit(1), count)
-        return F.when(wanted == "", cut).otherwise(F.call_function(function, text, count, wanted))
+        return F.when(wanted == "", cut).otherwise(capacity.checked(count, _MOST_PADDED, padded))
 
     return pad
 
@@ -91,7 +98,10 @@ def _split_part(text: Column, delimiter: Column, place: Column) -> Column:
 
 
 def _repeat(text: Column, count: Column) -> Column:
-    return F.call_function("repeat", text, F.greatest(count, F.lit(0)))
+    times = F.greatest(count, F.lit(0))
+    size = F.octet_length(text).cast("bigint") * times
+    most = capacity.ALLOCATED - capacity.HEADER
+    return capacity.checked(size, most, lambda fits: F.call_function("repeat", text, F.when(fits, times).otherwise(0)))
 
 
 def _position(text: Column, part: Column) -> Column:

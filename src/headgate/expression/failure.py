@@ -18,6 +18,7 @@ _MARKED = re.compile(r"headgate:([0-9A-Z]{5}):([^\n]*)")
 _CONDITION = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\] ([^\n]*)")
 _FROM_JAVA = "An error occurred while calling"
 """How Py4J begins the text of a Java exception; that follows in the next line."""
+_WORKER_FULL = re.compile(r"^(?:\w+\.)*(?:MemoryError|ArrowMemoryError)\b|spark\.driver\.maxResultSize", re.MULTILINE)
 _BY_ERRNO = {errno.ENOENT: "58P01", errno.ENOMEM: "53200"}
 _INTEGERS = {"SMALLINT": "smallint", "INT": "integer", "BIGINT": "bigint"}
 _DECIMAL = re.compile(r"Decimal\((\d+), ?(\d+)\)", re.IGNORECASE)
@@ -69,6 +70,8 @@ def _of_system(exception: BaseException, text: str) -> PostgresError:
         return PostgresError(sqlstate, f"could not access{named}: {exception.strerror}")
     if "java.lang.OutOfMemoryError" in text:
         return PostgresError("53200", "out of memory", detail="The Java virtual machine has used up its heap.")
+    if isinstance(exception, MemoryError) or _WORKER_FULL.search(text):
+        return PostgresError("53200", "out of memory", detail="A worker has used up the memory that a task may take.")
     if text.startswith(_FROM_JAVA):
         causes = [line.removeprefix("Caused by: ") for line in text.split("\n") if line.startswith("Caused by: ")]
         thrown = next((line[2:] for line in text.split("\n") if line.startswith(": ")), text)

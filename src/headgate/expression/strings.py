@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from headgate.errors import PostgresError, not_supported
+from headgate.expression import capacity
 from headgate.sql import names
 from headgate.types import array
 
@@ -237,6 +238,7 @@ class _Format:
         shown = self._shown(kind, self._value(position))
         if width < 0:
             left, width = True, -width
+        capacity.text(max(width, len(shown)))
         return shown.ljust(width) if left else shown.rjust(width)
 
     def _position(self, number: int) -> int:

@@ -105,6 +105,33 @@ def decimal(precision: int, scale: int) -> Rep:
     return Rep("decimal", max(precision, scale, 1), scale)
 
 
+class Guard:
+    """Where a value is needed: a condition inside of others, whose Columns are made when a value asks for them.
+
+    Few values do, and a list of twenty thousand conditions has as many guards.
+    """
+
+    def __init__(self, condition: Callable[[], Column], outer: Guard | None = None) -> None:
+        self._condition = condition
+        self._outer = outer
+        self._made: Column | None = None
+
+    @property
+    def column(self) -> Column:
+        """All of the conditions; not by recursion, as there may be many."""
+        waiting: list[Guard] = []
+        at: Guard | None = self
+        while at is not None and at._made is None:
+            waiting.append(at)
+            at = at._outer
+        made = None if at is None else at._made
+        for each in reversed(waiting):
+            condition = each._condition()
+            made = each._made = condition if made is None else made & condition
+        assert made is not None
+        return made
+
+
 @dataclass(frozen=True)
 class Env:
     """The columns by key; the guard: where it is not true, the value is not needed and must not fail; the window of aggregates.
@@ -113,19 +140,18 @@ class Env:
     """
 
     columns: Mapping[str, Column]
-    guard: Column | None = None
-    first: Column | None = None
+    guard: Guard | None = None
+    first: Guard | None = None
     window: WindowSpec | None = None
 
     def over(self, aggregate: Column) -> Column:
         """An aggregate of the group, or of the window if there is one."""
         return aggregate if self.window is None else aggregate.over(self.window)
 
-    def under(self, condition: Column) -> Env:
+    def under(self, condition: Callable[[], Column]) -> Env:
         """The same, where the condition holds too."""
-        if self.guard is None:
-            return replace(self, guard=condition, first=condition)
-        return replace(self, guard=self.guard & condition)
+        inner = Guard(condition, self.guard)
+        return replace(self, guard=inner, first=inner if self.guard is None else self.first)
 
     def needed(self, column: Column, *, calm: bool = False) -> Column:
         """The column where it is needed, NULL elsewhere.
@@ -134,7 +160,7 @@ class Env:
         guards: a chain of n Python functions under whole guards is an expression of 2^n nodes, which Spark does not finish planning.
         """
         guard = self.first if calm else self.guard
-        return column if guard is None else F.when(guard, column)
+        return column if guard is None else F.when(guard.column, column)
 
 
 Make = Callable[[Env], Column]

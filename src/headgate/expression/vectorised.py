@@ -42,6 +42,9 @@ KEPT = "\x02"
 _LONG_CALL = 60_000
 """Characters of a call from which on it is not repeated. Spark prints what a Python function is called with at some twelve times its
 length, so this is a call under a guard that contains another call: repeated, a chain of n would be an expression of 6^n nodes."""
+_FIXED = 10_000
+"""Characters of a constant up to which it is pickled. What is made of longer ones may be long to make, which is a worker's to do: it can be
+ended, and its memory has a limit."""
 Builder = Callable[[Expression, Sequence[Value]], Value]
 _TEXTS = frozenset({"text", "digits", "decimal"})
 _INTEGERS = frozenset({"int2", "int4", "int8", "date", "timestamp", "timestamptz"})
@@ -110,7 +113,7 @@ class _Sent:
 def _sent(value: Value) -> _Sent:
     if value.is_null:
         return _Sent(value.rep, True, None, False)
-    if value.constant is not None:
+    if value.constant is not None and len(value.constant) <= _FIXED:
         return _Sent(value.rep, True, plain_constant(value), False)
     return _Sent(value.rep, False, None, value.raw is not None or value.fallible)
 

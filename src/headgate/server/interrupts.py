@@ -34,12 +34,18 @@ class Interrupts:
         self._cause: tuple[str, str] | None = None
         self._end: tuple[str, str] | None = None
         self._stops: list[Callable[[], None]] = []
+        self._in_java: float | None = None
         self._timer: threading.Timer | None = None
 
     @property
     def terminated(self) -> bool:
         """Whether the session has been told to end."""
         return self._end is not None
+
+    @property
+    def computing(self) -> float | None:
+        """Since when the statement that runs has work done in Java (seconds, monotonic)."""
+        return self._in_java if self._running else None
 
     # ---- from other threads -----------------------------------------------------------------------------
     def cancel(self, cause: tuple[str, str] = BY_USER) -> None:
@@ -126,16 +132,20 @@ class Interrupts:
                 self._wake.clear()
 
     @contextlib.contextmanager
-    def cancelling(self, stop: Callable[[], None]) -> Iterator[None]:
-        """Inside, a cancel also calls `stop`, from another thread and until the work has left."""
+    def cancelling(self, stop: Callable[[], None], *, in_java: bool = False) -> Iterator[None]:
+        """Inside, a cancel also calls `stop`, from another thread and until the work has left. `in_java`: it takes memory of Java's."""
+        before = self._in_java
         with self._lock:
             self._stops.append(stop)
+            if in_java and before is None:
+                self._in_java = time.monotonic()
         try:
             self.check()
             yield
         finally:
             with self._lock:
                 self._stops.remove(stop)
+                self._in_java = before
 
     def sleep(self, seconds: float) -> None:
         """pg_sleep: waits, and raises what `check` raises as soon as it is asked to."""

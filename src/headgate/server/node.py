@@ -40,6 +40,7 @@ from headgate.server.activity import Activity, Backend
 from headgate.server.checkpointer import Checkpointer
 from headgate.server.connection import Connection
 from headgate.server.listener import Listener
+from headgate.server.memory import MemoryWatch
 from headgate.server.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
 from headgate.server.startup import serve
@@ -145,6 +146,8 @@ class Node:
         self.engine.foreign.start()
         self.checkpointer = Checkpointer(self)
         self.checkpointer.start()
+        self.memory_watch = MemoryWatch(self)
+        self.memory_watch.start()
         self.launcher = self._launcher()
 
     def _launcher(self) -> Any:
@@ -222,6 +225,7 @@ class Node:
             backend.terminate()
         if not self.activity.wait_gone(self._clients(), STOP_SECONDS):
             _log.info("some sessions did not end in time")
+        self.memory_watch.stop()
         self.checkpointer.stop()
         self.engine.foreign.stop()
         self.slots.persist_all()
@@ -261,7 +265,7 @@ class Node:
 
     def background(self) -> list[Health]:
         """How the threads do that must run as long as the node."""
-        parts = (self.listener, self.log_watch, self.checkpointer, self.launcher)
+        parts = (self.listener, self.log_watch, self.checkpointer, self.memory_watch, self.launcher)
         threads = [*(each.thread for each in parts if each is not None), self._jvm_watch]
         return [each.health() for each in threads if each is not None]
 

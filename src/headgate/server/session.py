@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from headgate import interruption
 from headgate.catalog.role import Role
 from headgate.catalog.usertype import KnownTypes
 from headgate.commands import temporary
@@ -204,9 +205,9 @@ class Session:
         """57014 when the statement was cancelled."""
         self.interrupts.check()
 
-    def cancelling(self, stop: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
-        """Inside, a cancel calls `stop`."""
-        return self.interrupts.cancelling(stop)
+    def cancelling(self, stop: Callable[[], None], *, in_java: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Inside, a cancel calls `stop`; `in_java`: what runs takes memory of Java's."""
+        return self.interrupts.cancelling(stop, in_java=in_java)
 
     def after_commit(self, action: Callable[[], None]) -> None:
         """Runs `action` once the transaction has committed."""
@@ -347,7 +348,8 @@ class Session:
     def _interruptible(self, work: Callable[[], None]) -> None:
         """Runs `work`; an error after a cancel is the cancel's, in whatever words DuckDB or Spark say that they were stopped."""
         try:
-            work()
+            with interruption.watched(self.interrupts.check):
+                work()
         except (ConnectionBroken, SessionEnd):
             raise
         except Exception as error:

@@ -64,7 +64,7 @@ def running(session: Session, transaction: Transaction) -> Iterator[None]:
     context = transaction.engine.spark.sparkContext
     context.setJobGroup(session.job_group, "headgate session", interruptOnCancel=False)
     try:
-        with session.cancelling(lambda: context.cancelJobGroup(session.job_group)), translated(session.check_cancel):
+        with session.cancelling(lambda: context.cancelJobGroup(session.job_group), in_java=True), translated(session.check_cancel):
             yield
     finally:
         context.setLocalProperty("spark.jobGroup.id", "")

@@ -1,0 +1,61 @@
+"""The watch of Java's heap: the statement that uses it up fails with 53200, before all others stand still.
+
+One thread of the node, which looks only while a statement has work done by Spark. Which of several statements holds the memory, Spark does
+not tell: the one that has computed longest is ended, then the next.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from headgate.storage.heap import Heap
+from headgate.supervision import Supervised
+
+if TYPE_CHECKING:
+    from headgate.server.activity import Backend
+    from headgate.server.node import Node
+
+LOOK_SECONDS = 0.1
+PATIENCE_SECONDS = 10.0
+"""How long the memory of a statement that was told to end is waited for before the next is told."""
+OUT_OF_MEMORY = ("53200", "out of memory")
+
+
+class MemoryWatch:
+    """See the module."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._heap = Heap(node.engine.spark)
+        self._stopping = threading.Event()
+        self.thread = Supervised("memory watch", self._run)
+
+    def start(self) -> None:
+        """Begins to look."""
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._stopping.set()
+        self.thread.stop(5)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(LOOK_SECONDS):
+            if self._busy() and self._heap.is_short():
+                self._end_one()
+
+    def _busy(self) -> list[tuple[float, Backend]]:
+        """The backends that compute in Java, and since when."""
+        found = [(each.interrupts.computing, each) for each in self._node.activity.all()]
+        return [(since, each) for since, each in found if since is not None]
+
+    def _end_one(self) -> None:
+        busy = self._busy()
+        if busy:
+            _, longest = min(busy, key=lambda each: each[0])
+            longest.interrupts.cancel(OUT_OF_MEMORY)
+            told = time.monotonic()
+            while self._heap.is_short() and time.monotonic() - told < PATIENCE_SECONDS:
+                self._stopping.wait(LOOK_SECONDS)
