@@ -193,7 +193,7 @@ def test_any_text_is_read_or_refused_as_postgresql_does_it(name: str, text: str,
 def test_pg_settings_describes_postgresqls_own_settings_as_postgresql_does(oracle: psycopg.Connection) -> None:
     columns = "name, unit, category, short_desc, extra_desc, context, vartype, min_val, max_val, enumvals"
     theirs = {row[0]: row[1:] for row in oracle.execute(f"SELECT {columns} FROM pg_settings")}  # type: ignore[arg-type]
-    ours = {row["name"]: row for row in session_settings().rows()}
+    ours = {row["name"]: row for row in session_settings().rows(guarded=True)}
     shared = set(theirs) & set(ours)
     assert len(shared) > 230
     wrong = {
@@ -208,7 +208,7 @@ def test_show_all_prints_postgresqls_defaults(oracle: psycopg.Connection) -> Non
     boot = dict(oracle.execute("SELECT name, boot_val FROM pg_settings"))  # type: ignore[arg-type]
     from headgate.settings.table import NODE_DEFAULTS
 
-    rows = {row["name"]: row["boot_val"] for row in session_settings().rows()}
+    rows = {row["name"]: row["boot_val"] for row in session_settings().rows(guarded=True)}
     different = {name for name in rows if name in boot and (boot[name] or "") != rows[name]}
     assert different <= set(NODE_DEFAULTS)
 

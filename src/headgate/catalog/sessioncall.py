@@ -24,8 +24,12 @@ from headgate.catalog.session import SessionContext
 from headgate.catalog.value import Value, element_of, no_function, null, position, quote
 from headgate.errors import PostgresError, not_supported
 from headgate.lsn import Lsn
+from headgate.settings import definition
 from headgate.sql.parser import unwrap
 from headgate.types import registry as t
+
+_READ_ALL_SETTINGS = 3374
+"""The oid of pg_read_all_settings."""
 
 SERVER_VERSION = "15.18"
 VERSION = f"PostgreSQL {SERVER_VERSION} (headgate)"
@@ -142,14 +146,18 @@ class SessionFunctions(CallWriter):
         return Value(f"CAST({self.context.server_port or 'NULL'} AS INTEGER)", t.INT4)
 
     def _fn_current_setting(self, arguments: list[Value], node: Any) -> Value:
+        reads_all = self.describing or acl.role(self.cursor, self.context.user).owns(_READ_ALL_SETTINGS)
         if arguments[0].literal is None and not arguments[0].parameter and "." in arguments[0].sql:
-            known = ", ".join(f"{quote(key.lower())}: {quote(value)}" for key, value in self.context.settings.items())
+            seen = [(key, value) for key, value in self.context.settings.items() if reads_all or not definition.is_guarded(key)]
+            known = ", ".join(f"{quote(key.lower())}: {quote(value)}" for key, value in seen)
             return Value(f"(MAP {{{known}}})[lower({arguments[0].sql})]", t.TEXT) if known else null(t.TEXT)
         name = self._constant(arguments[0], t.TEXT)
         if name is None:
             return null(t.TEXT)
         by_name = {key.lower(): value for key, value in self.context.settings.items()}
         if str(name).lower() in by_name:
+            if definition.is_guarded(str(name)) and not reads_all:
+                raise definition.guarded(str(name).lower())
             return Value(quote(by_name[str(name).lower()]), t.TEXT)
         defaults = {"server_version": SERVER_VERSION, "server_version_num": "150018", "search_path": ", ".join(self.context.search_path)}
         if str(name).lower() in defaults:

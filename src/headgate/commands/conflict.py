@@ -25,11 +25,14 @@ from headgate.storage.partitioned import Fence
 
 
 def permit(node: Any, planner: Planner, relation: Relation) -> None:
-    """42501 without the right to UPDATE the columns that DO UPDATE sets, 42P10 or 55000 where their change could not be published.
+    """42501 without the right to SELECT the columns that decide what a conflict is, or to UPDATE those that DO UPDATE sets.
 
-    Asked before any row is looked at; which leaves of a partitioned table are asked for an identity depends on the rows (`routed_rows`).
+    42P10 or 55000 where their change could not be published. Asked before any row is looked at; which leaves of a partitioned table are
+    asked for an identity depends on the rows (`routed_rows`).
     """
     clause = node.on_conflict_clause
+    if clause.HasField("infer"):  # what becomes of a row tells which keys are there
+        privilege.check_columns(planner.transaction.cursor, planner.role, relation, "SELECT", _named_columns(clause.infer, relation))
     if clause.action != pb.ONCONFLICT_UPDATE:
         return
     cursor, names = planner.transaction.cursor, _set_columns(clause.target_list)
@@ -119,6 +122,31 @@ def _key_numbers(writer: NewRows, rows: pa.Table, index: Index) -> np.ndarray:
     return numbers
 
 
+def _named_columns(infer: Any, relation: Relation) -> set[int]:
+    """The columns (attnums) that ON CONFLICT names, by themselves or by a constraint."""
+    if infer.conname:
+        return set(_constraint(infer.conname, relation).attnums)
+    attnums = set()
+    for item in infer.index_elems:
+        element = unwrap(item)
+        if element.HasField("expr"):
+            raise not_supported("ON CONFLICT with an expression is not supported")
+        column = relation.column(element.name)
+        if column is None:
+            raise PostgresError("42703", f'column "{element.name}" does not exist')
+        attnums.add(column.attnum)
+    if all(set(each.attnums) != attnums for each in uniqueness.keys_of(relation) if each.plain):
+        raise PostgresError("42P10", "there is no unique or exclusion constraint matching the ON CONFLICT specification")
+    return attnums
+
+
+def _constraint(name: str, relation: Relation) -> Index:
+    found = next((each for each in relation.indexes if each.constraint and each.name == name), None)
+    if found is None:
+        raise PostgresError("42704", f'constraint "{name}" for table "{relation.name}" does not exist')
+    return found
+
+
 def _arbiters(clause: Any, writer: NewRows) -> list[Index]:
     """The unique indexes that decide what a conflict is."""
     relation = writer.relation
@@ -131,25 +159,10 @@ def _arbiters(clause: Any, writer: NewRows) -> list[Index]:
     infer = clause.infer
     if infer.conname:
         root = writer.shown
-        named = next((each for each in root.indexes if each.constraint and each.name == infer.conname), None)
-        names = None if named is None else [column.name for n in named.attnums if (column := root.numbered(n))]
-        found = [each for each in unique if each.constraint and names == [c.name for n in each.attnums if (c := relation.numbered(n))]]
-        if not found:
-            raise PostgresError("42704", f'constraint "{infer.conname}" for table "{root.name}" does not exist')
-        return found
-    attnums = set()
-    for item in infer.index_elems:
-        element = unwrap(item)
-        if element.HasField("expr"):
-            raise not_supported("ON CONFLICT with an expression is not supported")
-        column = relation.column(element.name)
-        if column is None:
-            raise PostgresError("42703", f'column "{element.name}" does not exist')
-        attnums.add(column.attnum)
-    found = [each for each in unique if set(each.attnums) == attnums]
-    if not found:
-        raise PostgresError("42P10", "there is no unique or exclusion constraint matching the ON CONFLICT specification")
-    return found[:1]
+        names = [column.name for n in _constraint(infer.conname, root).attnums if (column := root.numbered(n))]
+        return [each for each in unique if each.constraint and names == [c.name for n in each.attnums if (c := relation.numbered(n))]]
+    attnums = _named_columns(infer, relation)
+    return [each for each in unique if set(each.attnums) == attnums][:1]
 
 
 def _update(clause: Any, node: Any, planner: Planner, writer: NewRows, rows: pa.Table, stored: pa.Table) -> pa.Table:
@@ -178,6 +191,7 @@ def _update(clause: Any, node: Any, planner: Planner, writer: NewRows, rows: pa.
         "row",
     )
     source = Source(keyed, ours.tables + theirs.tables, ours.star)
+    from_clause.restrict(planner, relation, (*ours.star, *theirs.star))
     scope = source.scope(None)
     if clause.HasField("where_clause"):
         condition = binder.bind_condition(clause.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))

@@ -17,6 +17,8 @@ from headgate.errors import PostgresError
 from headgate.sql import names
 
 DATABASE_OWNER = 6171
+READ_ALL_SETTINGS, READ_ALL_STATS = 3374, 3375
+"""The oids of pg_read_all_settings and pg_read_all_stats."""
 READ_ALL, WRITE_ALL = 6181, 6182
 """The oids of pg_database_owner, pg_read_all_data and pg_write_all_data."""
 

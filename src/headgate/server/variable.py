@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from headgate.commands import privilege
 from headgate.errors import PostgresError
 from headgate.server import session_role, transaction_mode
+from headgate.settings.definition import guarded
 from headgate.sql import parser
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet, of_rows
@@ -106,10 +108,17 @@ def show_statement(session: Session, node: Any, text: str) -> ResultSet:
     """SHOW name, SHOW ALL."""
     columns = show_columns(session, node.name)
     if node.name.lower() == "all":
-        return of_rows(columns, session.settings.all(), "SHOW")
+        return of_rows(columns, session.settings.all(guarded=_reads_all(session)), "SHOW")
     return of_rows(columns, [(show(session, node.name),)], "SHOW")
 
 
 def show(session: Session, name: str) -> str:
-    """A setting's value as SHOW prints it, those of the transaction included."""
-    return session.settings.text(name)
+    """A setting's value as SHOW prints it, those of the transaction included; 42501 for one that not everybody sees."""
+    setting = session.settings.setting(name)
+    if setting.definition.guarded and not _reads_all(session):
+        raise guarded(setting.definition.name)
+    return setting.shown
+
+
+def _reads_all(session: Session) -> bool:
+    return session.is_superuser or privilege.has_role(session.begin_statement().cursor, session.context.user, privilege.READ_ALL_SETTINGS)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -13,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headgate.catalog import acl
 from headgate.catalog import database as databases
-from headgate.commands.privilege import role_name
+from headgate.commands.privilege import READ_ALL_SETTINGS, READ_ALL_STATS, role_name
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.server import hba, identmap
@@ -67,8 +69,20 @@ def _lsn(position: Lsn) -> Lsn | None:
 
 
 def _sees(session: Session, role: int | None) -> bool:
-    """Whether the session may see what a role's backends do."""
-    return session.context.superuser or role == session.context.user_oid
+    """Whether the session may see what a role's backends do (HAS_PGSTAT_PERMISSIONS)."""
+    if session.context.superuser:
+        return True
+    with contextlib.closing(session.node.catalog.cursor()) as cursor:
+        who = acl.role(cursor, session.context.user)
+    return who.owns(READ_ALL_STATS) or (role is not None and who.owns(role))
+
+
+def _reads(session: Session, right: int) -> bool:
+    """Whether the session has the rights of a predefined role."""
+    if session.context.superuser:
+        return True
+    with contextlib.closing(session.node.catalog.cursor()) as cursor:
+        return acl.role(cursor, session.context.user).owns(right)
 
 
 def _activity(node: Node, session: Session) -> Iterator[Row]:
@@ -183,7 +197,7 @@ def _slot_statistics(node: Node) -> Iterator[Row]:
 
 
 def _settings(session: Session) -> Iterator[Row]:
-    for row in session.settings.rows():
+    for row in session.settings.rows(guarded=_reads(session, READ_ALL_SETTINGS)):
         yield tuple(row.values())
 
 

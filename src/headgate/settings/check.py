@@ -93,6 +93,9 @@ def canonical(setting: Definition, value: Value, held: Callable[[str], str] | No
     """
     if setting.name in _WITHOUT_EFFECT and value != setting.default:
         raise not_supported(f'setting "{setting.name}" is not supported', detail="A node would accept it and do nothing.")
+    if setting.name == "standard_conforming_strings" and value is False:
+        # the grammar has no other: who escapes quotes by backslashes would have texts run as statements
+        raise PostgresError("0A000", "standard_conforming_strings = off is not supported", hint="Write E'...' where backslashes escape.")
     if setting.kind is not Kind.STRING or not isinstance(value, str):
         return value
     match setting.name:

@@ -111,6 +111,24 @@ def _real(text: str) -> tuple[float | None, str]:
     return number, text[found.end() :]
 
 
+_GUARDED = frozenset({
+    "config_file", "data_directory", "data_location", "dynamic_library_path", "extension_destdir", "external_pid_file", "hba_file",
+    "ident_file", "jit_provider", "krb_server_keyfile", "log_directory", "log_filename", "primary_conninfo",
+    "session_preload_libraries", "shared_preload_libraries", "ssl_ciphers", "ssl_dh_params_file", "ssl_ecdh_curve",
+    "ssl_max_protocol_version", "ssl_min_protocol_version", "ssl_passphrase_command", "unix_socket_directories",
+})  # fmt: skip
+
+
+def is_guarded(name: str) -> bool:
+    """`Definition.guarded` of the setting of this name."""
+    return name.lower() in _GUARDED or name.lower().startswith("spark.")
+
+
+def guarded(name: str) -> PostgresError:
+    """42501 for a setting that not everybody sees."""
+    return PostgresError("42501", f'must be superuser or have privileges of pg_read_all_settings to examine "{name}"')
+
+
 @dataclass(frozen=True)
 class Definition:
     """A setting that a node knows; the fields are those of `pg_settings`, `default` is in base units.
@@ -132,6 +150,11 @@ class Definition:
     flags: frozenset[str] = field(default_factory=frozenset)
     report: bool = False
     is_list: bool = False
+
+    @property
+    def guarded(self) -> bool:
+        """Whether only who has the rights of pg_read_all_settings sees it (GUC_SUPERUSER_ONLY): paths, and Spark's, which may be keys."""
+        return is_guarded(self.name)
 
     def read(self, text: str) -> Value:
         """Reads a value's text; raises 22023 with PostgreSQL's message when it is malformed or out of range."""

@@ -219,6 +219,8 @@ class Settings(Values):
             raise PostgresError("55P02", f'parameter "{definition.name}" cannot be changed')
         if text is not None:
             self._checked(name, text)
+            if "\n" in text:
+                raise PostgresError("22023", "parameter value for ALTER SYSTEM must not contain a newline")
         values = {entry.name: entry.value for entry in self._auto_entries() if entry.name.lower() != name.lower()}
         if text is not None:
             values[definition.name if definition else name] = text

@@ -201,14 +201,19 @@ class SessionSettings(Values):
 
     # ---- SHOW ALL and pg_settings ---------------------------------------------------------------------------
 
-    def all(self) -> list[tuple[str, str, str]]:
-        """The rows of SHOW ALL: name, setting, description."""
-        shown = [setting for setting in self._listed() if "NO_SHOW_ALL" not in setting.definition.flags]
+    def all(self, *, guarded: bool) -> list[tuple[str, str, str]]:
+        """The rows of SHOW ALL: name, setting, description; `guarded`: with those that not everybody sees."""
+        shown = self._shown_to(guarded=guarded)
         return [(setting.definition.name, setting.shown, setting.definition.description) for setting in shown]
 
-    def rows(self) -> list[dict[str, object]]:
-        """The rows of `pg_settings`, columns by PostgreSQL's names (manual, 54.24)."""
-        return [self._row(setting) for setting in self._listed() if "NO_SHOW_ALL" not in setting.definition.flags]
+    def rows(self, *, guarded: bool) -> list[dict[str, object]]:
+        """The rows of `pg_settings`, columns by PostgreSQL's names (manual, 54.24); `guarded`: with what not everybody sees."""
+        found = [self._row(setting) for setting in self._shown_to(guarded=guarded)]
+        return found if guarded else [{**row, "sourcefile": None, "sourceline": None} for row in found]
+
+    def _shown_to(self, *, guarded: bool) -> list[Setting]:
+        found = [setting for setting in self._listed() if "NO_SHOW_ALL" not in setting.definition.flags]
+        return found if guarded else [setting for setting in found if not setting.definition.guarded]
 
     def _listed(self) -> list[Setting]:
         return sorted(self.in_force().values(), key=lambda setting: setting.definition.name.lower())

@@ -117,7 +117,8 @@ class Connection(Link):
         parts = {"proto_version": str(self.protocol)} | given | {"publication_names": listed}
         if binary is not None:
             parts["binary"] = binary
-        shown = ", ".join(f"{name} {literal(value)}" for name, value in parts.items())
+        # not as a literal of SQL: the grammar of replication takes a backslash for what it is
+        shown = ", ".join(f"{name} {_plain_literal(value)}" for name, value in parts.items())
         try:
             result = self._start(f"START_REPLICATION SLOT {_always_quoted(slot)} LOGICAL {position} ({shown})")
             if result.status != pq.ExecStatus.COPY_BOTH:
@@ -229,6 +230,10 @@ class Connection(Link):
 
 def _always_quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _plain_literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def literal(text: str) -> str:
