@@ -147,7 +147,8 @@ class SessionFunctions(CallWriter):
 
     def _fn_current_setting(self, arguments: list[Value], node: Any) -> Value:
         reads_all = self.describing or acl.role(self.cursor, self.context.user).owns(_READ_ALL_SETTINGS)
-        if arguments[0].literal is None and not arguments[0].parameter and "." in arguments[0].sql:
+        given = arguments[0]
+        if given.literal is None and not given.parameter and "." in given.sql and not given.sql.startswith("'"):  # of a column
             seen = [(key, value) for key, value in self.context.settings.items() if reads_all or not definition.is_guarded(key)]
             known = ", ".join(f"{quote(key.lower())}: {quote(value)}" for key, value in seen)
             return Value(f"(MAP {{{known}}})[lower({arguments[0].sql})]", t.TEXT) if known else null(t.TEXT)

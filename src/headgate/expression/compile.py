@@ -277,10 +277,15 @@ def _chain(args: Sequence[Value], kind: n.BoolKind, *, guarded: bool = True) -> 
             made.append(each.make(env))
         while len(made) > 1:
             pairs = [made[place : place + 2] for place in range(0, len(made), 2)]
-            made = [functools.reduce(Column.__and__ if kind is n.BoolKind.AND else Column.__or__, pair) for pair in pairs]
+            made = [_joined(pair, kind) for pair in pairs]
         return made[0]
 
     return Value(BOOL, make)
+
+
+def _joined(pair: Sequence[Column], kind: n.BoolKind) -> Column:
+    look()
+    return functools.reduce(Column.__and__ if kind is n.BoolKind.AND else Column.__or__, pair)
 
 
 def _relabel(node: n.Relabel) -> Value:

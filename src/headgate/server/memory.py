@@ -42,20 +42,26 @@ class MemoryWatch:
         self.thread.stop(5)
 
     def _run(self) -> None:
+        short_since: float | None = None
         while not self._stopping.wait(LOOK_SECONDS):
-            if self._busy() and self._heap.is_short():
-                self._end_one()
+            if not self._busy() or not self._heap.is_short():
+                short_since = None
+                continue
+            short_since = short_since or time.monotonic()
+            self._end_one(short_since)
 
     def _busy(self) -> list[tuple[float, Backend]]:
         """The backends that compute in Java, and since when."""
         found = [(each.interrupts.computing, each) for each in self._node.activity.all()]
         return [(since, each) for since, each in found if since is not None]
 
-    def _end_one(self) -> None:
-        busy = self._busy()
-        if busy:
-            _, longest = min(busy, key=lambda each: each[0])
-            longest.interrupts.cancel(OUT_OF_MEMORY)
-            told = time.monotonic()
-            while self._heap.is_short() and time.monotonic() - told < PATIENCE_SECONDS:
-                self._stopping.wait(LOOK_SECONDS)
+    def _end_one(self, short_since: float) -> None:
+        """Ends the statement that has computed longest, and waits for its memory; who came since is not to blame."""
+        blamed = [(since, each) for since, each in self._busy() if since < short_since]
+        if not blamed:
+            return
+        _, longest = min(blamed, key=lambda each: each[0])
+        longest.interrupts.cancel(OUT_OF_MEMORY)
+        told = time.monotonic()
+        while self._heap.is_short() and time.monotonic() - told < PATIENCE_SECONDS:
+            self._stopping.wait(LOOK_SECONDS)

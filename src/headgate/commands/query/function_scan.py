@@ -28,6 +28,8 @@ from headgate.types.storage import spark_type
 if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
+_PIECE, _MOST_PIECES = 1_000_000, 20_000
+"""Rows of generate_series that a task makes, and tasks."""
 _WHOLE = (registry.INT4, registry.INT8)
 
 
@@ -106,8 +108,16 @@ def series(planner: Planner, expression: Expression, name: str) -> Plan | None:
         return None
     assert isinstance(expression, FuncExpr)
     column = PlanColumn(name, expression.type, planner.key(name))
-    frame = planner.session_spark.range(*bounds).select(F.col("id").cast(spark_type(expression.type.oid)).alias(column.key))
+    rows = _count(*bounds)
+    # Spark's range does not see that its task was cancelled, so its tasks are short
+    pieces = min(rows // _PIECE, _MOST_PIECES) if rows > 4 * _PIECE else None
+    frame = planner.session_spark.range(*bounds, pieces).select(F.col("id").cast(spark_type(expression.type.oid)).alias(column.key))
     return Plan(frame, (column,))
+
+
+def _count(start: int, stop: int, step: int) -> int:
+    """How many rows these are; not by len, which has a limit."""
+    return max(0, -((start - stop) // step) if step > 0 else -((stop - start) // -step))
 
 
 def constant_series(expression: Expression) -> tuple[int, int, int] | None:

@@ -1,0 +1,81 @@
+"""What other users of the machine see of a node: nothing of its files, whatever the umask, and nothing of its settings on a command line."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.conftest import NodeServer, Server, _Farm
+
+SECRET = "a secret key: = # ! ü😀"
+
+
+@pytest.fixture(scope="module")
+def careless() -> Iterator[Server]:
+    """A node that was made and started under the umask 0, with a key for Spark."""
+    farm, before = _Farm(), os.umask(0)
+    try:
+        yield farm.make(NodeServer, **{"spark.hadoop.fs.s3a.secret.key": f"'{SECRET}'"})
+    finally:
+        os.umask(before)
+        farm.end()
+
+
+def modes(folder: Path) -> dict[str, int]:
+    """The permissions of all files and folders."""
+    found = [folder, *folder.rglob("*")]
+    return {str(path.relative_to(folder)): path.stat().st_mode for path in found if not path.is_socket()}
+
+
+def command_lines(pid: int) -> list[str]:
+    """Those of a process and of all that it has started."""
+    parents = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(process.name)] = int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+    family = {pid}
+    while more := {child for child, parent in parents.items() if parent in family} - family:
+        family |= more
+    lines = []
+    for each in family:
+        try:
+            lines.append((Path("/proc") / str(each) / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return lines
+
+
+def test_what_a_node_writes_is_its_users_alone(careless: Server) -> None:
+    database = careless.new_database()
+    careless.psql(
+        database,
+        """CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 30000) g;
+           UPDATE t SET b = 'y' WHERE a % 3 = 0; DELETE FROM t WHERE a < 20000; INSERT INTO t VALUES (1, 'small'); CHECKPOINT;
+           CREATE PUBLICATION p FOR ALL TABLES; SELECT pg_create_logical_replication_slot('hidden', 'pgoutput')""",
+    )
+    shown = {name: oct(stat.S_IMODE(mode)) for name, mode in modes(careless.data).items()}
+    assert any(name.endswith(".parquet") for name in shown)
+    assert any(name.endswith(".bin") for name in shown)
+    assert {name: mode for name, mode in shown.items() if int(mode, 8) & 0o077} == {}
+    careless.psql(database, "SELECT pg_drop_replication_slot('hidden')")
+
+
+def test_settings_of_spark_stand_on_no_command_line_and_in_no_file_of_its_own(careless: Server) -> None:
+    lines = command_lines(careless.pid)
+    assert any("SparkSubmit" in line for line in lines)
+    assert not [line for line in lines if "secret.key" in line or SECRET in line]
+    assert not list((careless.data / "pgsql_tmp").rglob("*.properties"))
+
+
+def test_settings_of_spark_reach_it_and_are_for_superusers_only(careless: Server) -> None:
+    careless.psql("postgres", "CREATE ROLE anybody LOGIN")
+    assert careless.psql("postgres", 'SHOW "spark.hadoop.fs.s3a.secret.key"') == SECRET
+    assert careless.psql("postgres", "SELECT count(*) FROM pg_settings WHERE name LIKE 'spark.%' OR name = 'data_directory'", user="anybody") == "0"
+    for statement in ('SHOW "spark.hadoop.fs.s3a.secret.key"', "SELECT current_setting('spark.hadoop.fs.s3a.secret.key')"):
+        with pytest.raises(Exception, match="must be superuser or have privileges of pg_read_all_settings"):
+            careless.psql("postgres", statement, user="anybody")

@@ -1,0 +1,111 @@
+"""Statements that want too much: refused before it is made, ended within moments when they are told to, and no other session waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import psycopg
+import pytest
+from tests.conftest import Server, until
+
+REFUSED = {
+    "repeat": ("SELECT repeat('x', 2000000000)", "54000", "requested length too large"),
+    "repeat of a column": ("SELECT repeat(b, 2000000000) FROM t", "54000", "requested length too large"),
+    "lpad": ("SELECT lpad('x', 2000000000)", "54000", "requested length too large"),
+    "rpad": ("SELECT rpad('x', 268435455, 'ab')", "54000", "requested length too large"),
+    "format": ("SELECT format('%2000000000s', 'x')", "54000", "out of memory"),
+    "less than PostgreSQL's most": ("SELECT length(repeat('x', 500000000))", "53200", "out of memory"),
+    "decode": ("SELECT decode(repeat('00', 500000000), 'hex')", "53200", "out of memory"),
+    "string_to_array": ("SELECT string_to_array(repeat('a,', 100000000), ',')", "53200", "out of memory"),
+    "array_fill": ("SELECT array_fill(0, ARRAY[100000000])", "53200", "out of memory"),
+    "regexp_replace": ("SELECT length(regexp_replace(repeat('a', 100000), 'a', repeat('b', 100000), 'g'))", "53200", "out of memory"),
+    "in the catalog": ("SELECT repeat(relname, 100000000) FROM pg_class", "54000", "requested length too large"),
+    "padded in the catalog": ("SELECT lpad(relname, 200000000) FROM pg_class", "53200", "out of memory"),
+    "rows of the catalog": ("SELECT a.attname, b.attname FROM pg_attribute a, pg_attribute b", "53200", "out of memory"),
+}
+ENDLESS = {
+    "rows": "SELECT * FROM generate_series(1, 1000000000000)",
+    "a count": "SELECT count(*) FROM generate_series(1, 1000000000000)",
+    "a group": "SELECT string_agg(g::text, ',') FROM generate_series(1, 1000000000) g",
+    "an insert": "INSERT INTO t SELECT g FROM generate_series(1, 1000000000000) g",
+    "workers": r"SELECT count(*) FROM generate_series(1, 1000000000) g WHERE g::text ~ '(1|2).*\1\1\1x'",
+    "conditions": "SELECT count(*) FROM t WHERE " + " AND ".join(f"a <> {number}" for number in range(20000)),
+    "the catalog": "SELECT count(*) FROM pg_attribute a, pg_attribute b, pg_attribute c WHERE a.attname || b.attname < c.attname",
+}
+MOMENTS = 5.0
+"""Seconds; 2 on a machine that does nothing else."""
+
+
+@pytest.fixture(scope="module")
+def database(node: Server) -> str:
+    name = node.new_database()
+    node.psql(name, "CREATE TABLE t (a int, b text); INSERT INTO t VALUES (1, 'x')")
+    return name
+
+
+def connected(node: Server, database: str) -> psycopg.Connection[Any]:
+    return psycopg.connect(node.conninfo(database), autocommit=True, prepare_threshold=None)
+
+
+class Running:
+    """A statement in a thread of its own, and what it ended with."""
+
+    def __init__(self, session: psycopg.Connection[Any], statement: str) -> None:
+        self.session, self.statement = session, statement
+        self.state: str | None = None
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.session.execute(self.statement)  # type: ignore[arg-type]
+        except psycopg.Error as error:
+            self.state = error.sqlstate
+
+
+@pytest.mark.parametrize("which", REFUSED)
+def test_what_is_too_large_is_refused_before_it_is_made(node: Server, database: str, which: str) -> None:
+    statement, state, message = REFUSED[which]
+    with connected(node, database) as session:
+        began = time.monotonic()
+        with pytest.raises(psycopg.Error) as caught:
+            session.execute(statement)  # type: ignore[arg-type]
+        assert (caught.value.sqlstate, caught.value.diag.message_primary) == (state, message)
+        assert time.monotonic() - began < 6 * MOMENTS
+        assert session.execute("SELECT count(*) FROM t").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("how", ["cancel", pytest.param("terminate", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "which", [pytest.param(each, marks=[] if each in ("a group", "workers") else pytest.mark.slow) for each in ENDLESS]
+)
+def test_a_statement_without_an_end_is_ended_within_moments_and_nobody_waits(node: Server, database: str, which: str, how: str) -> None:
+    with connected(node, database) as other, connected(node, database) as session:
+        pid = session.info.backend_pid
+        other.execute("SELECT count(*) FROM t")
+        running = Running(session, ENDLESS[which])
+        active = f"SELECT state = 'active' AND now() - query_start > interval '1 s' FROM pg_stat_activity WHERE pid = {pid}"
+        until(lambda: not running.thread.is_alive() or other.execute(active).fetchone() == (True,), "it does not run")  # type: ignore[arg-type]
+        asked = time.monotonic()
+        other.execute("SELECT 1")
+        assert time.monotonic() - asked < MOMENTS / 2
+        told = time.monotonic()
+        other.execute(f"SELECT pg_{how}_backend({pid})")  # type: ignore[arg-type]
+        running.thread.join(6 * MOMENTS)
+        assert time.monotonic() - told < MOMENTS
+        assert running.state == ("57014" if how == "cancel" else "57P01")
+        assert other.execute("SELECT count(*) FROM t").fetchone() == (1,)
+
+
+@pytest.mark.slow
+def test_a_group_that_fills_the_memory_fails_alone(node: Server, database: str) -> None:
+    with connected(node, database) as other, connected(node, database) as session:
+        running = Running(session, "SELECT array_agg(g) FROM generate_series(1, 1000000000) g")
+        while running.thread.is_alive():
+            asked = time.monotonic()
+            other.execute("SELECT 1")
+            assert time.monotonic() - asked < MOMENTS
+        assert running.state == "53200"
+        assert other.execute("SELECT count(*) FROM t").fetchone() == (1,)
