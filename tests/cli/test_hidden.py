@@ -75,7 +75,10 @@ def test_settings_of_spark_stand_on_no_command_line_and_in_no_file_of_its_own(ca
 def test_settings_of_spark_reach_it_and_are_for_superusers_only(careless: Server) -> None:
     careless.psql("postgres", "CREATE ROLE anybody LOGIN")
     assert careless.psql("postgres", 'SHOW "spark.hadoop.fs.s3a.secret.key"') == SECRET
-    assert careless.psql("postgres", "SELECT count(*) FROM pg_settings WHERE name LIKE 'spark.%' OR name = 'data_directory'", user="anybody") == "0"
+    assert (
+        careless.psql("postgres", "SELECT count(*) FROM pg_settings WHERE name LIKE 'spark.%' OR name = 'data_directory'", user="anybody")
+        == "0"
+    )
     for statement in ('SHOW "spark.hadoop.fs.s3a.secret.key"', "SELECT current_setting('spark.hadoop.fs.s3a.secret.key')"):
         with pytest.raises(Exception, match="must be superuser or have privileges of pg_read_all_settings"):
             careless.psql("postgres", statement, user="anybody")
