@@ -1,7 +1,7 @@
 """The watch of Java's heap: the statement that uses it up fails with 53200, before all others stand still.
 
-One thread of the node, which looks only while a statement has work done by Spark. Which of several statements holds the memory, Spark does
-not tell: the one that has computed longest is ended, then the next.
+One thread of the node, which looks while a statement has work done by Spark, and for a while behind it. Which of several statements holds
+the memory, Spark does not tell: the one that has computed longest is ended, then the next.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from headgate.server.node import Node
 
 LOOK_SECONDS = 0.1
+AFTERWARDS_SECONDS = 30.0
+"""How long it looks on behind the last statement, whose tasks may not have ended with it."""
+PAUSE_SECONDS = 1.0
 PATIENCE_SECONDS = 10.0
 """How long the memory of a statement that was told to end is waited for before the next is told."""
 OUT_OF_MEMORY = ("53200", "out of memory")
@@ -42,26 +45,31 @@ class MemoryWatch:
         self.thread.stop(5)
 
     def _run(self) -> None:
-        short_since: float | None = None
+        watched, short_since = 0.0, None
         while not self._stopping.wait(LOOK_SECONDS):
-            if not self._busy() or not self._heap.is_short():
+            now = time.monotonic()
+            if self._busy():
+                watched = now + AFTERWARDS_SECONDS
+            if now > watched or not self._heap.is_short():
                 short_since = None
                 continue
-            short_since = short_since or time.monotonic()
-            self._end_one(short_since)
+            short_since = short_since or now
+            if not self._end_one(short_since):
+                self._stopping.wait(PAUSE_SECONDS)
 
     def _busy(self) -> list[tuple[float, Backend]]:
         """The backends that compute in Java, and since when."""
         found = [(each.interrupts.computing, each) for each in self._node.activity.all()]
         return [(since, each) for since, each in found if since is not None]
 
-    def _end_one(self, short_since: float) -> None:
-        """Ends the statement that has computed longest, and waits for its memory; who came since is not to blame."""
+    def _end_one(self, short_since: float) -> bool:
+        """Ends the statement that has computed longest, and waits for its memory; who came since is not to blame. Whether there was one."""
         blamed = [(since, each) for since, each in self._busy() if since < short_since]
         if not blamed:
-            return
+            return False
         _, longest = min(blamed, key=lambda each: each[0])
         longest.interrupts.cancel(OUT_OF_MEMORY)
         told = time.monotonic()
         while self._heap.is_short() and time.monotonic() - told < PATIENCE_SECONDS:
             self._stopping.wait(LOOK_SECONDS)
+        return True
