@@ -92,3 +92,11 @@ def test_nothing_else_of_duckdb_or_spark_is_there_either(node: Server, statement
     with psycopg.connect(node.conninfo(), autocommit=True) as session, pytest.raises(psycopg.Error) as caught:
         session.execute(statement, prepare=False)  # type: ignore[arg-type]
     assert caught.value.sqlstate in {"42601", "42P01", "42883", "3F000", "0A000"}, caught.value
+
+
+@pytest.mark.parametrize(
+    "call", ["has_table_privilege('t')", "has_column_privilege('t', 'a')", "pg_has_role('r')", "row_security_active('t', 'u')"]
+)
+def test_calls_of_rights_with_other_arguments_are_no_functions(node: Server, call: str) -> None:
+    with psycopg.connect(node.conninfo(), autocommit=True) as session, pytest.raises(psycopg.errors.UndefinedFunction):
+        session.execute(f"SELECT {call}")  # type: ignore[arg-type]

@@ -102,6 +102,19 @@ def test_columns_of_any_name_pass_through_the_whole_chain(publisher, lakes, last
     check(lakes[0].server, lakes[0].name)
 
 
+def test_a_publication_may_have_any_name(publisher, lakes) -> None:
+    name = quoted("p.`'\"\\n, ü😀")
+    for upstream, downstream in itertools.pairwise([publisher, *lakes]):
+        if upstream is publisher:
+            upstream.sql("CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1)")
+        downstream.sql("CREATE TABLE t (a int PRIMARY KEY)")
+        upstream.sql(f"CREATE PUBLICATION {name} FOR TABLE t WHERE (a <> 3)")
+        subscribe(downstream, upstream, "any_name", name)
+    publisher.sql("INSERT INTO t VALUES (2), (3)")
+    for each in lakes:
+        each.wait("SELECT string_agg(a::text, ' ' ORDER BY a) FROM t", "1 2", seconds=30)
+
+
 @pytest.mark.parametrize("where", ['("a.b" > 0 AND "*" > 0)', '(upper("..a" || "\'") <> \'Z\')'], ids=["column by column", "by Spark"])
 def test_filters_and_column_lists_name_any_column(publisher, lakes, last, where) -> None:
     texts = ("..a", "'")

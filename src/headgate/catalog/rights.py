@@ -73,6 +73,13 @@ def call(session: Session, name: str, arguments: Sequence[Value]) -> Value:
     return Value(f"CASE WHEN {value} IS NOT NULL THEN {found} END", t.BOOL)
 
 
+def widths(name: str) -> tuple[int, ...]:
+    """How many arguments a function may have."""
+    if name == "row_security_active":
+        return (1,)
+    return (3, 4) if name == "has_column_privilege" else (2, 3)
+
+
 def may_select(cursor: Cursor, context: SessionContext, oid: int) -> bool:
     """Whether the session's user may read a whole system relation."""
     found = one(cursor, "SELECT relowner, relacl FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [context.database, oid])

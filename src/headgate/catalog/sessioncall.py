@@ -203,7 +203,10 @@ class SessionFunctions(CallWriter):
     # ---- privileges, time ------------------------------------------------------------------------------------------------------
 
     def _privilege(self, name: str, node: Any, scope: Scope) -> Value:
-        return rights.call(self, name, self.expressions(node.args, scope))
+        given = self.expressions(node.args, scope)
+        if len(given) not in rights.widths(name):
+            raise no_function(name, given, node.location)
+        return rights.call(self, name, given)
 
     def _moment(self, name: str) -> Value:
         now = self.context.moment(name).replace(tzinfo=None)
