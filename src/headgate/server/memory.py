@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.1
 AFTERWARDS_SECONDS = 30.0
 """How long it looks on behind the last statement, whose tasks may not have ended with it."""
-PAUSE_SECONDS = 1.0
+GRACE_SECONDS = 6.0
+"""How long the memory of a statement that has ended may take to be free before another is blamed for it."""
+PAUSE_SECONDS = 0.5
 PATIENCE_SECONDS = 10.0
 """How long the memory of a statement that was told to end is waited for before the next is told."""
 OUT_OF_MEMORY = ("53200", "out of memory")
@@ -45,16 +47,19 @@ class MemoryWatch:
         self.thread.stop(5)
 
     def _run(self) -> None:
-        watched, short_since = 0.0, None
+        ended, short_since = -AFTERWARDS_SECONDS, None
+        before: set[tuple[float, int]] = set()
         while not self._stopping.wait(LOOK_SECONDS):
-            now = time.monotonic()
-            if self._busy():
-                watched = now + AFTERWARDS_SECONDS
-            if now > watched or not self._heap.is_short():
+            now, busy = time.monotonic(), {(since, each.pid) for since, each in self._busy()}
+            if before - busy:
+                ended = now
+            before = busy
+            if (not busy and now - ended > AFTERWARDS_SECONDS) or not self._heap.is_short():
                 short_since = None
                 continue
             short_since = short_since or now
-            if not self._end_one(short_since):
+            somebody_elses = now - ended < GRACE_SECONDS and now - short_since < GRACE_SECONDS
+            if somebody_elses or not self._end_one(short_since):
                 self._stopping.wait(PAUSE_SECONDS)
 
     def _busy(self) -> list[tuple[float, Backend]]:

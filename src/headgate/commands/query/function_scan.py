@@ -28,7 +28,7 @@ from headgate.types.storage import spark_type
 if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
-_PIECE, _MOST_PIECES = 1_000_000, 20_000
+_PIECE, _MOST_PIECES = 500_000, 20_000
 """Rows of generate_series that a task makes, and tasks."""
 _WHOLE = (registry.INT4, registry.INT8)
 
@@ -110,7 +110,7 @@ def series(planner: Planner, expression: Expression, name: str) -> Plan | None:
     column = PlanColumn(name, expression.type, planner.key(name))
     rows = _count(*bounds)
     # Spark's range does not see that its task was cancelled, so its tasks are short
-    pieces = min(rows // _PIECE, _MOST_PIECES) if rows > 4 * _PIECE else None
+    pieces = min(rows // _PIECE, _MOST_PIECES) if rows > 8 * _PIECE else None
     frame = planner.session_spark.range(*bounds, pieces).select(F.col("id").cast(spark_type(expression.type.oid)).alias(column.key))
     return Plan(frame, (column,))
 
