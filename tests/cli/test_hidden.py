@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.conftest import NodeServer, Server, _Farm
+from tests.conftest import Server
 
 SECRET = "a secret key: = # ! ü😀"
 
 
-@pytest.fixture(scope="module")
-def careless() -> Iterator[Server]:
-    """A node that was made and started under the umask 0, with a key for Spark."""
-    farm, before = _Farm(), os.umask(0)
+@pytest.fixture
+def careless(spare_node: Callable[..., Server]) -> Server:
+    """A node that was started under the umask 0, with a key for Spark."""
+    before = os.umask(0)
     try:
-        yield farm.make(NodeServer, **{"spark.hadoop.fs.s3a.secret.key": f"'{SECRET}'"})
+        return spare_node(**{"spark.hadoop.fs.s3a.secret.key": f"'{SECRET}'"})
     finally:
         os.umask(before)
-        farm.end()
 
 
 def modes(folder: Path) -> dict[str, int]:
@@ -73,7 +72,7 @@ def test_settings_of_spark_stand_on_no_command_line_and_in_no_file_of_its_own(ca
 
 
 def test_settings_of_spark_reach_it_and_are_for_superusers_only(careless: Server) -> None:
-    careless.psql("postgres", "CREATE ROLE anybody LOGIN")
+    careless.psql("postgres", "DROP ROLE IF EXISTS anybody; CREATE ROLE anybody LOGIN")
     assert careless.psql("postgres", 'SHOW "spark.hadoop.fs.s3a.secret.key"') == SECRET
     assert (
         careless.psql("postgres", "SELECT count(*) FROM pg_settings WHERE name LIKE 'spark.%' OR name = 'data_directory'", user="anybody")

@@ -115,7 +115,11 @@ def test_a_publication_may_have_any_name(publisher, lakes) -> None:
         each.wait("SELECT string_agg(a::text, ' ' ORDER BY a) FROM t", "1 2", seconds=30)
 
 
-@pytest.mark.parametrize("where", ['("a.b" > 0 AND "*" > 0)', '(upper("..a" || "\'") <> \'Z\')'], ids=["column by column", "by Spark"])
+@pytest.mark.parametrize(
+    "where",
+    [pytest.param('("a.b" > 0 AND "*" > 0)', marks=pytest.mark.slow), '(upper("..a" || "\'") <> \'Z\')'],
+    ids=["column by column", "by Spark"],
+)
 def test_filters_and_column_lists_name_any_column(publisher, lakes, last, where) -> None:
     texts = ("..a", "'")
     names = ["..", "a.b", "`", '"', "..a", "'", "*", "_file", "_Metadata", "i"]
