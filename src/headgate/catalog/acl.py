@@ -98,14 +98,16 @@ def given(items: Sequence[Item], grantee: str, grantor: str, rights: str, *, opt
 def taken(items: Sequence[Item], grantee: str, grantor: str, rights: str, *, option_only: bool, cascade: bool) -> list[Item]:
     """The items after REVOKE; 2BP01 where what the grantee granted on would lose its ground."""
     found: list[Item] = []
+    lost = ""
     for each in items:
         if (each.grantee, each.grantor) != (grantee, grantor):
             found.append(each)
             continue
+        lost = "".join(char for char in rights if char in each.options)
         left = replace(each, rights=each.rights if option_only else _minus(each.rights, rights), options=_minus(each.options, rights))
         if left.rights:
             found.append(left)
-    lost = "".join(char for char in rights if not any(char in each.options for each in found if each.grantee == grantee))
+    lost = "".join(char for char in lost if not any(char in each.options for each in found if each.grantee == grantee))
     depending = [each for each in found if each.grantor == grantee and grantee and set(each.rights) & set(lost)]
     if grantee and grantee != grantor:
         for each in depending:

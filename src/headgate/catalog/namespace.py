@@ -11,6 +11,10 @@ from headgate.errors import PostgresError
 
 PG_CATALOG = 11
 PUBLIC = 2200
+DATABASE_OWNER = 6171
+"""The oid of pg_database_owner."""
+_READ_OR_WRITE_ALL = frozenset({6181, 6182})
+"""The oids of pg_read_all_data and pg_write_all_data, who may use all schemas."""
 
 
 @dataclass(frozen=True)
@@ -85,16 +89,51 @@ def set_owner(cursor: Cursor, database: int, oid: int, owner: int) -> None:
     acl.give(cursor, "pg_namespace", oid, owner, database)
 
 
-def effective(cursor: Cursor, database: int, user: str, search_path: Iterable[str]) -> list[str]:
+def effective(cursor: Cursor, database: int, user: str, search_path: Iterable[str], temporary: str | None = None) -> list[str]:
     """The schemas along a search_path that exist, `$user` replaced, without the implicit pg_catalog: current_schemas(false)."""
-    return list(effective_oids(cursor, database, user, search_path))
+    return list(effective_oids(cursor, database, user, search_path, temporary))
 
 
-def effective_oids(cursor: Cursor, database: int, user: str, search_path: Iterable[str]) -> dict[str, int]:
-    """As `effective`, with the oids of the schemas."""
+def effective_oids(cursor: Cursor, database: int, user: str, search_path: Iterable[str], temporary: str | None = None) -> dict[str, int]:
+    """As `effective`, with the oids of the schemas: those that the user may use, and the session's temporary one."""
     known = dict(rows(cursor, "SELECT nspname, oid FROM hg.pg_namespace WHERE dbid IN (0, ?)", [database]))
     path = [user if entry == "$user" else entry for entry in search_path]
-    return {name: known[name] for name in path if name in known}
+    found = {name: known[name] for name in path if name in known}
+    if one(cursor, "SELECT 1 FROM hg.pg_authid WHERE rolname = ? AND rolsuper", [user]):
+        return found
+    return {name: oid for name, oid in found.items() if name == temporary or may(cursor, user, database, oid, "USAGE")}
+
+
+def may(cursor: Cursor, role: str, database: int, oid: int, privilege: str) -> bool:
+    """Whether a role has a right (CREATE, USAGE) on a schema."""
+    found = one(
+        cursor,
+        "SELECT n.nspowner, n.nspacl, d.datdba FROM hg.pg_namespace n LEFT JOIN hg.pg_database d ON d.oid = ?"
+        " WHERE n.oid = ? AND n.dbid IN (0, ?)",
+        [database, oid, database],
+    )
+    if found is None:
+        return True
+    owner, given, database_owner = found
+    who = with_database_owner(cursor, acl.role(cursor, role), database_owner)
+    if privilege == "USAGE" and not who.roles.isdisjoint(_READ_OR_WRITE_ALL):
+        return True
+    return who.may(acl.letter(privilege), owner, acl.read(given, "n", acl.role_name(cursor, owner)))
+
+
+def check_use(cursor: Cursor, role: str, database: int, name: str) -> None:
+    """42501 `permission denied for schema s`, if there is one of this name."""
+    found = lookup(cursor, database, name)
+    if found is not None and not may(cursor, role, database, found.oid, "USAGE"):
+        raise PostgresError("42501", f"permission denied for schema {name}")
+
+
+def with_database_owner(cursor: Cursor, who: acl.Role, database_owner: int) -> acl.Role:
+    """The owner of the current database is the member of pg_database_owner."""
+    if database_owner not in who.roles:
+        return who
+    names = who.names | {acl.role_name(cursor, DATABASE_OWNER)}
+    return acl.Role(who.name, who.oid, who.superuser, who.roles | {DATABASE_OWNER}, names)
 
 
 def creation(cursor: Cursor, database: int, user: str, search_path: Iterable[str]) -> Namespace:

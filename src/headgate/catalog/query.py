@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from headgate.catalog import acting, relation
 from headgate.catalog.cast import output
-from headgate.catalog.namespace import effective
+from headgate.catalog.namespace import check_use, effective
 from headgate.catalog.physical import Cursor, out_of_memory
 from headgate.catalog.rewrite import Parameter, Rewriter
 from headgate.catalog.scope import Query
@@ -68,11 +68,13 @@ def uses_catalog_only(tree: Any, context: SessionContext, cursor: Cursor) -> boo
         if schema in ("pg_catalog", "information_schema"):
             continue
         if path is None:
-            path = effective(cursor, context.database, context.user, context.search_path)
+            path = effective(cursor, context.database, context.user, context.search_path, context.temp_schema)
         schema = (context.temp_schema or schema) if schema == "pg_temp" else schema
         oid = relation.find_oid(cursor, context.database, schema, name, path)
         if oid is not None and oid >= 16384:
             return False
+        if oid is None and schema is not None:
+            check_use(cursor, context.user, context.database, schema)
     return True
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from headgate.catalog import relation
+from headgate.catalog import namespace, relation
 from headgate.catalog.physical import Cursor, one, rows
+from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError
 from headgate.sql.names import split_identifiers, strings, type_name
 from headgate.sql.parser import parse_expression, unwrap
@@ -35,9 +36,12 @@ _SIGNED = frozenset({2202, 2203, 2204})
 """regprocedure, regoper, regoperator: what is no identifier may stand in them."""
 
 
-def resolve(cursor: Cursor, database: int, schemas: Callable[[], Iterable[str]], text: str, kind: int, where: int | None) -> int:
-    """The oid that the text of a reg… literal stands for; 42P01, 42704, 42883, 3F000 if there is none. `schemas`: the search path."""
-    word = text.strip()
+def resolve(cursor: Cursor, context: SessionContext, schemas: Callable[[], Iterable[str]], text: str, kind: int, where: int | None) -> int:
+    """The oid that the text of a reg… literal stands for; 42P01, 42704, 42883, 3F000 if there is none. `schemas`: the search path.
+
+    42501 for a relation in a schema that the user may not use.
+    """
+    database, word = context.database, text.strip()
     if word.isdigit():
         return int(word)
     if word == "-":
@@ -47,6 +51,8 @@ def resolve(cursor: Cursor, database: int, schemas: Callable[[], Iterable[str]],
     parts = _split(word, where) if kind in _SIGNED else _identifiers(word, where)
     schema, name = (parts[-2] if len(parts) > 1 else None), parts[-1]
     if kind == t.REGCLASS:
+        if schema is not None and schema != context.temp_schema:
+            namespace.check_use(cursor, context.user, database, schema)
         oid = relation.find_oid(cursor, database, schema, name, schemas())
         if oid is None:
             raise PostgresError("42P01", f'relation "{".".join(parts)}" does not exist', position=where)

@@ -6,10 +6,12 @@ an object is one of them, so that it costs the same for one row and for all rows
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from headgate.catalog import acl
+from headgate.catalog import acl, namespace
+from headgate.catalog import role as roles
 from headgate.catalog.cast import Names, coerce
 from headgate.catalog.physical import Cursor, one, rows
 from headgate.catalog.session import SessionContext
@@ -27,6 +29,17 @@ _KINDS = {
 }
 
 
+_LETTERS = {kind: acl.EVERY["c" if "column" in kind else default] for kind, (*_, default, _) in _KINDS.items()}
+"""The rights that one can ask about."""
+
+_WAYS = {
+    "USAGE": "USAGE", "MEMBER": "MEMBER",
+    **{f"{word} WITH {option} OPTION": "ADMIN" for word in ("USAGE", "MEMBER") for option in ("GRANT", "ADMIN")},
+}  # fmt: skip
+"""What pg_has_role can be asked."""
+
+READ_ALL = 6181
+"""The oid of pg_read_all_data."""
 _OPEN = frozenset({"function", "language", "type"})
 """Everybody may use these."""
 
@@ -59,8 +72,10 @@ def call(session: Session, name: str, arguments: Sequence[Value]) -> Value:
         # nobody can be given these rights here: what everybody has by default, and what superusers have
         return Value("TRUE" if role.superuser or kind in _OPEN else "FALSE", t.BOOL)
     regtype = _KINDS[kind][5]
-    rights = [_right(each.strip()) for each in str(_constant(session, name, wanted)).split(",")]
+    rights = [_right(each.strip(), kind) for each in str(_constant(session, name, wanted)).split(",")]
     value = _target(session, kind, target, regtype)
+    if not _there(session, kind, value, arguments[-2]):
+        return Value("CAST(NULL AS BOOLEAN)", t.BOOL)
     if role.superuser:
         return Value(f"({value} IS NOT NULL OR NULL)", t.BOOL)
     allowed = _allowed(session, kind, role, rights)
@@ -85,7 +100,10 @@ def may_select(cursor: Cursor, context: SessionContext, oid: int) -> bool:
     found = one(cursor, "SELECT relowner, relacl FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [context.database, oid])
     if found is None:
         return True
-    return acl.role(cursor, context.user).may("r", found[0], acl.read(found[1], "r", acl.role_name(cursor, found[0])))
+    role = acl.role(cursor, context.user)
+    if READ_ALL in role.roles:
+        return True
+    return role.may("r", found[0], acl.read(found[1], "r", acl.role_name(cursor, found[0])))
 
 
 def selectable_columns(cursor: Cursor, context: SessionContext, oid: int) -> set[int]:
@@ -98,11 +116,50 @@ def selectable_columns(cursor: Cursor, context: SessionContext, oid: int) -> set
     return {attnum for attnum, items in given if role.may("r", 0, acl.read(items, "c", ""))}
 
 
-def _right(text: str) -> tuple[str, bool]:
+def _there(session: Session, kind: str, value: str, column: Value) -> bool:
+    """Whether an object that is a constant is there, and its column; 42809 for a sequence that is none, 42703 for the name of no column."""
+    oid = _known(value)
+    if oid is None:
+        return True
+    catalog = _KINDS[kind][0]
+    scope = "" if catalog == "pg_database" else f" AND dbid IN (0, {session.context.database})"
+    shown = "relkind, relname" if catalog == "pg_class" else "'', ''"
+    found = one(session.cursor, f"SELECT {shown} FROM hg.{catalog} WHERE oid = ?{scope}", [oid])
+    if found is None:
+        return False
+    if kind == "sequence" and found[0] != "S":
+        raise PostgresError("42809", f'"{found[1]}" is not a sequence')
+    if kind != "column":
+        return True
+    by_name = column.unknown or column.type in (t.TEXT, t.NAME)
+    name = _known(column.sql) if column.literal is None else column.literal
+    if name is None:
+        return True
+    attribute = one(
+        session.cursor,
+        f"SELECT 1 FROM hg.pg_attribute WHERE attrelid = ?{scope} AND NOT attisdropped AND {'attname' if by_name else 'attnum'} = ?",
+        [oid, name],
+    )
+    if attribute is None and by_name:
+        raise PostgresError("42703", f'column "{name}" of relation "{found[1]}" does not exist')
+    return attribute is not None
+
+
+def _known(sql: str) -> int | str | None:
+    """The number or text that an expression is as it stands; None where it has to be computed, by the rows of the query maybe."""
+    while (inside := re.fullmatch(r"CAST\((.*) AS \w+\)", sql)) is not None:
+        sql = inside[1]
+    if re.fullmatch(r"\d+", sql):
+        return int(sql)
+    text = re.fullmatch(r"'((?:[^']|'')*)'", sql)
+    return None if text is None else text[1].replace("''", "'")
+
+
+def _right(text: str, kind: str) -> tuple[str, bool]:
     word = text.upper()
     option = word.endswith(" WITH GRANT OPTION")
     found = acl.LETTERS.get(word.removesuffix(" WITH GRANT OPTION"))
-    if found is None:
+    if found is None or found not in _LETTERS[kind]:
         raise PostgresError("22023", f'unrecognized privilege type: "{text}"')
     return found, option
 
@@ -131,6 +188,9 @@ def _constant(session: Session, function: str, value: Value) -> object:
 def _target(session: Session, kind: str, target: Value, regtype: int) -> str:
     """The object as an oid."""
     if kind == "database" and (target.unknown or target.type in (t.TEXT, t.NAME)):
+        name = target.literal if target.literal is not None else _known(target.sql)
+        if name is not None and not one(session.cursor, "SELECT 1 FROM hg.pg_database WHERE datname = ?", [name]):
+            raise PostgresError("3D000", f'database "{name}" does not exist')
         return f"(SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {target.sql})"
     if target.type in (t.TEXT, t.NAME):
         target = Value("", t.UNKNOWN, literal=str(_constant(session, f"has_{kind}_privilege", target)))
@@ -183,17 +243,31 @@ def _has_role(session: Session, arguments: Sequence[Value]) -> Value:
     role = acl.role(session.cursor, session.context.user)
     if len(arguments) > 2:
         role = _role(session, "pg_has_role", arguments[0])
-    target = arguments[-2]
+    target, wanted = arguments[-2:]
+    by_name = target.unknown or target.type in (t.TEXT, t.NAME)
+    if by_name and (name := target.literal if target.literal is not None else _known(target.sql)) is not None:
+        roles.get(session.cursor, str(name))
+    ways = [_WAYS.get(each.strip().upper()) for each in str(_constant(session, "pg_has_role", wanted)).split(",")]
+    if None in ways:
+        raise PostgresError("22023", f'unrecognized privilege type: "{_constant(session, "pg_has_role", wanted)}"')
     if role.superuser:
         return Value(f"({target.sql} IS NOT NULL OR NULL)", t.BOOL)
-    reached = set(role.roles)
-    owner = one(session.cursor, "SELECT datdba FROM hg.pg_database WHERE oid = ?", [session.context.database])
-    if owner is not None and owner[0] in reached:
-        reached.add(6171)  # pg_database_owner
-    if target.unknown or target.type in (t.TEXT, t.NAME):
-        listed = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(role.names))
-        return Value(f"{target.sql} IN ({listed})", t.BOOL)
+    reached = {oid for way in ways for oid in _reached(session, role, str(way))}
+    if by_name:
+        listed = ", ".join("'" + acl.role_name(session.cursor, oid).replace("'", "''") + "'" for oid in sorted(reached)) or "NULL"
+        return Value(f"coalesce({target.sql} IN ({listed}), FALSE)", t.BOOL)
     return Value(f"CASE WHEN {target.sql} IS NOT NULL THEN {_among(target.sql, reached)} END", t.BOOL)
+
+
+def _reached(session: Session, role: acl.Role, way: str) -> set[int]:
+    """The roles whose rights a role has (USAGE), of which it is a member, or whose memberships it may give (ADMIN)."""
+    member = roles.memberships(session.cursor, role.oid)
+    if way == "ADMIN":
+        given = rows(session.cursor, "SELECT roleid, member FROM hg.pg_auth_members WHERE admin_option")
+        return {oid for oid, admin in given if admin in member and oid != role.oid}
+    found = set(role.roles) if way == "USAGE" else member
+    owner = one(session.cursor, "SELECT datdba FROM hg.pg_database WHERE oid = ?", [session.context.database])
+    return found | {namespace.DATABASE_OWNER} if owner is not None and owner[0] in found else found
 
 
 def _row_security_active(session: Session, arguments: Sequence[Value]) -> Value:

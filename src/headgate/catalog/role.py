@@ -67,10 +67,10 @@ def create(cursor: Cursor, role: Role) -> Role:
     return role
 
 
-def refuse_reserved(name: str) -> None:
+def refuse_reserved(name: str, detail: str = 'Role names starting with "pg_" are reserved.') -> None:
     """42939 for a name that only built-in roles have."""
     if name.startswith("pg_"):
-        raise PostgresError("42939", f'role name "{name}" is reserved', detail='Role names starting with "pg_" are reserved.')
+        raise PostgresError("42939", f'role name "{name}" is reserved', detail=detail)
 
 
 def change(cursor: Cursor, role: Role) -> None:

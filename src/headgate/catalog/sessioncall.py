@@ -102,7 +102,9 @@ class SessionFunctions(CallWriter):
         """The search path's schemas that exist, with their oids; read once per statement and search path."""
         key = tuple(self.context.search_path)
         if key not in self.path_cache:
-            self.path_cache[key] = namespace.effective_oids(self.cursor, self.context.database, self.context.user, key)
+            self.path_cache[key] = namespace.effective_oids(
+                self.cursor, self.context.database, self.context.user, key, self.context.temp_schema
+            )
         return self.path_cache[key]
 
     def _fn_current_schema(self, _arguments: list[Value], _node: Any) -> Value:
@@ -178,7 +180,9 @@ class SessionFunctions(CallWriter):
             return Value("CAST(NULL AS UINTEGER)", kind)
         try:
             return Value(f"CAST({self.resolve(str(text), kind, None)} AS UINTEGER)", kind)
-        except PostgresError:
+        except PostgresError as error:
+            if error.sqlstate == "42501":
+                raise
             return Value("CAST(NULL AS UINTEGER)", kind)
 
     def _fn_to_regclass(self, arguments: list[Value], _node: Any) -> Value:
@@ -198,7 +202,7 @@ class SessionFunctions(CallWriter):
 
     def resolve(self, text: str, kind: int, where: int | None) -> int:
         """The oid that the text of a reg… literal stands for along the session's search path (`regname`)."""
-        return regname.resolve(self.cursor, self.context.database, self._schemas, text, kind, where)
+        return regname.resolve(self.cursor, self.context, self._schemas, text, kind, where)
 
     # ---- privileges, time ------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import publication as publications
 from headgate.catalog import relation as relations
+from headgate.catalog import role as roles
 from headgate.catalog import subscription as subscriptions
 from headgate.catalog.physical import Cursor, insert, one, run, tables
 from headgate.commands import lookup, privilege, usertype
@@ -70,7 +71,11 @@ def _object(node: Any, session: Session, cursor: Cursor) -> tuple[int, int, int,
             privilege.check_owner(cursor, context.user, kind.owner, "type", registry.format_type(kind.oid))
             return _TYPE, kind.oid, 0, False
         case pb.OBJECT_SCHEMA:
-            return _NAMESPACE, lookup.namespace(cursor, database, target.sval), 0, False
+            oid = lookup.namespace(cursor, database, target.sval)
+            owner = one(cursor, "SELECT nspowner FROM hg.pg_namespace WHERE dbid IN (0, ?) AND oid = ?", [database, oid])
+            if owner is not None and not privilege.owns_schema(cursor, context.user, database, owner[0]):
+                raise PostgresError("42501", f"must be owner of schema {target.sval}")
+            return _NAMESPACE, oid, 0, False
         case pb.OBJECT_PUBLICATION:
             publication = publications.get(cursor, database, target.sval)
             privilege.check_owner(cursor, context.user, publication.owner, "publication", publication.name)
@@ -80,14 +85,25 @@ def _object(node: Any, session: Session, cursor: Cursor) -> tuple[int, int, int,
             privilege.check_owner(cursor, context.user, subscription.owner, "subscription", subscription.name)
             return _SUBSCRIPTION, subscription.oid, 0, False  # pg_description, although pg_subscription is shared
         case pb.OBJECT_DATABASE:
-            found = one(cursor, "SELECT oid FROM hg.pg_database WHERE datname = ?", [target.sval])
+            found = one(cursor, "SELECT oid, datdba FROM hg.pg_database WHERE datname = ?", [target.sval])
             if found is None:
                 raise PostgresError("3D000", f'database "{target.sval}" does not exist')
+            privilege.check_owner(cursor, context.user, found[1], "database", target.sval)
             return _DATABASE, int(found[0]), 0, True
         case pb.OBJECT_ROLE:
-            return _ROLE, privilege.role_oid(cursor, target.sval), 0, True
+            return _ROLE, _role(target.sval, session, cursor), 0, True
         case _:
             raise not_supported("COMMENT ON objects of this kind is not supported")
+
+
+def _role(name: str, session: Session, cursor: Cursor) -> int:
+    """Roles belong to those who may create them, superusers to superusers."""
+    role, user = roles.get(cursor, name), roles.get(cursor, session.context.user)
+    if role.superuser and not user.superuser:
+        raise PostgresError("42501", "must be superuser")
+    if not (user.superuser or user.create_role):
+        raise PostgresError("42501", "must have CREATEROLE privilege")
+    return role.oid
 
 
 def _relation(items: Any, session: Session, cursor: Cursor) -> relations.Relation:

@@ -41,6 +41,8 @@ class Target:
     column: str
     where: str
     parameters: tuple[Any, ...]
+    above: Sequence[acl.Item] = ()
+    """The ACL of a column's table: a right on all columns, and a grant option for them, count for each."""
 
 
 def grant(node: Any, session: Session) -> CommandResult:
@@ -74,10 +76,14 @@ def _grantees(node: Any, session: Session, cursor: Cursor) -> list[str]:
             privilege.used_role(cursor, name)
         elif name:
             privilege.role_oid(cursor, name)
-        elif node.is_grant and node.grant_option:
-            raise PostgresError("0LP01", "grant options can only be granted to roles")
         found.append(name)
     return found
+
+
+def _refuse_option_for_public(node: Any, grantees: Sequence[str]) -> None:
+    """0LP01 for WITH GRANT OPTION to PUBLIC; asked after whether the user may grant at all."""
+    if node.is_grant and node.grant_option and "" in grantees:
+        raise PostgresError("0LP01", "grant options can only be granted to roles")
 
 
 def _change(node: Any, target: Target, letters: str, grantees: Sequence[str], session: Session, cursor: Cursor) -> None:
@@ -86,9 +92,11 @@ def _change(node: Any, target: Target, letters: str, grantees: Sequence[str], se
     items = acl.read(target.items, target.kind, owner)
     owning = who.superuser or target.owner in who.roles
     grantor = owner if owning else who.name
-    allowed = letters if owning else "".join(each for each in letters if who.may(each, target.owner, items, option=True))
-    if not allowed and not owning and not any(who.may(each, target.owner, items) for each in acl.EVERY[target.kind]):
+    ground = [*items, *target.above]
+    allowed = letters if owning else "".join(each for each in letters if who.may(each, target.owner, ground, option=True))
+    if not allowed and not owning and not any(who.may(each, target.owner, ground) for each in acl.EVERY[target.kind]):
         raise PostgresError("42501", f"permission denied for {target.word} {target.name}")
+    _refuse_option_for_public(node, grantees)
     if allowed != letters:
         verb = "granted" if node.is_grant else "could be revoked"
         how = (
@@ -163,8 +171,10 @@ def _column_target(cursor: Cursor, relation: Relation, name: str) -> Target:
     where = "dbid IN (0, ?) AND attrelid = ? AND attnum = ?"
     found = one(cursor, f"SELECT attacl FROM hg.pg_attribute WHERE {where}", list(parameters))
     items = found[0] if found else None
+    table = one(cursor, "SELECT relacl FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [relation.database, relation.oid])
+    above = acl.read(table[0] if table else None, "r", acl.role_name(cursor, relation.owner))
     return Target(
-        "c", relation.name, "table", ("pg_class", relation.oid), relation.owner, items, "pg_attribute", "attacl", where, parameters
+        "c", relation.name, "table", ("pg_class", relation.oid), relation.owner, items, "pg_attribute", "attacl", where, parameters, above
     )
 
 
@@ -198,6 +208,8 @@ def _relations(node: Any, session: Session, cursor: Cursor) -> list[Relation]:
     if node.targtype == pb.ACL_TARGET_ALL_IN_SCHEMA:
         kinds = "S" if node.objtype == pb.OBJECT_SEQUENCE else "rpv"
         schemas = [lookup.namespace(cursor, context.database, unwrap(item).sval) for item in node.objects]
+        for schema in schemas:
+            privilege.check_use_of_schema(cursor, context.user, context.database, schema)
         return [each for schema in schemas for each in relations.in_schema(cursor, context.database, schema, kinds)]
     return [lookup.target(cursor, context, unwrap(item)) for item in node.objects]
 
@@ -226,6 +238,7 @@ def alter_default(node: Any, session: Session) -> CommandResult:
         raise PostgresError("0LP01", "cannot use IN SCHEMA clause when using GRANT/REVOKE ON SCHEMAS")
     letters, _ = _letters(action, kind)
     grantees = _grantees(action, session, cursor)
+    _refuse_option_for_public(action, grantees)
     for owner in owners:
         privilege.check_member(cursor, context.user, owner)
         privilege.used_role(cursor, owner)

@@ -40,7 +40,8 @@ def insert(node: Any, session: Session, planner: Planner | None = None) -> Resul
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
         columns = target_columns(node, relation)
-        privilege.check_columns(transaction.cursor, session.context.user, relation, "INSERT", [each.attnum for each in columns])
+        named = columns if node.cols or node.HasField("select_stmt") else []
+        privilege.check_columns(transaction.cursor, session.context.user, relation, "INSERT", [each.attnum for each in named])
         if node.HasField("on_conflict_clause"):
             conflict.permit(node, planner, relation)
         writer = NewRows(planner, relation)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.catalog import hold
+from headgate.catalog import namespace as namespaces
 from headgate.catalog import relation as relations
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import Relation
@@ -55,7 +56,9 @@ def search_path(cursor: Cursor, context: SessionContext) -> list[str]:
         if real in names:
             continue
         found = one(cursor, "SELECT oid FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [real, context.database])
-        if found is not None and privilege.may_in_schema(cursor, context.user, context.database, found[0], "USAGE"):
+        if found is None:
+            continue
+        if real == context.temp_schema or privilege.may_in_schema(cursor, context.user, context.database, found[0], "USAGE"):
             names.append(real)
     return names
 
@@ -90,7 +93,7 @@ def find(cursor: Cursor, context: SessionContext, node: Any, *, check: bool = Tr
     check_database(node, context)
     if node.schemaname == "pg_temp":
         return relations.lookup(cursor, context.database, context.temp_schema or "pg_temp", node.relname)
-    if node.schemaname and check:
+    if node.schemaname and node.schemaname != context.temp_schema and check:
         schema = one(cursor, "SELECT oid FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [node.schemaname, context.database])
         if schema is not None:
             privilege.check_use_of_schema(cursor, context.user, context.database, int(schema[0]))
@@ -146,6 +149,8 @@ def dropped(cursor: Cursor, session: Session, parts: Any, kind: str, *, missing_
     """
     context = session.context
     schema, name = names.split_name(parts, context.database_name)
+    if schema is not None and schema != context.temp_schema:
+        namespaces.check_use(cursor, context.user, context.database, schema)
     relation = relations.lookup(cursor, context.database, schema, name, search_path(cursor, context))
     if relation is None:
         missing = PostgresError("42704" if kind == "index" else "42P01", f'{kind} "{name}" does not exist')

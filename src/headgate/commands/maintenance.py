@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import namespace
+from headgate.catalog.physical import one
 from headgate.commands import lookup, privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
+from headgate.errors import PostgresError
 from headgate.sql.parser import unwrap
 
 
@@ -35,6 +40,20 @@ def vacuum(node: Any, session: Session) -> CommandResult:
 def reindex(node: Any, session: Session) -> CommandResult:
     """REINDEX: indexes hold no data of their own."""
     transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
     if node.HasField("relation"):
-        lookup.target(transaction.cursor, session.context, node.relation)
+        relation = lookup.target(cursor, context, node.relation)
+        kind = "index" if node.kind == pb.REINDEX_OBJECT_INDEX else "table"
+        privilege.check_owner(cursor, context.user, relation.owner, kind, relation.name)
+        return CommandResult("REINDEX")
+    if node.kind == pb.REINDEX_OBJECT_SCHEMA:
+        schema = namespace.get(cursor, context.database, node.name)
+        if not privilege.owns_schema(cursor, context.user, context.database, schema.owner):
+            raise PostgresError("42501", f"must be owner of schema {node.name}")
+        return CommandResult("REINDEX")
+    if node.name and node.name != context.database_name:
+        raise PostgresError("0A000", "can only reindex the currently open database")
+    owner = one(cursor, "SELECT datdba FROM hg.pg_database WHERE oid = ?", [context.database])
+    assert owner is not None
+    privilege.check_owner(cursor, context.user, owner[0], "database", context.database_name)
     return CommandResult("REINDEX")

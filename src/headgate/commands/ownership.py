@@ -15,7 +15,8 @@ from headgate.catalog import acl, namespace, removal
 from headgate.catalog import publication as publications
 from headgate.catalog import relation as relations
 from headgate.catalog.physical import Cursor, one, rows, run
-from headgate.commands import dependency, lookup, privilege, table
+from headgate.catalog.session import SessionContext
+from headgate.commands import dependency, lookup, privilege, publication, table
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
@@ -238,6 +239,7 @@ def reassign_owned(node: Any, session: Session) -> CommandResult:
     if not privilege.owns(cursor, context.user, oid):
         raise PostgresError("42501", "permission denied to reassign objects")
     for _, role in roles:
+        _check_reassigned(cursor, context, role, new, oid)
         for catalog, column, _, _ in _OWNED:
             if catalog in acl.OWNED:
                 for (owned,) in rows(cursor, f"SELECT oid FROM hg.{catalog} WHERE dbid = ? AND {column} = ?", [context.database, role]):
@@ -249,3 +251,19 @@ def reassign_owned(node: Any, session: Session) -> CommandResult:
         run(cursor, "UPDATE hg.pg_subscription SET subowner = ? WHERE subdbid = ? AND subowner = ?", [oid, context.database, role])
     transaction.catalog_changed()
     return CommandResult("REASSIGN OWNED")
+
+
+def _check_reassigned(cursor: Cursor, context: SessionContext, role: int, new: str, oid: int) -> None:
+    """42501 for what the user may not give to the role: publications, schemas and subscriptions are asked about as by OWNER TO."""
+    if role == oid:
+        return
+    for name, owner in rows(cursor, "SELECT pubname, pubowner FROM hg.pg_publication WHERE dbid = ?", [context.database]):
+        if owner == role:
+            publication.check_new_owner(cursor, context, publications.get(cursor, context.database, name), new)
+    for name, owner in rows(cursor, "SELECT nspname, nspowner FROM hg.pg_namespace WHERE dbid = ?", [context.database]):
+        if owner == role:
+            privilege.check_may_give(cursor, context.user, owner, "schema", name, new)
+            privilege.check_create_on_database(cursor, context.user, context.database)
+    sql = "SELECT subname FROM hg.pg_subscription WHERE subdbid = ? AND subowner = ?"
+    for (name,) in rows(cursor, sql, [context.database, role]):
+        privilege.check_subscription_owner(cursor, name, new)

@@ -227,11 +227,13 @@ def drop(node: Any, session: Session) -> CommandResult:
         if node.missing_ok and lookup.find(cursor, context, target) is None:
             session.notices.notice(f'relation "{table}" does not exist, skipping')
             continue
+        if node.missing_ok:
+            known = lookup.target(cursor, context, target)
+            if all(each.name != name for each in of_relation(cursor, known)):
+                session.notices.notice(f'policy "{name}" for relation "{known.name}" does not exist, skipping')
+                continue
         relation = _table(target, session, cursor)
         transaction.lock_object("pg_class", relation.oid)
-        if node.missing_ok and all(each.name != name for each in of_relation(cursor, relation)):
-            session.notices.notice(f'policy "{name}" for relation "{relation.name}" does not exist, skipping')
-            continue
         run(cursor, "DELETE FROM hg.pg_policy WHERE dbid = ? AND oid = ?", [relation.database, _get(cursor, relation, name).oid])
     return CommandResult("DROP POLICY")
 

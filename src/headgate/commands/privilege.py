@@ -10,17 +10,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headgate.catalog import acl, hold
+from headgate.catalog import namespace as namespaces
 from headgate.catalog.physical import Cursor, one, rows
 from headgate.catalog.relation import Relation
 from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError
 from headgate.sql import names
 
-DATABASE_OWNER = 6171
 READ_ALL_SETTINGS, READ_ALL_STATS = 3374, 3375
 """The oids of pg_read_all_settings and pg_read_all_stats."""
 READ_ALL, WRITE_ALL = 6181, 6182
-"""The oids of pg_database_owner, pg_read_all_data and pg_write_all_data."""
+"""The oids of pg_read_all_data and pg_write_all_data."""
 
 
 def role_oid(cursor: Cursor, name: str) -> int:
@@ -86,6 +86,16 @@ def check_may_give(cursor: Cursor, user: str, owner: int, kind: str, name: str, 
     check_member(cursor, user, new)
 
 
+def check_subscription_owner(cursor: Cursor, subscription: str, new: str) -> None:
+    """42501 unless the role that a subscription is given to is a superuser."""
+    if not is_superuser(cursor, new):
+        raise PostgresError(
+            "42501",
+            f'permission denied to change owner of subscription "{subscription}"',
+            hint="The owner of a subscription must be a superuser.",
+        )
+
+
 def may_create_databases(cursor: Cursor, role: str) -> bool:
     """Whether the role may create databases: CREATEDB, or a superuser."""
     found = one(cursor, "SELECT rolcreatedb OR rolsuper FROM hg.pg_authid WHERE rolname = ?", [role])
@@ -128,36 +138,14 @@ def check_create_on_database(cursor: Cursor, role: str, database: int) -> None:
 
 def may_in_schema(cursor: Cursor, role: str, database: int, namespace: int, privilege: str) -> bool:
     """Whether the role has a right (CREATE, USAGE) on a schema."""
-    if is_superuser(cursor, role):
-        return True
-    found = one(
-        cursor,
-        "SELECT n.nspowner, n.nspacl, d.datdba FROM hg.pg_namespace n LEFT JOIN hg.pg_database d ON d.oid = ?"
-        " WHERE n.oid = ? AND n.dbid IN (0, ?)",
-        [database, namespace, database],
-    )
-    if found is None:
-        return True
-    owner, given, database_owner = found
-    who = _with_database_owner(cursor, acl.role(cursor, role), database_owner)
-    if privilege == "USAGE" and (READ_ALL in who.roles or WRITE_ALL in who.roles):
-        return True
-    return who.may(acl.letter(privilege), owner, acl.read(given, "n", role_name(cursor, owner)))
-
-
-def _with_database_owner(cursor: Cursor, who: acl.Role, database_owner: int) -> acl.Role:
-    """The owner of the current database is the member of pg_database_owner."""
-    if database_owner not in who.roles:
-        return who
-    names = who.names | {role_name(cursor, DATABASE_OWNER)}
-    return acl.Role(who.name, who.oid, who.superuser, who.roles | {DATABASE_OWNER}, names)
+    return is_superuser(cursor, role) or namespaces.may(cursor, role, database, namespace, privilege)
 
 
 def owns_schema(cursor: Cursor, role: str, database: int, owner: int) -> bool:
     """Whether the role owns a schema, the owner of the database those of pg_database_owner."""
     found = one(cursor, "SELECT datdba FROM hg.pg_database WHERE oid = ?", [database])
     who = acl.role(cursor, role)
-    return (who if found is None else _with_database_owner(cursor, who, found[0])).owns(owner)
+    return (who if found is None else namespaces.with_database_owner(cursor, who, found[0])).owns(owner)
 
 
 def check_create_in_schema(cursor: Cursor, role: str, database: int, namespace: int) -> None:

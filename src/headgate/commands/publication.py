@@ -14,7 +14,9 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import publication as publications
 from headgate.catalog import relation as relations
+from headgate.catalog.physical import Cursor
 from headgate.catalog.publication import Member, Publication
+from headgate.catalog.session import SessionContext
 from headgate.commands import lookup, privilege, publication_object
 from headgate.commands.publication_object import TableObject
 from headgate.commands.result import CommandResult
@@ -244,6 +246,21 @@ def rename(node: Any, session: Session) -> CommandResult:
     return CommandResult("ALTER PUBLICATION")
 
 
+def check_new_owner(cursor: Cursor, context: SessionContext, publication: Publication, new: str) -> None:
+    """42501 unless the user may give a publication to a role: by OWNER TO, and by REASSIGN OWNED."""
+    if privilege.is_superuser(cursor, context.user):
+        return
+    privilege.check_may_give(cursor, context.user, publication.owner, "publication", publication.name, new)
+    privilege.check_create_on_database(cursor, new, context.database)
+    kind = "ALL TABLES" if publication.all_tables else "TABLES IN SCHEMA" if publication.schemas else None
+    if kind is not None and not privilege.is_superuser(cursor, new):
+        raise PostgresError(
+            "42501",
+            f'permission denied to change owner of publication "{publication.name}"',
+            hint=f"The owner of a FOR {kind} publication must be a superuser.",
+        )
+
+
 def change_owner(node: Any, session: Session) -> CommandResult:
     """ALTER PUBLICATION … OWNER TO."""
     transaction = session.begin_statement()
@@ -251,16 +268,8 @@ def change_owner(node: Any, session: Session) -> CommandResult:
     name = unwrap(node.object).sval
     new_owner, oid = privilege.new_owner(cursor, context, node.newowner)
     publication = publications.get(cursor, context.database, name)
-    if oid != publication.owner and not privilege.is_superuser(cursor, context.user):
-        privilege.check_may_give(cursor, context.user, publication.owner, "publication", name, new_owner)
-        privilege.check_create_on_database(cursor, new_owner, context.database)
-        kind = "ALL TABLES" if publication.all_tables else "TABLES IN SCHEMA" if publication.schemas else None
-        if kind is not None and not privilege.is_superuser(cursor, new_owner):
-            raise PostgresError(
-                "42501",
-                f'permission denied to change owner of publication "{name}"',
-                hint=f"The owner of a FOR {kind} publication must be a superuser.",
-            )
+    if oid != publication.owner:
+        check_new_owner(cursor, context, publication, new_owner)
     transaction.lock_object("pg_publication", publication.oid)
     publications.set_owner(cursor, context.database, publication.oid, oid)
     transaction.catalog_changed()

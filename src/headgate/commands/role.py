@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import password
+from headgate.catalog import namespace, password
 from headgate.catalog import role as roles
 from headgate.catalog.physical import Cursor
 from headgate.catalog.role import Role
@@ -99,25 +99,25 @@ def _check_alteration(cursor: Cursor, session: Session, role: Role, options: dic
         _require_createrole(cursor, session, "permission denied")
 
 
-def _check_membership(cursor: Cursor, session: Session, name: str) -> None:
+def _check_membership(cursor: Cursor, session: Session, name: str, grantor: str | None = None) -> None:
     """42501 unless the user may give or take memberships of this role, by whatever command (AddRoleMems, DelRoleMems)."""
     context, role = session.context, roles.get(cursor, name)
+    asked = context.user if grantor is None else grantor
     if privilege.is_superuser(cursor, context.user):
         pass
     elif role.superuser:
         raise PostgresError("42501", "must be superuser to alter superusers")
-    elif not roles.get(cursor, context.user).create_role and not _is_admin(cursor, session, role):
+    elif not roles.get(cursor, context.user).create_role and not (privilege.is_superuser(cursor, asked) or _is_admin(cursor, asked, role)):
         raise PostgresError("42501", f'must have admin option on role "{name}"')
-    if role.oid == privilege.DATABASE_OWNER:
+    if role.oid == namespace.DATABASE_OWNER:
         raise PostgresError("XX000", f'role "{name}" cannot have explicit members')
+    if asked != context.user and not privilege.is_superuser(cursor, context.user):
+        raise PostgresError("42501", "must be superuser to set grantor")
 
 
-def _is_admin(cursor: Cursor, session: Session, role: Role) -> bool:
-    """Whether the user, or a role that it is a member of, has the admin option; a role has its own where it is the session's user."""
-    user = session.context.user
-    if role.name == user:
-        return user == session.context.session_user
-    return bool(roles.admins(cursor, role.oid) & privilege.roles_of(cursor, user))
+def _is_admin(cursor: Cursor, user: str, role: Role) -> bool:
+    """Whether a user, or a role that it is a member of, has the admin option; none has it on itself."""
+    return role.name != user and bool(roles.admins(cursor, role.oid) & privilege.roles_of(cursor, user))
 
 
 def create(node: Any, session: Session) -> CommandResult:
@@ -127,11 +127,11 @@ def create(node: Any, session: Session) -> CommandResult:
     options = unique(node.options)
     _check_creation(cursor, session, options)
     for item in options["addroleto"].node.items if "addroleto" in options else ():
-        _check_membership(cursor, session, unwrap(item).rolename)
+        _check_membership(cursor, session, _named(unwrap(item), session))
     if node.role in ("public", "none"):
         raise PostgresError("42939", f'role name "{node.role}" is reserved')
     for item in [item for name in _MEMBERS if name in options for item in options[name].node.items]:
-        other = roles.lookup(cursor, unwrap(item).rolename)
+        other = roles.lookup(cursor, _named(unwrap(item), session))
         if other is not None:
             transaction.use_object("pg_authid", other.oid)
     role = Role(transaction.engine.catalog.next_oid(), node.role, can_login=node.stmt_type == pb.ROLESTMT_USER)
@@ -139,7 +139,7 @@ def create(node: Any, session: Session) -> CommandResult:
     grantor = privilege.role_oid(cursor, session.context.user)
     for name in _MEMBERS:
         for item in options[name].node.items if name in options else ():
-            other_oid = privilege.role_oid(cursor, unwrap(item).rolename)
+            other_oid = privilege.role_oid(cursor, _named(unwrap(item), session))
             if name == "addroleto":
                 roles.grant(cursor, other_oid, made.oid, grantor)
             else:
@@ -151,6 +151,8 @@ def alter(node: Any, session: Session) -> CommandResult:
     """ALTER ROLE … WITH options."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
+    if node.role.roletype == pb.ROLESPEC_CSTRING:
+        roles.refuse_reserved(node.role.rolename, "Cannot alter reserved roles.")
     name = names.role_name(node.role, context.user, context.session_user)
     role = roles.get(cursor, name)
     options = unique(node.options)
@@ -159,7 +161,7 @@ def alter(node: Any, session: Session) -> CommandResult:
     if "rolemembers" in options:
         _check_membership(cursor, session, name)
         grantor = privilege.role_oid(cursor, context.user)
-        for member in [privilege.used_role(cursor, unwrap(item).rolename) for item in options["rolemembers"].node.items]:
+        for member in [privilege.used_role(cursor, _named(unwrap(item), session)) for item in options["rolemembers"].node.items]:
             if node.action < 0:
                 roles.revoke(cursor, role.oid, member)
             else:
@@ -175,7 +177,9 @@ def drop(node: Any, session: Session) -> CommandResult:
     _require_createrole(cursor, session, "permission denied to drop role")
     going: dict[str, int] = {}
     for item in node.roles:
-        name = names.role_name(unwrap(item), context.user, context.session_user)
+        if unwrap(item).roletype != pb.ROLESPEC_CSTRING:
+            raise PostgresError("22023", "cannot use special role specifier in DROP ROLE")
+        name = unwrap(item).rolename
         role = roles.lookup(cursor, name)
         if role is None:
             if not node.missing_ok:
@@ -230,11 +234,12 @@ def grant_role(node: Any, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     admin = any(unwrap(each).defname == "admin" for each in node.opt)
-    grantor = privilege.used_role(cursor, context.user)
+    grantor_name = _named(node.grantor, session) if node.HasField("grantor") else context.user
+    grantor = privilege.used_role(cursor, grantor_name)
     role_oid = privilege.used_role if node.is_grant else privilege.role_oid
     members = {name: role_oid(cursor, name) for each in node.grantee_roles if (name := _named(unwrap(each), session))}
     for granted, oid in {name: role_oid(cursor, name) for each in node.granted_roles if (name := unwrap(each).priv_name)}.items():
-        _check_membership(cursor, session, granted)
+        _check_membership(cursor, session, granted, grantor_name if node.is_grant else None)
         for member, member_oid in members.items():
             if node.is_grant:
                 if member_oid in privilege.roles_of(cursor, granted):

@@ -347,12 +347,8 @@ def change_owner(node: Any, session: Session) -> CommandResult:
     cursor, context = transaction.cursor, session.context
     new_owner, oid = privilege.new_owner(cursor, context, node.newowner)
     subscription = _owned(session, transaction, unwrap(node.object).sval)
-    if oid != subscription.owner and not privilege.is_superuser(cursor, new_owner):
-        raise PostgresError(
-            "42501",
-            f'permission denied to change owner of subscription "{subscription.name}"',
-            hint="The owner of a subscription must be a superuser.",
-        )
+    if oid != subscription.owner:
+        privilege.check_subscription_owner(cursor, subscription.name, new_owner)
     subscriptions.change(cursor, subscription.oid, owner=oid)
     session.after_commit(session.node.launcher.wake)
     return CommandResult("ALTER SUBSCRIPTION")

@@ -142,6 +142,7 @@ class Session:
         transaction = self.block.statement()
         transaction.cancelled = self._patience()
         transaction.statement()
+        session_role.refresh(self, transaction.cursor)
         return transaction
 
     def _patience(self) -> Patience:
@@ -442,7 +443,8 @@ class Session:
 
     @property
     def is_superuser(self) -> bool:
-        """Whether the current user is a superuser."""
+        """Whether the current user is a superuser, as the transaction sees it."""
+        session_role.refresh(self)
         return self.context.superuser
 
     def setting_changed(self, name: str) -> None:

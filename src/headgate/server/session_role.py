@@ -8,9 +8,12 @@ role; nothing else changes it.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headgate.catalog import role as roles
+from headgate.catalog.physical import Cursor, one
 from headgate.catalog.role import Role
 from headgate.errors import PostgresError
 
@@ -30,8 +33,7 @@ def set_to(session: Session, setting: str, value: str | None, *, local: bool) ->
 
 def set_role(session: Session, name: str, *, local: bool) -> None:
     """SET ROLE name | NONE."""
-    cursor = session.node.catalog.cursor()
-    try:
+    with _reading(session) as cursor:
         wanted = session.context.session_user if name == "none" else name
         role = roles.lookup(cursor, wanted)
         if role is None:
@@ -39,8 +41,6 @@ def set_role(session: Session, name: str, *, local: bool) -> None:
         asking = roles.get(cursor, session.context.session_user)
         if not asking.superuser and role.oid not in roles.memberships(cursor, asking.oid):
             raise PostgresError("42501", f'permission denied to set role "{wanted}"')
-    finally:
-        cursor.close()
     session.taken_roles[role.name] = role
     session.settings.set("role", name, local=local)
     follow(session)
@@ -48,12 +48,9 @@ def set_role(session: Session, name: str, *, local: bool) -> None:
 
 def set_session_authorization(session: Session, name: str | None, *, local: bool) -> None:
     """SET SESSION AUTHORIZATION name | DEFAULT."""
-    cursor = session.node.catalog.cursor()
-    try:
+    with _reading(session) as cursor:
         authenticated = roles.get(cursor, session.backend.role_name or session.context.session_user)
         wanted = authenticated if name is None else roles.lookup(cursor, name)
-    finally:
-        cursor.close()
     if wanted is None:
         raise PostgresError("22023", f'role "{name}" does not exist')
     if wanted.oid != authenticated.oid and not authenticated.superuser:
@@ -76,6 +73,27 @@ def follow(session: Session) -> None:
     name = authorization if chosen == "none" else chosen
     if name != session.context.user:
         _become(session, session.taken_roles[name])
+
+
+def refresh(session: Session, cursor: Cursor | None = None) -> None:
+    """Whether the acting role is a superuser is what its row says now: ALTER ROLE counts from the next statement of every session."""
+    if cursor is None:
+        with _reading(session) as found_cursor:
+            refresh(session, found_cursor)
+        return
+    found = one(cursor, "SELECT rolsuper FROM hg.pg_authid WHERE oid = ?", [session.context.user_oid])
+    session.context.superuser = bool(found and found[0])
+
+
+@contextlib.contextmanager
+def _reading(session: Session) -> Iterator[Cursor]:
+    """The catalogs as the open transaction sees them, what it has changed itself included."""
+    storage = session.block.storage
+    if storage is not None:
+        yield storage.cursor
+        return
+    with contextlib.closing(session.node.catalog.cursor()) as cursor:
+        yield cursor
 
 
 def _become(session: Session, role: Role) -> None:

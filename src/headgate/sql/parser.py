@@ -155,6 +155,8 @@ def _syntax_error(error: postgast.PgQueryError, text: str) -> PostgresError:
         return PostgresError(
             "22P06", message, hint="Use '' to write quotes in strings. \\' is insecure in client-only encodings.", position=where
         )
+    if message.endswith("cannot be used as a role name here"):
+        return PostgresError("42939", message, position=where)
     if message.startswith("invalid byte sequence"):
         return PostgresError("22021", message)
     return PostgresError("42601", message, position=where)

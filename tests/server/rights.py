@@ -1,0 +1,696 @@
+"""The matrix of rights: which statements `test_rights` has each role run on a PostgreSQL and on a node, and on what.
+
+`ROLES` are the columns, `STATEMENTS` the rows, one statement (or several in one string) a line. Each is run in a transaction of its own that
+is rolled back, so no cell sees another; what cannot run in a transaction is in `ALONE`, with the roles that run it, `SEQUENCES` are what a
+session says in turn, `REPLICATION` is said over connections to a walsender. ``{role}`` is the role, ``{database}`` the database. What a
+node refuses altogether (0A000) is left out; what is meant to differ is in `DIFFERENT`, with its reason.
+"""
+
+from __future__ import annotations
+
+ROLES = {
+    "rights_super": "SUPERUSER",
+    "rights_owner": "",
+    "rights_reader": "",
+    "rights_writer": "",
+    "rights_maker": "CREATEROLE",
+    "rights_copier": "REPLICATION",
+    "rights_heir": "NOINHERIT",
+    "rights_nobody": "",
+}
+"""The roles, all of which may log in; `rights_heir` is a member of the owner that does not inherit."""
+
+OTHERS = {
+    "rights_team": "", "rights_boss": "SUPERUSER", "rights_fresh": "", "rights_all_reader": "IN ROLE pg_read_all_data",
+    "rights_all_writer": "IN ROLE pg_write_all_data", "rights_bypass": "BYPASSRLS", "rights_stream": "REPLICATION",
+}  # fmt: skip
+"""Roles that are given, taken and dropped."""
+
+FIXTURE = """
+GRANT rights_team TO rights_owner WITH ADMIN OPTION;
+GRANT rights_team TO rights_reader;
+GRANT rights_owner TO rights_heir;
+GRANT CREATE ON DATABASE {database} TO rights_owner;
+REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+GRANT CREATE ON SCHEMA public TO rights_owner;
+SET SESSION AUTHORIZATION rights_owner;
+CREATE TABLE t (a int PRIMARY KEY, b text, c int);
+INSERT INTO t VALUES (1, 'one', 10), (2, 'two', 20), (3, 'three', 30);
+GRANT SELECT ON t TO rights_reader;
+GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON t TO rights_writer;
+CREATE TABLE cols (a int, b text, c int DEFAULT 0);
+INSERT INTO cols VALUES (1, 'one', 10), (2, 'two', 20);
+GRANT SELECT (a), REFERENCES (a) ON cols TO rights_reader;
+GRANT SELECT (a, b), INSERT (a), UPDATE (b) ON cols TO rights_writer;
+CREATE TABLE given (a int);
+GRANT SELECT, INSERT ON given TO rights_reader WITH GRANT OPTION;
+GRANT DELETE ON given TO rights_team;
+GRANT INSERT ON given TO rights_writer;
+CREATE TABLE secret (a int);
+INSERT INTO secret VALUES (1);
+CREATE TABLE part (a int, b int) PARTITION BY LIST (a);
+CREATE TABLE part_1 PARTITION OF part FOR VALUES IN (1);
+GRANT SELECT, INSERT ON part TO rights_writer;
+CREATE TABLE rls (a int, who text);
+INSERT INTO rls VALUES (1, 'rights_reader'), (2, 'rights_writer'), (3, 'rights_writer'), (4, 'rights_owner');
+ALTER TABLE rls ENABLE ROW LEVEL SECURITY;
+CREATE POLICY mine ON rls USING (who = current_user);
+CREATE POLICY small ON rls FOR SELECT TO rights_team USING (a < 3);
+GRANT SELECT ON rls TO rights_reader, rights_nobody;
+GRANT SELECT, INSERT, UPDATE, DELETE ON rls TO rights_writer;
+CREATE TABLE forced (a int, who text);
+INSERT INTO forced VALUES (1, 'rights_reader'), (2, 'rights_owner');
+ALTER TABLE forced ENABLE ROW LEVEL SECURITY;
+ALTER TABLE forced FORCE ROW LEVEL SECURITY;
+CREATE POLICY mine ON forced USING (who = current_user);
+GRANT SELECT ON forced TO rights_reader;
+CREATE TABLE shown (a int, who text);
+INSERT INTO shown VALUES (1, 'rights_reader'), (2, 'rights_super'), (3, 'rights_team'), (4, 'rights_nobody');
+ALTER TABLE shown ENABLE ROW LEVEL SECURITY;
+CREATE POLICY mine ON shown USING (who = current_user);
+GRANT SELECT ON shown TO PUBLIC;
+CREATE VIEW v AS SELECT a, b FROM t;
+GRANT SELECT ON v TO rights_reader, rights_nobody;
+CREATE VIEW v_rls AS SELECT * FROM rls;
+GRANT SELECT ON v_rls TO rights_reader, rights_nobody;
+CREATE VIEW v_secret AS SELECT * FROM secret;
+CREATE SEQUENCE q;
+GRANT USAGE ON SEQUENCE q TO rights_writer;
+GRANT SELECT ON SEQUENCE q TO rights_reader;
+CREATE SEQUENCE hidden;
+CREATE TYPE mood AS ENUM ('sad', 'happy');
+CREATE DOMAIN positive AS int CHECK (VALUE > 0);
+CREATE SCHEMA shut;
+CREATE TABLE shut.t (a int);
+GRANT ALL ON shut.t TO rights_reader, rights_writer;
+CREATE SCHEMA open;
+GRANT USAGE ON SCHEMA open TO rights_reader;
+GRANT USAGE, CREATE ON SCHEMA open TO rights_writer;
+CREATE TABLE open.t (a int);
+GRANT SELECT ON open.t TO rights_reader, rights_nobody;
+CREATE INDEX t_b ON t (b);
+CREATE PUBLICATION p FOR TABLE t;
+ALTER DEFAULT PRIVILEGES IN SCHEMA open GRANT SELECT ON TABLES TO rights_reader;
+RESET SESSION AUTHORIZATION;
+CREATE TABLE theirs (a int);
+GRANT SELECT ON theirs TO rights_owner WITH GRANT OPTION;
+ALTER TABLE theirs OWNER TO rights_super;
+SET SESSION AUTHORIZATION rights_super;
+CREATE SUBSCRIPTION rights_subscription CONNECTION 'dbname=none' PUBLICATION p WITH (connect = false, slot_name = NONE);
+CREATE PUBLICATION everything FOR ALL TABLES WITH (publish = 'insert');
+RESET SESSION AUTHORIZATION;
+"""
+"""What the superuser makes in a new database."""
+
+_LINES = {
+    "reading": """
+SELECT * FROM t
+SELECT count(*) FROM t
+SELECT 1 FROM t
+TABLE cols
+SELECT a FROM cols
+SELECT a, b FROM cols
+SELECT c FROM cols
+SELECT count(*) FROM cols
+SELECT a FROM cols ORDER BY c
+SELECT a FROM cols WHERE c > 0
+SELECT * FROM secret
+SELECT * FROM shut.t
+SELECT * FROM open.t
+SELECT * FROM t JOIN secret USING (a)
+SELECT * FROM t WHERE a IN (SELECT a FROM secret)
+WITH s AS (SELECT * FROM secret) SELECT 1
+SELECT * FROM t FOR UPDATE
+SELECT * FROM t FOR SHARE
+SELECT a FROM cols FOR UPDATE
+SELECT * FROM part
+SELECT * FROM part_1
+SELECT * FROM given
+SELECT * FROM theirs
+SELECT * FROM no_such_table
+SELECT * FROM shut.no_such_table
+SELECT * FROM no_such_schema.t
+PREPARE s AS SELECT * FROM secret
+DECLARE c CURSOR FOR SELECT * FROM secret
+COPY t TO STDOUT
+COPY cols TO STDOUT
+COPY cols (a) TO STDOUT
+COPY secret TO STDOUT
+COPY (SELECT a FROM secret) TO STDOUT
+SELECT rolname FROM pg_authid WHERE rolname = 'rights_owner'
+SELECT rolname, rolpassword FROM pg_roles WHERE rolname = 'rights_owner'
+SELECT passwd FROM pg_shadow WHERE usename = 'rights_owner'
+SELECT subname FROM pg_subscription WHERE subname = 'rights_subscription'
+SELECT subconninfo FROM pg_subscription WHERE subname = 'rights_subscription'
+SELECT * FROM pg_subscription WHERE false
+SELECT count(*) FROM pg_statistic WHERE false
+SELECT count(*) FROM pg_hba_file_rules WHERE false
+SELECT count(*) FROM pg_file_settings WHERE false
+SELECT count(*) FROM pg_user_mapping WHERE false
+SELECT count(*) FROM pg_replication_origin WHERE false
+SELECT count(*) FROM pg_replication_origin_status WHERE false
+SELECT table_name FROM information_schema.tables WHERE table_schema NOT IN ('pg_catalog', 'information_schema')
+SELECT table_name, column_name FROM information_schema.columns WHERE table_schema IN ('public', 'open', 'shut')
+""",
+    "writing": """
+INSERT INTO t VALUES (9, 'nine', 90)
+INSERT INTO t VALUES (9, 'nine', 90) RETURNING a
+INSERT INTO given VALUES (1)
+INSERT INTO given VALUES (1) RETURNING a
+INSERT INTO cols (a) VALUES (1)
+INSERT INTO cols (a, b) VALUES (1, 'b')
+INSERT INTO cols (a) VALUES (1) RETURNING a
+INSERT INTO cols (a) VALUES (1) RETURNING c
+INSERT INTO cols DEFAULT VALUES
+INSERT INTO given SELECT a FROM secret
+INSERT INTO part VALUES (1, 1)
+INSERT INTO part_1 VALUES (1, 1)
+INSERT INTO shut.t VALUES (1)
+INSERT INTO open.t VALUES (1)
+UPDATE t SET b = 'x'
+UPDATE t SET b = 'x' WHERE a = 1
+UPDATE given SET a = 1
+UPDATE cols SET b = 'x'
+UPDATE cols SET b = 'x' WHERE a = 1
+UPDATE cols SET b = 'x' WHERE c = 10
+UPDATE cols SET b = c::text
+UPDATE cols SET a = 1
+UPDATE cols SET b = 'x' RETURNING c
+UPDATE t SET b = 'x' FROM secret WHERE t.a = secret.a
+DELETE FROM t
+DELETE FROM t WHERE a = 1
+DELETE FROM given
+DELETE FROM given WHERE a = 1
+DELETE FROM cols
+DELETE FROM t USING secret WHERE t.a = secret.a
+DELETE FROM open.t
+TRUNCATE t
+TRUNCATE given
+TRUNCATE secret
+TRUNCATE t, secret
+MERGE INTO t USING given ON t.a = given.a WHEN MATCHED THEN DELETE
+MERGE INTO t USING theirs ON t.a = theirs.a WHEN NOT MATCHED THEN INSERT VALUES (9, 'x', 1)
+MERGE INTO given USING t ON t.a = given.a WHEN MATCHED THEN UPDATE SET a = 1
+COPY t FROM STDIN
+COPY given FROM STDIN
+COPY cols (a) FROM STDIN
+COPY cols FROM STDIN
+LOCK TABLE t IN ACCESS SHARE MODE
+LOCK TABLE t IN ROW EXCLUSIVE MODE
+LOCK TABLE t IN ACCESS EXCLUSIVE MODE
+LOCK TABLE given IN ROW EXCLUSIVE MODE
+LOCK TABLE secret IN ACCESS SHARE MODE
+LOCK TABLE v IN ACCESS SHARE MODE
+LOCK TABLE cols IN ROW SHARE MODE
+CREATE TABLE open.copied AS SELECT * FROM secret
+CREATE TEMP TABLE temporary AS SELECT * FROM t
+""",
+    "row security": """
+SELECT * FROM rls ORDER BY a
+SELECT count(*) FROM rls
+SELECT * FROM forced
+SELECT * FROM v_rls
+SELECT row_security_active('rls'), row_security_active('forced')
+SET LOCAL row_security = off; SELECT * FROM rls
+SET LOCAL row_security = off; SELECT * FROM forced
+INSERT INTO rls VALUES (5, 'rights_writer')
+INSERT INTO rls VALUES (5, 'rights_owner')
+INSERT INTO rls VALUES (5, current_user) RETURNING a
+UPDATE rls SET a = a + 10
+UPDATE rls SET who = 'rights_owner'
+DELETE FROM rls
+COPY rls TO STDOUT
+COPY rls FROM STDIN
+TRUNCATE rls
+ALTER TABLE rls DISABLE ROW LEVEL SECURITY
+ALTER TABLE rls FORCE ROW LEVEL SECURITY; SELECT * FROM rls
+ALTER TABLE rls NO FORCE ROW LEVEL SECURITY
+ALTER TABLE secret ENABLE ROW LEVEL SECURITY; SELECT * FROM secret
+CREATE POLICY wide ON rls USING (true); SELECT count(*) FROM rls
+CREATE POLICY narrow ON rls AS RESTRICTIVE USING (a = 2)
+ALTER POLICY mine ON rls USING (true)
+ALTER POLICY mine ON rls RENAME TO yours
+DROP POLICY mine ON rls
+DROP POLICY IF EXISTS no_such_policy ON rls
+SET LOCAL ROLE rights_bypass; SELECT * FROM rls
+SELECT polname FROM pg_policy ORDER BY 1
+ALTER TABLE rls OWNER TO rights_team
+""",
+    "views": """
+SELECT * FROM v
+SELECT count(*) FROM v
+SELECT * FROM v_secret
+CREATE VIEW open.w AS SELECT * FROM secret
+CREATE VIEW open.w AS SELECT * FROM secret; SELECT * FROM open.w
+CREATE VIEW open.w AS SELECT a FROM cols; SELECT * FROM open.w
+CREATE OR REPLACE VIEW v AS SELECT a, b FROM t WHERE a > 1
+ALTER VIEW v RENAME TO w
+ALTER VIEW v OWNER TO rights_team
+ALTER VIEW v SET SCHEMA open
+DROP VIEW v
+REVOKE SELECT ON t FROM rights_owner; SELECT * FROM v
+GRANT INSERT ON v TO rights_nobody
+COMMENT ON VIEW v IS 'x'
+""",
+    "tables": """
+CREATE TABLE n (a int)
+CREATE TABLE open.n (a int)
+CREATE TABLE shut.n (a int)
+CREATE TABLE pg_catalog.n (a int)
+CREATE TABLE IF NOT EXISTS t (a int)
+CREATE TABLE IF NOT EXISTS open.t (a int)
+CREATE TEMP TABLE n (a int)
+CREATE TABLE n (LIKE secret)
+CREATE TABLE open.n (LIKE secret)
+CREATE TABLE open.n (a int REFERENCES t)
+CREATE TEMP TABLE n (a mood)
+CREATE TABLE open.n (a int); GRANT SELECT ON open.n TO rights_nobody; SELECT relacl::text FROM pg_class WHERE oid = 'open.n'::regclass
+ALTER TABLE t ADD COLUMN d int
+ALTER TABLE t DROP COLUMN c
+ALTER TABLE t ALTER COLUMN c SET NOT NULL
+ALTER TABLE t ALTER COLUMN c SET DEFAULT 1
+ALTER TABLE t ALTER COLUMN c TYPE bigint
+ALTER TABLE t RENAME TO n
+ALTER TABLE t RENAME COLUMN c TO d
+ALTER TABLE t ADD CHECK (c > 0)
+ALTER TABLE t DROP CONSTRAINT t_pkey
+ALTER TABLE t REPLICA IDENTITY FULL
+ALTER TABLE t SET SCHEMA open
+ALTER TABLE t SET SCHEMA shut
+ALTER TABLE t OWNER TO rights_team
+ALTER TABLE t OWNER TO rights_nobody
+ALTER TABLE t OWNER TO rights_heir
+ALTER TABLE theirs OWNER TO rights_owner
+ALTER TABLE IF EXISTS no_such_table ADD COLUMN d int
+ALTER TABLE part ATTACH PARTITION given DEFAULT
+ALTER TABLE part DETACH PARTITION part_1
+CREATE TABLE part_2 PARTITION OF part FOR VALUES IN (2)
+CREATE TABLE open.part_2 PARTITION OF part FOR VALUES IN (2)
+CREATE TABLE open.n (a int REFERENCES t (a))
+ALTER TABLE secret ADD FOREIGN KEY (a) REFERENCES t
+DROP TABLE t
+DROP TABLE secret
+DROP TABLE theirs
+DROP TABLE open.t
+DROP TABLE shut.t
+DROP TABLE IF EXISTS no_such_table
+DROP TABLE IF EXISTS shut.no_such_table
+DROP TABLE secret, theirs
+CREATE INDEX n ON t (c)
+CREATE INDEX n ON theirs (a)
+DROP INDEX t_b
+ALTER INDEX t_b RENAME TO n
+REINDEX TABLE t
+REINDEX INDEX t_b
+COMMENT ON TABLE t IS 'x'
+COMMENT ON COLUMN t.a IS 'x'
+COMMENT ON TABLE theirs IS 'x'
+ANALYZE t
+ANALYZE secret
+""",
+    "sequences": """
+SELECT nextval('q')
+SELECT currval('q')
+SELECT setval('q', 5)
+SELECT last_value FROM q
+SELECT nextval('hidden')
+SELECT lastval()
+CREATE SEQUENCE n
+CREATE SEQUENCE open.n
+ALTER SEQUENCE q RESTART
+ALTER SEQUENCE q OWNED BY t.a
+ALTER SEQUENCE q OWNER TO rights_team
+ALTER SEQUENCE q RENAME TO n
+DROP SEQUENCE q
+GRANT USAGE ON SEQUENCE q TO rights_nobody
+CREATE TEMP TABLE n (a serial); INSERT INTO n DEFAULT VALUES
+""",
+    "types and schemas": """
+CREATE SCHEMA n
+CREATE SCHEMA IF NOT EXISTS open
+CREATE SCHEMA n AUTHORIZATION rights_owner
+CREATE SCHEMA n AUTHORIZATION rights_nobody
+CREATE SCHEMA AUTHORIZATION CURRENT_USER
+CREATE SCHEMA pg_n
+ALTER SCHEMA open RENAME TO n
+ALTER SCHEMA open OWNER TO rights_team
+ALTER SCHEMA open OWNER TO rights_nobody
+ALTER SCHEMA public OWNER TO rights_owner
+DROP SCHEMA open
+DROP SCHEMA open CASCADE
+DROP SCHEMA shut CASCADE
+DROP SCHEMA public CASCADE
+COMMENT ON SCHEMA open IS 'x'
+CREATE TYPE n AS ENUM ('a')
+CREATE TYPE open.n AS ENUM ('a')
+ALTER TYPE mood ADD VALUE 'calm'
+ALTER TYPE mood RENAME TO n
+ALTER TYPE mood OWNER TO rights_team
+DROP TYPE mood
+CREATE DOMAIN n AS int
+CREATE DOMAIN open.n AS int
+ALTER DOMAIN positive DROP NOT NULL
+ALTER DOMAIN positive OWNER TO rights_nobody
+DROP DOMAIN positive
+SELECT 'happy'::mood, 1::positive
+SET LOCAL search_path = shut, public; SELECT count(*) FROM t
+SET LOCAL search_path = shut, open; SELECT count(*) FROM t
+SET LOCAL search_path = shut, open; CREATE TABLE n (a int)
+SET LOCAL search_path = open, public; SELECT 't'::regclass::text
+SELECT 'shut.t'::regclass::text
+SELECT to_regclass('shut.t')::text
+SELECT current_schemas(false)
+""",
+    "databases": """
+ALTER DATABASE {database} OWNER TO rights_owner
+ALTER DATABASE {database} RENAME TO rights_renamed
+COMMENT ON DATABASE {database} IS 'x'
+GRANT CREATE ON DATABASE {database} TO rights_nobody
+GRANT CONNECT, TEMP ON DATABASE {database} TO rights_nobody
+REVOKE CONNECT ON DATABASE {database} FROM PUBLIC
+REVOKE TEMP ON DATABASE {database} FROM PUBLIC; CREATE TEMP TABLE n (a int)
+CREATE DATABASE rights_in_a_block
+DROP DATABASE no_such_database
+CHECKPOINT
+SET LOCAL log_statement = 'all'
+SET LOCAL session_replication_role = 'replica'
+SET LOCAL log_min_duration_statement = 0
+SET LOCAL work_mem = '5MB'
+SET LOCAL wal_level = 'logical'
+""",
+    "grants": """
+GRANT SELECT ON t TO rights_nobody
+GRANT SELECT ON t TO PUBLIC
+GRANT ALL ON t TO rights_nobody
+GRANT SELECT ON t TO rights_nobody WITH GRANT OPTION
+GRANT SELECT ON t TO PUBLIC WITH GRANT OPTION
+GRANT SELECT (a) ON t TO rights_nobody
+GRANT SELECT (no_such_column) ON t TO rights_nobody
+GRANT SELECT ON given TO rights_nobody; SELECT relacl::text FROM pg_class WHERE oid = 'given'::regclass
+GRANT SELECT, UPDATE ON given TO rights_nobody; SELECT relacl::text FROM pg_class WHERE oid = 'given'::regclass
+GRANT ALL ON given TO rights_nobody; SELECT relacl::text FROM pg_class WHERE oid = 'given'::regclass
+GRANT UPDATE ON given TO rights_nobody
+GRANT SELECT ON given TO rights_nobody GRANTED BY CURRENT_USER
+GRANT SELECT ON given TO rights_nobody GRANTED BY rights_owner
+GRANT SELECT ON theirs TO rights_nobody; SELECT relacl::text FROM pg_class WHERE oid = 'theirs'::regclass
+GRANT SELECT ON theirs TO no_such_role
+GRANT SELECT ON no_such_table TO rights_nobody
+GRANT SELECT ON shut.t TO rights_nobody
+GRANT SELECT ON ALL TABLES IN SCHEMA open TO rights_nobody
+GRANT SELECT ON ALL TABLES IN SCHEMA public TO rights_nobody
+REVOKE SELECT ON t FROM rights_reader
+REVOKE SELECT ON given FROM rights_reader
+REVOKE SELECT ON given FROM rights_reader CASCADE
+REVOKE GRANT OPTION FOR SELECT ON given FROM rights_reader
+REVOKE ALL ON given FROM rights_owner; SELECT * FROM given
+REVOKE ALL ON t FROM rights_owner; GRANT SELECT ON t TO rights_owner
+REVOKE SELECT ON theirs FROM rights_owner
+GRANT USAGE ON SCHEMA shut TO rights_nobody
+GRANT USAGE ON SCHEMA open TO rights_nobody
+GRANT CREATE ON SCHEMA public TO rights_nobody
+REVOKE USAGE ON SCHEMA public FROM PUBLIC; SELECT * FROM public.t
+GRANT SELECT ON pg_authid TO rights_nobody
+ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO rights_nobody
+ALTER DEFAULT PRIVILEGES FOR ROLE rights_owner GRANT SELECT ON TABLES TO rights_nobody
+ALTER DEFAULT PRIVILEGES FOR ROLE rights_team GRANT SELECT ON TABLES TO rights_nobody
+ALTER DEFAULT PRIVILEGES IN SCHEMA shut GRANT SELECT ON TABLES TO rights_nobody
+ALTER DEFAULT PRIVILEGES IN SCHEMA open GRANT SELECT ON TABLES TO rights_nobody
+ALTER DEFAULT PRIVILEGES GRANT USAGE ON SCHEMAS TO rights_nobody
+DROP OWNED BY rights_owner
+DROP OWNED BY rights_nobody
+DROP OWNED BY CURRENT_USER
+REASSIGN OWNED BY rights_owner TO rights_team
+REASSIGN OWNED BY rights_team TO rights_owner
+REASSIGN OWNED BY rights_nobody TO CURRENT_USER
+""",
+    "roles": """
+CREATE ROLE rights_new
+CREATE ROLE rights_new SUPERUSER
+CREATE ROLE rights_new NOSUPERUSER NOREPLICATION NOBYPASSRLS
+CREATE ROLE rights_new REPLICATION
+CREATE ROLE rights_new BYPASSRLS
+CREATE ROLE rights_new CREATEROLE CREATEDB LOGIN
+CREATE ROLE rights_new IN ROLE rights_owner
+CREATE ROLE rights_new IN ROLE rights_boss
+CREATE ROLE rights_new ROLE rights_owner
+CREATE ROLE rights_new ADMIN CURRENT_USER
+CREATE ROLE rights_new SYSID 5
+CREATE ROLE rights_nobody
+CREATE ROLE pg_rights
+CREATE USER rights_new PASSWORD 'x'
+ALTER ROLE CURRENT_USER PASSWORD 'x'
+ALTER ROLE CURRENT_USER PASSWORD NULL
+ALTER ROLE CURRENT_USER SUPERUSER
+ALTER ROLE CURRENT_USER NOSUPERUSER
+ALTER ROLE CURRENT_USER CREATEROLE
+ALTER ROLE CURRENT_USER CREATEDB
+ALTER ROLE CURRENT_USER REPLICATION
+ALTER ROLE CURRENT_USER BYPASSRLS
+ALTER ROLE CURRENT_USER INHERIT
+ALTER ROLE CURRENT_USER CONNECTION LIMIT 5
+ALTER ROLE CURRENT_USER VALID UNTIL 'infinity'
+ALTER ROLE CURRENT_USER RENAME TO rights_renamed
+ALTER ROLE {role} RENAME TO rights_renamed
+ALTER ROLE rights_fresh PASSWORD 'x'
+ALTER ROLE rights_fresh PASSWORD 'x' LOGIN
+ALTER ROLE rights_fresh CREATEDB
+ALTER ROLE rights_fresh SUPERUSER
+ALTER ROLE rights_fresh NOREPLICATION
+ALTER ROLE rights_fresh RENAME TO rights_renamed
+ALTER ROLE rights_boss PASSWORD 'x'
+ALTER ROLE rights_stream PASSWORD 'x'
+ALTER ROLE rights_bypass LOGIN
+ALTER ROLE rights_bypass NOBYPASSRLS
+ALTER ROLE no_such_role LOGIN
+ALTER ROLE pg_monitor LOGIN
+ALTER GROUP rights_team ADD USER rights_fresh
+ALTER GROUP rights_team DROP USER rights_reader
+DROP ROLE rights_fresh
+DROP ROLE rights_boss
+DROP ROLE rights_stream
+DROP ROLE rights_owner
+DROP ROLE CURRENT_USER
+DROP ROLE pg_monitor
+DROP ROLE no_such_role
+DROP ROLE IF EXISTS no_such_role
+COMMENT ON ROLE rights_fresh IS 'x'
+COMMENT ON ROLE rights_boss IS 'x'
+GRANT rights_team TO rights_fresh
+GRANT rights_team TO rights_fresh WITH ADMIN OPTION
+GRANT rights_owner TO rights_fresh
+GRANT rights_heir TO rights_owner
+GRANT rights_boss TO rights_fresh
+GRANT rights_fresh TO CURRENT_USER
+GRANT CURRENT_USER TO rights_fresh
+GRANT pg_read_all_data TO rights_fresh
+GRANT pg_database_owner TO rights_fresh
+GRANT rights_team TO rights_team
+GRANT rights_team TO PUBLIC
+GRANT rights_team TO rights_fresh GRANTED BY rights_owner
+REVOKE rights_team FROM rights_reader
+REVOKE rights_team FROM CURRENT_USER
+REVOKE ADMIN OPTION FOR rights_team FROM rights_owner
+REVOKE rights_owner FROM rights_heir
+REVOKE rights_boss FROM rights_fresh
+SELECT grantee, role_name FROM information_schema.applicable_roles
+SELECT role_name FROM information_schema.enabled_roles WHERE role_name LIKE 'rights%'
+""",
+    "acting": """
+SET LOCAL ROLE rights_owner; SELECT * FROM secret
+SET LOCAL ROLE rights_team; DELETE FROM given
+SET LOCAL ROLE rights_boss; CREATE ROLE rights_new SUPERUSER
+SET LOCAL ROLE rights_all_reader; SELECT * FROM shut.t
+SET LOCAL ROLE rights_all_reader; INSERT INTO t VALUES (9, 'x', 1)
+SET LOCAL ROLE rights_all_reader; SELECT last_value FROM q
+SET LOCAL ROLE rights_all_reader; SELECT * FROM rls
+SET LOCAL ROLE rights_all_reader; SELECT rolname FROM pg_authid WHERE rolname = 'rights_owner'
+SET LOCAL ROLE rights_all_writer; INSERT INTO shut.t VALUES (1)
+SET LOCAL ROLE rights_all_writer; DELETE FROM given
+SET LOCAL ROLE rights_all_writer; SELECT * FROM given
+SET LOCAL ROLE rights_all_writer; TRUNCATE given
+SET LOCAL ROLE rights_all_writer; SELECT nextval('q')
+SET LOCAL ROLE no_such_role
+SET LOCAL ROLE pg_monitor; SELECT current_user::text
+SET ROLE NONE; SELECT current_user::text, session_user::text
+SET LOCAL SESSION AUTHORIZATION rights_owner; SELECT * FROM secret
+SET LOCAL SESSION AUTHORIZATION rights_boss
+SET LOCAL SESSION AUTHORIZATION {role}; SELECT current_user::text
+SET LOCAL SESSION AUTHORIZATION no_such_role
+SET LOCAL ROLE rights_owner; SET LOCAL ROLE rights_team; SELECT current_user::text
+SET LOCAL ROLE rights_owner; SET LOCAL SESSION AUTHORIZATION rights_nobody; SELECT current_user::text
+SELECT set_config('role', 'rights_owner', true); SELECT current_user::text
+SELECT set_config('session_authorization', 'rights_boss', true)
+SELECT set_config('log_statement', 'all', true)
+SELECT current_setting('is_superuser'), current_user::text, session_user::text
+DISCARD ALL
+DISCARD TEMP
+SELECT pg_has_role('rights_owner', 'MEMBER'), pg_has_role('rights_owner', 'USAGE'), pg_has_role('rights_team', 'USAGE')
+SELECT pg_has_role('rights_team', 'MEMBER WITH ADMIN OPTION'), pg_has_role('rights_team', 'USAGE WITH GRANT OPTION')
+SELECT pg_has_role('rights_heir', 'rights_team', 'USAGE'), pg_has_role('rights_heir', 'rights_team', 'MEMBER')
+SELECT pg_has_role(oid, 'USAGE') FROM pg_roles WHERE rolname LIKE 'rights%' ORDER BY rolname
+SELECT pg_has_role('no_such_role', 'USAGE')
+SELECT pg_has_role('rights_owner', 'READ')
+SELECT has_table_privilege('t', 'SELECT'), has_table_privilege('t', 'TRUNCATE'), has_table_privilege('given', 'INSERT WITH GRANT OPTION')
+SELECT has_table_privilege('rights_heir', 't', 'SELECT'), has_table_privilege('given', 'DELETE, UPDATE')
+SELECT has_table_privilege('shut.t', 'SELECT')
+SELECT has_table_privilege(0::oid, 'SELECT')
+SELECT has_table_privilege('no_such_table', 'SELECT')
+SELECT has_table_privilege('public', 't', 'SELECT')
+SELECT has_column_privilege('cols', 'a', 'SELECT'), has_column_privilege('cols', 'b', 'UPDATE'), has_column_privilege('cols', 2::int2, 'INSERT')
+SELECT has_column_privilege('cols', 'no_such_column', 'SELECT')
+SELECT has_any_column_privilege('cols', 'SELECT'), has_any_column_privilege('secret', 'SELECT')
+SELECT has_sequence_privilege('q', 'USAGE'), has_sequence_privilege('q', 'SELECT'), has_sequence_privilege('q', 'UPDATE')
+SELECT has_sequence_privilege('t', 'USAGE')
+SELECT has_schema_privilege('shut', 'USAGE'), has_schema_privilege('open', 'CREATE'), has_schema_privilege('public', 'USAGE')
+SELECT has_schema_privilege('no_such_schema', 'USAGE')
+SELECT has_database_privilege(current_database(), 'CREATE'), has_database_privilege('{database}', 'TEMP'), has_database_privilege('postgres', 'CONNECT')
+SELECT has_database_privilege('no_such_database', 'CREATE')
+""",
+    "replication": """
+CREATE PUBLICATION n
+CREATE PUBLICATION n FOR TABLE t
+CREATE PUBLICATION n FOR TABLE theirs
+CREATE PUBLICATION n FOR TABLE shut.t
+CREATE PUBLICATION n FOR TABLE t WHERE (a > 1)
+CREATE PUBLICATION n FOR ALL TABLES
+CREATE PUBLICATION n FOR TABLES IN SCHEMA open
+ALTER PUBLICATION p ADD TABLE secret
+ALTER PUBLICATION p ADD TABLE theirs
+ALTER PUBLICATION p ADD TABLES IN SCHEMA open
+ALTER PUBLICATION p SET TABLE secret
+ALTER PUBLICATION p DROP TABLE t
+ALTER PUBLICATION p SET (publish = 'insert')
+ALTER PUBLICATION p RENAME TO n
+ALTER PUBLICATION p OWNER TO rights_team
+ALTER PUBLICATION p OWNER TO rights_super
+ALTER PUBLICATION everything SET (publish = 'insert')
+ALTER PUBLICATION everything OWNER TO rights_owner
+DROP PUBLICATION p
+DROP PUBLICATION everything
+COMMENT ON PUBLICATION p IS 'x'
+SELECT pubname FROM pg_publication_tables WHERE tablename = 'secret'
+SELECT relid::regclass::text FROM pg_get_publication_tables('p')
+CREATE SUBSCRIPTION n CONNECTION 'dbname=none' PUBLICATION p WITH (connect = false, slot_name = NONE)
+ALTER SUBSCRIPTION rights_subscription CONNECTION 'dbname=other'
+ALTER SUBSCRIPTION rights_subscription SET (binary = true)
+ALTER SUBSCRIPTION rights_subscription SET PUBLICATION p WITH (refresh = false)
+ALTER SUBSCRIPTION rights_subscription DISABLE
+ALTER SUBSCRIPTION rights_subscription RENAME TO n
+ALTER SUBSCRIPTION rights_subscription OWNER TO rights_boss
+ALTER SUBSCRIPTION rights_subscription SKIP (lsn = '0/1')
+DROP SUBSCRIPTION rights_subscription
+DROP SUBSCRIPTION IF EXISTS no_such_subscription
+COMMENT ON SUBSCRIPTION rights_subscription IS 'x'
+SELECT slot_name FROM pg_create_logical_replication_slot('{role}', 'pgoutput', true); SELECT pg_drop_replication_slot('{role}')
+SELECT pg_drop_replication_slot('no_such_slot')
+SELECT pg_replication_slot_advance('no_such_slot', '0/1')
+SELECT * FROM pg_logical_slot_get_changes('no_such_slot', '0/1', 1)
+SELECT * FROM pg_logical_slot_get_binary_changes('no_such_slot', '0/1', 1)
+SELECT * FROM pg_logical_slot_peek_binary_changes('no_such_slot', '0/1', 1)
+SELECT pg_replication_origin_create('rights_{role}'); SELECT 1
+SELECT pg_replication_origin_drop('no_such_origin')
+SELECT pg_replication_origin_oid('no_such_origin')
+SELECT pg_replication_origin_session_is_setup()
+SELECT pg_replication_origin_session_setup('no_such_origin')
+SELECT pg_replication_origin_session_reset()
+SELECT pg_replication_origin_progress('no_such_origin', false)
+SELECT pg_replication_origin_advance('no_such_origin', '0/1')
+SELECT 1 FROM pg_logical_emit_message(true, 'p', 'x')
+SELECT pg_current_wal_lsn() IS NULL
+SELECT slot_name FROM pg_replication_slots WHERE false
+SELECT pg_terminate_backend(0)
+SELECT pg_cancel_backend(pg_backend_pid() + 100000)
+SELECT pg_reload_conf()
+SELECT pg_switch_wal() IS NULL
+SELECT pg_is_in_recovery()
+SELECT pg_export_snapshot() IS NULL
+""",
+}
+
+STATEMENTS = {group: lines.strip().splitlines() for group, lines in _LINES.items()}
+"""The rows of the matrix, by group."""
+
+REFUSED = ("rights_owner", "rights_reader", "rights_writer", "rights_maker", "rights_copier", "rights_heir", "rights_nobody")
+
+ALONE = {
+    "CREATE DATABASE rights_database": REFUSED,
+    "CREATE DATABASE rights_database TEMPLATE {database}": REFUSED,
+    "CREATE DATABASE rights_database OWNER rights_owner": REFUSED,
+    "DROP DATABASE {database}": REFUSED,
+    "DROP DATABASE IF EXISTS no_such_database": tuple(ROLES),
+    "ALTER SYSTEM SET work_mem = '5MB'": REFUSED,
+    "ALTER SYSTEM RESET ALL": REFUSED,
+    "CREATE SUBSCRIPTION n CONNECTION 'dbname=none' PUBLICATION p": REFUSED,
+    "ALTER SUBSCRIPTION rights_subscription REFRESH PUBLICATION": REFUSED,
+    "ALTER SUBSCRIPTION rights_subscription ENABLE": tuple(ROLES),
+    "VACUUM secret": tuple(ROLES),
+    "VACUUM theirs": tuple(ROLES),
+    "REINDEX DATABASE {database}": REFUSED,
+    "REINDEX SCHEMA open": REFUSED,
+    "ALTER DATABASE {database} RENAME TO rights_renamed": REFUSED,
+    "SELECT pg_drop_replication_slot('no_such_slot')": tuple(ROLES),
+}
+"""Statements that run outside of transactions, and the roles that run them: those who are refused, all where it does no harm."""
+
+_WHO = "SELECT current_user::text, session_user::text, current_setting('is_superuser'), current_setting('role')"
+
+SEQUENCES = {
+    "a role for the session": ("SET ROLE rights_owner", _WHO, "SELECT * FROM secret", "RESET ROLE", _WHO, "SELECT * FROM secret"),
+    "a role that is rolled back": ("BEGIN", "SET ROLE rights_team", _WHO, "ROLLBACK", _WHO),
+    "a role that is committed": ("BEGIN", "SET ROLE rights_team", "COMMIT", _WHO, "DELETE FROM given", "SET ROLE NONE", _WHO),
+    "a local role": ("BEGIN", "SET LOCAL ROLE rights_team", "DELETE FROM given", "COMMIT", _WHO, "DELETE FROM given"),
+    "a local role outside": ("SET LOCAL ROLE rights_team", _WHO),
+    "a savepoint": ("BEGIN", "SAVEPOINT s", "SET ROLE rights_team", _WHO, "ROLLBACK TO s", _WHO, "SELECT * FROM secret", "ROLLBACK", _WHO),
+    "a refused role": ("BEGIN", "SET ROLE rights_boss", _WHO, "ROLLBACK", _WHO),
+    "another session user": ("SET SESSION AUTHORIZATION rights_owner", _WHO, "SET ROLE rights_team", _WHO, "RESET SESSION AUTHORIZATION", _WHO),
+    "no way back up": ("SET SESSION AUTHORIZATION rights_reader", "SET ROLE rights_owner", "SET SESSION AUTHORIZATION rights_owner", _WHO),
+    "a session user that is rolled back": ("BEGIN", "SET SESSION AUTHORIZATION rights_reader", "SET LOCAL ROLE rights_team", "ROLLBACK", _WHO),
+    "DISCARD ALL": ("SET ROLE rights_team", "DISCARD ALL", _WHO, "SELECT * FROM secret"),
+    "DISCARD ALL within": ("BEGIN", "SET ROLE rights_team", "DISCARD ALL", "ROLLBACK", _WHO),
+    "RESET ALL": ("SET ROLE rights_team", "RESET ALL", _WHO),
+    "set_config": ("SELECT set_config('role', 'rights_team', false)", _WHO, "SELECT set_config('role', 'none', false)", _WHO),
+    "a right that is taken within": ("BEGIN", "REVOKE SELECT ON t FROM rights_reader", "SET ROLE rights_reader", "SELECT * FROM t", "ROLLBACK", "SELECT * FROM t"),
+    "a right that is given within": ("BEGIN", "GRANT SELECT ON secret TO rights_reader", "SET ROLE rights_reader", "SELECT * FROM secret", "ROLLBACK", "SELECT * FROM secret"),
+    "a right that a savepoint takes back": ("BEGIN", "SAVEPOINT s", "GRANT SELECT ON secret TO rights_team", "ROLLBACK TO s", "SET ROLE rights_team", "SELECT * FROM secret", "ROLLBACK"),
+    "an attribute that is taken within": ("BEGIN", "ALTER ROLE CURRENT_USER NOSUPERUSER", _WHO, "SELECT rolname FROM pg_authid WHERE false", "ROLLBACK", _WHO),
+    "a membership that is given within": ("BEGIN", "GRANT rights_owner TO rights_nobody", "SET SESSION AUTHORIZATION rights_nobody", "SELECT * FROM secret", "ROLLBACK"),
+    "a membership that is taken within": ("BEGIN", "SET ROLE rights_owner", "REVOKE rights_team FROM rights_owner", "DELETE FROM given", "SET ROLE rights_team", "ROLLBACK"),
+    "a table that changes hands": ("BEGIN", "ALTER TABLE secret OWNER TO rights_team", "SELECT * FROM secret", "SET ROLE rights_reader", "SELECT * FROM secret", "ROLLBACK"),
+    "a prepared statement": (
+        "PREPARE s AS SELECT who FROM shown ORDER BY a", "EXECUTE s", "SET ROLE rights_owner", "EXECUTE s", "SET ROLE rights_team", "EXECUTE s",
+        "RESET ROLE", "EXECUTE s",
+    ),
+    "a cursor": ("BEGIN", "DECLARE c CURSOR FOR SELECT a FROM rls ORDER BY a", "SET ROLE rights_team", "FETCH ALL FROM c", "ROLLBACK"),
+    "a cursor that stays": ("BEGIN", "DECLARE c CURSOR WITH HOLD FOR SELECT a FROM t ORDER BY a", "COMMIT", "SET ROLE rights_team", "FETCH ALL FROM c", "CLOSE c"),
+    "a temporary table": ("CREATE TEMP TABLE mine (a int)", "SET ROLE rights_team", "INSERT INTO mine VALUES (1)", "DROP TABLE mine", "RESET ROLE", "DROP TABLE mine"),
+    "two-phase": (
+        "BEGIN", "SET ROLE rights_team", "PREPARE TRANSACTION '{role}'", _WHO, "RESET ROLE", "ROLLBACK PREPARED '{role}'",
+        "SET ROLE rights_team", "ROLLBACK PREPARED '{role}'",
+    ),
+    "what a role has set": ("SET ROLE rights_owner", "SHOW work_mem", "SET SESSION AUTHORIZATION rights_nobody", _WHO, "RESET SESSION AUTHORIZATION"),
+}  # fmt: skip
+"""What a session of each role says in turn; all of it is answered as it is there."""
+
+REPLICATION = (
+    "IDENTIFY_SYSTEM",
+    "SHOW wal_level",
+    "CREATE_REPLICATION_SLOT {role} TEMPORARY LOGICAL pgoutput",
+    "DROP_REPLICATION_SLOT {role}",
+    "START_REPLICATION SLOT no_such_slot LOGICAL 0/0 (proto_version '1', publication_names 'p')",
+    "READ_REPLICATION_SLOT no_such_slot",
+    "SELECT count(*) FROM t",
+    "SELECT count(*) FROM secret",
+    "COPY t TO STDOUT",
+    "DROP_REPLICATION_SLOT no_such_slot",
+)
+
+_EARLY = "rights on what is read are asked for when a statement is read, not when it runs"
+
+DIFFERENT = {
+    ("WITH s AS (SELECT * FROM secret) SELECT 1", ""): ("42501", _EARLY),
+    ("PREPARE s AS SELECT * FROM secret", ""): ("42501", _EARLY),
+    ("CREATE VIEW open.w AS SELECT * FROM secret", "rights_writer"): ("42501", _EARLY),
+    ("DROP OWNED BY CURRENT_USER", "rights_reader"): ("DROP OWNED", "a role gives its rights up; there they stay, with warnings, or are an error"),
+    ("DROP OWNED BY CURRENT_USER", "rights_writer"): ("DROP OWNED", "likewise"),
+}  # fmt: skip
+"""The cells that are meant to differ, by statement and role ("" for all): what the node answers, and why."""

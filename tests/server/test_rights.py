@@ -1,0 +1,151 @@
+"""Statements by roles, on a PostgreSQL and on a node: every cell is answered alike, refusals by SQLSTATE and rows as they are.
+
+The statements, the roles and what they work on are data (`tests.server.rights`). The whole matrix is slow, since who may do something does
+it; every run has each eighth statement of each group, and all that changes roles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+from tests.conftest import Server
+from tests.server.rights import ALONE, DIFFERENT, FIXTURE, OTHERS, REPLICATION, ROLES, SEQUENCES, STATEMENTS
+
+Both = tuple[tuple[Server, str], tuple[Server, str]]
+"""The PostgreSQL and the node, each with its database."""
+Cells = dict[tuple[str, str], Any]
+"""What statement and role came to."""
+
+
+@pytest.fixture(scope="module")
+def both(postgres: Server, node: Server) -> Iterator[Both]:
+    """Both servers with the roles and the database that the matrix is about."""
+    (first, one), (second, other) = found = tuple((server, server.new_database()) for server in (postgres, node))
+    for server, database in found:
+        make(server, database)
+    yield (first, one), (second, other)
+    for server, database in found:
+        drop(server, database)
+
+
+def make(server: Server, database: str) -> None:
+    """The roles, and what they work on."""
+    roles = {**{role: f"LOGIN {attributes}" for role, attributes in ROLES.items()}, **OTHERS}
+    server.psql("postgres", ";".join(f"CREATE ROLE {role} {attributes}" for role, attributes in roles.items()))
+    server.psql(database, FIXTURE.format(database=database))
+
+
+def drop(server: Server, database: str) -> None:
+    """None of it is left for the tests behind."""
+    roles = ", ".join((*ROLES, *OTHERS))
+    server.psql(database, f"DROP SUBSCRIPTION rights_subscription; DROP OWNED BY {roles} CASCADE; DROP ROLE {roles}")
+
+
+def session(server: Server, database: str, role: str, **more: str) -> psycopg.Connection[Any]:
+    """A connection of the role's."""
+    return psycopg.connect(server.conninfo(database, role, **more), autocommit=True, prepare_threshold=None)
+
+
+def answer(connection: psycopg.Connection[Any], sql: str) -> Any:
+    """The SQLSTATE of a refusal; else what the last statement gave: rows in their order, lines of a COPY, or the command tag."""
+    try:
+        if sql.startswith("COPY") and "STD" in sql:
+            with connection.cursor().copy(sql.encode()) as copy:
+                return sorted(bytes(line) for line in copy) if "TO STDOUT" in sql else copy.write(b"")
+        cursor = connection.execute(sql.encode())
+        while cursor.nextset():
+            pass
+        if cursor.description is None:
+            return cursor.statusmessage
+        return cursor.fetchall() if "ORDER BY" in sql else sorted(cursor.fetchall(), key=str)
+    except psycopg.Error as error:
+        return error.sqlstate or str(error)
+
+
+def cells(server: Server, database: str, statements: list[str], roles: tuple[str, ...] = tuple(ROLES)) -> Cells:
+    """Each statement by each role, in a transaction that is rolled back."""
+    found: Cells = {}
+    for role in roles:
+        with session(server, database, role) as connection:
+            for sql in statements:
+                connection.execute("BEGIN")
+                found[sql, role] = answer(connection, sql.format(role=role, database=database))
+                connection.execute("ROLLBACK")
+    return found
+
+
+def alone(server: Server, database: str) -> Cells:
+    """Each statement that runs in no transaction by the roles that may run it."""
+    found: Cells = {}
+    for role in ROLES:
+        with session(server, database, role) as connection:
+            for sql, roles in ALONE.items():
+                if role in roles:
+                    found[sql, role] = answer(connection, sql.format(role=role, database=database))
+    return found
+
+
+def sequences(server: Server, database: str) -> Cells:
+    """Each sequence by each role, in a session of its own."""
+    found: Cells = {}
+    for role in ROLES:
+        for name, said in SEQUENCES.items():
+            with session(server, database, role) as connection:
+                found[name, role] = [(sql, answer(connection, sql.format(role=role, database=database))) for sql in said]
+                connection.execute("ROLLBACK")
+    return found
+
+
+def replication(server: Server, database: str) -> Cells:
+    """Each walsender command by each role: whether it is refused, and how; why there is no walsender at all."""
+    found: Cells = {}
+    for role in ROLES:
+        for kind in (database, "true"):
+            try:
+                with session(server, database, role, replication="database" if kind == database else "true") as connection:
+                    for sql in REPLICATION:
+                        said = answer(connection, sql.format(role=role))
+                        found[f"{sql} ({'database' if kind == database else 'physical'})", role] = said if isinstance(said, str) else "done"
+            except psycopg.OperationalError as error:
+                found["a walsender" if kind == database else "a physical walsender", role] = str(error).rsplit("FATAL:")[-1].strip()
+    return found
+
+
+def differences(both: Both, ask: Any, *arguments: Any) -> dict[tuple[str, str], tuple[Any, Any]]:
+    """The cells in which the node's answer is another than PostgreSQL's, but for those that are meant to."""
+    with ThreadPoolExecutor(2) as pool:
+        expected, found = pool.map(lambda each: ask(*each, *arguments), both)
+    assert expected.keys() == found.keys()
+    other = {cell: (expected[cell], found[cell]) for cell in expected if expected[cell] != found[cell]}
+    return {(sql, role): said for (sql, role), said in other.items() if not _meant(sql, role, said[1])}
+
+
+def _meant(sql: str, role: str, said: Any) -> bool:
+    listed = DIFFERENT.get((sql, role)) or DIFFERENT.get((sql, ""))
+    return listed is not None and listed[0] == said
+
+
+def test_who_may_what(both: Both) -> None:
+    assert differences(both, cells, [sql for group in STATEMENTS.values() for sql in group[::8]]) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", STATEMENTS)
+def test_who_may_what_at_length(both: Both, group: str) -> None:
+    assert differences(both, cells, STATEMENTS[group]) == {}
+
+
+def test_who_may_what_outside_of_transactions(both: Both) -> None:
+    assert differences(both, alone) == {}
+
+
+def test_what_roles_may_follows_who_acts(both: Both) -> None:
+    assert differences(both, sequences) == {}
+
+
+def test_who_may_replicate(both: Both) -> None:
+    assert differences(both, replication) == {}
