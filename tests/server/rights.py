@@ -419,6 +419,11 @@ ALTER DEFAULT PRIVILEGES GRANT USAGE ON SCHEMAS TO rights_nobody
 DROP OWNED BY rights_owner
 DROP OWNED BY rights_nobody
 DROP OWNED BY CURRENT_USER
+DROP OWNED BY postgres
+DROP OWNED BY pg_monitor
+REASSIGN OWNED BY postgres TO CURRENT_USER
+REASSIGN OWNED BY CURRENT_USER TO rights_nobody
+REASSIGN OWNED BY rights_super TO rights_owner
 REASSIGN OWNED BY rights_owner TO rights_team
 REASSIGN OWNED BY rights_team TO rights_owner
 REASSIGN OWNED BY rights_nobody TO CURRENT_USER
@@ -471,6 +476,11 @@ DROP ROLE rights_stream
 DROP ROLE rights_owner
 DROP ROLE CURRENT_USER
 DROP ROLE pg_monitor
+DROP ROLE postgres
+ALTER ROLE postgres NOSUPERUSER
+ALTER ROLE postgres PASSWORD 'x'
+ALTER ROLE rights_boss NOSUPERUSER
+ALTER ROLE rights_boss RENAME TO rights_renamed
 DROP ROLE no_such_role
 DROP ROLE IF EXISTS no_such_role
 COMMENT ON ROLE rights_fresh IS 'x'

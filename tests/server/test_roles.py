@@ -132,6 +132,30 @@ def test_who_acts_follows_from_the_settings(both: tuple[Server, Server], name: s
     assert said[1] == said[0]
 
 
+def test_a_name_that_another_role_bears_by_now_gives_a_session_no_rights(roles: Server) -> None:
+    with psycopg.connect(roles.conninfo(user="admin"), autocommit=True) as session:
+        session.execute("SELECT 1")
+        roles.psql("postgres", "ALTER ROLE admin RENAME TO other; CREATE ROLE admin SUPERUSER")
+        try:
+            assert session.execute("SELECT current_user, session_user").fetchone() == ("other", "other")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                session.execute("SELECT rolpassword FROM pg_authid")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                session.execute("CREATE ROLE x")
+        finally:
+            roles.psql("postgres", "DROP ROLE admin; ALTER ROLE other RENAME TO admin")
+
+
+def test_a_superuser_that_is_one_no_more_is_none_in_its_open_sessions(roles: Server) -> None:
+    roles.psql("postgres", "ALTER ROLE admin SUPERUSER")
+    with psycopg.connect(roles.conninfo(user="admin"), autocommit=True) as session:
+        session.execute("SELECT rolpassword FROM pg_authid")
+        roles.psql("postgres", "ALTER ROLE admin NOSUPERUSER")
+        for sql in ("SELECT rolpassword FROM pg_authid", "ALTER SYSTEM SET work_mem = '5MB'", "SET log_statement = 'all'", "CREATE ROLE x"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                session.execute(sql.encode())
+
+
 def test_a_role_given_at_the_start_is_checked(roles: Server) -> None:
     with pytest.raises(psycopg.OperationalError, match='permission denied to set role "boss"'):
         psycopg.connect(roles.conninfo(user="riser", options="'-c role=boss'"))

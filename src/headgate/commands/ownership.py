@@ -148,6 +148,10 @@ def _roles(node: Any, session: Session, cursor: Cursor, deed: str) -> list[tuple
         oid = privilege.role_oid(cursor, name)
         if not privilege.owns(cursor, session.context.user, oid):
             raise PostgresError("42501", f"permission denied to {deed} objects")
+        if privilege.is_pinned(oid):
+            what = "drop objects" if deed == "drop" else "reassign ownership of objects"
+            message = f"cannot {what} owned by role {names.quote_ident(name)} because they are required by the database system"
+            raise PostgresError("2BP01", message)
         found.append((name, oid))
     return found
 

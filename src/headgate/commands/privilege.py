@@ -19,6 +19,8 @@ from headgate.sql import names
 
 READ_ALL_SETTINGS, READ_ALL_STATS = 3374, 3375
 """The oids of pg_read_all_settings and pg_read_all_stats."""
+FIRST_UNPINNED = 12000
+"""Objects with lower oids are the database system's own (IsPinnedObject)."""
 READ_ALL, WRITE_ALL = 6181, 6182
 """The oids of pg_read_all_data and pg_write_all_data."""
 
@@ -36,6 +38,11 @@ def used_role(cursor: Cursor, name: str) -> int:
     oid = role_oid(cursor, name)
     hold.use(cursor, "pg_authid", oid)
     return oid
+
+
+def is_pinned(oid: int) -> bool:
+    """Whether a role is one that initdb made: it stays, and so does what it owns."""
+    return oid < FIRST_UNPINNED
 
 
 def role_name(cursor: Cursor, oid: int) -> str:

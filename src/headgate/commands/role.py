@@ -195,6 +195,8 @@ def drop(node: Any, session: Session) -> CommandResult:
         transaction.lock_object("pg_authid", role.oid)
         going[name] = role.oid
     for name, oid in going.items():
+        if privilege.is_pinned(oid):
+            raise PostgresError("2BP01", f"cannot drop role {names.quote_ident(name)} because it is required by the database system")
         ownership.refuse_tied(session, name, oid)
         roles.drop(cursor, oid)
     return CommandResult("DROP ROLE")

@@ -151,10 +151,10 @@ class _Functions(SequenceFunctions, SlotFunctions, SubscriptionFunctions):
         if setting_name.lower() in session_role.NAMES:
             session_role.set_to(session, setting_name, new_value, local=bool(is_local))
         elif new_value is None:
-            session.settings.reset(setting_name, local=bool(is_local))
+            session.settings.reset(setting_name, local=bool(is_local), superuser=session.is_superuser)
         else:
             transaction_mode.check(session, setting_name, [new_value])
-            session.settings.set(setting_name, new_value, local=bool(is_local))
+            session.settings.set(setting_name, new_value, local=bool(is_local), superuser=session.is_superuser)
         session.setting_changed(setting_name)
         return session.settings.text(setting_name)
 

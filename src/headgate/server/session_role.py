@@ -76,13 +76,20 @@ def follow(session: Session) -> None:
 
 
 def refresh(session: Session, cursor: Cursor | None = None) -> None:
-    """Whether the acting role is a superuser is what its row says now: ALTER ROLE counts from the next statement of every session."""
+    """The acting role is what its row says now: a superuser or not, and its name. ALTER ROLE counts from the next statement on.
+
+    A role that was dropped has no rights, also where another has its name by now.
+    """
     if cursor is None:
         with _reading(session) as found_cursor:
             refresh(session, found_cursor)
         return
-    found = one(cursor, "SELECT rolsuper FROM hg.pg_authid WHERE oid = ?", [session.context.user_oid])
-    session.context.superuser = bool(found and found[0])
+    context = session.context
+    found = one(cursor, "SELECT rolsuper, rolname FROM hg.pg_authid WHERE oid = ?", [context.user_oid])
+    context.superuser, name = found or (False, f"unknown (OID={context.user_oid})")
+    if name != context.user:
+        context.session_user = name if context.session_user == context.user else context.session_user
+        context.user = name
 
 
 @contextlib.contextmanager

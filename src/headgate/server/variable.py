@@ -41,7 +41,7 @@ def set_statement(session: Session, node: Any, text: str) -> str:
         if node.name in session_role.NAMES:
             session_role.set_to(session, node.name, None, local=local)
         else:
-            session.settings.reset(node.name, local=local)
+            session.settings.reset(node.name, local=local, superuser=session.is_superuser)
         return "RESET" if kind == "VAR_RESET" else "SET"
     return "SET"
 
@@ -49,7 +49,7 @@ def set_statement(session: Session, node: Any, text: str) -> str:
 def set_value(session: Session, name: str, values: list[str], *, local: bool) -> None:
     """Sets one setting to the values of SET name TO a, b."""
     transaction_mode.check(session, name, values)
-    session.settings.set_values(name, values, local=local)
+    session.settings.set_values(name, values, local=local, superuser=session.is_superuser)
     session.setting_changed(name)
 
 

@@ -74,15 +74,15 @@ class SessionSettings(Values):
         setting = replace(self._checked(name, text, superuser=self._superuser(superuser)), source="session")
         self._put(name, setting, local=local)
 
-    def set_values(self, name: str, values: Sequence[str], *, local: bool = False) -> None:
+    def set_values(self, name: str, values: Sequence[str], *, local: bool = False, superuser: bool | None = None) -> None:
         """SET [LOCAL] name TO value, …: several make a list where the setting is one, each quoted where it has to be."""
         definition = find(name)
         if definition is not None and definition.is_list:
-            self.set(name, check.join_list(definition.name, list(values)), local=local)
+            self.set(name, check.join_list(definition.name, list(values)), local=local, superuser=superuser)
             return
         if len(values) != 1:
             raise PostgresError("22023", f"SET {name} takes only one argument")
-        self.set(name, values[0], local=local)
+        self.set(name, values[0], local=local, superuser=superuser)
 
     def _superuser(self, given: bool | None) -> bool:
         return self.flag("is_superuser") if given is None else given
