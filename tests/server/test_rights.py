@@ -43,7 +43,10 @@ def drop(server: Server, database: str) -> None:
     """None of it is left for the tests behind."""
     roles = (*ROLES, *OTHERS)
     owned = "; ".join(f"DROP OWNED BY {role} CASCADE" for role in roles)
-    server.psql(database, f"DROP SUBSCRIPTION rights_subscription; {owned}; DROP ROLE {', '.join(roles)}")
+    server.psql(
+        database,
+        f"DROP SUBSCRIPTION rights_subscription; DROP TYPE mood, shut.kind; DROP DOMAIN positive; {owned}; DROP ROLE {', '.join(roles)}",
+    )
 
 
 def session(server: Server, database: str, role: str, **more: str) -> psycopg.Connection[Any]:
