@@ -161,13 +161,13 @@ def test_connection_limit_is_postgresqls(spare_node: Any) -> None:
 
 def test_passwords_are_asked_for_and_checked(spare_node: Any) -> None:
     server = spare_node()
-    server.psql("postgres", "CREATE ROLE alice LOGIN PASSWORD 'wonder'; CREATE ROLE bob LOGIN")
-    lines = ["host all postgres all trust", "host all alice,bob all scram-sha-256", "host x all all trust", ""]
+    server.psql("postgres", "CREATE ROLE alice LOGIN PASSWORD 'wonder'; CREATE ROLE asked LOGIN")
+    lines = ["host all postgres all trust", "host all alice,asked all scram-sha-256", "host x all all trust", ""]
     (server.data / "pg_hba.conf").write_text("\n".join(lines))
     server.psql("postgres", "SELECT pg_reload_conf()")
     with psycopg.connect(server.conninfo(user="alice", password="wonder")) as connection:
         assert value(connection, "SELECT current_user") == "alice"
-    for user, password in (("alice", "wrong"), ("bob", "any")):
+    for user, password in (("alice", "wrong"), ("asked", "any")):
         with pytest.raises(psycopg.OperationalError, match=f'password authentication failed for user "{user}"'):
             psycopg.connect(server.conninfo(user=user, password=password))
     with pytest.raises(
@@ -175,6 +175,7 @@ def test_passwords_are_asked_for_and_checked(spare_node: Any) -> None:
     ):
         psycopg.connect(server.conninfo(user="eve"))
     assert "wonder" not in server.log()
+    server.psql("postgres", "DROP ROLE alice, asked")
 
 
 def test_on_conflict_do_update_asked_for_rights_on_the_leaf(server: Server) -> None:
