@@ -1,7 +1,7 @@
 """Statements by roles, on a PostgreSQL and on a node: every cell is answered alike, refusals by SQLSTATE and rows as they are.
 
 The statements, the roles and what they work on are data (`tests.server.rights`). The whole matrix is slow, since who may do something does
-it; every run has each twelfth statement of each group.
+it; every run has each twentieth statement of each group.
 """
 
 from __future__ import annotations
