@@ -47,14 +47,21 @@ class MemoryWatch:
         self.thread.stop(5)
 
     def _run(self) -> None:
-        ended, short_since = -AFTERWARDS_SECONDS, None
+        ended, short_since, resting = -AFTERWARDS_SECONDS, None, True
         before: set[tuple[float, int]] = set()
         while not self._stopping.wait(LOOK_SECONDS):
             now, busy = time.monotonic(), {(since, each.pid) for since, each in self._busy()}
             if before - busy:
                 ended = now
             before = busy
-            if (not busy and now - ended > AFTERWARDS_SECONDS) or not self._heap.is_short():
+            if not busy and now - ended > AFTERWARDS_SECONDS:
+                short_since = None
+                if not resting:
+                    self._heap.rest()
+                    resting = True
+                continue
+            resting = False
+            if not self._heap.is_short():
                 short_since = None
                 continue
             short_since = short_since or now
@@ -75,6 +82,11 @@ class MemoryWatch:
         _, longest = min(blamed, key=lambda each: each[0])
         longest.interrupts.cancel(OUT_OF_MEMORY)
         told = time.monotonic()
-        while self._heap.is_short() and time.monotonic() - told < PATIENCE_SECONDS:
+        while self._heap.is_short():
+            if time.monotonic() - told > PATIENCE_SECONDS and longest.interrupts.computing is None:
+                self._heap.keep()  # it has ended and the memory has not come back: it was not the statement's
+                break
+            if time.monotonic() - told > 2 * PATIENCE_SECONDS:
+                break
             self._stopping.wait(LOOK_SECONDS)
         return True

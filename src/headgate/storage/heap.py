@@ -13,12 +13,20 @@ from pyspark.sql import SparkSession
 
 FULL = 0.5
 """Share of the old generation from which on it is worth a collection to know what is alive."""
+GROWN = 0.1
+"""Share by which it grows after a collection that found room, before it is worth another: a collection stops all that Java does."""
 UNMANAGED = 0.4
 """Share that may be alive beside what Spark accounts for; the rest is for the rows that a task still takes before it sees that it ends."""
+OWN = 0.2
+"""Share that statements may take beyond what stays when none computes: the snapshots of tables that Delta holds are no statement's."""
 
 
 class Heap:
-    """The heap of a session's Java; for one thread."""
+    """The heap of a session's Java; for one thread.
+
+    What stays when statements have ended is *kept*: it is Java's own, and no statement is ended for it. It is measured when nothing
+    computes (`rest`), or told by what a statement that was ended has not given back (`keep`); a collection that finds less lowers it.
+    """
 
     def __init__(self, session: SparkSession) -> None:
         jvm: Any = session._jvm
@@ -26,14 +34,38 @@ class Heap:
         pools = jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
         old = [pool for pool in pools if "Old" in pool.getName() or "Tenured" in pool.getName()]
         self._old = old[0] if old else None
+        self._alive = self._kept = 0.0
+        self._was_short = False
 
     def is_short(self) -> bool:
         """Whether it is; takes a millisecond while there is room."""
-        if self._old is None or self._share(0) < FULL:
+        if self._old is None:
             return False
+        used = self._share(0)
+        self._alive = min(self._alive, used)
+        if not self._was_short and used < max(FULL, self._alive + GROWN):
+            return False
+        unmanaged = self._unmanaged()
+        self._kept = min(self._kept, unmanaged)
+        self._was_short = unmanaged > max(UNMANAGED, self._kept + OWN)
+        return self._was_short
+
+    def rest(self) -> None:
+        """Nothing computes: what is alive now stays."""
+        if self._old is not None and self._share(0) >= FULL:
+            self.keep()
+
+    def keep(self) -> None:
+        """What is alive now is no statement's."""
+        if self._old is not None:
+            self._kept, self._was_short = self._unmanaged(), False
+
+    def _unmanaged(self) -> float:
+        """The share that is alive after a collection, beside what Spark accounts for."""
         self._jvm.java.lang.System.gc()
+        self._alive = self._share(0)
         manager = self._jvm.org.apache.spark.SparkEnv.get().memoryManager()
-        return self._share(int(manager.executionMemoryUsed()) + int(manager.storageMemoryUsed())) > UNMANAGED
+        return self._share(int(manager.executionMemoryUsed()) + int(manager.storageMemoryUsed()))
 
     def _share(self, without: int) -> float:
         assert self._old is not None
