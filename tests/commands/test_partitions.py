@@ -361,3 +361,15 @@ def test_large_statements_on_a_partitioned_table_spread_their_rows_and_move_them
         assert "violates partition constraint" in ours.type("INSERT INTO low SELECT g, 0 FROM generate_series(1, 20000) g")
         ours.type("DELETE FROM t WHERE a >= 16000")
         assert ours.type("SELECT count(*) FROM t") == "1000"
+
+
+def test_a_statement_saw_the_rows_that_it_writes_to_a_partitioned_table(node: Server, postgres: Server) -> None:
+    statements = [
+        "CREATE TABLE w (a int) PARTITION BY LIST (a)",
+        "CREATE TABLE w1 PARTITION OF w FOR VALUES IN (1)",
+        "INSERT INTO w VALUES (1)",
+        "WITH i AS (INSERT INTO w VALUES (1) RETURNING a) SELECT (SELECT count(*) FROM w), (SELECT count(*) FROM i)",
+        "WITH d AS (DELETE FROM w RETURNING a) SELECT count(*) FROM w, d",
+        "SELECT count(*) FROM w",
+    ]
+    assert not differences(node, postgres, statements)
