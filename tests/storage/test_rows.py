@@ -31,7 +31,7 @@ def test_deleted_changed_added_and_renamed_are_the_same_to_both_readers(engine: 
     monkeypatch.setattr(delta, "RESIDENT_ROWS", -1)
     assert table.held(state) is None
     by_spark = table.frame(state, positions=True).toArrow()
-    places = [("_file", "ascending"), ("_row", "ascending")]
+    places = [(delta.FILE, "ascending"), (delta.ROW, "ascending")]
     assert by_driver.sort_by(places).to_pydict() == by_spark.sort_by(places).to_pydict()
     assert by_driver.num_rows == 27
 
