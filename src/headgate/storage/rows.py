@@ -1,7 +1,7 @@
 """The rows of a small table at a version, read by the driver: a query of Spark's over them is one task, without its reader of Delta.
 
 Delta's reader makes two frames of the list of files, in each query anew, and a task for each file or so; what comes after it is shuffled.
-Most statements on small tables cost a third when the rows are a local relation in one piece (`bench/README.md`). Called by `delta`, which
+Most statements on small tables cost a third when the rows are a local relation in one piece (decision 0007). Called by `delta`, which
 decides what is small.
 """
 

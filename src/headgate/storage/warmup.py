@@ -18,25 +18,27 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.storage import delta_log
-from headgate.storage.delta import FILE, ROW, Delta, DeltaTable
+from headgate.storage.delta import FILE, RESIDENT_ROWS, ROW, Delta, DeltaTable
+from headgate.storage.local import in_one_piece
 
 
 def warm_up(session: SparkSession, scratch: Path) -> None:
-    """Makes a table, writes, reads and rewrites it, and removes it."""
+    """Makes a table that is read by Spark, writes, reads and rewrites it, reads a small one, and removes it."""
     place = scratch / f"warmup-{uuid.uuid4()}"
     try:
         delta_log.create(place, StructType([StructField("a", LongType()), StructField("b", StringType())]))
         table = DeltaTable(Delta(session), place)
         state = table.state()
-        rows = session.range(100).select(F.col("id").alias("a"), F.lit("x").alias("b"))
+        rows = session.range(RESIDENT_ROWS + 1).select(F.col("id").alias("a"), F.lit("x").alias("b"))
         state = table.commit(state, table.write(state, rows), "warm-up")
         frame = table.frame(state, positions=True)
         found = frame.where("a % 7 = 3").persist()
-        found.toArrow()
+        few = found.toArrow()
         deleted = table.deletions(state, found.select(FILE, ROW))
         found.unpersist()
         state = table.commit(state, deleted, "warm-up")
-        table.frame(state).groupBy("b").agg(F.count("*"), F.max("a")).orderBy("b").limit(10).toArrow()
+        for rows in (table.frame(state), in_one_piece(session, few, found.schema)):
+            rows.groupBy("b").agg(F.count("*"), F.max("a")).orderBy("b").limit(10).toArrow()
         session.range(0, 2, 1, 2).mapInArrow(_same, "id bigint").toArrow()  # starts the process that workers are forked from
     finally:
         shutil.rmtree(place, ignore_errors=True)
