@@ -14,7 +14,7 @@ MANY = "SELECT count(*) FROM (SELECT DISTINCT a.proname || b.proname || b.oid::V
 
 
 def test_a_query_without_memory_was_said_to_be_one_that_a_node_does_not_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.catalog.catalog._OPTIONS", {**_OPTIONS, "memory_limit": "24MB", "max_temp_directory_size": "0KB"})
+    monkeypatch.setattr("headgate.catalog.catalog._OPTIONS", {**_OPTIONS, "memory_limit": "40MB", "max_temp_directory_size": "0KB"})
     catalog = Catalog.create(tmp_path / "catalog.duckdb")
     cursor = catalog.cursor()
     with pytest.raises(PostgresError, match="out of memory") as caught:

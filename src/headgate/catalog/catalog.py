@@ -33,6 +33,7 @@ from typing import Self, TypeVar
 import duckdb
 
 from headgate.catalog import bootstrap, macros, wal
+from headgate.catalog.cursor import Answers, CatalogCursor
 from headgate.catalog.physical import Cursor, one, refused, run
 from headgate.errors import PostgresError, disk_full
 from headgate.failpoint import Step, step
@@ -106,9 +107,10 @@ class CatalogTransaction:
 class Catalog:
     """The open catalog file."""
 
-    def __init__(self, connection: Cursor, path: Path) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, path: Path) -> None:
         self.path = path
         self._connection = connection
+        self._answers = Answers(connection)
         self._log = path.with_name(path.name + ".wal")
         self._naming = threading.Lock()
         self._log_is_named = self._checkpointing = False
@@ -129,7 +131,7 @@ class Catalog:
             bootstrap.bootstrap(transaction.cursor, superuser, password_verifier)
             macros.install(transaction.cursor)
         catalog.mock_authentication_nonce()
-        run(catalog._connection, "CHECKPOINT")
+        run(catalog.cursor(), "CHECKPOINT")
         return catalog
 
     @classmethod
@@ -139,7 +141,7 @@ class Catalog:
             raise PostgresError("58P01", f'could not open file "{path}": No such file or directory')
         catalog = cls(_connect(path), Path(path))
         try:
-            found = one(catalog._connection, "SELECT value FROM hg.counter WHERE name = 'format'")
+            found = one(catalog.cursor(), "SELECT value FROM hg.counter WHERE name = 'format'")
         except PostgresError as error:
             catalog.close()
             raise PostgresError("XX001", f'"{path}" is not the catalog of a node') from error
@@ -152,11 +154,11 @@ class Catalog:
 
     def cursor(self) -> Cursor:
         """A cursor of its own in autocommit, for one thread."""
-        return self._connection.cursor()
+        return CatalogCursor(self._connection.cursor(), self._answers)
 
     def begin(self) -> CatalogTransaction:
         """Begins a transaction on a cursor of its own."""
-        return CatalogTransaction(self._connection.cursor(), self._name_log)
+        return CatalogTransaction(self.cursor(), self._name_log)
 
     def _name_log(self) -> None:
         """Synchronizes the folder, if the log may be new."""
@@ -203,7 +205,7 @@ class Catalog:
         """An oid that no object has had since initdb, crashes included (blocks are reserved before they are used)."""
         with self._oid_lock:
             if self._next_oid == self._last_oid:
-                cursor = self._connection.cursor()
+                cursor = self.cursor()
                 found = one(cursor, "SELECT value FROM hg.counter WHERE name = 'oid'")
                 if found is None:
                     raise PostgresError("XX001", "catalog has no oid counter")
@@ -260,7 +262,7 @@ class Catalog:
         if shutil.disk_usage(self.path.parent).free < needed:
             _log.warning('no checkpoint of catalog "%s": it may need %d bytes, and there is no room for them', self.path, needed)
             return
-        cursor = self._connection.cursor()
+        cursor = self.cursor()
         self._checkpointing = True
         try:
             for _ in range(_TRIES):
@@ -283,7 +285,7 @@ class Catalog:
 
     def is_usable(self) -> bool:
         """False once DuckDB has given up the open database after an error that it could not undo."""
-        cursor = self._connection.cursor()
+        cursor = self.cursor()
         try:
             cursor.execute("SELECT 1").fetchall()
         except duckdb.FatalException:
@@ -299,7 +301,7 @@ class Catalog:
         self._connection.close()
 
 
-def _connect(path: str | Path) -> Cursor:
+def _connect(path: str | Path) -> duckdb.DuckDBPyConnection:
     try:
         connection = duckdb.connect(str(path), config=_OPTIONS)
         connection.execute("SET lock_configuration = true")

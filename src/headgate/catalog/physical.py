@@ -24,11 +24,12 @@ import duckdb
 import pyarrow.parquet as pq
 
 from headgate.catalog import unique
+from headgate.catalog.cursor import CatalogCursor
 from headgate.errors import PostgresError, disk_full
 from headgate.types import registry
 
-Cursor = duckdb.DuckDBPyConnection
-"""A DuckDB cursor, as `Catalog.cursor` gives it."""
+Cursor = CatalogCursor
+"""As `Catalog.cursor` gives it."""
 
 Oids = Callable[[], int]
 """Gives new oids: `Catalog.next_oid`."""
@@ -180,7 +181,7 @@ def update(cursor: Cursor, catalog: str, where: Mapping[str, object], **values: 
     )
 
 
-def run(cursor: Cursor, sql: str, parameters: list[Any] | None = None) -> Cursor:
+def run(cursor: Cursor, sql: str, parameters: list[Any] | None = None) -> Any:
     """Executes a statement on the catalog; what DuckDB refuses is `refused`."""
     try:
         return cursor.execute(sql, parameters) if parameters else cursor.execute(sql)
@@ -215,13 +216,16 @@ def out_of_memory() -> PostgresError:
 
 def one(cursor: Cursor, sql: str, parameters: list[Any] | None = None) -> tuple[Any, ...] | None:
     """The first row of a query, or None."""
-    found = run(cursor, sql, parameters).fetchall()  # all of it: an unread result keeps its transaction open
+    found = rows(cursor, sql, parameters)
     return tuple(found[0]) if found else None
 
 
 def rows(cursor: Cursor, sql: str, parameters: list[Any] | None = None) -> list[tuple[Any, ...]]:
     """All rows of a query on the catalog."""
-    return run(cursor, sql, parameters).fetchall()
+    try:
+        return cursor.rows(sql, parameters)
+    except duckdb.Error as error:
+        raise refused(error) from error
 
 
 def _first_line(error: duckdb.Error) -> str:

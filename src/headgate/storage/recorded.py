@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from headgate.catalog.cursor import is_read
 from headgate.catalog.unique import CatalogKey
-
-_READS = ("SELECT", "WITH", "FROM", "EXPLAIN", "DESCRIBE", "SHOW")
 
 
 class RecordedCursor:
@@ -24,7 +23,7 @@ class RecordedCursor:
 
     def execute(self, query: str, parameters: Any = None) -> Any:
         """As DuckDB's."""
-        if not query.lstrip().upper().startswith(_READS):
+        if not is_read(query):
             self.written.append(("execute", query, parameters))
         return self._cursor.execute(query, parameters) if parameters is not None else self._cursor.execute(query)
 

@@ -24,6 +24,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -39,6 +40,17 @@ _FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSyst
 
 _ALONE = re.compile(r"local(\[[^]]*\])?\Z")
 """Masters without other processes."""
+
+
+_CLASSES = (
+    "PythonSQLUtils",
+    "PythonUtils",
+    "SparkSession",
+    "org.apache.spark.sql.classic.SparkSession",
+    "org.apache.spark.sql.functions",
+)
+"""Classes that PySpark asks Java for with each frame or column. Py4J keeps none: Java looks through all jars for each package that is
+imported (a seventh of the time of a small query); as attributes of its view they are asked for once."""
 
 
 def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
@@ -128,6 +140,9 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
         raise PostgresError("58000", f"could not start Spark: {error}", hint="A Java 17 runtime is needed; see the server log.") from error
     logging.getLogger("py4j").setLevel(logging.ERROR)
     logging.getLogger("DataFrameQueryContextLogger").disabled = True
+    jvm: Any = session._jvm
+    for name in _CLASSES:
+        setattr(jvm, name, getattr(jvm, name))
     return session
 
 

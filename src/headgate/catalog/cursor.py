@@ -1,0 +1,312 @@
+"""A cursor of the catalog, and what queries on the catalog have answered already.
+
+DuckDB plans each query anew: one to three milliseconds for the row or two that nearly every statement asks for again (the role, the schemas
+of the search path, the table with its columns). So an answer is kept (`Answers`, one for a catalog) with the versions of the tables that
+the query reads, and is given again while these are the versions that the asking transaction sees. Called by `physical.rows` and `one`;
+queries of users run with `execute`, and nothing of theirs is kept.
+
+A table's version is counted up behind each commit that wrote it; from before the commit until behind it the table is *unsettled*. A
+transaction knows the version of a table that it sees if the table was not unsettled and had the same version before and behind its first
+look, at which DuckDB takes its snapshot. What must hold: every write to the file passes through a `CatalogCursor` of the one `Catalog`.
+
+    asked in a transaction                                  given
+    all tables known and not written by it                  what is kept of these versions for all, else asked and kept for all
+    some table unknown or written by it                     what itself has asked since it last wrote one of them, else asked and kept
+    outside of a transaction, tables settled                what is kept of the present versions, else asked; kept if they stay settled
+    the query reads what has no version (`Answers.reads`)   asked
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+Rows = list[tuple[Any, ...]]
+_Key = tuple[Any, ...]
+
+_READS = ("SELECT", "WITH", "FROM", "EXPLAIN", "DESCRIBE", "SHOW")
+_WRITTEN = re.compile(r'\s*(?:INSERT\s+INTO|UPDATE|DELETE\s+FROM)\s+hg\."?(\w+)', re.IGNORECASE)
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_NAMED = re.compile(r'\bhg\."?(\w+)')
+_MADE = """SELECT view_name, sql FROM duckdb_views() WHERE schema_name = 'hg'
+UNION ALL SELECT function_name, macro_definition FROM duckdb_functions() WHERE schema_name = 'hg'"""
+_UNSTABLE = "SELECT function_name FROM duckdb_functions() WHERE stability <> 'CONSISTENT'"
+_SYSTEM = {"information_schema", "duckdb_tables", "duckdb_columns", "duckdb_functions", "duckdb_views"}
+EVERY = "*"
+"""Instead of a table: whatever a statement may write that is no INSERT, UPDATE or DELETE."""
+_MOST_ANSWERS = 4096
+_MOST_ROWS = 64
+_MOST_CHARACTERS = 16 << 20
+"""Bounds of what is kept for all: how many answers, the rows of one, the letters and elements of all values together."""
+
+
+def is_read(sql: str) -> bool:
+    """Whether a statement only reads."""
+    return sql.lstrip()[:8].upper().startswith(_READS)
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The versions of the tables at a moment; `unsettled`: a commit that writes them is under way."""
+
+    of: Mapping[str, int]
+    unsettled: frozenset[str]
+
+    def seen(self, reads: Iterable[str]) -> tuple[int, ...] | None:
+        """The versions of these tables, None where one is unsettled."""
+        if self.unsettled and (EVERY in self.unsettled or not self.unsettled.isdisjoint(reads)):
+            return None
+        return (self.of.get(EVERY, 0), *(self.of.get(table, 0) for table in reads))
+
+
+class Answers:
+    """What queries on a catalog have answered. For any thread."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._versions: dict[str, int] = {}
+        self._unsettled: dict[str, int] = {}
+        self._kept: OrderedDict[_Key, tuple[Rows, int]] = OrderedDict()
+        self._characters = 0
+        self._reads: dict[str, tuple[str, ...] | None] = {}
+        self._learning = threading.Lock()
+        self._sources: dict[str, frozenset[str]] | None = None
+        """What tables a table, view or macro reads; None when something may have been made since that was looked up."""
+        self._unstable: set[str] = set()
+        """Words that make an answer differ from one time to the next: names of functions and of what cursors have for themselves."""
+
+    def _learn(self) -> dict[str, frozenset[str]]:
+        """Looks what tables, views, macros and functions there are."""
+        with self._learning, contextlib.closing(self._connection.cursor()) as cursor:
+            known = self._sources
+            if known is not None:
+                return known
+            tables = cursor.execute("SELECT table_name FROM duckdb_tables() WHERE schema_name = 'hg'").fetchall()
+            made = cursor.execute(_MADE).fetchall()
+            unstable = {name.lower() for (name,) in cursor.execute(_UNSTABLE).fetchall()} | _SYSTEM
+        texts: dict[str, str] = {}
+        for name, text in made:  # a macro has several, one for each number of arguments
+            texts[name] = f"{texts.get(name, '')} {text}"
+        sources = {name: frozenset([name]) for (name,) in tables}
+        named = {name: set(_NAMED.findall(text)) - {name} for name, text in texts.items()}
+        with self._lock:
+            self._unstable |= unstable
+            self._unstable |= {name for name, text in texts.items() if self._is_unstable(text)}
+        while ready := [name for name in named if name not in sources and named[name] <= sources.keys()]:
+            for name in ready:
+                sources[name] = frozenset[str]().union(*(sources[each] for each in named[name]))
+                if named[name] & self._unstable:
+                    self._unstable.add(name)
+        self._sources = sources
+        return sources
+
+    def _is_unstable(self, sql: str) -> bool:
+        return any(word in self._unstable for word in _WORD.findall(sql.lower()))
+
+    def registered(self, name: str) -> None:
+        """A query that reads what a cursor has under this name alone has no version."""
+        if name.lower() not in self._unstable:
+            with self._lock:
+                self._unstable.add(name.lower())
+                self._reads.clear()
+
+    def reads(self, sql: str) -> tuple[str, ...] | None:
+        """The tables that a query reads; None if it reads what has no version: a clock, a counter, what a cursor has for itself."""
+        try:
+            return self._reads[sql]
+        except KeyError:
+            found = self._read(sql)
+            with self._lock:
+                if len(self._reads) >= _MOST_ANSWERS:
+                    self._reads.clear()
+                self._reads[sql] = found
+            return found
+
+    def _read(self, sql: str) -> tuple[str, ...] | None:
+        sources = self._sources or self._learn()
+        named = set(_NAMED.findall(sql))
+        if not is_read(sql) or self._is_unstable(sql) or not named or not named <= sources.keys():
+            return None
+        return tuple(sorted(frozenset[str]().union(*(sources[name] for name in named))))
+
+    def versions(self) -> Versions:
+        """The versions now."""
+        with self._lock:
+            return Versions(dict(self._versions), frozenset(self._unsettled))
+
+    def unsettle(self, tables: Iterable[str]) -> None:
+        """A commit that writes tables begins."""
+        with self._lock:
+            for table in tables:
+                self._unsettled[table] = self._unsettled.get(table, 0) + 1
+
+    def settle(self, tables: Collection[str]) -> None:
+        """It has ended, whatever became of it."""
+        with self._lock:
+            for table in tables:
+                self._versions[table] = self._versions.get(table, 0) + 1
+                self._unsettled[table] -= 1
+                if not self._unsettled[table]:
+                    del self._unsettled[table]
+            if EVERY in tables:
+                self._sources = None
+                self._reads.clear()
+
+    def kept(self, key: _Key) -> Rows | None:
+        """What a query (with the versions of what it reads) has answered, if it is known."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is None:
+                return None
+            self._kept.move_to_end(key)
+            return list(found[0])
+
+    def keep(self, key: _Key, rows: Rows) -> None:
+        """It has answered this; what was not asked for longest makes room."""
+        if len(rows) > _MOST_ROWS:
+            return
+        size = len(key[0]) + sum(len(value) if isinstance(value, str | list | bytes) else 8 for row in rows for value in row)
+        if size > _MOST_CHARACTERS // 16:
+            return
+        with self._lock:
+            self._drop(key)
+            self._kept[key] = (list(rows), size)
+            self._characters += size
+            while len(self._kept) > _MOST_ANSWERS or self._characters > _MOST_CHARACTERS:
+                self._drop(next(iter(self._kept)))
+
+    def _drop(self, key: _Key) -> None:
+        found = self._kept.pop(key, None)
+        if found is not None:
+            self._characters -= found[1]
+
+
+class CatalogCursor:
+    """A DuckDB cursor on the catalog, in autocommit or between BEGIN and COMMIT; for one thread. What is not here is DuckDB's own."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, answers: Answers) -> None:
+        self._cursor, self._answers = cursor, answers
+        self._begun = False
+        self._seen: Versions | None = None
+        self._wrote: dict[str, int] = {}
+        self._asked: dict[_Key, tuple[tuple[int, ...], Rows]] = {}
+
+    def execute(self, query: str, parameters: Any = None) -> Any:
+        """As DuckDB's."""
+        return self._counted(query, lambda: self._cursor.execute(query, parameters) if parameters else self._cursor.execute(query))
+
+    def executemany(self, query: str, parameters: Any) -> Any:
+        """As DuckDB's."""
+        return self._counted(query, lambda: self._cursor.executemany(query, parameters))
+
+    def register(self, name: str, table: Any) -> Any:
+        """As DuckDB's: statements of this cursor may read the Arrow table under the name."""
+        self._answers.registered(name)
+        return self._cursor.register(name, table)
+
+    def rows(self, query: str, parameters: Any = None) -> Rows:
+        """All rows of a query, of which is kept what it answers (see the module)."""
+        reads = self._answers.reads(query)
+        if reads is None:
+            return self._fetched(query, parameters)
+        try:
+            key: _Key = (query, *((type(each), each) for each in parameters or ()))
+            hash(key)
+        except TypeError:
+            return self._fetched(query, parameters)
+        if not self._begun:
+            return self._outside(key, reads, query, parameters)
+        if self._seen is None:
+            return self._fetched(query, parameters)
+        seen = None if EVERY in self._wrote or any(table in self._wrote for table in reads) else self._seen.seen(reads)
+        if seen is None:
+            return self._own(key, reads, query, parameters)
+        found = self._answers.kept((*key, seen))
+        if found is None:
+            found = self._fetched(query, parameters)
+            self._answers.keep((*key, seen), found)
+        return found
+
+    def _outside(self, key: _Key, reads: tuple[str, ...], query: str, parameters: Any) -> Rows:
+        before = self._answers.versions().seen(reads)
+        found = None if before is None else self._answers.kept((*key, before))
+        if found is None:
+            found = self._fetched(query, parameters)
+            if before is not None and before == self._answers.versions().seen(reads):
+                self._answers.keep((*key, before), found)
+        return found
+
+    def _own(self, key: _Key, reads: tuple[str, ...], query: str, parameters: Any) -> Rows:
+        stamp = (self._wrote.get(EVERY, 0), *(self._wrote.get(table, 0) for table in reads))
+        known = self._asked.get(key)
+        if known is not None and known[0] == stamp:
+            return list(known[1])
+        found = self._fetched(query, parameters)
+        if len(found) <= _MOST_ROWS and len(self._asked) < _MOST_ANSWERS:
+            self._asked[key] = (stamp, found)
+        return list(found)
+
+    def _fetched(self, query: str, parameters: Any) -> Rows:
+        found: Rows = self.execute(query, parameters).fetchall()  # all of it: an unread result keeps its transaction open
+        return found
+
+    def _counted(self, query: str, run: Callable[[], Any]) -> Any:
+        """Runs a statement and notes what it does to versions."""
+        if is_read(query):
+            return self._looking(run)
+        word = query.split(None, 1)[0].upper().rstrip(";")
+        if word == "BEGIN":
+            self._forget(begun=True)
+            return run()
+        if word == "COMMIT":
+            return self._committing([*self._wrote], run)
+        if word == "ROLLBACK":
+            self._forget()
+            return run()
+        if word in ("CHECKPOINT", "SET"):
+            return run()
+        written = _WRITTEN.match(query)
+        table = written.group(1) if written is not None else EVERY
+        if not self._begun:
+            return self._committing([table], run)
+        self._wrote[table] = self._wrote.get(table, 0) + 1
+        return self._looking(run)
+
+    def _looking(self, run: Callable[[], Any]) -> Any:
+        """The first look of a transaction takes its snapshot."""
+        if not self._begun or self._seen is not None:
+            return run()
+        before = self._answers.versions()
+        done = False
+        try:
+            result = run()
+            done = True
+        finally:
+            after = self._answers.versions()
+            moved = {table for table in after.of if after.of[table] != before.of.get(table, 0)}
+            # whether a statement that failed took the snapshot is DuckDB's secret
+            self._seen = Versions(before.of, before.unsettled | after.unsettled | moved | (set() if done else {EVERY}))
+        return result
+
+    def _committing(self, tables: list[str], run: Callable[[], Any]) -> Any:
+        self._answers.unsettle(tables)
+        try:
+            return run()
+        finally:
+            self._answers.settle(tables)
+            self._forget()
+
+    def _forget(self, *, begun: bool = False) -> None:
+        self._begun, self._seen = begun, None
+        self._wrote, self._asked = {}, {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)

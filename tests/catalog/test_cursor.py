@@ -1,0 +1,174 @@
+"""What queries on the catalog have answered is given again, and is what they would answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.catalog.cursor import Answers, CatalogCursor
+
+NAMES = "SELECT a FROM hg.names ORDER BY a"
+QUERIES = (
+    NAMES,
+    "SELECT count(*) FROM hg.others",
+    "SELECT n.a, o.a FROM hg.names n JOIN hg.others o USING (a) ORDER BY ALL",
+    "SELECT * FROM hg.both_kinds ORDER BY ALL",
+    "SELECT hg.how_many()",
+)
+
+
+def open_catalog() -> tuple[duckdb.DuckDBPyConnection, Answers]:
+    connection = duckdb.connect()
+    connection.execute("CREATE SCHEMA hg")
+    for table in ("names", "others"):
+        connection.execute(f"CREATE TABLE hg.{table} (a INTEGER)")
+    connection.execute("CREATE VIEW hg.both_kinds AS SELECT a FROM hg.names UNION ALL SELECT a FROM hg.others")
+    connection.execute("CREATE MACRO hg.how_many() AS (SELECT count(*) FROM hg.both_kinds)")
+    return connection, Answers(connection)
+
+
+@pytest.fixture
+def opened() -> Iterator[tuple[duckdb.DuckDBPyConnection, Answers]]:
+    connection, answers = open_catalog()
+    yield connection, answers
+    connection.close()
+
+
+def asked(cursor: CatalogCursor, query: str) -> list[Any]:
+    """What DuckDB itself answers."""
+    return list(cursor.execute(query).fetchall())
+
+
+def test_an_answer_is_kept_until_a_commit_that_writes_what_the_query_reads(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:
+    connection, answers = opened
+    reader, writer = CatalogCursor(connection.cursor(), answers), CatalogCursor(connection.cursor(), answers)
+    assert reader.rows(NAMES) == []
+    connection.execute("INSERT INTO hg.names VALUES (1)")  # behind the back of all cursors
+    assert reader.rows(NAMES) == [], "it was asked again"
+    writer.execute("INSERT INTO hg.others VALUES (1)")
+    assert reader.rows(NAMES) == [], "another table makes no difference"
+    writer.execute("INSERT INTO hg.names VALUES (2)")
+    assert reader.rows(NAMES) == [(1,), (2,)]
+
+
+def test_a_transaction_goes_on_seeing_what_it_saw(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:
+    connection, answers = opened
+    first, second = CatalogCursor(connection.cursor(), answers), CatalogCursor(connection.cursor(), answers)
+    first.execute("BEGIN TRANSACTION")
+    asked(first, "SELECT count(*) FROM hg.others")
+    second.execute("INSERT INTO hg.names VALUES (1)")
+    assert second.rows(NAMES) == [(1,)]
+    assert first.rows(NAMES) == []
+    first.execute("INSERT INTO hg.names VALUES (7)")
+    assert first.rows(NAMES) == [(7,)]
+    assert second.rows(NAMES) == [(1,)]
+    first.execute("COMMIT")
+    assert first.rows(NAMES) == second.rows(NAMES) == [(1,), (7,)]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT a, now() FROM hg.names",
+        "SELECT a, random() FROM hg.names",
+        "SELECT 1",
+        "SELECT a FROM mine",
+        "SELECT table_name FROM duckdb_tables()",
+    ],
+)
+def test_a_query_on_what_has_no_version_is_always_asked(query: str, opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:
+    connection, answers = opened
+    CatalogCursor(connection.cursor(), answers).register("mine", pa.table({"a": [1]}))
+    assert answers.reads(query) is None
+
+
+def test_a_table_that_is_made_later_has_versions_too(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:
+    connection, answers = opened
+    cursor = CatalogCursor(connection.cursor(), answers)
+    assert answers.reads("SELECT a FROM hg.later") is None
+    cursor.execute("CREATE TABLE hg.later (a INTEGER)")
+    assert answers.reads("SELECT a FROM hg.later") == ("later",)
+    assert answers.reads("SELECT hg.how_many() FROM hg.later") == ("later", "names", "others")
+
+
+def test_what_is_kept_has_a_bound(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:
+    connection, answers = opened
+    cursor = CatalogCursor(connection.cursor(), answers)
+    cursor.execute("INSERT INTO hg.names SELECT range FROM range(100)")
+    long = "x" * 500_000
+    for number in range(100):
+        assert cursor.rows("SELECT a, ? FROM hg.names WHERE a = ?", [long, number]) == [(number, long)]
+    cursor.rows(NAMES)
+    assert answers._characters <= 16 << 20
+    assert sum(size for _, size in answers._kept.values()) == answers._characters
+    assert all(len(rows) <= 64 for rows, _ in answers._kept.values())
+
+
+DEED = st.tuples(st.integers(0, 2), st.sampled_from(["begin", "commit", "rollback", "names", "others", "remove", *["look"] * 4]))
+
+
+@given(st.lists(DEED, max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_three_transactions_are_answered_as_duckdb_answers_them(deeds: list[tuple[int, str]]) -> None:
+    connection, answers = open_catalog()
+    cursors = [CatalogCursor(connection.cursor(), answers) for _ in range(3)]
+    begun = [False] * 3
+    for number, (who, what) in enumerate(deeds):
+        cursor = cursors[who]
+        try:
+            if what == "begin" and not begun[who]:
+                cursor.execute("BEGIN TRANSACTION")
+                begun[who] = True
+            elif what in ("commit", "rollback") and begun[who]:
+                begun[who] = False
+                cursor.execute(what.upper())
+            elif what in ("names", "others"):
+                cursor.execute(f"INSERT INTO hg.{what} VALUES (?)", [number])
+            elif what == "remove":
+                cursor.execute("DELETE FROM hg.names")
+        except duckdb.TransactionException:  # another was first
+            begun[who] = False
+            cursor.execute("ROLLBACK") if what != "commit" else None
+        for query in QUERIES:
+            assert cursor.rows(query) == asked(cursor, query)
+    connection.close()
+
+
+def test_readers_beside_writers_see_what_duckdb_shows_them(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:
+    connection, answers = opened
+    wrong: list[str] = []
+    done = threading.Event()
+
+    def write(table: str) -> None:
+        cursor = CatalogCursor(connection.cursor(), answers)
+        for number in range(150):
+            cursor.execute("BEGIN TRANSACTION")
+            cursor.execute(f"INSERT INTO hg.{table} VALUES (?)", [number])
+            cursor.execute("COMMIT")
+
+    def read() -> None:
+        cursor = CatalogCursor(connection.cursor(), answers)
+        while not done.is_set():
+            cursor.execute("BEGIN TRANSACTION")
+            wrong.extend(query for query in QUERIES for _ in range(2) if cursor.rows(query) != asked(cursor, query))
+            cursor.execute("ROLLBACK")
+
+    writers = [threading.Thread(target=write, args=(table,)) for table in ("names", "others")]
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for thread in (*writers, *readers):
+        thread.start()
+    for thread in writers:
+        thread.join()
+    done.set()
+    for thread in readers:
+        thread.join()
+    assert wrong == []
+    cursor = CatalogCursor(connection.cursor(), answers)
+    assert cursor.rows("SELECT hg.how_many()") == [(300,)]
