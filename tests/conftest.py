@@ -237,6 +237,7 @@ class NodeServer(Server):
         "max_logical_replication_workers": "20",
         "max_sync_workers_per_subscription": "4",
         "wal_retrieve_retry_interval": "200ms",
+        "warm_up": "off",
         "timezone": "'UTC'",
         "listen_addresses": "'127.0.0.1'",
     }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from tests.conftest import Server
+from tests.conftest import Server, until
 from tests.publisher import slots
 
 
@@ -25,3 +26,10 @@ def test_a_slot_that_was_behind_got_58p01_for_ever_after_drop_table_and_a_restar
     changes = [said for said in slots.messages(node, database, slot) if said.startswith(("Insert", "Update", "Delete"))]
     assert changes == ["Insert t (1, x)", "Insert t (2, x)", "Insert t (3, x)", "Update t (2, y)", "Delete t (3, null)"]
     node.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")
+
+
+def test_a_node_was_never_warmed_up_and_java_started_without_its_classes(spare_node: Callable[..., Server]) -> None:
+    node = spare_node(warm_up="on", log_min_messages="debug1")
+    until(lambda: "the warm-up took" in node.log(), "the warm-up does not end", seconds=60)
+    [children] = [path.read_text().split() for path in Path(f"/proc/{node.pid}/task/{node.pid}").glob("children")]
+    assert any(".jsa" in Path(f"/proc/{child}/maps").read_text() for child in children)

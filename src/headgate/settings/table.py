@@ -125,6 +125,14 @@ _OWN = (
         maximum=1048576,
     ),
     _own(
+        "warm_up",
+        Kind.BOOL,
+        True,
+        Context.POSTMASTER,
+        "Runs what the first statements will need when the node has started, in the background.",
+        extra="The first statements are answered sooner; costs some seconds of processor time at each start.",
+    ),
+    _own(
         "data_location",
         Kind.STRING,
         "",

@@ -32,7 +32,7 @@ from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
 from headgate.failpoint import Step
 from headgate.lsn import Lsn
-from headgate.storage import delta_checkpoint, delta_log, owner, spark, warmup
+from headgate.storage import delta_checkpoint, delta_log, owner
 from headgate.storage.committed_keys import CommittedKeys
 from headgate.storage.delta import Delta, DeltaTable
 from headgate.storage.foreign import ForeignWriters
@@ -57,15 +57,12 @@ SEGMENT = 16 << 20
 class Engine:
     """Begins transactions, knows what is visible, recovers after a crash."""
 
-    def __init__(self, settings: Mapping[str, str], catalog: Any, data_dir: Path, *, session: SparkSession | None = None) -> None:
-        """`catalog` is the node's Catalog (`.cursor()`, `.begin()`); `session` an existing Spark session, else one is started."""
+    def __init__(self, settings: Mapping[str, str], catalog: Any, data_dir: Path, *, session: SparkSession) -> None:
+        """`catalog` is the node's Catalog (`.cursor()`, `.begin()`)."""
         self.catalog = catalog
         self.data_dir = Path(data_dir)
         self.base = self._base(settings)
-        self.spark = session if session is not None else spark.start(settings, scratch=self.data_dir / "pgsql_tmp" / "spark")
-        self._owns_session = session is None
-        if self._owns_session:
-            warmup.start(self.spark, self.data_dir / "pgsql_tmp")
+        self.spark = session
         self.settings = settings
         self.durable = settings.get("fsync", "on") == "on"
         self.delta = Delta(self.spark)
@@ -347,10 +344,8 @@ class Engine:
         return done
 
     def stop(self) -> None:
-        """Ends the Spark session, if this engine started it."""
+        """Wakes who waits for the log; the Spark session is its owner's."""
         self.log.wake()
-        if self._owns_session:
-            self.spark.stop()
 
 
 def _bytes(directory: Path) -> int:

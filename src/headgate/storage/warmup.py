@@ -1,25 +1,31 @@
 """Does once, in the background, what a node's first statements will do, so that they do not pay for class loading and compilation.
 
-Started by `engine.Engine` in a thread of its own after the session is there; `archive` uses it to see the classes that matter.
+Started by the node in a thread of its own when it is ready (setting `warm_up`); `archive` uses it to see the classes that matter.
 """
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import shutil
 import threading
+import time
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from headgate.errors import PostgresError
 from headgate.storage import delta_log
 from headgate.storage.delta import FILE, RESIDENT_ROWS, ROW, Delta, DeltaTable
 from headgate.storage.local import in_one_piece
+
+_log = logging.getLogger("headgate.storage")
 
 
 def warm_up(session: SparkSession, scratch: Path) -> None:
@@ -49,11 +55,16 @@ def _same(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
 
 
 def start(session: SparkSession, scratch: Path) -> threading.Thread:
-    """`warm_up` in a daemon thread; a node that stops meanwhile is no failure."""
+    """`warm_up` in a daemon thread. What goes wrong in it is said in the log, and is no failure of the node."""
 
     def run() -> None:
-        with contextlib.suppress(Exception):  # the session may end under it
+        begun = time.monotonic()
+        try:
             warm_up(session, scratch)
+            _log.debug("the warm-up took %.1f s", time.monotonic() - begun)
+        except (PySparkException, Py4JError, PostgresError, OSError):
+            if session.sparkContext._jsc is not None:  # it does not end under it
+                _log.warning("the warm-up failed; the first statements will take longer", exc_info=True)
 
     thread = threading.Thread(target=run, name="spark warm-up", daemon=True)
     thread.start()
