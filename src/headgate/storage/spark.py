@@ -42,15 +42,16 @@ _ALONE = re.compile(r"local(\[[^]]*\])?\Z")
 """Masters without other processes."""
 
 
-_CLASSES = (
-    "PythonSQLUtils",
-    "PythonUtils",
-    "SparkSession",
-    "org.apache.spark.sql.classic.SparkSession",
-    "org.apache.spark.sql.functions",
-)
-"""Classes that PySpark asks Java for with each frame or column. Py4J keeps none: Java looks through all jars for each package that is
-imported (a seventh of the time of a small query); as attributes of its view they are asked for once."""
+_ASKED_ONCE = {
+    "PythonSQLUtils": ("isTimestampNTZPreferred", "readArrowStreamFromFile", "toDataFrame"),
+    "PythonUtils": ("toSeq",),
+    "SparkSession": (),
+    "functions": ("col",),
+    "org.apache.spark.sql.classic.SparkSession": ("setActiveSession",),
+    "org.apache.spark.sql.functions": ("col", "lit", "when", "expr"),
+}
+"""Classes and members that PySpark asks Java for with each frame or column. Py4J keeps none: Java looks through all jars for each package
+that is imported (a seventh of the time of a small query); as attributes of its view they are asked for once."""
 
 
 def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
@@ -141,8 +142,11 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
     logging.getLogger("py4j").setLevel(logging.ERROR)
     logging.getLogger("DataFrameQueryContextLogger").disabled = True
     jvm: Any = session._jvm
-    for name in _CLASSES:
-        setattr(jvm, name, getattr(jvm, name))
+    for name, members in _ASKED_ONCE.items():
+        found = getattr(jvm, name)
+        setattr(jvm, name, found)
+        for member in members:
+            setattr(found, member, getattr(found, member))
     return session
 
 
