@@ -23,7 +23,7 @@ from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import Relation
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.storage import delta_log
+from headgate.storage import delta_log, spark
 from headgate.storage.engine import Engine
 from headgate.storage.file_action import Action
 from headgate.storage.lock import Key
@@ -114,12 +114,14 @@ def of_stopped(data_dir: Path, settings: Mapping[str, str], database: str | None
         catalog = Catalog.open(Path(folder) / CATALOG)
         try:
             where = {"data_location": settings.get("data_location", "") or str(data_dir / "base")}
-            engine = Engine({**settings, **where}, catalog, Path(folder), session=session)
+            started = spark.start(settings, scratch=Path(folder) / "pgsql_tmp") if session is None else session
             try:
+                engine = Engine({**settings, **where}, catalog, Path(folder), session=started)
                 with _opened(engine, data_dir, database, running=False) as subject:
                     yield subject
             finally:
-                engine.stop()
+                if session is None:
+                    started.stop()
         finally:
             catalog.close()
 

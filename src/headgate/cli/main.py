@@ -5,6 +5,7 @@ Options are those of initdb and pg_ctl. The environment variable HEADGATE_DATA s
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import sys
@@ -214,7 +215,12 @@ def run(
             what = f"invalid option -- '{word[1:2]}'" if word.startswith("-") else f'invalid argument: "{word}"'
             fail(what, _TRY)
     values |= {name: value for name, value in (("port", port), ("listen_addresses", address)) if value is not None}
-    raise typer.Exit(running.run(directory, values))
+    code = running.run(directory, values)
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # not by way of the interpreter's end, at which DuckDB writes fifty lines into the server log about objects that it calls leaked
+    os._exit(code)
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:
