@@ -41,7 +41,7 @@ def test_what_stays_when_statements_have_ended_made_every_statement_fail(spark: 
         assert heap.is_short(), "short until it is not, without a pause"
         heap.keep()
         assert not heap.is_short()
-        held += fill(spark, heap._kept + OWN + 0.02)
+        held += fill(spark, heap._kept + OWN + 0.1)
         assert heap.is_short()
     finally:
         release(spark, held)
