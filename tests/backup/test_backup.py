@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from tests.conftest import HEADGATE, NodeServer, Server, until
 from tests.disk import Disk
 
-from headgate.backup import target
+from headgate.backup import catalog, tables, target
 from headgate.catalog import relation as relations
 from headgate.catalog.catalog import Catalog
 from headgate.check import course, subject
@@ -181,6 +181,34 @@ def test_what_a_copied_catalog_names_stays_until_the_next_command(spare_node: Ca
         session.execute("IDENTIFY_SYSTEM")
         node.psql(database, "CHECKPOINT")
         assert not file.exists()
+
+
+@pytest.mark.slow
+def test_a_database_that_is_dropped_during_a_backup_is_in_it(
+    spare_node: Callable[..., Server], spark: SparkSession, tmp_path: Path
+) -> None:
+    node, folder = spare_node(file_retention="0"), tmp_path / "copy"
+    dropped, kept = node.new_database(), node.new_database()
+    for database in (dropped, kept):
+        node.psql(database, TABLES.replace("left_out", database))
+    files = [node.data / node.psql(dropped, f"SELECT pg_relation_filepath('{name}')") for name in NAMES]
+    target.make(folder)
+    with psycopg.connect(node.conninfo(replication="database"), autocommit=True) as session:
+        [(said, base)] = session.execute(f"BACKUP_CATALOG '{folder}'".encode()).fetchall()
+        node.psql("postgres", f"DROP DATABASE {dropped}")
+        node.psql(kept, f"DROP TABLE b; INSERT INTO a VALUES (9000, 'behind'); SELECT pg_drop_replication_slot('{kept}'); CHECKPOINT")
+        copied = catalog.without_slots(folder)
+        try:
+            tables.copy(copied, Path(base), folder, lambda *_: None)
+        finally:
+            copied.close()
+    target.complete(folder)
+    assert findings(folder, spark) == []
+    for database in (dropped, kept):
+        at, rows = contents(folder, spark, database)
+        assert (at, {name: len(each) for name, each in rows.items()}) == (Lsn.parse(said), {"a": 300, "b": 300, "copied": 0})
+    node.psql("postgres", "CHECKPOINT")
+    assert not any(file.exists() for file in files), "what the backup has kept stays for ever"
 
 
 def test_only_superusers_check_and_back_up(node: Server, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def of_prepared(base: Path, folder: Path, catalog: Catalog, *, gone_is_wrong: bo
 
 
 def _lost(path: Path) -> PostgresError:
-    hint = "See what headgate check says; in a running node the database may have been dropped just now, then try again."
+    hint = "See what headgate check says."
     return PostgresError("XX001", f'file "{path}", which belongs to a table, is missing', hint=hint)
 
 
