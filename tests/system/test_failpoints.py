@@ -22,7 +22,7 @@ from headgate.failpoint import COMMITS, FAILING, PLACES, Action, Step
 from headgate.storage.delta_checkpoint import EVERY
 
 TABLES = "CREATE TABLE a (id int PRIMARY KEY, v text); CREATE TABLE b (id int PRIMARY KEY, v text);"
-AGREE = "SELECT (SELECT array_agg(id ORDER BY id) FROM a) IS NOT DISTINCT FROM (SELECT array_agg(id ORDER BY id) FROM b)"
+AGREE = "SELECT (SELECT array_agg(id::int8 ORDER BY id) FROM a) IS NOT DISTINCT FROM (SELECT array_agg(id::int8 ORDER BY id) FROM b)"
 PATIENCE = 120.0
 
 
