@@ -7,7 +7,8 @@ An outcome is what every step was answered and what is there at the end. The nod
     serial     it is PostgreSQL's of the same transactions one after the other, in an order that no one of them could see to be wrong
     refused    transactions failed with 40001 or 40P01, on the node, or on PostgreSQL where they failed otherwise on the node, and the rest is
                one of the above for PostgreSQL without these transactions
-    unlocked   it is one of the above where each SELECT of a READ COMMITTED transaction is run outside of it: readers take no locks on a node
+    unlocked   it is one of the above where each SELECT of a READ COMMITTED transaction is run outside of it, as one of its own: readers
+               take no locks on a node
     failure    it is none of these
 
 All but `equal` and `failure` are what docs/compatibility.md says of locks; which of them may occur stands in each `Spec` (`permutation`).
@@ -94,7 +95,8 @@ def judge(
     lost = none.union(*refused)
     tried: set[tuple[Arrangement, bool]] = set()
     for outside, gone in itertools.product(dict.fromkeys((none, reads)), dict.fromkeys((none, lost))):
-        for verdict, order in _orders(node, given, transactions):
+        apart = [each - outside for each in transactions if each - outside] + [frozenset({step}) for step in sorted(outside)]
+        for verdict, order in _orders(node, given, apart):
             arrangement = Arrangement(tuple(step for step in order if step not in gone), outside - gone)
             if (arrangement, bool(gone)) not in tried and node.without(gone) == rerun(arrangement).without(gone):
                 return Verdict.UNLOCKED if outside else Verdict.REFUSED if gone else verdict
@@ -117,6 +119,14 @@ def _serial(node: Outcome, transactions: Transactions) -> Iterator[tuple[Step, .
     sent = lambda step: place.get((step, True), len(place))  # noqa: E731
     begun = [min(map(sent, each)) for each in transactions]
     over = [max(place.get((step, False), len(place)) for step in each) for each in transactions]
-    for order in itertools.permutations(range(len(transactions))):
-        if all(over[later] > begun[earlier] for earlier, later in itertools.combinations(order, 2)):
-            yield tuple(step for each in order for step in sorted(transactions[each], key=sent))
+
+    def behind(chosen: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        left = [each for each in range(len(transactions)) if each not in chosen]
+        if not left:
+            yield chosen
+        for each in left:
+            if all(over[other] > begun[each] for other in left if other != each):
+                yield from behind((*chosen, each))
+
+    for order in behind(()):
+        yield tuple(step for each in order for step in sorted(transactions[each], key=sent))

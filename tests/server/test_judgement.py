@@ -84,6 +84,14 @@ TABLE: dict[str, tuple[Outcome, Outcome, Callable[[Arrangement], Outcome], Verdi
     "SELECTs that are not repeated, as if each were alone": (
         outcome("x", a1="old", a2="new"), outcome("x", a1="old", a2="old"), postgres(a1_b1a2_b2=outcome("x", a1="old", a2="new")), Verdict.UNLOCKED,
     ),
+    "SELECTs on both sides of a COMMIT for which the first has not waited": (
+        outcome("x", a1="old", a2="new", sent=(B1, A1, B2, A2)), outcome("x", a1="new", a2="new"),
+        postgres(a1_b1b2a2_=outcome("x", a1="old", a2="new")), Verdict.UNLOCKED,
+    ),
+    "the same, and the second has seen what is no more": (
+        outcome("x", a1="new", a2="old", sent=(B1, A1, B2, A2)), outcome("x", a1="new", a2="new"),
+        postgres(a2_b1b2a1_=outcome("x", a1="new", a2="old")), Verdict.FAILURE,
+    ),
     "a session that is stuck": (outcome("x", b1="stuck"), outcome("x"), postgres(a1b1a2b2=outcome("x")), Verdict.FAILURE),
 }  # fmt: skip
 
