@@ -20,7 +20,47 @@ PARTITIONED: list[Step] = [
     ("a", "CREATE TABLE rd PARTITION OF r DEFAULT"),
 ]
 
+
+def refused(*statements: str) -> list[Step]:
+    """A transaction whose snapshot is older than what another has committed says each of them, and takes it back."""
+    tables = (
+        "CREATE TABLE k (a int); CREATE UNIQUE INDEX ke ON k (abs(a)); INSERT INTO k VALUES (1)",
+        "CREATE TABLE p (a numeric PRIMARY KEY); CREATE TABLE n (a int REFERENCES p); INSERT INTO p VALUES (1), (2); INSERT INTO n VALUES (1)",
+        "CREATE TABLE x (a int); INSERT INTO x VALUES (0), (1)",
+        "CREATE DOMAIN d AS int; CREATE TABLE y (a d); INSERT INTO y VALUES (1)",
+    )
+    return [
+        *[("a", sql) for sql in tables],
+        *BEGIN,
+        ("b", "INSERT INTO t VALUES (3, NULL); DELETE FROM t WHERE a = 0"),
+        ("b", "INSERT INTO k VALUES (-3); INSERT INTO n VALUES (2); DELETE FROM n WHERE a = 1; INSERT INTO y VALUES (2)"),
+        *[each for sql in statements for each in (("a", "SAVEPOINT s"), ("a", sql), ("a", "ROLLBACK TO s"))],
+        ("a", "COMMIT"),
+    ]
+
+
 PLAYS: dict[str, list[Step]] = {
+    "a key of a row that the snapshot does not show is taken": refused(
+        "INSERT INTO t VALUES (3, 0)",
+        "INSERT INTO t SELECT i, 0 FROM generate_series(3, 12000) i",
+        "MERGE INTO t USING (VALUES (1), (3)) v (k) ON a = k WHEN NOT MATCHED THEN INSERT VALUES (k, 0)",
+        "UPDATE t SET a = 3 WHERE a = 1",
+        "INSERT INTO k VALUES (3)",
+        "UPDATE k SET a = 3",
+    ),
+    "a foreign key and a domain hold for rows that the snapshot does not show": refused(
+        "DELETE FROM p WHERE a = 2",
+        "ALTER TABLE x ADD FOREIGN KEY (a) REFERENCES t",
+        "ALTER DOMAIN d ADD CHECK (VALUE < 2)",
+    ),
+    "a label of an enum is renamed in rows that the snapshot does not show": [
+        ("a", "CREATE TYPE e AS ENUM ('one', 'two'); CREATE TABLE z (n int, v e); INSERT INTO z VALUES (1, 'one')"),
+        *BEGIN,
+        ("b", "INSERT INTO z VALUES (2, 'one')"),
+        ("a", "ALTER TYPE e RENAME VALUE 'one' TO 'eins'"),
+        ("a", "COMMIT"),
+        ("a", "SELECT * FROM z ORDER BY n"),
+    ],
     "a snapshot keeps what it showed, beside rows of its own": [
         *BEGIN,
         ("b", "INSERT INTO t VALUES (3, 3)"),

@@ -257,7 +257,7 @@ def refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table,
     if special:
         spark = planner.session_spark
         gone = spark.createDataFrame(pa.table({FILE: changed["file"], ROW: changed["row"]}))
-        left = planner.transaction.positions(relation).join(gone, [FILE, ROW], "left_anti")
+        left = _newest(planner, relation).join(gone, [FILE, ROW], "left_anti")
         new = local_frame(spark, rows, spark_columns(relation))
         uniqueness.check_new(planner.transaction, relation, new, existing=left, indexes=special)
 
@@ -294,7 +294,13 @@ def touched_keys(relation: Relation, set_columns: set[str]) -> bool:
 def refuse_clash(planner: Planner, relation: Relation, changed: DataFrame) -> None:
     """23505 if two rows of the table would have one key after the change (`new` NULL: deleted)."""
     gone = changed.select(F.col("file").alias(FILE), F.col("row").alias(ROW))
-    left = planner.transaction.positions(relation).join(gone, [FILE, ROW], "left_anti")
+    left = _newest(planner, relation).join(gone, [FILE, ROW], "left_anti")
     new = changed.where("new IS NOT NULL").select("new.*")
     uniqueness.put_off(planner.session, planner.transaction, relation)
     uniqueness.check_new(planner.transaction, relation, new, existing=left, indexes=uniqueness.judged(planner.session, relation))
+
+
+def _newest(planner: Planner, relation: Relation) -> DataFrame:
+    """All rows of a table with their positions, those too that the snapshot does not show: none may have a key that is written."""
+    with planner.transaction.seeing_newest():
+        return planner.transaction.positions(relation)

@@ -160,7 +160,8 @@ def _check_rows(session: Session, cursor: Cursor, found: types.TypeRow) -> None:
         if relation.kind != "r":
             continue
         transaction.lock(relation)
-        frame, column = transaction.frame(relation), F.col(quoted(name))
+        with transaction.seeing_newest():
+            frame, column = transaction.frame(relation), F.col(quoted(name))
         if registry.known().by_oid(found.oid).not_null and not frame.where(column.isNull()).limit(1).isEmpty():
             raise PostgresError("23502", f'column "{name}" of table "{relation.name}" contains null values')
         for failed, _message in compile_domain.violations(found.oid, compiler.plan)(column):

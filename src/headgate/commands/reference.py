@@ -114,7 +114,8 @@ def _check_again(session: Any, transaction: Transaction, key: ForeignKey, values
         children = reference_key.rows_with(transaction, relation, key.columns, relation, key.columns, values)
         values = reference_key.of_struct(children, "old", reference_key.column_names(relation, key.columns))
     else:
-        values = reference_key.of_rows(transaction.frame(relation), relation, key.columns)
+        with transaction.seeing_newest():
+            values = reference_key.of_rows(transaction.frame(relation), relation, key.columns)
     _check_new(session, transaction, relation, key, values, now=True)
 
 
@@ -186,7 +187,6 @@ def _refuse(
         if kept is None:
             return
         old = kept
-    transaction.see_newest(child)  # who added a row that names one of these held the lock of this table, which has been waited for
     found = reference_key.rows_with(transaction, child, key.columns, relation, key.target_columns, old)
     first = found.slice(0, 1) if isinstance(found, pa.Table) else found.limit(1).toArrow()
     if not first.num_rows:

@@ -131,7 +131,8 @@ def unmatched(
     transaction: Transaction, relation: Relation, columns: Sequence[int], target: Relation, target_columns: Sequence[int], values: DataFrame
 ) -> DataFrame:
     """The keys of `values` that no row of `target` has."""
-    rows = of_rows(transaction.frame(target), target, target_columns)
+    with transaction.seeing_newest():
+        rows = of_rows(transaction.frame(target), target, target_columns)
     rows = rows.select(*[F.col(f"v{place}").alias(f"t{place}") for place in range(len(columns))])
     return values.join(rows, _equal(relation, columns, "v", target, target_columns, "t"), "left_anti")
 
@@ -155,7 +156,8 @@ def rows_with(
                     found = found.append_column(f"n{place}", values[f"n{place}"].take(source))
             return found.drop_columns(["i"])
         values = transaction.engine.spark.createDataFrame(values)
-    positions = transaction.positions(child)
+    with transaction.seeing_newest():  # who added a row that names one of these held the lock of the other table, which has been waited for
+        positions = transaction.positions(child)
     rows = positions.select(
         F.struct(*[F.col(quoted(each.name)) for each in child.columns]).alias("old"),
         F.col(FILE).alias("file"),

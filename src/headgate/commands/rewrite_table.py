@@ -94,7 +94,9 @@ def replace_column(
 ) -> None:
     """Writes all rows again with another value in one column, that may use `numbers`. Streams do not see it: the catalog changes."""
     place = F.row_number().over(Window.orderBy(FILE, ROW)) - 1
-    positions = transaction.positions(relation).select("*", *[each.column(place).alias(each.key) for each in numbers])
+    with transaction.seeing_newest():  # the values of a type, renamed, hold for all rows
+        stored = transaction.positions(relation)
+    positions = stored.select("*", *[each.column(place).alias(each.key) for each in numbers])
     old = F.struct(*[F.col(quoted(each.name)) for each in relation.columns])
     new = F.struct(*[value.alias(each.name) if each.name == column.name else F.col(quoted(each.name)) for each in relation.columns])
     changed = positions.select(old.alias("old"), new.alias("new"), F.col(FILE).alias("file"), F.col(ROW).alias("row"))

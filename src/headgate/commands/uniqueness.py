@@ -138,7 +138,9 @@ def check_table(transaction: Transaction, relation: Relation, index: Index) -> N
 
 def check_applied(transaction: Transaction, relation: Relation, index: Index) -> None:
     """23505 `duplicate key value` if the table has a key twice after a worker has written a batch."""
-    found = _twice(keyed(relation, index, transaction.frame(relation)), len(index.attnums))
+    with transaction.seeing_newest():
+        rows = transaction.frame(relation)
+    found = _twice(keyed(relation, index, rows), len(index.attnums))
     if found is not None:
         raise violated(relation, index, _shown(relation, index, found))
 
@@ -157,10 +159,12 @@ def check_new(
     transaction: Transaction, relation: Relation, rows: DataFrame, existing: DataFrame | None = None, indexes: Sequence[Index] | None = None
 ) -> None:
     """23505 `duplicate key value` if the new rows (columns by name) repeat a key among themselves or one of `existing` (the table)."""
+    with transaction.seeing_newest():
+        stored = transaction.frame(relation) if existing is None else existing
     for index in keys_of(relation) if indexes is None else indexes:
         width = len(index.attnums)
         new = keyed(relation, index, rows)
-        there = keyed(relation, index, transaction.frame(relation) if existing is None else existing)
+        there = keyed(relation, index, stored)
         keys = [f"k{place}" for place in range(width)]
         wanted = new.select(*[F.col(key).alias(f"n_{key}") for key in keys])
         met = F.lit(True)

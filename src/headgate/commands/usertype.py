@@ -304,7 +304,9 @@ def _rename_stored(session: Session, transaction: Transaction, found: TypeRow, l
             changed = relabelled(value, label, new_label)
             concerned = value.contains(label.replace("\\", "\\\\").replace('"', '\\"'))
         transaction.lock(relation)
-        if not transaction.frame(relation).where(concerned).limit(1).isEmpty():
+        with transaction.seeing_newest():
+            rows = transaction.frame(relation)
+        if not rows.where(concerned).limit(1).isEmpty():
             rewrite_table.replace_column(session, transaction, relation, column, changed)
 
 

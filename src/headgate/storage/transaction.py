@@ -98,10 +98,17 @@ class Transaction(Uncommitted):
             self._view = self.engine.view_at(imported)
         self._fixed, self._serializable = True, serializable
 
-    def see_newest(self, relation: Any) -> None:
-        """The statement shall see what is committed of a relation now: a check that must not miss what it has waited for."""
-        for each in self.partitioned(relation).leaves if relation.kind == "p" else (relation,):
-            self._see_newest((each.database, each.oid))
+    @contextlib.contextmanager
+    def seeing_newest(self) -> Iterator[None]:
+        """Meanwhile tables are read with all that is committed now, and with own writes, whatever the snapshot shows.
+
+        For what must hold for all rows: unique keys, foreign keys, types. The tables' locks are held, or taken inside.
+        """
+        before, self._seeing_newest = self._seeing_newest, True
+        try:
+            yield
+        finally:
+            self._seeing_newest = before
 
     def state(self, relation: Any) -> TableState:
         """The table's state as this transaction sees it."""
@@ -109,6 +116,8 @@ class Transaction(Uncommitted):
         if not self._looking_up and self._pending.has(key):
             self._lock(relation)
         self._read.add(key)
+        if self._seeing_newest and (key in self._open.tables or key in self.engine.visible):
+            return self._base(key)
         if key in self._open.seen:
             return self._open.seen[key]
         if key in self._open.tables:

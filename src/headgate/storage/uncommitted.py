@@ -93,6 +93,7 @@ class Uncommitted:
         self._noted = 0
         """How many writes were noted for the log, those of pending rows left out."""
         self._looking_up = False
+        self._seeing_newest = False
         self._view: Any = None
         self._fixed = False
         """Whether the view is that of the whole transaction, not of a statement."""
