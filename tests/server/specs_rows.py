@@ -269,6 +269,10 @@ PREPARED = {
     "prepared serializable write skew": replace(
         of_t(3, a=("BEGIN", ALL, write(1, 11), PREPARE, COMMIT), b=("BEGIN", ALL, write(2, 21), "COMMIT")), level=SERIALIZABLE
     ),
+    "two prepared, serializable write skew": replace(
+        of_t(3, a=("BEGIN", "SELECT * FROM u", write(1, 11), PREPARE, COMMIT), b=("BEGIN", ALL, "INSERT INTO u VALUES (2)", "PREPARE TRANSACTION 'two'", "COMMIT PREPARED 'two'")),
+        setup=f"{T}; CREATE TABLE u (c int)", level=SERIALIZABLE,
+    ),
 }  # fmt: skip
 
 SPECS = {**HERMITAGE, **KEYS, **FOREIGN_KEYS, **LOCKS, **TRUNCATE, **SAVEPOINTS, **PREPARED}

@@ -6,9 +6,11 @@ import pytest
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
 from tests.storage.test_recovery import again
 
+from headgate.catalog.relation import Relation
 from headgate.errors import PostgresError
 from headgate.storage.engine import Engine
 from headgate.storage.log import EntryKind
+from headgate.storage.transaction import Transaction
 
 A = relation(20000, "a", id=INT8, v=TEXT)
 
@@ -53,6 +55,34 @@ def test_what_is_rolled_back_is_taken_back(engine: Engine, restarted: bool) -> N
     writer.append(A, rows(A, (3, "z")))
     writer.commit()
     assert contents(engine, A) == [(1, "x"), (3, "z")]
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+def test_what_a_serializable_one_has_read_no_other_changes_before_its_end(engine: Engine, restarted: bool) -> None:
+    def skew(written: Relation, read: Relation) -> Transaction:
+        transaction = engine.begin(DATABASE)
+        transaction.isolate(None, serializable=True)
+        transaction.state(read)
+        transaction.append(written, rows(written, (3,)))
+        return transaction
+
+    first, second, third = (relation(20001 + place, name, id=INT8) for place, name in enumerate("bcd"))
+    for each in (first, second, third):
+        made(engine, each, (1,))
+    engine.prepared.prepare(skew(first, second), "g", "postgres")
+    if restarted:
+        engine = again(engine)
+        engine.recover()
+    with pytest.raises(PostgresError, match="could not serialize access due to read/write dependencies"):
+        skew(second, first).commit()
+    with pytest.raises(PostgresError, match="could not serialize access due to read/write dependencies"):
+        engine.prepared.prepare(skew(second, first), "h", "postgres")
+    with pytest.raises(PostgresError, match="could not serialize access due to read/write dependencies"):
+        engine.prepared.prepare(skew(third, first), "i", "postgres")
+    skew(third, first).commit()
+    engine.prepared.commit(engine.prepared.take("g", DATABASE, None))
+    skew(second, first).commit()
+    assert contents(engine, second) == [(1,), (3,)]
 
 
 def test_a_name_is_given_once_and_taken_by_its_owner(engine: Engine) -> None:

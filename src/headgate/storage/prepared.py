@@ -61,6 +61,8 @@ class Prepared:
     """What it wrote into the catalog: method of the cursor, statement, parameters."""
     catalog_keys: Mapping[CatalogKey, Hold] = field(default_factory=dict)
     """The keys of catalogs that it holds."""
+    read: frozenset[Key] = frozenset()
+    """The tables that a serializable one has read: no other serializable transaction changes them before its end."""
 
     @property
     def keys(self) -> set[Key]:
@@ -99,7 +101,7 @@ class PreparedTransactions:
         engine = self._engine
         try:
             handed = transaction.hand_over()
-            with engine.commit_lock:
+            with transaction.in_series(prepares=True), engine.commit_lock:
                 with self._lock:
                     if gid in self._all:
                         raise PostgresError("42710", f'transaction identifier "{gid}" is already in use')
@@ -117,6 +119,7 @@ class PreparedTransactions:
                     frozenset(handed.dropped),
                     tuple(handed.catalog),
                     handed.catalog_keys,
+                    handed.read,
                 )
 
                 def write(cursor: Any) -> None:
@@ -252,7 +255,7 @@ def check_room(limit: int, held: int) -> None:
 
 
 def _store(cursor: Any, one: Prepared) -> None:
-    body = pickle.dumps((one.tables, one.created, one.dropped, one.catalog, one.catalog_keys))
+    body = pickle.dumps((one.tables, one.created, one.dropped, one.catalog, one.catalog_keys, one.read))
     row = [one.xid, one.gid, one.database, one.owner, one.time, int(one.position), body]
     cursor.execute("INSERT INTO hg.prepared_xact VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
@@ -268,4 +271,5 @@ def _read(xid: int, gid: str, database: int, owner: str, time: int, position: in
     held = more[0] if more else {}
     if not isinstance(held, Mapping):  # of an earlier version, which had names only
         held = dict.fromkeys(held, Hold.ALONE)
-    return Prepared(xid, gid, database, owner, time, Lsn(position), tables, created, dropped, catalog, held)
+    read = more[1] if len(more) > 1 else frozenset()
+    return Prepared(xid, gid, database, owner, time, Lsn(position), tables, created, dropped, catalog, held, read)

@@ -414,29 +414,29 @@ class Transaction(Uncommitted):
         if engine.durable:
             self._sync(intent)
         states = {key: staged.state for key, staged in tables.items()}
-        with self._in_series(bool(opened.writes)):
+        with self.in_series():
             return self._commit_intent(intent, changed, states)
 
     @contextlib.contextmanager
-    def _in_series(self, writes: bool) -> Iterator[None]:
+    def in_series(self, *, prepares: bool = False) -> Iterator[None]:
         """Serializable transactions that write commit one after the other, as long as nobody has changed what they have read.
 
         So each has read what it would have read at its commit, and they are equal to running in that order. Tables are what is compared:
-        PostgreSQL, which compares rows, refuses less.
+        PostgreSQL, which compares rows, refuses less. What one that is prepared has read stays as it is until its end; one that
+        `prepares` must not have read what another that is prepared will change.
         """
-        if not (self._serializable and writes):
+        if not (self._serializable and self._open.writes):
             yield
             return
         with self.engine.serial_lock:
             for key in self._read:
                 shown = self._view.get(key)
                 if shown is not None and self.engine.visible.get(key) is not shown:
-                    raise PostgresError(
-                        "40001",
-                        "could not serialize access due to read/write dependencies among transactions",
-                        detail="Reason code: Canceled on identification as a pivot, during commit attempt.",
-                        hint="The transaction might succeed if retried.",
-                    )
+                    raise _not_in_series()
+            written = {*self._kept(), *self._open.dropped}
+            for one in self.engine.prepared.all():
+                if one.read & written or (prepares and one.read and one.keys & self._read):
+                    raise _not_in_series()
             yield
 
     def _commit_intent(self, intent: Intent, changed: Mapping[Key, StagedTable], states: dict[Key, TableState]) -> Lsn:
@@ -551,7 +551,8 @@ class Transaction(Uncommitted):
         catalog = [] if self._catalog is None else list(self.cursor.written)
         opened = self._open
         held = dict(self._catalog_keys)
-        return Handed(self.xid, self.database, self.logged_writes(), kept, opened.created, opened.dropped, catalog, held, recorded)
+        read = frozenset(self._read if self._serializable else ())
+        return Handed(self.xid, self.database, self.logged_writes(), kept, opened.created, opened.dropped, catalog, held, recorded, read)
 
     def handed_over(self) -> None:
         """What `hand_over` gave is kept elsewhere now."""
@@ -559,3 +560,11 @@ class Transaction(Uncommitted):
             self._catalog.rollback()
         self._ended = True
         self.engine.ended(self)
+
+
+def _not_in_series() -> PostgresError:
+    return PostgresError(
+        "40001", "could not serialize access due to read/write dependencies among transactions",
+        detail="Reason code: Canceled on identification as a pivot, during commit attempt.",
+        hint="The transaction might succeed if retried.",
+    )  # fmt: skip

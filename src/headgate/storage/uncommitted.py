@@ -66,7 +66,10 @@ class _Open:
 
 @dataclass(frozen=True)
 class Handed:
-    """What a prepared transaction has written: to tables, to the catalog (statements, held keys), to its history (rows)."""
+    """What a prepared transaction has written: to tables, to the catalog (statements, held keys), to its history (rows).
+
+    `read`: the tables that a serializable one has read.
+    """
 
     xid: int
     database: int
@@ -77,6 +80,7 @@ class Handed:
     catalog: list[tuple[str, str, Any]]
     catalog_keys: dict[CatalogKey, Hold]
     history: list[tuple[Any, ...]]
+    read: frozenset[Key]
 
 
 class Uncommitted:
