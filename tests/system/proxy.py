@@ -47,6 +47,8 @@ class Proxy:
             except OSError:
                 client.close()
                 continue
+            for each in (client, server):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._open |= {client, server}
             for one, other in ((client, server), (server, client)):
                 threading.Thread(target=self._pump, args=(one, other), daemon=True).start()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.errors import PostgresError
 from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
 from headgate.pgoutput.write import write, write_frame
@@ -84,6 +85,21 @@ def test_a_large_streamed_transaction_waits_in_a_file(stream, monkeypatch, tmp_p
     whole.close()
     spool, _ = stream(*chunk(9, *rows, first=True), m.StreamAbort(9, 10), m.StreamCommit(9, 200, 205, 0))
     assert values(spool.take(1, WHOLE)) == [(9, [str(value) for value in range(50) if value % 2])]
+    assert not list((tmp_path / "segments").glob("*.stream"))
+
+
+def test_many_streamed_transactions_held_memory_and_files_without_limit(stream, monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(reassembly, "ALL_IN_MEMORY", 5000)
+    begun = [message for xid in range(1, 400) for message in chunk(xid, insert(xid, xid), first=True)]
+    more = [message for xid in range(1, 400) for message in chunk(xid, insert(-xid, xid))]
+    spool, whole = stream(*begun, *more, m.StreamCommit(7, 200, 205, 0), m.StreamCommit(399, 210, 215, 0))
+    assert sum(stream.size for stream in whole._streams.values()) <= 5000
+    assert len(list((tmp_path / "segments").glob("*.stream"))) > 200
+    assert values(spool.take(1, WHOLE)) == [(7, ["7", "-7"]), (399, ["399", "-399"])]
+    monkeypatch.setattr(reassembly, "MOST_IN_PROGRESS", 397)
+    with pytest.raises(PostgresError, match="too many streamed transactions"):
+        whole.take([memoryview(write_frame(m.XLogData(0, 0, 0, write(m.StreamStart(1000, True)))))])
+    whole.close()
     assert not list((tmp_path / "segments").glob("*.stream"))
 
 

@@ -23,6 +23,7 @@ from headgate.sql.names import qualified, quote_ident
 from headgate.sql.parser import parse
 from headgate.sql.type_name import rewritten
 from headgate.storage.transaction import Transaction
+from headgate.walreceiver import answer
 from headgate.walreceiver.connection import Connection, literal
 from headgate.walreceiver.remote import PublishedTable
 
@@ -78,12 +79,13 @@ def table_definition(connection: Connection, table: PublishedTable) -> str:
     rows = connection.query(
         "SELECT c.oid, a.attnum, a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull FROM pg_catalog.pg_class c"
         " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid"
-        f" WHERE {where} AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum"
+        f" WHERE {where} AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum",
+        5,
     )
     published = [row for row in rows if table.columns is None or row[2] in table.columns]
-    names = {int(row[1] or 0): quote_ident(str(row[2])) for row in published}
+    names = {answer.attnum(row[1]): quote_ident(str(row[2])) for row in published}
     parts = [f"{quote_ident(str(row[2]))} {rewritten(str(row[3]))}{' NOT NULL' if row[4] == 't' else ''}" for row in published]
-    key = _key(connection, int(rows[0][0] or 0)) if rows else ()
+    key = _key(connection, answer.number(rows[0][0])) if rows else ()
     if key and set(key) <= set(names):
         parts.append(f"PRIMARY KEY ({', '.join(names[attnum] for attnum in key)})")
     return f"CREATE TABLE {qualified(table.schema, table.name)} ({', '.join(parts)})"
@@ -93,6 +95,7 @@ def _key(connection: Connection, oid: int) -> tuple[int, ...]:
     """The attnums of the columns that name a row."""
     found = connection.query(
         "SELECT i.indkey, i.indisprimary, i.indisreplident FROM pg_catalog.pg_index i"
-        f" WHERE i.indrelid = {oid} AND (i.indisprimary OR i.indisreplident) ORDER BY i.indisreplident DESC"
+        f" WHERE i.indrelid = {oid} AND (i.indisprimary OR i.indisreplident) ORDER BY i.indisreplident DESC",
+        3,
     )
-    return tuple(int(number) for number in re.findall(r"\d+", found[0][0] or "")) if found else ()
+    return tuple(answer.attnum(number) for number in re.findall(r"\d+", found[0][0] or "")) if found else ()

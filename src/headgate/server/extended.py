@@ -137,8 +137,6 @@ class ExtendedQuery:
             return Parameter(type_oid, None)
         if code == 0:
             text = protocol.decode_text(value)
-            if "\0" in text:
-                raise PostgresError("22021", 'invalid byte sequence for encoding "UTF8": 0x00')
             utility.check_input(text, type_oid, self.session)
             return Parameter(type_oid, text)
         if code == 1:

@@ -88,7 +88,9 @@ class FrontendReader:
 
 
 def decode_text(data: bytes) -> str:
-    """Decodes UTF-8 from a client; 22021 as PostgreSQL says it."""
+    """Decodes UTF-8 from a client; 22021 as PostgreSQL says it, for a zero byte too."""
+    if b"\0" in data:
+        raise PostgresError("22021", 'invalid byte sequence for encoding "UTF8": 0x00')
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -110,7 +112,8 @@ def message(kind: bytes, body: bytes = b"") -> bytes:
 
 
 def _text(value: str) -> bytes:
-    return value.encode("utf-8", "replace") + b"\0"
+    """A string of the protocol: what it cannot hold is a question mark, so that nothing behind it is read as something else."""
+    return value.encode("utf-8", "replace").replace(b"\0", b"?") + b"\0"
 
 
 def authentication_ok() -> bytes:

@@ -39,6 +39,7 @@ def published_columns(connection: Connection, error: MissingColumnsError) -> lis
     rows = connection.query(
         "SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute a"
         " JOIN pg_catalog.pg_class c ON c.oid = a.attrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-        f" WHERE n.nspname = {literal(local.schema)} AND c.relname = {literal(local.name)} AND a.attnum > 0 AND NOT a.attisdropped"
+        f" WHERE n.nspname = {literal(local.schema)} AND c.relname = {literal(local.name)} AND a.attnum > 0 AND NOT a.attisdropped",
+        2,
     )
     return [(str(name), str(kind)) for name, kind in rows if name in error.names]

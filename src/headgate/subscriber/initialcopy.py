@@ -43,6 +43,7 @@ from headgate.subscriber import completion, conflict, leafconstraints, partition
 from headgate.subscriber.conflict import Place
 from headgate.subscriber.copytarget import BEGIN, PIECE, CopyTask, Target
 from headgate.subscriber.relation import check_kind, map_columns, shown
+from headgate.walreceiver import answer
 from headgate.walreceiver.connection import Connection, literal
 from headgate.walreceiver.remote import RemoteRelation, copy_command, fetch_relation
 
@@ -56,6 +57,8 @@ LINE_SHOWN = 100
 """Bytes of a line that the context of an error shows."""
 PARALLEL_SIZE = 48 << 20
 """Tables of at least this size at the publisher are read in parallel."""
+MOST_BYTES = 32 << 40
+"""PostgreSQL's largest table."""
 RANGE_PAGES = 4096
 """Pages (8 kB) of the table that one task reads."""
 STOP_SECONDS = 0.5
@@ -114,9 +117,10 @@ class InitialCopy:
         name = f"{literal(self.relation.schema)} AND c.relname = {literal(self.relation.name)}"
         rows = connection.query(
             "SELECT pg_catalog.pg_relation_size(c.oid), c.relkind FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
-            f" ON n.oid = c.relnamespace WHERE n.nspname = {name}"
+            f" ON n.oid = c.relnamespace WHERE n.nspname = {name}",
+            2,
         )
-        return bool(rows) and rows[0][1] == "r" and int(rows[0][0] or 0) >= PARALLEL_SIZE
+        return bool(rows) and rows[0][1] == "r" and answer.number(rows[0][0], most=MOST_BYTES) >= PARALLEL_SIZE
 
     def _prepare(self, transaction: Transaction, remote: RemoteRelation) -> Target:
         check_kind(self.relation)
@@ -219,13 +223,15 @@ class InitialCopy:
     def _parallel(self, connection: Connection, transaction: Transaction) -> Lsn:
         created = connection.create_slot(self.slot, snapshot="export")
         subscription = self.worker.subscription
-        assert created.snapshot is not None
+        if created.snapshot is None:
+            raise PostgresError("08P01", "publisher has exported no snapshot")
         with Connection.open(subscription.conninfo, self.slot, waker=self.worker.waker, replication=False) as reader:
             _begin(reader)
             reader.query(f"SET TRANSACTION SNAPSHOT {literal(created.snapshot)}")
             remote = fetch_relation(reader, self.relation.schema, self.relation.name, subscription.publications)
             target = self._prepare(transaction, remote)
-            pages = int(reader.query(f"SELECT pg_catalog.pg_relation_size({remote.oid}) / 8192")[0][0] or 0)
+            size = reader.query(f"SELECT pg_catalog.pg_relation_size({remote.oid})", 1)
+            pages = answer.number(size[0][0] if size else None, most=MOST_BYTES) // 8192
             if target.checked or target.completed or not target.is_binary or self.relation.kind == "p" or self.relation.parent:
                 for piece in reader.copy_out(copy_command(remote), PIECE):
                     self.worker.check_stop()

@@ -23,6 +23,7 @@ from headgate.lsn import Lsn
 from headgate.pgoutput import message as m
 from headgate.pgoutput.write import write_reply
 from headgate.sql.names import quote_ident
+from headgate.walreceiver import answer
 from headgate.walreceiver.link import Link, Row
 from headgate.walreceiver.waker import Waker
 
@@ -59,7 +60,7 @@ class Connection(Link):
         """IDENTIFY_SYSTEM."""
         rows = _expect(self.query("IDENTIFY_SYSTEM"), 3)
         system_id, timeline, position = rows[0][:3]
-        return System(str(system_id), int(timeline or 0), Lsn.parse(position or ""), rows[0][3] if len(rows[0]) > 3 else None)
+        return System(str(system_id), answer.number(timeline), Lsn.parse(position or ""), rows[0][3] if len(rows[0]) > 3 else None)
 
     def create_slot(
         self, name: str, *, snapshot: str = "nothing", temporary: bool = False, two_phase: bool = False, failover: bool = False
@@ -142,6 +143,7 @@ class Connection(Link):
                     if frames:
                         break
                     self._pgconn.consume_input()
+                    self._forget_notifications()
                     length, data = get(1)
                     if length < 0:
                         self._end_of_stream()

@@ -21,6 +21,7 @@ from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
 from headgate.errors import PostgresError, Severity
+from headgate.walreceiver import answer
 from headgate.walreceiver.waker import Waker
 
 OPTIONS = " -c datestyle=ISO -c intervalstyle=postgres -c extra_float_digits=3"
@@ -125,12 +126,12 @@ class Link:
     def parameter(self, name: str) -> str | None:
         """A ParameterStatus of the publisher, such as TimeZone."""
         found = self._pgconn.parameter_status(name.encode())
-        return None if found is None else found.decode()
+        return None if found is None else answer.text(found)
 
     @property
     def host(self) -> str:
         """Where the connection goes."""
-        return (self._pgconn.host or b"").decode()
+        return (self._pgconn.host or b"").decode(errors="replace")
 
     @property
     def backend_pid(self) -> int:
@@ -139,25 +140,56 @@ class Link:
 
     # ---- SQL --------------------------------------------------------------------------------------------
 
-    def query(self, sql: str) -> list[Row]:
-        """Runs SQL or a replication command by the simple protocol; the rows of the last result, in text form."""
-        result = self._run(sql)
-        if result is None:
-            return []
-        cells = [[result.get_value(row, column) for column in range(result.nfields)] for row in range(result.ntuples)]
-        return [tuple(None if cell is None else cell.decode() for cell in row) for row in cells]
+    def query(self, sql: str, fields: int | None = None) -> list[Row]:
+        """Runs SQL or a replication command by the simple protocol; the rows of the last result, in text form.
+
+        08P01 where they do not have so many `fields`, 22021 for what is no text, 54000 for more than `answer.LARGEST`.
+        """
+        self._send(sql)
+        self._pgconn.set_single_row_mode()
+        rows: list[Row] = []
+        size, failed = 0, None
+        while (result := self._result()) is not None:
+            match result.status:
+                case pq.ExecStatus.SINGLE_TUPLE:
+                    cells = [result.get_value(0, column) for column in range(result.nfields)]
+                    size += answer.ROW + sum(len(cell) for cell in cells if cell is not None)
+                    if size > answer.LARGEST:
+                        self._pgconn.finish()
+                        raise PostgresError("54000", f"answer of the publisher is larger than {answer.LARGEST >> 20} MB")
+                    if failed is None:
+                        failed = self._taken(rows, cells, fields)
+                case pq.ExecStatus.TUPLES_OK | pq.ExecStatus.COMMAND_OK | pq.ExecStatus.EMPTY_QUERY:
+                    pass
+                case _:
+                    failed = failed or self._not_rows(result)
+            if self._pgconn.status == pq.ConnStatus.BAD:
+                break
+        if failed is not None:
+            raise failed
+        return rows
+
+    @staticmethod
+    def _taken(rows: list[Row], cells: list[bytes | None], fields: int | None) -> PostgresError | None:
+        """Adds a row; gives the error where it is none that was asked for: what follows of the answer must still be read."""
+        try:
+            answer.check_fields(len(cells), fields)
+            rows.append(tuple(None if cell is None else answer.text(cell) for cell in cells))
+        except PostgresError as error:
+            return error
+        return None
 
     # ---- inside -----------------------------------------------------------------------------------------
 
-    def _run(self, sql: str) -> PGresult | None:
-        return self._finish(self._start(sql))
-
-    def _start(self, sql: str) -> PGresult:
+    def _send(self, sql: str) -> None:
         try:
             self._pgconn.send_query(sql.encode())
             self._flush()
         except psycopg.Error as error:
             raise PostgresError("08006", self._error(error)) from error
+
+    def _start(self, sql: str) -> PGresult:
+        self._send(sql)
         result = self._result()
         if result is None:
             raise PostgresError("08006", "unexpected end of results from the publisher")
@@ -169,8 +201,8 @@ class Link:
         while result is not None:
             if result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY):
                 last = result
-            elif failed is None:
-                failed = self._failed(result)
+            else:
+                failed = failed or self._not_rows(result)
             if self._pgconn.status == pq.ConnStatus.BAD:
                 break
             result = self._result()
@@ -178,11 +210,24 @@ class Link:
             raise failed
         return last
 
+    def _not_rows(self, result: PGresult) -> PostgresError:
+        """The publisher's error; raises 08P01 for a COPY that nobody wanted, which would be its answer for ever."""
+        if result.status in (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH):
+            self._pgconn.finish()
+            raise PostgresError("08P01", "invalid response from publisher", detail="It began a COPY that was not asked for.")
+        return self._failed(result)
+
+    def _forget_notifications(self) -> None:
+        """What nobody has asked for is not kept: libpq would for ever."""
+        while self._pgconn.notifies() is not None:
+            pass
+
     def _result(self) -> PGresult | None:
         try:
             while self._pgconn.is_busy():
                 self._wait(None)
                 self._pgconn.consume_input()
+                self._forget_notifications()
             return self._pgconn.get_result()
         except psycopg.Error as error:
             raise PostgresError("08006", self._error(error)) from error
@@ -196,7 +241,7 @@ class Link:
         """The publisher's error; its message is libpq's text, ``ERROR:  …`` with DETAIL and HINT lines."""
         state = result.error_field(pq.DiagnosticField.SQLSTATE)
         text = _chomp(result.error_message.decode(errors="replace")) or self._error()
-        return PostgresError(state.decode() if state else "08006", text)
+        return PostgresError(answer.sqlstate(state), text)
 
     def _error(self, error: Exception | None = None) -> str:
         text = _chomp(self._pgconn.error_message.decode(errors="replace"))

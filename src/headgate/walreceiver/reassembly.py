@@ -20,7 +20,6 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 from headgate.errors import cannot_write
 from headgate.failpoint import Step, step
@@ -33,6 +32,10 @@ from headgate.walreceiver.spool import Spool
 
 IN_MEMORY = 4 << 20
 """Bytes of one transaction in progress that are kept in memory."""
+ALL_IN_MEMORY = 64 << 20
+"""Bytes of all of them: whatever a publisher begins, the largest ones go to files."""
+MOST_IN_PROGRESS = 262_143
+"""PostgreSQL's largest max_connections, and so the most transactions that a publisher can have in progress."""
 PIECE = 4 << 20
 """Bytes that are given to the spool at a time."""
 _OF_CHANGE = frozenset(b"RYIUDTM")
@@ -54,7 +57,7 @@ class _InProgress:
     kept: int = 0
     """All bytes that are kept."""
     _frames: list[tuple[int, bytes]] = field(default_factory=list)
-    _file: IO[bytes] | None = None
+    _written: bool = False
 
     def add(self, subxid: int, frame: bytes) -> None:
         """Keeps a frame."""
@@ -62,36 +65,33 @@ class _InProgress:
         self.size += len(frame)
         self.kept += len(frame)
         if self.size > IN_MEMORY:
-            self._write_out()
+            self.write_out()
 
-    def _write_out(self) -> None:
+    def write_out(self) -> None:
+        """Writes what is in memory behind what was written before; no file stays open, as there may be many transactions."""
         try:
-            if self._file is None:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = self.path.open("w+b")
-            with step(Step.SEGMENT):
-                for subxid, frame in self._frames:
-                    self._file.write(_ENTRY.pack(subxid, len(frame)) + frame)
-                self._file.flush()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with step(Step.SEGMENT), self.path.open("ab" if self._written else "wb") as file:
+                self._written = True
+                file.writelines(_ENTRY.pack(subxid, len(frame)) + frame for subxid, frame in self._frames)
         except OSError as error:
             raise cannot_write(error, self.path) from error
         self._frames, self.size = [], 0
 
     def frames(self) -> Iterator[bytes]:
         """The frames of what was not rolled back, in order."""
-        if self._file is not None:
-            self._file.seek(0)
-            while head := self._file.read(_ENTRY.size):
-                subxid, length = _ENTRY.unpack(head)
-                frame = self._file.read(length)
-                if subxid not in self.aborted:
-                    yield frame
+        if self._written:
+            with self.path.open("rb") as file:
+                while head := file.read(_ENTRY.size):
+                    subxid, length = _ENTRY.unpack(head)
+                    frame = file.read(length)
+                    if subxid not in self.aborted:
+                        yield frame
         yield from (frame for subxid, frame in self._frames if subxid not in self.aborted)
 
     def close(self) -> None:
         """Forgets everything."""
-        if self._file is not None:
-            self._file.close()
+        if self._written:
             self.path.unlink(missing_ok=True)
 
 
@@ -104,6 +104,8 @@ class Reassembly:
         self.passed = 0
         """The end of the last transaction that was dropped."""
         self._streams: dict[int, _InProgress] = {}
+        self._in_memory = 0
+        """Bytes of the transactions in progress, but for the chunk that is being received."""
         self._chunk: _InProgress | None = None
         self._top = 0
         self._begun: bytes | None = None
@@ -184,7 +186,7 @@ class Reassembly:
     def _in_chunk(self, frame: memoryview, tag: int) -> None:
         assert self._chunk is not None
         if tag == ord("E"):
-            self._chunk = None
+            self._end_chunk(self._chunk)
         elif tag in _OF_CHANGE:
             subxid = int.from_bytes(frame[XLOG_HEADER + 1 : XLOG_HEADER + 5])
             self._chunk.add(subxid, bytes(frame[: XLOG_HEADER + 1]) + bytes(frame[XLOG_HEADER + 5 :]))
@@ -199,7 +201,7 @@ class Reassembly:
         match found:
             case m.StreamStart():
                 self._top = found.xid
-                self._chunk = self._streams.setdefault(found.xid, _InProgress(self._spool.directory / f"{found.xid}.stream"))
+                self._chunk = self._of(found.xid)
             case m.StreamAbort():
                 if found.subxid == found.xid:
                     self._forget(found.xid)
@@ -225,6 +227,26 @@ class Reassembly:
             case _:
                 raise violation(f'unexpected message type "{chr(frame[XLOG_HEADER])}"')
         return None
+
+    def _of(self, xid: int) -> _InProgress:
+        """The transaction in progress."""
+        found = self._streams.get(xid)
+        if found is None:
+            if len(self._streams) >= MOST_IN_PROGRESS:
+                raise violation("too many streamed transactions in progress")
+            found = self._streams[xid] = _InProgress(self._spool.directory / f"{xid}.stream")
+        self._in_memory -= found.size  # counted again at the end of the chunk
+        return found
+
+    def _end_chunk(self, chunk: _InProgress) -> None:
+        """The transactions that hold the most go to files where all together hold too much."""
+        self._chunk = None
+        self._in_memory += chunk.size
+        if self._in_memory > ALL_IN_MEMORY:
+            by_size = sorted(self._streams.values(), key=lambda stream: stream.size)
+            for stream in by_size[len(by_size) // 2 :]:
+                stream.write_out()
+            self._in_memory = sum(stream.size for stream in by_size)
 
     # ---- ends of transactions ---------------------------------------------------------------------------
 
@@ -278,6 +300,7 @@ class Reassembly:
     def _forget(self, xid: int) -> None:
         stream = self._streams.pop(xid, None)
         if stream is not None:
+            self._in_memory -= stream.size
             stream.close()
 
     def _drop(self, xid: int) -> None:

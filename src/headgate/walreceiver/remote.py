@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from headgate.errors import PostgresError
 from headgate.sql.names import qualified, quote_ident
+from headgate.walreceiver import answer
 from headgate.walreceiver.connection import Connection, literal
 from headgate.walreceiver.link import Row
 
@@ -52,7 +53,7 @@ def missing_publications(connection: Connection, publications: Sequence[str]) ->
     """Those of the given names that the publisher does not have, in their order."""
     listed = _list(publications)
     try:
-        found = connection.query(f"SELECT t.pubname FROM\n pg_catalog.pg_publication t WHERE\n t.pubname IN ({listed})")
+        found = connection.query(f"SELECT t.pubname FROM\n pg_catalog.pg_publication t WHERE\n t.pubname IN ({listed})", 1)
     except PostgresError as error:
         raise PostgresError("XX000", f"could not receive list of publications from the publisher: {error.message}") from error
     there = {row[0] for row in found}
@@ -76,7 +77,7 @@ def published_tables(connection: Connection, publications: Sequence[str]) -> lis
         f" WHERE t.pubname IN ({_list(publications)})"
     )
     try:
-        rows = connection.query(sql)
+        rows = connection.query(sql, 3 if lists else 2)
     except PostgresError as error:
         raise PostgresError("08006", f"could not receive list of replicated tables from the publisher: {error.message}") from error
     found: dict[tuple[str, str], PublishedTable] = {}
@@ -99,6 +100,7 @@ def _covered(connection: Connection, listed: set[tuple[str, str]]) -> set[tuple[
         " JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
         " JOIN pg_catalog.pg_class p ON p.oid = i.inhparent JOIN pg_catalog.pg_namespace pn ON pn.oid = p.relnamespace",
         "could not receive list of replicated tables from the publisher",
+        4,
     )
     parents = {(str(row[0]), str(row[1])): (str(row[2]), str(row[3])) for row in rows}
     covered = set()
@@ -120,10 +122,11 @@ def fetch_relation(connection: Connection, schema: str, name: str, publications:
         "SELECT c.oid, c.relreplident, c.relkind  FROM pg_catalog.pg_class c  INNER JOIN pg_catalog.pg_namespace n"
         f"        ON (c.relnamespace = n.oid) WHERE n.nspname = {literal(schema)}   AND c.relname = {literal(name)}",
         about,
+        3,
     )
     if not found:
         raise PostgresError("42704", f'table "{shown}" not found on publisher')
-    oid, identity, kind = int(found[0][0] or 0), str(found[0][1]), str(found[0][2])
+    oid, identity, kind = answer.number(found[0][0]), str(found[0][1]), str(found[0][2])
     included = _column_list(connection, shown, oid, publications)
     rows = _ask(
         connection,
@@ -133,8 +136,9 @@ def fetch_relation(connection: Connection, schema: str, name: str, publications:
         f"{'AND a.attgenerated = ' + repr('') if connection.server_version >= 120000 else ''}"
         f"   AND a.attrelid = {oid} ORDER BY a.attnum",
         about,
+        4,
     )
-    columns = tuple(RemoteColumn(int(row[0] or 0), str(row[1]), int(row[2] or 0), row[3] == "t") for row in rows)
+    columns = tuple(RemoteColumn(answer.attnum(row[0]), str(row[1]), answer.number(row[2]), row[3] == "t") for row in rows)
     kept = tuple(column for column in columns if included is None or column.attnum in included)
     return RemoteRelation(oid, schema, name, identity, kind, kept, _filters(connection, shown, oid, publications))
 
@@ -148,12 +152,13 @@ def _column_list(connection: Connection, shown: str, oid: int, publications: Seq
         "  FROM pg_publication p,  LATERAL pg_get_publication_tables(p.pubname) gpt,  pg_class c"
         f" WHERE gpt.relid = {oid} AND c.oid = gpt.relid   AND p.pubname IN ( {_list(publications)} )",
         f'could not fetch column list info for table "{shown}" from publisher',
+        1,
     )
     if len(rows) > 1:
         raise PostgresError("0A000", f'cannot use different column lists for table "{shown}" in different publications')
     if not rows or rows[0][0] is None:
         return None
-    return frozenset(int(number) for number in re.findall(r"\d+", rows[0][0]))
+    return frozenset(answer.attnum(number) for number in re.findall(r"\d+", rows[0][0]))
 
 
 def _filters(connection: Connection, shown: str, oid: int, publications: Sequence[str]) -> tuple[str, ...]:
@@ -164,6 +169,7 @@ def _filters(connection: Connection, shown: str, oid: int, publications: Sequenc
         "SELECT DISTINCT pg_get_expr(gpt.qual, gpt.relid)  FROM pg_publication p,  LATERAL pg_get_publication_tables(p.pubname) gpt"
         f" WHERE gpt.relid = {oid}   AND p.pubname IN ( {_list(publications)} )",
         f'could not fetch table WHERE clause info for table "{shown}" from publisher',
+        1,
     )
     found = [row[0] for row in rows]
     return () if None in found else tuple(str(text) for text in found)
@@ -199,9 +205,9 @@ def array_elements(text: str) -> tuple[str, ...]:
     return tuple(bare or re.sub(r"\\(.)", r"\1", quoted) for quoted, bare in found)
 
 
-def _ask(connection: Connection, sql: str, about: str) -> list[Row]:
+def _ask(connection: Connection, sql: str, about: str, fields: int) -> list[Row]:
     try:
-        return connection.query(sql)
+        return connection.query(sql, fields)
     except PostgresError as error:
         raise PostgresError("08006", f"{about}: {error.message}") from error
 

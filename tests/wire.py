@@ -1,0 +1,381 @@
+"""Conversations of PostgreSQL's protocol as bytes: frames, the fields in them, a proxy that spoils one field, what is put in its place.
+
+`Tap` stands in front of a real server. It knows each field that it has passed on by what was asked last and by where the field lies
+(``SELECT c.oid, … D.2``, ``START_REPLICATION … R.name``), and replaces the first that an `Attack` names.
+It keeps what was answered, which `Repeated` says again, without the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from tests.system.proxy import Proxy
+
+HEAD = 5
+"""Bytes before the body of a frame: its kind and its length."""
+XLOG = HEAD + 25
+"""Bytes before the message in a frame of the stream."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """Bytes of a frame that hold a text; `word`: its length stands in the four bytes before it."""
+
+    name: str
+    start: int
+    end: int
+    word: bool = False
+
+
+def frames(buffer: bytearray) -> Iterator[bytes]:
+    """The whole frames at the beginning of what has come; they are taken out."""
+    while len(buffer) >= HEAD:
+        size = 1 + struct.unpack_from("!I", buffer, 1)[0]
+        if len(buffer) < size:
+            return
+        yield bytes(buffer[:size])
+        del buffer[:size]
+
+
+def fields(frame: bytes, asked: str) -> list[Field]:
+    """The texts in a frame of a server, which was asked that."""
+    kind = chr(frame[0])
+    match kind:
+        case "S":
+            return _strings(frame, "S", HEAD)
+        case "E" | "N":
+            return _report(frame, kind)
+        case "C":
+            return _strings(frame, "C", HEAD)
+        case "T":
+            return _described(frame)
+        case "D":
+            return _cells(frame, "D", HEAD)
+        case "d" if asked.startswith("COPY"):
+            return _copied(frame)
+        case "d" if frame[HEAD : HEAD + 1] == b"w":
+            return _streamed(frame)
+        case _:
+            return []
+
+
+def asked_fields(frame: bytes) -> list[Field]:
+    """The texts in a frame of a client: statements, the literals and names in them, and replies in a stream as a whole."""
+    match chr(frame[0]):
+        case "Q" | "p":
+            found = _strings(frame, chr(frame[0]), HEAD)
+            inner = re.compile(rb"'((?:[^']|'')*)'|\"((?:[^\"]|\"\")*)\"|(\d[\d/A-F]*)")
+            parts = [next(n for n in (1, 2, 3) if each[n] is not None) for each in inner.finditer(frame)]
+            spans = [each.span(n) for each, n in zip(inner.finditer(frame), parts, strict=True)]
+            return found + [Field(f"Q.{number}", *span) for number, span in enumerate(spans) if span[0] >= HEAD]
+        case "d" | "f":
+            return [Field(chr(frame[0]), HEAD, len(frame))]
+        case _:
+            return []
+
+
+def _strings(frame: bytes, name: str, at: int) -> list[Field]:
+    found = []
+    while at < len(frame) and (end := frame.find(b"\0", at)) >= 0:
+        found.append(Field(f"{name}.{len(found)}", at, end))
+        at = end + 1
+    return found
+
+
+def _report(frame: bytes, kind: str) -> list[Field]:
+    at, found = HEAD, []
+    while frame[at]:
+        end = frame.index(b"\0", at)
+        found.append(Field(f"{kind}.{chr(frame[at])}", at + 1, end))
+        at = end + 1
+    return found
+
+
+def _described(frame: bytes) -> list[Field]:
+    at, found = HEAD + 2, []
+    while at < len(frame):
+        end = frame.index(b"\0", at)
+        found.append(Field(f"T.{len(found)}", at, end))
+        at = end + 1 + 18
+    return found
+
+
+def _cells(frame: bytes, name: str, at: int) -> list[Field]:
+    """The columns of a DataRow."""
+    found = []
+    count = struct.unpack_from("!h", frame, at)[0]
+    at += 2
+    for number in range(count):
+        size = struct.unpack_from("!i", frame, at)[0]
+        at += 4
+        if size >= 0:
+            found.append(Field(f"{name}.{number}", at, at + size, word=True))
+            at += size
+    return found
+
+
+def _copied(frame: bytes) -> list[Field]:
+    """The columns of a line of COPY's text format."""
+    at, found = HEAD, []
+    for number, cell in enumerate(re.split(rb"[\t\n]", frame[HEAD:])[:-1]):
+        found.append(Field(f"d.{number}", at, at + len(cell)))
+        at += len(cell) + 1
+    return found
+
+
+def _streamed(frame: bytes) -> list[Field]:
+    """The texts in a message of pgoutput."""
+    kind, at = chr(frame[XLOG]), XLOG + 1
+    match kind:
+        case "R":
+            schema = frame.index(b"\0", at + 4)
+            name = frame.index(b"\0", schema + 1)
+            found = [Field("R.schema", at + 4, schema), Field("R.name", schema + 1, name)]
+            at = name + 1 + 3
+            while at < len(frame):
+                end = frame.index(b"\0", at + 1)
+                found.append(Field(f"R.{len(found) - 2}", at + 1, end))
+                at = end + 1 + 8
+            return found
+        case "Y":
+            return _strings(frame, kind, at + 4)
+        case "O":
+            return _strings(frame, kind, at + 8)
+        case "I" | "U" | "D":
+            return _changed(frame, kind, at + 4)
+        case "b":
+            return _strings(frame, kind, at + 28)
+        case "P" | "K":
+            return _strings(frame, kind, at + 29)
+        case "r":
+            return _strings(frame, kind, at + 37)
+        case _:
+            return []
+
+
+def _changed(frame: bytes, kind: str, at: int) -> list[Field]:
+    found = []
+    while at < len(frame):
+        which, count = chr(frame[at]), struct.unpack_from("!h", frame, at + 1)[0]
+        at += 3
+        for number in range(count):
+            sent = frame[at : at + 1]
+            at += 1
+            if sent in (b"t", b"b"):
+                size = struct.unpack_from("!i", frame, at)[0]
+                found.append(Field(f"{kind}.{which}.{number}", at + 4, at + 4 + size, word=True))
+                at += 4 + size
+    return found
+
+
+# ---- what is put in the place of a field ----------------------------------------------------------------
+
+Change = Callable[[bytes, Field], bytes]
+
+
+def replaced(content: bytes) -> Change:
+    """Other contents, with lengths that agree."""
+
+    def change(frame: bytes, at: Field) -> bytes:
+        begin = frame[: at.start - 4] + struct.pack("!I", len(content)) if at.word else frame[: at.start]
+        return sized(begin + content + frame[at.end :])
+
+    return change
+
+
+def sized(frame: bytes) -> bytes:
+    """A frame with the length that it has."""
+    return frame[:1] + struct.pack("!I", len(frame) - 1) + frame[HEAD:]
+
+
+def cut(frame: bytes, at: Field) -> bytes:
+    """The frame ends inside of the field."""
+    return sized(frame[: (at.start + at.end) // 2])
+
+
+def endless(frame: bytes, at: Field) -> bytes:
+    """The length of the field (of the frame, where it has none) is 2^31 - 1."""
+    place = at.start - 4 if at.word else 1
+    return frame[:place] + b"\x7f\xff\xff\xff" + frame[place + 4 :]
+
+
+def negative(frame: bytes, at: Field) -> bytes:
+    """The length of the field (of the frame, where it has none) is -2."""
+    place = at.start - 4 if at.word else 1
+    return frame[:place] + b"\xff\xff\xff\xfe" + frame[place + 4 :]
+
+
+def missing(frame: bytes, at: Field) -> bytes:
+    """The field is not there at all, although it was announced."""
+    return sized(frame[: at.start - 4 if at.word else at.start] + frame[at.end :])
+
+
+def null(frame: bytes, at: Field) -> bytes:
+    """NULL, where that can be said."""
+    return sized(frame[: at.start - 4] + b"\xff\xff\xff\xff" + frame[at.end :]) if at.word else replaced(rb"\N")(frame, at)
+
+
+def another(frame: bytes) -> Change:
+    """Another frame altogether."""
+    return lambda _frame, _at: frame
+
+
+SQL = b"CREATE ROLE pwned SUPERUSER"
+POISONS: dict[str, Change] = {
+    "a type and a statement": replaced(b"text); " + SQL + b"; --"),
+    "the end of a literal": replaced(b"'; " + SQL + b"; --"),
+    "a backslash and the end of a literal": replaced(b"\\'; " + SQL + b"; --"),
+    "the end of a name": replaced(b'"; ' + SQL + b"; --"),
+    "quotes of all kinds": replaced(b"$$`\"'[]{}()\\%../_delta_log/\t\x01"),
+    "a megabyte": replaced(b"x" * ((1 << 20) + 1)),
+    "digits": replaced(b"9" * 5000),
+    "minus one": replaced(b"-1"),
+    "nothing": replaced(b""),
+    "no UTF-8": replaced(b"a\xff\xfe\x80"),
+    "half a character": replaced(b"a\xe2\x82"),
+    "a zero byte": replaced(b"a\0b"),
+    "two lines": replaced(b"a\n\nb\r"),
+    "NULL": null,
+    "a COPY TO": another(b"H\0\0\0\7\0\0\0"),
+    "a COPY FROM": another(b"G\0\0\0\7\0\0\0"),
+    "a COPY in both directions": another(b"W\0\0\0\7\0\0\0"),
+    "the end": another(b"Z\0\0\0\5I"),
+    "an error without words": another(b"E\0\0\0\5\0"),
+    "an error that is none": another(sized(b"E\0\0\0\0SERROR\0V\xff\0C\xff\0M\xff\xfe\0\0")),
+    "a notification": another(sized(b"A\0\0\0\0\0\0\0\1x\0y\0")),
+    "no message of the protocol": another(b"\xff\0\0\0\4"),
+    "cut": cut,
+    "missing": missing,
+    "endless": endless,
+    "negative": negative,
+}
+
+
+# ---- the proxy ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Attack:
+    """One field is spoiled, once."""
+
+    asked: str
+    field: str
+    change: Change
+    fired: threading.Event = field(default_factory=threading.Event)
+    over: threading.Event = field(default_factory=threading.Event)
+    """The connection that was attacked has ended."""
+
+
+def known_as(asked: str) -> str:
+    """A statement without what differs from run to run."""
+    return re.sub(r"\d+", "N", asked)[:70]
+
+
+class Tap(Proxy):
+    """A proxy that knows the fields that pass, and spoils one; `hostile` says whose frames, the server's or the client's."""
+
+    def __init__(self, target: int, hostile: str = "server") -> None:
+        self.attack: Attack | None = None
+        self.sites: dict[tuple[str, str], None] = {}
+        """What was asked, and the field of the answer, in the order in which they came first."""
+        self.hostile = hostile
+        self.answers: dict[str, list[bytes]] = {}
+        """What the server said when it was asked that first; what it said of itself before stands below the empty text."""
+        self._answered: dict[str, socket.socket] = {}
+        self._asked: dict[socket.socket, str] = {}
+        super().__init__(target)
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        upwards = sink.getpeername()[1] == self.target
+        pending = bytearray()
+        started = not upwards
+        mine: list[Attack] = []
+        with contextlib.suppress(OSError, struct.error):
+            while data := source.recv(1 << 16):
+                pending += data
+                if not started:
+                    size = struct.unpack_from("!I", pending)[0]
+                    sink.sendall(pending[:size])
+                    del pending[:size]
+                    started = True
+                for frame in frames(pending):
+                    sink.sendall(self._client_frame(frame, sink, mine) if upwards else self._server_frame(frame, source, mine))
+                    if mine and mine[0].change in (endless, negative):
+                        raise OSError  # what it announces never comes
+        for each in (source, sink):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            self._open.discard(each)
+            with contextlib.suppress(OSError):
+                each.close()
+        for attack in mine:
+            attack.over.set()
+
+    def _client_frame(self, frame: bytes, server: socket.socket, mine: list[Attack]) -> bytes:
+        if frame[:1] == b"Q":
+            self._asked[server] = known_as(frame[HEAD:-1].decode(errors="replace"))
+        if self.hostile == "client":
+            return self._spoiled(frame, self._asked.get(server, ""), asked_fields(frame), mine)
+        return frame
+
+    def _server_frame(self, frame: bytes, server: socket.socket, mine: list[Attack]) -> bytes:
+        asked = self._asked.get(server, "")
+        if self._answered.setdefault(asked, server) is server:
+            self.answers.setdefault(asked, []).append(frame)
+        return self._spoiled(frame, asked, fields(frame, asked), mine) if self.hostile == "server" else frame
+
+    def _spoiled(self, frame: bytes, asked: str, found: list[Field], mine: list[Attack]) -> bytes:
+        attack = self.attack
+        for each in found:
+            self.sites.setdefault((asked, each.name))
+            if attack is not None and not attack.fired.is_set() and (asked, each.name) == (attack.asked, attack.field):
+                mine.append(attack)
+                attack.fired.set()
+                return attack.change(frame, each)
+        return frame
+
+
+class Repeated:
+    """A server that says again what another has said (`Tap.answers`), whoever asks; `port` is its own."""
+
+    def __init__(self, answers: dict[str, list[bytes]]) -> None:
+        self.answers = answers
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """No more connections."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        pending = bytearray()
+        started = False
+        with client, contextlib.suppress(OSError, struct.error):
+            while data := client.recv(1 << 16):
+                pending += data
+                if not started:
+                    del pending[: struct.unpack_from("!I", pending)[0]]
+                    client.sendall(b"".join(self.answers[""]))
+                    started = True
+                for frame in frames(pending):
+                    if frame[:1] == b"Q":
+                        client.sendall(b"".join(self.answers.get(known_as(frame[HEAD:-1].decode(errors="replace")), [NO_ANSWER])))
+
+
+NO_ANSWER = sized(b"E\0\0\0\0SERROR\0VERROR\0C42601\0Mnobody has asked that\0\0") + b"Z\0\0\0\5I"
