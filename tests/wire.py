@@ -242,6 +242,8 @@ POISONS: dict[str, Change] = {
     "a zero byte": replaced(b"a\0b"),
     "two lines": replaced(b"a\n\nb\r"),
     "NULL": null,
+    "a position that nobody has reached": replaced(b"r" + b"\xff" * 32 + b"\1"),
+    "a position that is very far": replaced(b"r" + b"\x7f" + b"\xff" * 32),
     "a COPY TO": another(b"H\0\0\0\7\0\0\0"),
     "a COPY FROM": another(b"G\0\0\0\7\0\0\0"),
     "a COPY in both directions": another(b"W\0\0\0\7\0\0\0"),
@@ -278,10 +280,15 @@ def known_as(asked: str) -> str:
 
 
 class Tap(Proxy):
-    """A proxy that knows the fields that pass, and spoils one; `hostile` says whose frames, the server's or the client's."""
+    """A proxy that knows the fields that pass, and spoils the one of `attack`; `hostile` says whose frames, the server's or the client's.
+
+    `each` says for a field that passes for the first time how it is spoiled, or None.
+    """
 
     def __init__(self, target: int, hostile: str = "server") -> None:
         self.attack: Attack | None = None
+        self.each: Callable[[str, str], Change | None] | None = None
+        self.spoiled: list[tuple[str, str]] = []
         self.sites: dict[tuple[str, str], None] = {}
         """What was asked, and the field of the answer, in the order in which they came first."""
         self.hostile = hostile
@@ -292,7 +299,10 @@ class Tap(Proxy):
         super().__init__(target)
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
-        upwards = sink.getpeername()[1] == self.target
+        try:
+            upwards = sink.getpeername()[1] == self.target
+        except OSError:  # closed meanwhile
+            return
         pending = bytearray()
         started = not upwards
         mine: list[Attack] = []
@@ -306,7 +316,7 @@ class Tap(Proxy):
                     started = True
                 for frame in frames(pending):
                     sink.sendall(self._client_frame(frame, sink, mine) if upwards else self._server_frame(frame, source, mine))
-                    if mine and mine[0].change in (endless, negative):
+                    if mine and mine[-1].change in (endless, negative):
                         raise OSError  # what it announces never comes
         for each in (source, sink):
             with contextlib.suppress(OSError):
@@ -331,14 +341,24 @@ class Tap(Proxy):
         return self._spoiled(frame, asked, fields(frame, asked), mine) if self.hostile == "server" else frame
 
     def _spoiled(self, frame: bytes, asked: str, found: list[Field], mine: list[Attack]) -> bytes:
-        attack = self.attack
         for each in found:
-            self.sites.setdefault((asked, each.name))
+            site = (asked, each.name)
+            new = site not in self.sites
+            self.sites.setdefault(site)
+            if new and self.each is not None and (change := self.each(*site)) is not None:
+                self.spoiled.append(site)
+                mine.append(Attack(*site, change))
+                return self._with_end(change(frame, each))
+            attack = self.attack
             if attack is not None and not attack.fired.is_set() and (asked, each.name) == (attack.asked, attack.field):
                 mine.append(attack)
                 attack.fired.set()
-                return attack.change(frame, each)
+                return self._with_end(attack.change(frame, each))
         return frame
+
+    def _with_end(self, spoiled: bytes) -> bytes:
+        """A server answers to the Sync behind whatever a client has said, if it does not to that."""
+        return spoiled + SYNC if self.hostile == "client" and spoiled[:1] not in (b"Q", b"d") else spoiled
 
 
 class Repeated:
@@ -378,4 +398,5 @@ class Repeated:
                         client.sendall(b"".join(self.answers.get(known_as(frame[HEAD:-1].decode(errors="replace")), [NO_ANSWER])))
 
 
+SYNC = b"S\0\0\0\4"
 NO_ANSWER = sized(b"E\0\0\0\0SERROR\0VERROR\0C42601\0Mnobody has asked that\0\0") + b"Z\0\0\0\5I"

@@ -227,7 +227,8 @@ class Connection(Link):
                 pieces, held = [], 0
         if pieces:
             yield b"".join(pieces)
-        self._finish(self._result())
+        if self._finish(self._result()) is None:
+            raise PostgresError("08P01", "invalid response from publisher", detail="A COPY ended without its CommandComplete.")
 
 
 def _always_quoted(name: str) -> str:

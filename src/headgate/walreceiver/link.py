@@ -148,7 +148,7 @@ class Link:
         self._send(sql)
         self._pgconn.set_single_row_mode()
         rows: list[Row] = []
-        size, failed = 0, None
+        size, complete, failed = 0, False, None
         while (result := self._result()) is not None:
             match result.status:
                 case pq.ExecStatus.SINGLE_TUPLE:
@@ -160,11 +160,13 @@ class Link:
                     if failed is None:
                         failed = self._taken(rows, cells, fields)
                 case pq.ExecStatus.TUPLES_OK | pq.ExecStatus.COMMAND_OK | pq.ExecStatus.EMPTY_QUERY:
-                    pass
+                    complete = True
                 case _:
                     failed = failed or self._not_rows(result)
             if self._pgconn.status == pq.ConnStatus.BAD:
                 break
+        if failed is None and not complete:
+            failed = PostgresError("08P01", "invalid response from publisher", detail="It ended without a CommandComplete.")
         if failed is not None:
             raise failed
         return rows

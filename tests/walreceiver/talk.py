@@ -1,0 +1,127 @@
+"""All that a subscriber says to a publisher, through a proxy where one of the two lies."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.wire import POISONS, Attack, Tap
+
+from headgate.commands import applied_ddl
+from headgate.errors import PostgresError
+from headgate.lsn import Lsn
+from headgate.pgoutput import decode
+from headgate.pgoutput import message as m
+from headgate.walreceiver import remote
+from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.progress import Progress
+from headgate.walreceiver.reassembly import Reassembly
+from headgate.walreceiver.receiver import Limits, Receiver
+from headgate.walreceiver.spool import Spool
+from headgate.walreceiver.waker import Waker
+
+SECONDS = 10
+"""No conversation takes longer."""
+
+TABLES = """
+    CREATE TYPE mood AS ENUM ('glad', 'sad'); CREATE TABLE t (id int PRIMARY KEY, name text, feels mood);
+    INSERT INTO t VALUES (1, 'one', 'glad'), (2, 'two', 'sad'); CREATE PUBLICATION p FOR TABLE t (id, name, feels) WHERE (id < 1000)"""
+
+
+CHANGES = "INSERT INTO t VALUES (3, 'three', 'sad'); UPDATE t SET id = 4, name = 'four' WHERE id = 3; DELETE FROM t WHERE id = 4"
+
+
+class Talk:
+    """All that a subscriber says to a publisher, through a proxy that may lie."""
+
+    def __init__(self, port: int, database: str, slot: str, begin: Lsn, folder: Path, *, user: str = "postgres") -> None:
+        self.tap, self.user = Tap(port), user
+        self.database, self.slot, self.begin, self.folder = database, slot, begin, folder
+
+    @property
+    def conninfo(self) -> str:
+        return f"host=127.0.0.1 port={self.tap.port} dbname={self.database} user={self.user} sslmode=disable gssencmode=disable"
+
+    def all(self) -> None:
+        """Once through everything; whoever waits for longer than `SECONDS` is ended."""
+        wakers = Waker(), Waker()
+        late = [threading.Timer(SECONDS, waker.stop) for waker in wakers]
+        for each in late:
+            each.start()
+        try:
+            self._all(*wakers)
+        finally:
+            for each in late:
+                each.cancel()
+
+    def _all(self, waker: Waker, of_stream: Waker) -> None:
+        with Connection.open(self.conninfo, "sub", waker=waker) as connection:
+            connection.identify_system()
+            remote.missing_publications(connection, ["p"])
+            for table in remote.published_tables(connection, ["p"]):
+                applied_ddl.table_definition(connection, table)
+            self._copy(connection)
+        self._stream(of_stream)
+
+    def _copy(self, connection: Connection) -> None:
+        connection.query("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
+        connection.create_slot("hostile_copy", snapshot="use", temporary=True)
+        relation = remote.fetch_relation(connection, "public", "t", ["p"])
+        list(connection.copy_out(remote.copy_command(relation)))
+        connection.query("COMMIT")
+        connection.query("ROLLBACK")
+        connection.drop_slot("hostile_copy", missing_ok=True)
+        connection.drop_slot("hostile_copy", missing_ok=True)
+
+    def _stream(self, waker: Waker) -> None:
+        """Streams until all transactions have come; then what the publisher keeps is what it kept before."""
+        with Connection.open(self.conninfo, "sub", waker=waker) as connection:
+            connection.start_streaming(self.slot, self.begin, ["p"])
+            folder = self.folder / "spool"
+            spool = Spool(folder)
+            receiver = Receiver(connection, spool, Progress(), waker, Limits, reassembly=Reassembly(spool))
+            receiver.start("hostile")
+            known: dict[int, m.Relation] = {}
+            try:
+                seen = 0
+                while seen < 3:
+                    segment = spool.take(5, 1 << 30)
+                    if segment is None:
+                        raise PostgresError("08006", "there was no answer")
+                    known |= decode.decode(*segment.read(), relations=known).relations
+                    seen += len(segment.transactions)
+                    spool.release(segment)
+            finally:
+                receiver.stop()
+                spool.close()
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def attacked(talk: Talk, chosen: Callable[[str, str, str], bool]) -> tuple[int, dict[str, str]]:
+    """Every field by every poison that is chosen: how many there were, and what was not answered as it should be."""
+    talk.all()
+    sites, wrong, count = list(talk.tap.sites), {}, 0
+    for asked, name in sites:
+        for title, change in POISONS.items():
+            if not chosen(asked, name, title):
+                continue
+            count += 1
+            attack = talk.tap.attack = Attack(asked, name, change)
+            shown, began = f"{asked} | {name} | {title}", time.monotonic()
+            try:
+                talk.all()
+            except PostgresError as error:
+                if error.message.startswith("receiver failed"):
+                    wrong[shown] = error.message[:300]
+            except Exception as error:  # noqa: BLE001 - what it is is the failure
+                wrong[shown] = f"{type(error).__name__}: {str(error)[:300]}"
+            if not attack.fired.is_set():
+                wrong[shown] = "did not come"
+            if time.monotonic() - began > SECONDS:
+                wrong[shown] = "took too long"
+    talk.tap.attack = None
+    talk.all()
+    return count, wrong

@@ -1,0 +1,78 @@
+"""A subscriber that lies to a node's walsender, in any word that it says: it is refused, and nobody else notices."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from tests.conftest import Server, until
+from tests.log import Log
+from tests.session import Session
+from tests.walreceiver.talk import CHANGES, TABLES, Talk, attacked
+from tests.wire import Tap
+
+from headgate.lsn import Lsn
+
+UNFORESEEN = ("unforeseen", "Traceback", "failed")
+
+
+class Scene:
+    """A node's database that publishes, to a role that may replicate and read and nothing else."""
+
+    def __init__(self, node: Server, folder: Path) -> None:
+        self.node = node
+        self.database = node.new_database()
+        self.role = f"subscribes_to_{self.database}"
+        self.session = Session(node.conninfo(self.database))
+        self.session.sql(f"{TABLES}; CREATE ROLE {self.role} LOGIN REPLICATION; GRANT SELECT ON t TO {self.role}")
+        slot = f"hostile_{self.database}"
+        begin = Lsn.parse(self.session.sql(f"SELECT lsn FROM pg_create_logical_replication_slot('{slot}', 'pgoutput')"))
+        self.session.sql(CHANGES)
+        self.log = Log(node)
+        self.talk = Talk(node.port, self.database, slot, begin, folder, user=self.role)
+        self.talk.tap.__exit__()
+        self.talk.tap = Tap(node.port, hostile="client")
+
+    def unharmed(self) -> None:
+        """Nothing was done that was said, nothing failed in a way that nobody foresaw, nobody has been left behind."""
+        assert self.session.sql("SELECT count(*) FROM pg_roles WHERE rolname LIKE 'pwned%'") == "0"
+        said = [entry.message for entry in self.log.entries() if any(word in entry.message for word in UNFORESEEN)]
+        assert not said, said[:5]
+        left = f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{self.role}'"
+        until(lambda: self.session.sql(left) == "0", "walsenders are left")
+        slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database() AND (temporary OR active)"
+        until(lambda: self.session.sql(slots) == "0", "slots are left")
+
+    def close(self) -> None:
+        """Leaves nothing."""
+        self.talk.tap.__exit__()
+        self.session.sql(f"SELECT pg_drop_replication_slot('{self.talk.slot}'); DROP OWNED BY {self.role}; DROP ROLE {self.role}")
+        self.session.close()
+
+
+@pytest.fixture
+def scene(node: Server, tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(node, tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_subscriber_that_lies_is_refused(scene: Scene) -> None:
+    count, wrong = attacked(scene.talk, lambda *site: crc32("".join(site).encode()) % 40 == 0)
+    assert not wrong
+    assert count > 15
+    scene.unharmed()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_subscriber_may_lie_in_any_word(scene: Scene) -> None:
+    before = threading.active_count()
+    count, wrong = attacked(scene.talk, lambda *_: True)
+    assert not wrong
+    assert count > 1000
+    scene.unharmed()
+    assert threading.active_count() <= before + 5
