@@ -87,6 +87,9 @@ def test_whole_rows_end_at_a_newline_that_is_not_escaped() -> None:
         (b"\\x41\\101\t\\q\\\t", [["AA"], ["q\t"]]),
         (b"\\\\N\t", [["\\N"], [""]]),
         (b"", [[], []]),
+        (b"1\ta\\", [["1"], ["a"]]),
+        (b"1\ta\\\n", [["1"], ["a\n"]]),
+        (b"1\ta\\\\", [["1"], ["a\\"]]),
     ],
 )
 def test_escapes_markers_and_line_ends(data: bytes, expected: list[list[str | None]]) -> None:

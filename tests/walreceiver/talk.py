@@ -45,26 +45,26 @@ class Talk:
     def conninfo(self) -> str:
         return f"host=127.0.0.1 port={self.tap.port} dbname={self.database} user={self.user} sslmode=disable gssencmode=disable"
 
-    def all(self) -> None:
-        """Once through everything; whoever waits for longer than `SECONDS` is ended."""
+    def all(self, *, patience: float = SECONDS) -> None:
+        """Once through everything; whoever waits for longer than that is ended."""
         wakers = Waker(), Waker()
-        late = [threading.Timer(SECONDS, waker.stop) for waker in wakers]
+        late = [threading.Timer(patience, waker.stop) for waker in wakers]
         for each in late:
             each.start()
         try:
-            self._all(*wakers)
+            self._all(*wakers, patience)
         finally:
             for each in late:
                 each.cancel()
 
-    def _all(self, waker: Waker, of_stream: Waker) -> None:
+    def _all(self, waker: Waker, of_stream: Waker, patience: float) -> None:
         with Connection.open(self.conninfo, "sub", waker=waker) as connection:
             connection.identify_system()
             remote.missing_publications(connection, ["p"])
             for table in remote.published_tables(connection, ["p"]):
                 applied_ddl.table_definition(connection, table)
             self._copy(connection)
-        self._stream(of_stream)
+        self._stream(of_stream, patience)
 
     def _copy(self, connection: Connection) -> None:
         connection.query("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
@@ -76,7 +76,7 @@ class Talk:
         connection.drop_slot("hostile_copy", missing_ok=True)
         connection.drop_slot("hostile_copy", missing_ok=True)
 
-    def _stream(self, waker: Waker) -> None:
+    def _stream(self, waker: Waker, patience: float) -> None:
         """Streams until all transactions have come; then what the publisher keeps is what it kept before."""
         with Connection.open(self.conninfo, "sub", waker=waker) as connection:
             connection.start_streaming(self.slot, self.begin, ["p"])
@@ -88,7 +88,7 @@ class Talk:
             try:
                 seen = 0
                 while seen < 3:
-                    segment = spool.take(5, 1 << 30)
+                    segment = spool.take(min(patience, 5), 1 << 30)
                     if segment is None:
                         raise PostgresError("08006", "there was no answer")
                     known |= decode.decode(*segment.read(), relations=known).relations

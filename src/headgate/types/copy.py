@@ -46,11 +46,9 @@ def read_copy_text(
     The last newline may be missing; a line ``\.`` ends the data. Lines may end in LF, CR or CR LF, all in the same way as the
     first. Errors 22P04 (with the line's number as context, and the column's name if `names` are given), 22021.
     """
-    data = np.frombuffer(_one_newline(_until_marker(buffer)), np.uint8)
+    data = np.frombuffer(_ended(_one_newline(_until_marker(buffer))), np.uint8)
     if not len(data):
         return [pa.nulls(0, pa.string()) for _ in range(columns)]
-    if data[-1] != _NEWLINE:
-        data = np.append(data, np.uint8(_NEWLINE))
     slashes = bool((data == _BACKSLASH).any())
     ends = np.flatnonzero((data == ord(delimiter)) | (data == _NEWLINE))
     if slashes:
@@ -84,6 +82,14 @@ def _one_newline(buffer: bytes) -> bytes:
     if b"\n" in rest:
         raise PostgresError("22P04", "literal newline found in data", hint='Use "\\n" to represent newline.')
     return buffer.replace(kind, b"\n")
+
+
+def _ended(buffer: bytes) -> bytes:
+    """With the last newline: one that a backslash hides is data, and a backslash before the end of the data is nothing."""
+    if not buffer or whole_rows(buffer) == len(buffer):
+        return buffer
+    slashes = len(buffer) - len(buffer.rstrip(b"\\"))
+    return buffer[: len(buffer) - slashes % 2] + b"\n"
 
 
 def _hidden(data: Bytes, places: Positions) -> Mask:

@@ -1,0 +1,140 @@
+"""Inputs that are nearly right: mutations of what was recorded, and a bound of time and memory for whatever reads them.
+
+An input may be refused with a PostgresError (or what the caller of `run` names) and with nothing else, within `SECONDS` of the
+processor's time; all of them together leave less than `LEFT` bytes behind. What was found is told with the input that did it.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import signal
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from headgate.errors import PostgresError
+
+SECONDS = 2.0
+LEFT = 2 << 20
+INTERESTING = [
+    b"\0", b"\xff", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\0\0\0\0", b"\x7f\xff", b"\xff\xff", b"'", b'"', b"\\", b"\\'", b"E'", b"$$",
+    b"--", b"/*", b"*/", b";", b"(", b")", b"[", b"]", b"{", b"}", b",", b".", b"..", b":", b"::", b"%", b"\t", b"\n", b"\r", b" ", b"-", b"+", b"1e999", b"NaN",
+    b"infinity", b"9" * 400, b"0.", b"-0", b"NULL", b"null", b"\xc3", b"\xe2\x82", "😀".encode(), b"\xed\xa0\x80", b"U&'\\d800'", b"\\u0000", b"\\N", b"\\.",
+    b"@", b"#", b"/", b"=", b"select", b"from", b"::text", b"$1", b"$99999",
+]  # fmt: skip
+
+
+def mutated(chance: random.Random, seeds: Sequence[bytes]) -> bytes:
+    """One of the seeds, changed in up to four places."""
+    data = bytearray(chance.choice(seeds))
+    for _ in range(chance.choice((1, 1, 1, 2, 3, 4))):
+        at = chance.randrange(len(data) + 1)
+        end = min(len(data), at + chance.choice((1, 1, 2, 4, 8, 40)))
+        match chance.randrange(9):
+            case 0:
+                data[at:at] = chance.choice(INTERESTING)
+            case 1:
+                data[at:end] = chance.choice(INTERESTING)
+            case 2:
+                del data[at:end]
+            case 3:
+                data[at:at] = data[at:end]
+            case 4:
+                del data[at:]
+            case 5:
+                other = chance.choice(seeds)
+                begin = chance.randrange(len(other) + 1)
+                data[at:end] = other[begin : begin + chance.choice((1, 4, 20, 200))]
+            case 6:
+                data[at:end] = chance.randbytes(end - at)
+            case 7 if at < len(data):
+                data[at] ^= 1 << chance.randrange(8)
+            case _:
+                data[at:at] = bytes(data[at:end]) * chance.choice((2, 10, 300)) if chance.random() < 0.1 else chance.choice(INTERESTING)
+    return bytes(data)
+
+
+@dataclass
+class Found:
+    """What came of a number of inputs."""
+
+    inputs: int = 0
+    refused: int = 0
+    slowest: float = 0
+    wrong: dict[str, bytes] = field(default_factory=dict)
+    """What happened, and the first input that made it."""
+
+
+class TookTooLongError(BaseException):
+    """Not for anybody to catch."""
+
+
+@contextmanager
+def hurried() -> Iterator[None]:
+    """Ends what takes longer than it may."""
+
+    def late(*_: object) -> None:
+        raise TookTooLongError
+
+    before = signal.signal(signal.SIGPROF, late)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def run(
+    read: Callable[[bytes], object], seeds: Sequence[bytes], count: int, *, seed: int = 0, refused: tuple[type[BaseException], ...] = ()
+) -> Found:
+    """Gives so many inputs to `read`."""
+    chance, found = random.Random(seed), Found()
+    for each in seeds:
+        _once(read, each, found, refused)
+    with hurried():
+        for _ in range(count):
+            _once(read, mutated(chance, seeds), found, refused)
+    return found
+
+
+def _once(read: Callable[[bytes], object], data: bytes, found: Found, refused: tuple[type[BaseException], ...]) -> None:
+    found.inputs += 1
+    began = time.thread_time()
+    try:
+        signal.setitimer(signal.ITIMER_PROF, 5 * SECONDS)
+        read(data)
+    except (PostgresError, *refused):
+        found.refused += 1
+    except TookTooLongError:
+        found.wrong.setdefault("no end", data)
+    except Exception as error:  # noqa: BLE001 - what it is is the finding
+        at = error.__traceback__
+        while at is not None and at.tb_next is not None:
+            at = at.tb_next
+        where = "" if at is None else f"{at.tb_frame.f_code.co_filename.rpartition('/')[2]}:{at.tb_lineno}"
+        found.wrong.setdefault(f"{type(error).__name__} in {where}: {str(error)[:100]}", data[:2000])
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    took = time.thread_time() - began
+    if took > SECONDS:
+        found.wrong.setdefault(f"took {took:.1f} s", data[:2000])
+    found.slowest = max(found.slowest, took)
+
+
+def left_behind(
+    read: Callable[[bytes], object], seeds: Sequence[bytes], count: int, *, refused: tuple[type[BaseException], ...] = ()
+) -> int:
+    """Bytes that so many inputs leave, once as many others have filled what is kept for the next."""
+    run(read, seeds, count, seed=1, refused=refused)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        run(read, seeds, count, seed=2, refused=refused)
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return after - before
