@@ -292,6 +292,8 @@ class Tap(Proxy):
         self.sites: dict[tuple[str, str], None] = {}
         """What was asked, and the field of the answer, in the order in which they came first."""
         self.hostile = hostile
+        self.said: list[bytes] = []
+        """What the clients have sent."""
         self.answers: dict[str, list[bytes]] = {}
         """What the server said when it was asked that first; what it said of itself before stands below the empty text."""
         self._answered: dict[str, socket.socket] = {}
@@ -328,6 +330,7 @@ class Tap(Proxy):
             attack.over.set()
 
     def _client_frame(self, frame: bytes, server: socket.socket, mine: list[Attack]) -> bytes:
+        self.said.append(frame)
         if frame[:1] == b"Q":
             self._asked[server] = known_as(frame[HEAD:-1].decode(errors="replace"))
         if self.hostile == "client":

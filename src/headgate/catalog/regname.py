@@ -12,7 +12,7 @@ from headgate.catalog.physical import Cursor, one, rows
 from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError
 from headgate.sql.names import split_identifiers, strings, type_name
-from headgate.sql.parser import parse_expression, unwrap
+from headgate.sql.parser import parse_expression
 from headgate.types import registry as t
 
 _REGISTERS = {
@@ -82,9 +82,11 @@ def _resolve_type(cursor: Cursor, database: int, word: str, where: int | None) -
     if found is None:
         try:
             cast = parse_expression(f"NULL::{word}")
-            return type_name(unwrap(cast).type_name)[0]
+            if cast.DESCRIPTOR.name == "TypeCast":
+                return type_name(cast.type_name)[0]
         except PostgresError:
-            raise PostgresError("42704", f'type "{word}" does not exist', position=where) from None
+            pass
+        raise PostgresError("42704", f'type "{word}" does not exist', position=where)
     return int(found[0])
 
 

@@ -134,6 +134,8 @@ def _included(name: str, outer: Path, depth: int) -> tuple[list[Word], str | Non
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
         return [], f"{trouble}{error.strerror}"
+    except ValueError:  # no file has a zero byte in its name
+        return [], f"{trouble}No such file or directory"
     words: list[Word] = []
     for line in _lines(text, path, depth + 1):
         if line.error is not None:

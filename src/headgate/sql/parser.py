@@ -76,10 +76,18 @@ def parse(text: str) -> list[Statement]:
     return statements
 
 
+_OF_EVERY_SELECT = frozenset({"limit_option", "op"})
+
+
 def parse_expression(text: str) -> Any:
-    """Parses one expression that the catalog stores as text (a default, a check); gives its unwrapped node."""
-    [statement] = parse(f"SELECT {text}")
-    return unwrap(statement.node.target_list[0].res_target.val)
+    """Parses one expression that the catalog stores as text (a default, a check); gives its unwrapped node; 42601 for anything else."""
+    statements = parse(f"SELECT {text}")
+    alone = statements[0].node if len(statements) == 1 and statements[0].kind == "SelectStmt" else None
+    if alone is None or [field.name for field, _ in alone.ListFields() if field.name not in _OF_EVERY_SELECT] != ["target_list"]:
+        raise PostgresError("42601", "syntax error")
+    if len(alone.target_list) != 1 or alone.target_list[0].res_target.name:
+        raise PostgresError("42601", "syntax error")
+    return unwrap(alone.target_list[0].res_target.val)
 
 
 def unwrap(node: Any) -> Any:
