@@ -45,7 +45,7 @@ def drop(server: Server, database: str) -> None:
     owned = "; ".join(f"DROP OWNED BY {role} CASCADE" for role in roles)
     server.psql(
         database,
-        f"DROP SUBSCRIPTION rights_subscription; DROP TYPE mood, shut.kind; DROP DOMAIN positive; {owned}; DROP ROLE {', '.join(roles)}",
+        f"DROP SUBSCRIPTION rights_subscription; {owned}; DROP ROLE {', '.join(roles)}",
     )
 
 

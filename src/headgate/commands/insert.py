@@ -62,16 +62,16 @@ def insert(node: Any, session: Session, planner: Planner | None = None) -> Resul
         return returned(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname, f"INSERT 0 {stored.num_rows}")
 
 
-def target(node: Any, session: Session, doing: str, right: str) -> Relation:
+def target(node: Any, session: Session, doing: str, *rights: str) -> Relation:
     """The table that a command writes to; 42P01 with the position."""
-    return writable(lookup.source(session.begin_statement().cursor, session.context, node), session, doing, right)
+    return writable(lookup.source(session.begin_statement().cursor, session.context, node), session, doing, *rights)
 
 
-def writable(relation: Relation, session: Session, doing: str, right: str) -> Relation:
+def writable(relation: Relation, session: Session, doing: str, *rights: str) -> Relation:
     """The relation, with the checks of PostgreSQL's CheckValidResultRel."""
     cursor, context = session.begin_statement().cursor, session.context
     if relation.kind == "v":
-        raise view.not_writable(cursor, relation, doing, right)
+        raise view.not_writable(cursor, relation, doing, rights[0] if rights else "SELECT")
     if relation.kind in "iIc":
         raise PostgresError(
             "42809",
@@ -80,7 +80,8 @@ def writable(relation: Relation, session: Session, doing: str, right: str) -> Re
         )
     if relation.kind == "S":
         raise PostgresError("42809", f'cannot change sequence "{relation.name}"')
-    _check_right(cursor, context.user, relation, right)
+    for right in rights:
+        _check_right(cursor, context.user, relation, right)
     if relation.oid < 16384:
         raise not_supported(f'changing the system catalog "{relation.name}" is not supported')
     if relation.persistence == "t":

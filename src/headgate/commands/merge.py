@@ -8,6 +8,7 @@ clause 0 and become `old`, `new`, `file`, `row`; the others have clause 1 and be
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from postgast import pg_query_pb2 as pb
@@ -16,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation import Relation
-from headgate.commands import assignment, binding, identity, insert, privilege
+from headgate.commands import assignment, binding, identity, insert, policy, privilege
 from headgate.commands.new_rows import NewRows
 from headgate.commands.query import from_clause, render
 from headgate.commands.query.plan import Source, col
@@ -40,13 +41,11 @@ _CLAUSE = own_name("_clause")
 def merge(node: Any, session: Session) -> CommandResult:
     """Runs a MERGE; the tag counts the rows that were written."""
     transaction = session.begin_statement()
-    relation = insert.target(node.relation, session, "execute MERGE on", "SELECT")
+    clauses = [unwrap(each) for each in node.merge_when_clauses]
+    kinds = dict.fromkeys(each.command_type for each in clauses if each.command_type in _RIGHTS)
+    relation = insert.target(node.relation, session, "execute MERGE on", *[_RIGHTS[each] for each in kinds])
     if relation.kind == "p":
         raise not_supported("MERGE into a partitioned table is not supported")
-    clauses = [unwrap(each) for each in node.merge_when_clauses]
-    for each in {each.command_type for each in clauses} & set(_RIGHTS):
-        context = session.context
-        privilege.check_table(transaction.cursor, context.user, context.database, relation.oid, relation.name, _RIGHTS[each])
     planner = Planner(session, transaction)
     with render.running(session, transaction):
         if node.HasField("with_clause"):
@@ -63,9 +62,12 @@ class _Merge:
         self.clauses = clauses
         alias = node.relation.alias.aliasname
         frame = planner.transaction.positions(relation)
-        self.table = from_clause.table_source(
+        table = from_clause.table_source(
             planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=(FILE, ROW)
         )
+        from_clause.restrict(planner, relation, table.star, alias or relation.name)
+        self.table = planner.visible(relation, table)
+        self._check_columns()
         self.source = from_clause.item(planner, node.source_relation, None)
         if any(each.name == self.table.tables[0].name for each in self.source.tables):
             name = self.table.tables[0].name
@@ -79,6 +81,25 @@ class _Merge:
         joined = self.source.frame.join(self.table.frame, planner.column(condition), "left")
         self.rows = joined.withColumn(_CLAUSE, self._clause())
 
+    def _check_columns(self) -> None:
+        """42501 unless the role may UPDATE and INSERT the columns that the clauses name."""
+        cursor, role = self.planner.transaction.cursor, self.planner.role
+        for each in self.clauses:
+            if each.command_type == _UPDATE:
+                named = {unwrap(target).name for target in each.target_list}
+                chosen = [column.attnum for column in self.relation.columns if column.name in named]
+                privilege.check_columns(cursor, role, self.relation, "UPDATE", chosen)
+            elif each.command_type == _INSERT:
+                columns = insert.target_columns(_as_insert(each), self.relation) if each.target_list or each.values else []
+                privilege.check_columns(cursor, role, self.relation, "INSERT", [column.attnum for column in columns])
+
+    def _check_policies(self, held: DataFrame) -> None:
+        if self.relation.row_security:
+            for kind, command in ((_UPDATE, policy.UPDATE), (_DELETE, policy.DELETE)):
+                if places := self._of(kind):
+                    rows = replace(self.both, frame=held.where(col(_CLAUSE).isin(places)))
+                    policy.check_old(self.planner, self.relation, rows, command)
+
     def run(self) -> CommandResult:
         """Writes what the clauses ask for."""
         kinds = {each.command_type for each in self.clauses}
@@ -89,6 +110,7 @@ class _Merge:
         held = self.rows.where(col(_CLAUSE).isNotNull()).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             self._refuse_twice(held)
+            self._check_policies(held)
             count = self._changes(held, _UPDATE) + self._changes(held, _DELETE) + self._insertions(held)
         finally:
             held.unpersist()

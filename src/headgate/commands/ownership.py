@@ -14,14 +14,16 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import acl, namespace, removal
 from headgate.catalog import publication as publications
 from headgate.catalog import relation as relations
+from headgate.catalog import usertype as usertypes
 from headgate.catalog.physical import Cursor, one, rows, run
 from headgate.catalog.session import SessionContext
-from headgate.commands import dependency, lookup, privilege, publication, table
+from headgate.commands import dependency, lookup, privilege, publication, table, usertype
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.sql import names
 from headgate.sql.parser import unwrap
+from headgate.types import registry
 
 _OWNED = (
     ("pg_class", "relowner", "relname", "relkind IN ('r', 'p', 'v', 'm', 'S')"),
@@ -192,6 +194,7 @@ def _drop(session: Session, owned: list[Tie], *, cascade: bool) -> None:
     dependency.settle(transaction, dependants, ["desired object(s)", ""], session.notices, cascade=cascade, going=going)
     for relation in found:
         _gone(transaction, relation)
+    _drop_types(session, owned, schemas, cascade=cascade)
     for schema in schemas:
         namespace.drop(cursor, context.database, schema.oid)
     for each in owned:
@@ -199,6 +202,31 @@ def _drop(session: Session, owned: list[Tie], *, cascade: bool) -> None:
             publications.drop(cursor, context.database, each.oid)
         elif each.catalog == "pg_default_acl":
             run(cursor, "DELETE FROM hg.pg_default_acl WHERE dbid = ? AND oid = ?", [context.database, each.oid])
+
+
+def _drop_types(session: Session, owned: list[Tie], schemas: list[Tie], *, cascade: bool) -> None:
+    """The enums and domains among what goes, and those that others have in its schemas."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    mine = {each.oid for each in owned if each.catalog == "pg_type"}
+    places = {oid for (oid,) in rows(cursor, "SELECT DISTINCT typnamespace FROM hg.pg_type WHERE dbid = ?", [context.database])}
+    there = [found for place in sorted(places) for found in usertypes.of_schema(cursor, context.database, place)]
+    gone = {each.oid for each in schemas}
+    going = [each for each in there if each.oid in mine or each.namespace in gone]
+    inside = [each for each in going if each.oid not in mine]
+    if inside and not cascade:
+        raise PostgresError(
+            "2BP01",
+            "cannot drop desired object(s) because other objects depend on them",
+            detail="\n".join(
+                f"type {registry.format_type(each.oid)} depends on schema {lookup.namespace_name(cursor, context.database, each.namespace)}"
+                for each in inside
+            ),
+            hint=dependency.HINT,
+        )
+    if going:
+        usertype.drop_all(session, transaction, going, cascade=cascade)
+        usertype.changed(session)
 
 
 def _inside(session: Session, relation: relations.Relation, on: str) -> dependency.Dependant:

@@ -13,14 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog import acl
 from headgate.catalog.physical import Cursor, insert, one, rows, run, update
 from headgate.catalog.relation import Relation
 from headgate.commands import binding, dependency, lookup, privilege
-from headgate.commands.query.plan import Source
+from headgate.commands.query.plan import PlanColumn, Source
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -120,6 +120,19 @@ def _condition(planner: Planner, policies: Sequence[Policy], scope: Scope, *, ne
     return _joined(conditions, BoolKind.AND)
 
 
+def _met(planner: Planner, condition: Expression | None, columns: Sequence[PlanColumn]) -> Column:
+    """Whether the policies let a row through. They read the table's columns whatever rights the role has on these."""
+    if condition is None:
+        return F.lit(False)
+    evaluation, restricted = planner.evaluation, planner.evaluation.restricted
+    own = {each.key for each in columns}
+    evaluation.restricted = {key: error for key, error in restricted.items() if key not in own}
+    try:
+        return evaluation.condition(condition)
+    finally:
+        evaluation.restricted = restricted
+
+
 def visible(planner: Planner, relation: Relation, source: Source, command: str = SELECT, *, reading: bool = True) -> Source:
     """A table's rows without those that the role may not see, or for UPDATE and DELETE may not touch.
 
@@ -131,7 +144,7 @@ def visible(planner: Planner, relation: Relation, source: Source, command: str =
     frame = source.frame
     for each in dict.fromkeys((SELECT, command) if reading else (command,)):
         condition = _condition(planner, _chosen(planner, relation, each), source.scope(None), new=False)
-        frame = frame.where(F.lit(False) if condition is None else planner.evaluation.condition(condition))
+        frame = frame.where(_met(planner, condition, source.star))
     return Source(frame, source.tables, source.star, source.merged)
 
 
@@ -140,18 +153,30 @@ def check_new(planner: Planner, relation: Relation, new: pa.Table | DataFrame, c
     if not applies(planner.transaction.cursor, planner.role, relation):
         return
     _require_row_security(planner, relation)
-    policies = _chosen(planner, relation, command)
     frame = new if isinstance(new, DataFrame) else local_frame(planner.session_spark, new, spark_columns(relation))
     scope = binding.scope_of(relation.columns, relation.name, relation.schema, relation.oid)
+    _refuse(planner, relation, Source(frame, (), ()), scope, command, new=True)
+
+
+def check_old(planner: Planner, relation: Relation, source: Source, command: str) -> None:
+    """42501 `target row violates row-level security policy` if MERGE has found a row that it may see and not UPDATE or DELETE."""
+    if applies(planner.transaction.cursor, planner.role, relation):
+        _require_row_security(planner, relation)
+        _refuse(planner, relation, source, source.scope(None), command, new=False)
+
+
+def _refuse(planner: Planner, relation: Relation, source: Source, scope: Scope, command: str, *, new: bool) -> None:
+    policies = _chosen(planner, relation, command)
+    which, clause = ("new", "") if new else ("target", " (USING expression)")
     permissive = [each for each in policies if each.permissive]
     restrictive = [each for each in policies if not each.permissive]
     for group, name in ((permissive, None), *(([each], each.name) for each in restrictive)):
         alone = [Policy(each.oid, each.name, each.command, True, each.roles, each.using, each.check) for each in group]
-        condition = _condition(planner, alone, scope, new=True)
-        met = F.lit(False) if condition is None else planner.evaluation.condition(condition)
-        if not frame.where(~F.coalesce(met, F.lit(False))).limit(1).isEmpty():
+        condition = _condition(planner, alone, scope, new=new)
+        met = _met(planner, condition, source.star)
+        if not source.frame.where(~F.coalesce(met, F.lit(False))).limit(1).isEmpty():
             shown = "" if name is None else f' "{name}"'
-            raise PostgresError("42501", f'new row violates row-level security policy{shown} for table "{relation.name}"')
+            raise PostgresError("42501", f'{which} row violates row-level security policy{shown}{clause} for table "{relation.name}"')
 
 
 # ---- the commands --------------------------------------------------------------------------------------------

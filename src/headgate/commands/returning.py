@@ -29,7 +29,7 @@ def plan_returning(clause: Any, planner: Planner, frame: DataFrame, relation: Re
         rows = [F.lit(True).alias(each.row_key) for each in others.tables if each.row_key]
         whole = source.frame.select("*", *rows)
         source = Source(whole, source.tables + others.tables, source.star + others.star, others.merged)
-    from_clause.restrict(planner, relation, source.star)
+    from_clause.restrict(planner, relation, source.star, alias or relation.name)
     context = planner.context.within(construct="RETURNING", aggregates=False)
     targets = target.resolve_unknown(target.expand(clause.exprs, source, source.scope(None), context), context)
     columns = tuple(PlanColumn(each.name, each.expression.type, planner.key(each.name), each.relation, each.attnum) for each in targets)

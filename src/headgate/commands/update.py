@@ -94,7 +94,7 @@ def changed_source(planner: Planner, relation: Any, node: Any, items: Any) -> tu
     if relation.kind == "p":
         frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column(FILE))
     table = from_clause.table_source(planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=(FILE, ROW))
-    from_clause.restrict(planner, relation, table.star)
+    from_clause.restrict(planner, relation, table.star, alias or relation.name)
     updating = node.DESCRIPTOR.name == "UpdateStmt"
     reading = node.HasField("where_clause") or node.HasField("returning_clause") or bool(items)
     reading = reading or (updating and any(kind(each) == "ColumnRef" for item in node.target_list for each in walk(item)))

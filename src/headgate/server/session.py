@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from headgate import interruption
+from headgate.catalog import namespace
 from headgate.catalog.role import Role
 from headgate.catalog.usertype import KnownTypes
 from headgate.commands import temporary
@@ -35,6 +36,7 @@ from headgate.server.simple import SimpleQuery
 from headgate.server.speaker import ClientSpeaker
 from headgate.storage.lock import Patience
 from headgate.storage.transaction import NOTHING
+from headgate.types import registry
 from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
@@ -185,6 +187,17 @@ class Session:
         """Puts the types of the session's database in force for its thread, as its transaction sees them."""
         storage = self.block.storage
         self._types.use(self.context.user, self.context.search_path, None if storage is None else storage.cursor)
+        registry.guard(None if self.context.superuser else self._check_schema)
+
+    def _check_schema(self, schema: str) -> None:
+        """42501 where the user names a type in a schema without USAGE on it."""
+        storage = self.block.storage
+        cursor = self.node.catalog.cursor() if storage is None else storage.cursor
+        try:
+            namespace.check_use(cursor, self.context.user, self.context.database, schema)
+        finally:
+            if storage is None:
+                cursor.close()
 
     def _begin_storage(self) -> Transaction:
         return self.node.engine.begin(self.context.database)

@@ -106,6 +106,8 @@ def type_name(node: Any, types: registry.TypeRegistry | None = None) -> tuple[in
         return int(node.type_oid), int(node.typemod)
     known = types or registry.known()
     parts = strings(node.names)
+    if len(parts) > 1:
+        registry.check_schema(parts[-2], known)
     found = known.find_name(parts[-1], parts[-2] if len(parts) > 1 else None)
     if node.setof or node.pct_type or found is None:
         raise PostgresError("42704", f'type "{shown_type(node)}" does not exist', position=position(node.location))

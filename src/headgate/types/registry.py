@@ -12,10 +12,11 @@ What must hold: a registry never changes after it is made, so that threads and S
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import enum
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import resources
@@ -261,6 +262,7 @@ def builtin() -> TypeRegistry:
 
 
 _in_force: ContextVar[TypeRegistry | None] = ContextVar("types in force", default=None)
+_guard: ContextVar[Callable[[str], None] | None] = ContextVar("guard of schemas", default=None)
 
 
 def use(types: TypeRegistry | None) -> None:
@@ -271,6 +273,28 @@ def use(types: TypeRegistry | None) -> None:
 def known() -> TypeRegistry:
     """The registry in force: the types of the database that this thread works on, or the built-in ones."""
     return _in_force.get() or builtin()
+
+
+def guard(check: Callable[[str], None] | None) -> None:
+    """What raises where this thread names a type in a schema that its user may not look into; None: nobody asks."""
+    _guard.set(check)
+
+
+@contextlib.contextmanager
+def unguarded() -> Iterator[None]:
+    """For a text that somebody else wrote, such as a view's: its types were looked up when it was made."""
+    before = _guard.set(None)
+    try:
+        yield
+    finally:
+        _guard.reset(before)
+
+
+def check_schema(schema: str, types: TypeRegistry) -> None:
+    """Asks the guard. Texts of the catalog are read with `anywhere`, which has no path: nobody asks."""
+    check = _guard.get()
+    if check is not None and types.path is not None and schema != "pg_catalog":
+        check(schema)
 
 
 def _extended(types: tuple[PgType, ...], path: tuple[str, ...] | None) -> TypeRegistry:

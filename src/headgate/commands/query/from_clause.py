@@ -115,7 +115,7 @@ def _range_var(planner: Planner, node: Any) -> Source:
     if relation.oid in skipped:
         frame = frame.limit(0)
     source = table_source(planner, frame, relation, alias, schema, names.strings(node.alias.colnames))
-    restrict(planner, relation, source.star)
+    restrict(planner, relation, source.star, alias)
     return planner.visible(relation, source)
 
 
@@ -137,14 +137,19 @@ def _shown(planner: Planner, relation: Relation) -> str:
     return names.quote_ident(relation.name) if found == relation.oid else names.qualified(relation.schema, relation.name)
 
 
-def restrict(planner: Planner, relation: Relation, columns: Sequence[PlanColumn]) -> None:
-    """Forbids the expressions of a statement to read the columns on which the role has no right; those of a table that it may read."""
+def restrict(planner: Planner, relation: Relation, columns: Sequence[PlanColumn], alias: str | None = None) -> None:
+    """Forbids the expressions of a statement to read the columns on which the role has no right; those of a table that it may read.
+
+    `alias`: of a table that has a tableoid, on which nobody is given a right of its own.
+    """
     cursor = planner.transaction.cursor
     if privilege.may_on_table(cursor, planner.role, relation.database, relation.oid, "SELECT"):
         return
     allowed = privilege.columns_with(cursor, planner.role, relation, "SELECT")
     error = privilege.denied(cursor, relation.database, relation.oid, relation.name)
     planner.evaluation.restricted |= {each.key: error for each in columns if each.attnum not in allowed}
+    if alias is not None:
+        planner.evaluation.restricted |= dict.fromkeys(evaluation.table_oid_keys(f"{alias}.tableoid"), error)
 
 
 def table_source(

@@ -140,11 +140,12 @@ class Planner:
         role = self.session.context.user if invokers else privilege.role_name(cursor, relation.owner)
         self.ctes, self.role, self.in_view = {}, role, True
         try:
-            by_catalog, plan = way.find(statement.node, self.session, lambda: self.select(statement.node, None, locks=locks))
-            if by_catalog:
-                plan = system_relation.answer(self, text)
-            elif plan is None:
-                plan = self.select(statement.node, None, locks=locks)
+            with registry.unguarded():
+                by_catalog, plan = way.find(statement.node, self.session, lambda: self.select(statement.node, None, locks=locks))
+                if by_catalog:
+                    plan = system_relation.answer(self, text)
+                elif plan is None:
+                    plan = self.select(statement.node, None, locks=locks)
         finally:
             self.ctes, self.role, self.in_view = saved
         columns = [
