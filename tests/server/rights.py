@@ -850,6 +850,7 @@ SEQUENCES = {
 REPLICATION = (
     "IDENTIFY_SYSTEM",
     "SHOW wal_level",
+    "SHOW data_directory",
     "CREATE_REPLICATION_SLOT {role} TEMPORARY LOGICAL pgoutput",
     "DROP_REPLICATION_SLOT {role}",
     "START_REPLICATION SLOT no_such_slot LOGICAL 0/0 (proto_version '1', publication_names 'p')",

@@ -416,6 +416,19 @@ def test_a_passphrase_is_not_asked_for() -> None:
     assert refused.value.sqlstate == "0A000"
 
 
+def test_a_key_with_a_passphrase_is_refused_in_words(authority: Authority) -> None:
+    locked = authority.folder / "locked.key"
+    subprocess.run(
+        ["openssl", "pkey", "-in", authority.key("server"), "-aes256", "-passout", "pass:secret", "-out", locked],
+        check=True,
+        capture_output=True,
+    )
+    locked.chmod(0o600)
+    with pytest.raises(PostgresError, match="cannot be loaded because it requires a passphrase") as refused:
+        Tls.load(Settings.of(files(authority) | {"ssl_key_file": str(locked)}), authority.folder)
+    assert "keep the key without a passphrase" in str(refused.value.detail)
+
+
 def first_message(flag: str, *, plus: bool, end_point: bytes | None = b"hash") -> bytes:
     return scram.ScramServer(None, "x", b"", end_point, plus=plus).first(f"{flag},,n=,r=abc".encode())
 

@@ -8,6 +8,9 @@ from datetime import datetime
 from headgate.catalog.physical import Cursor, insert, one, rows, run, update
 from headgate.errors import PostgresError
 
+READ_ALL_SETTINGS = 3374
+"""The oid of pg_read_all_settings."""
+
 
 @dataclass(frozen=True)
 class Role:

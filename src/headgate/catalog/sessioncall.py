@@ -19,6 +19,7 @@ from headgate.catalog.call import CallWriter
 from headgate.catalog.cast import Names, coerce, implicit
 from headgate.catalog.physical import Cursor, duckdb_type
 from headgate.catalog.procedure import Procedure, fitting, procedures
+from headgate.catalog.role import READ_ALL_SETTINGS
 from headgate.catalog.scope import Scope
 from headgate.catalog.session import SessionContext
 from headgate.catalog.value import Value, element_of, no_function, null, position, quote
@@ -27,9 +28,6 @@ from headgate.lsn import Lsn
 from headgate.settings import definition
 from headgate.sql.parser import unwrap
 from headgate.types import registry as t
-
-_READ_ALL_SETTINGS = 3374
-"""The oid of pg_read_all_settings."""
 
 SERVER_VERSION = "15.18"
 VERSION = f"PostgreSQL {SERVER_VERSION} (headgate)"
@@ -148,7 +146,7 @@ class SessionFunctions(CallWriter):
         return Value(f"CAST({self.context.server_port or 'NULL'} AS INTEGER)", t.INT4)
 
     def _fn_current_setting(self, arguments: list[Value], node: Any) -> Value:
-        reads_all = self.describing or acl.role(self.cursor, self.context.user).owns(_READ_ALL_SETTINGS)
+        reads_all = self.describing or acl.role(self.cursor, self.context.user).owns(READ_ALL_SETTINGS)
         given = arguments[0]
         if given.literal is None and not given.parameter and "." in given.sql and not given.sql.startswith("'"):  # of a column
             seen = [(key, value) for key, value in self.context.settings.items() if reads_all or not definition.is_guarded(key)]

@@ -17,8 +17,8 @@ from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError
 from headgate.sql import names
 
-READ_ALL_SETTINGS, READ_ALL_STATS = 3374, 3375
-"""The oids of pg_read_all_settings and pg_read_all_stats."""
+READ_ALL_STATS = 3375
+"""The oid of pg_read_all_stats."""
 FIRST_UNPINNED = 12000
 """Objects with lower oids are the database system's own (IsPinnedObject)."""
 READ_ALL, WRITE_ALL = 6181, 6182

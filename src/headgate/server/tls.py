@@ -75,10 +75,13 @@ def _load_own(context: ssl.SSLContext, settings: Any, folder: Path) -> bytes:
     try:
         context.load_cert_chain(folder / named, folder / key, _no_passphrase)
     except _PassphraseNeeded as error:
-        raise _failed(f'private key file "{key}" cannot be reloaded because it requires a passphrase') from error
+        raise _failed(f'private key file "{key}" cannot be loaded because it requires a passphrase', _LOCKED) from error
     except OSError as error:
         raise _failed(f'could not load private key file "{key}": {reason(error)}') from error
     return ssl.PEM_cert_to_DER_cert(begin + text.partition(begin)[2].partition(end)[0] + end)
+
+
+_LOCKED = 'A node asks nobody for one ("ssl_passphrase_command" is not supported): keep the key without a passphrase'
 
 
 class _PassphraseNeeded(Exception):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from headgate.catalog.role import READ_ALL_SETTINGS
 from headgate.commands import privilege
 from headgate.errors import PostgresError
 from headgate.server import session_role, transaction_mode
@@ -121,4 +122,4 @@ def show(session: Session, name: str) -> str:
 
 
 def _reads_all(session: Session) -> bool:
-    return session.is_superuser or privilege.has_role(session.begin_statement().cursor, session.context.user, privilege.READ_ALL_SETTINGS)
+    return session.is_superuser or privilege.has_role(session.begin_statement().cursor, session.context.user, READ_ALL_SETTINGS)

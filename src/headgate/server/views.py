@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import acl
 from headgate.catalog import database as databases
-from headgate.commands.privilege import READ_ALL_SETTINGS, READ_ALL_STATS, role_name
+from headgate.catalog.role import READ_ALL_SETTINGS
+from headgate.commands.privilege import READ_ALL_STATS, role_name
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.server import hba, identmap

@@ -13,9 +13,11 @@ from typing import Any
 
 from headgate.backup import catalog as backup
 from headgate.backup import target
+from headgate.catalog import acl
+from headgate.catalog.role import READ_ALL_SETTINGS
 from headgate.errors import PostgresError, cannot_write
 from headgate.publisher.slots import check_name
-from headgate.settings.definition import read_bool
+from headgate.settings.definition import guarded, is_guarded, read_bool
 from headgate.sql import secret
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, of_rows
@@ -70,7 +72,17 @@ class Walsender:
         """SHOW name."""
         settings = self.host.settings
         columns = (ResultColumn(settings.canonical(command.name), TEXT),)
+        if is_guarded(command.name) and not self._reads_all():
+            raise guarded(settings.canonical(command.name))
         self.host.send_result(of_rows(columns, [(settings.text(command.name),)], "SHOW"))
+
+    def _reads_all(self) -> bool:
+        """Whether the role has the rights of pg_read_all_settings."""
+        cursor = self.host.node.catalog.cursor()
+        try:
+            return acl.role(cursor, self.host.context.user).owns(READ_ALL_SETTINGS)
+        finally:
+            cursor.close()
 
     def timeline_history(self, command: grammar.TimelineHistory) -> None:
         """TIMELINE_HISTORY n: a node has one timeline and no file about it."""
