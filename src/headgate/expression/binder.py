@@ -45,6 +45,7 @@ from headgate.expression.node import (
 )
 from headgate.expression.pathway import Reach
 from headgate.expression.scope import Scope, find_table, resolve
+from headgate.interruption import look
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types import numeric, registry
@@ -59,6 +60,7 @@ def bind(node: Any, scope: Scope, *, context: BindContext) -> Expression:
 
 def bind_raw(node: Any, scope: Scope, context: BindContext) -> Expression:
     """As `bind`, but literals may still be of type unknown: for callers that unify or coerce them."""
+    look()
     inner = unwrap(node)
     handler = _HANDLERS.get(inner.DESCRIPTOR.name)
     if handler is None:
