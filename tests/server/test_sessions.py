@@ -141,6 +141,14 @@ def test_timeout_during_the_translation_of_a_query_was_lost(connect: Callable[..
     assert value(other, "SELECT state FROM pg_stat_activity WHERE pid = %s::int", connection.info.backend_pid) == "idle"
 
 
+def test_a_timeout_set_in_a_simple_query_was_none_for_the_rest_of_it(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    connection = connect()
+    with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
+        connection.execute("SET statement_timeout = '200ms'; SELECT pg_sleep(60)")
+    connection.execute("SET statement_timeout = '2s'")
+    connection.execute("SELECT pg_sleep(0.8); SELECT pg_sleep(0.8); SELECT pg_sleep(0.8)")
+
+
 def test_terminated_backend_says_why_and_goes(connect: Callable[..., psycopg.Connection[Any]]) -> None:
     victim, other = connect(), connect()
     pid = victim.info.backend_pid

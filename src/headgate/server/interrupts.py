@@ -94,20 +94,26 @@ class Interrupts:
                 self._cause = None
                 if self._end is None:
                     self._wake.clear()
-        timer = None
-        if timeout_ms > 0 and not outer:
-            timer = threading.Timer(timeout_ms / 1000, self.cancel, [BY_TIMEOUT])
-            timer.daemon = True
-            timer.start()
+        if not outer:
+            self.time(timeout_ms)
         try:
             yield
         finally:
-            if timer is not None:
-                timer.cancel()
+            if not outer:
+                self.time(0)
             with self._lock:
                 self._running = outer
                 if not outer:
                     self._cause = None
+
+    def time(self, timeout_ms: int) -> None:
+        """The time of the statement that runs is counted from now on: each of several in one simple query has its own."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = threading.Timer(timeout_ms / 1000, self.cancel, [BY_TIMEOUT]) if timeout_ms > 0 else None
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
 
     def check(self) -> None:
         """57014 when the statement was cancelled, FATAL 57P01 when the session shall end."""

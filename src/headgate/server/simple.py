@@ -46,6 +46,8 @@ class SimpleQuery:
         session.block.several = len(statements) > 1
         for place, statement in enumerate(statements):
             session.interrupts.check()
+            if place:
+                session.interrupts.time(session.settings.milliseconds("statement_timeout"))
             session.parameters = ()
             tag = self.sender.run_simple(statement)
             if place == len(statements) - 1:
