@@ -128,6 +128,9 @@ PARTITIONS = {
     ),
     "DROP of a part beside ATTACH": partitions(a=("BEGIN", "DROP TABLE r3", "COMMIT"), b=("BEGIN", ATTACH, "COMMIT")),
     "a row moves to a part that goes": partitions(a=("BEGIN", "UPDATE r SET a = 1 WHERE a = 2", "COMMIT"), b=("BEGIN", "DROP TABLE r1", "COMMIT")),
+    "many rows for parts, one of which goes": partitions(
+        2, a=("BEGIN", "INSERT INTO r SELECT 1 + i % 2, i FROM generate_series(1, 10002) i", "COMMIT"), b=("BEGIN", "DROP TABLE r2", "COMMIT")
+    ),
     "TRUNCATE of the root beside a part": partitions(a=("BEGIN", "TRUNCATE r", "COMMIT"), b=("BEGIN", "INSERT INTO r1 VALUES (1, 12)", "UPDATE r2 SET b = 0", "COMMIT")),
     "ADD COLUMN of the root beside a part": partitions(a=("BEGIN", "ALTER TABLE r ADD COLUMN c int", "COMMIT"), b=("BEGIN", "INSERT INTO r1 VALUES (1, 12)", "INSERT INTO r VALUES (2, 21)", "COMMIT")),
 }  # fmt: skip

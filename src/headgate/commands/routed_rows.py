@@ -4,7 +4,8 @@ Called by `new_rows` (INSERT, COPY), `insert` (ON CONFLICT) and `assignment` (UP
 leaf and show the row in the columns of the table that the statement names, as PostgreSQL's do.
 
 An UPDATE first takes away what leaves a leaf, together with the changes inside of it, then adds what comes to each: so a row that
-takes the place of another that leaves is no clash.
+takes the place of another that leaves is no clash. All leaves that get rows are locked before any is written: a statement that has
+waited for one which is gone or changed by then begins anew, and it cannot when it has written.
 """
 
 from __future__ import annotations
@@ -97,6 +98,8 @@ def append_frame(writer: NewRows, rows: DataFrame) -> int:
             table.refuse_homeless(held, TO)
         count = 0
         for number in numbers:
+            writer.transaction.lock(table.leaves[number])
+        for number in numbers:
             leaf = table.leaves[number]
             part = held.where(F.col(TO) == number).select(*[F.col(quoted(each.name)) for each in leaf.columns])
             count += NewRows(writer.planner, leaf, routed_from=root).append_frame(part)
@@ -136,6 +139,9 @@ def _rewrite_few(
         rows = _rows(new)
         NewRows(planner, root).refuse_outside(rows)
         there = table.places(rows)
+    arriving = np.where(there == here, NOWHERE, there)
+    for leaf, _ in table.parts(arriving):
+        transaction.lock(leaf)
     stored, order = [], []
 
     def kept(part: pa.Table, at: Any) -> None:
@@ -161,7 +167,7 @@ def _rewrite_few(
         )
         assignment.refuse_clash_of_few(planner, leaf, part, set_columns)
         transaction.rewrite(leaf, part)
-    for leaf, at in table.parts(np.where(there == here, NOWHERE, there)):
+    for leaf, at in table.parts(arriving):
         kept(NewRows(planner, leaf, routed_from=root).append(_rows(ordered(leaf, new.take(at)))), at)
     whole = pa.concat_tables(stored).take(pa.array(np.argsort(np.concatenate(order), kind="stable"))) if keep else None
     return few.num_rows, whole
@@ -182,6 +188,9 @@ def _rewrite_many(
         fence = NewRows(planner, root).fence if moves else None
         if fence is not None:
             _refuse_outside(planner, root, held)
+        arriving = sorted({each[TO] for each in flows if each[FROM] != each[TO]})
+        for number in arriving:
+            transaction.lock(table.leaves[number])
         for number in sorted({each[FROM] for each in flows}):
             leaf = table.leaves[number]
             part = table.leaving(held, number)
@@ -193,7 +202,7 @@ def _rewrite_many(
                 transaction.rewrite(leaf, whole)
             finally:
                 whole.unpersist()
-        for number in sorted({each[TO] for each in flows if each[FROM] != each[TO]}):
+        for number in arriving:
             NewRows(planner, table.leaves[number], routed_from=root).append_frame(table.arriving(held, number))
         return sum(each["n"] for each in flows), held.select("new.*").toArrow() if keep else None
     finally:
