@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import filter as filters
-from bench import gate, replication
+from bench import gate, replication, sessions
 from bench.memory import Peak
 from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
 
@@ -54,6 +54,12 @@ class Report:
         postgresql, plain, ours = (count / statistics.median(each) for each in (native, spark, node))
         shown = f"PostgreSQL {postgresql:,.0f}/s, Spark {plain:,.0f}/s"
         self.rows.append({"what": what, "native": shown, "node": f"{ours:,.0f}/s", "ratio": round(ours / plain, 3), "wanted": wanted})
+        console.print(self.rows[-1])
+
+    def duration(self, what: str, native: float, node: float, wanted: str) -> None:
+        """Milliseconds of both."""
+        shown = {"native": f"{native:,.1f} ms", "node": f"{node:,.0f} ms"}
+        self.rows.append({"what": what, **shown, "ratio": round(node / native, 1), "wanted": wanted})
         console.print(self.rows[-1])
 
     def value(self, what: str, node: str, wanted: str) -> None:
@@ -115,11 +121,20 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
         )
     if "gate" in only:
         measure_gate(report, native, node, int(1_000_000 * scale), runs)
+    if "sessions" in only:
+        measure_sessions(report, native, node, int(1_000_000 * scale))
     if "latency" in only:
         for rate, seconds in ((1, 30.0), (100, 15.0)):
             ms = replication.latency(source, node, rate, seconds)
             figures = ", ".join(f"p{int(share * 100)} {percentile(ms, share) / 1000:.2f} s" for share in (0.5, 0.95, 0.99))
             report.value(f"commit to visible at {rate}/s", figures, "p50 < 2.5 s")
+
+
+def measure_sessions(report: Report, native: DemoServer, node: DemoServer, rows: int) -> None:
+    """Single statements on a table, through one connection each."""
+    fast, ours = sessions.milliseconds(native, rows), sessions.milliseconds(node, rows)
+    for what, wanted in sessions.WANTED.items():
+        report.duration(f"{what}, {rows:,} rows", fast[what], ours[what], wanted)
 
 
 def measure_gate(report: Report, native: DemoServer, node: DemoServer, rows: int, runs: int) -> None:
@@ -186,7 +201,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--runs", type=int, default=3, help="runs of each measurement, of which the median counts")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full number of rows")
-    parser.add_argument("--only", default="copy,stream,publish,gate,latency,filter", help="which measurements, comma-separated")
+    parser.add_argument("--only", default="copy,stream,publish,gate,sessions,latency,filter", help="which measurements, comma-separated")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     report = Report()

@@ -2,7 +2,8 @@
 
 0.01-0.1 s on ten million rows where a Spark job takes over a second (`spark-and-delta.md` §9.8). Files are left out by their
 statistics, deleted rows by the deletion vectors. DuckDB does not compare the checksums of Parquet's pages, and a bit may become another
-key: each file is verified before it is first looked at. Called by `merge`, and by `unique` for local INSERT and UPDATE.
+key: each file is verified before it is first looked at. Called by `merge`, by `unique` for local INSERT and UPDATE,
+and for statements that name rows by their key (`commands.query.keyed`).
 """
 
 from __future__ import annotations
@@ -177,8 +178,12 @@ def find(transaction: Transaction, relation: Any, key: Key, wanted: pa.Table) ->
     """
     if relation.kind == "p":
         return _find_in_leaves(transaction, relation, key, wanted)
-    state, table = transaction.newest(relation), transaction.engine.table((relation.database, relation.oid))
-    row = arrow_row(relation)
+    return find_in(transaction, relation, transaction.newest(relation), key, wanted)
+
+
+def find_in(transaction: Transaction, relation: Any, state: TableState, key: Key, wanted: pa.Table) -> pa.Table:
+    """The same of a table that is not partitioned, in the files of one of its states."""
+    table, row = transaction.engine.table((relation.database, relation.oid)), arrow_row(relation)
     files = _files(state, key, wanted)
     if not files or not wanted.num_rows:
         return _shape(row).empty_table()

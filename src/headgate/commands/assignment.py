@@ -145,11 +145,7 @@ def rewrite(planner: Planner, relation: Relation, changed: DataFrame, set_column
         policy.check_new(planner, relation, checked.select("new.*"), policy.UPDATE)
     few = small(checked)
     if few is not None:
-        refuse_clash_of_few(planner, relation, few, set_columns)
-        count = transaction.rewrite(relation, few) if few.num_rows else 0
-        if few.num_rows:
-            _check_references(planner, relation, few, deleting=False)
-        return count, _flat(few["new"], relation) if keep else None
+        return _rewrite_few(planner, relation, few, set_columns, keep=keep)
     keyed, referring = touched_keys(relation, set_columns), bool(relation.foreign_keys or relation.referenced)
     held = checked.persist(StorageLevel.MEMORY_AND_DISK) if keyed or keep or referring else checked
     try:
@@ -160,6 +156,24 @@ def rewrite(planner: Planner, relation: Relation, changed: DataFrame, set_column
         return count, held.select("new.*").toArrow() if keep else None
     finally:
         held.unpersist()
+
+
+def rewrite_few(
+    planner: Planner, relation: Relation, changed: pa.Table, set_columns: set[str], *, keep: bool
+) -> tuple[int, pa.Table | None]:
+    """As `rewrite`, of rows of a plain table without row security that the driver has computed."""
+    reference.lock(planner.transaction, relation)
+    new = NewRows(planner, relation).checked(_flat(changed["new"], relation))
+    few = changed.set_column(changed.column_names.index("new"), "new", new.to_struct_array())
+    return _rewrite_few(planner, relation, few, set_columns, keep=keep)
+
+
+def _rewrite_few(planner: Planner, relation: Relation, few: pa.Table, set_columns: set[str], *, keep: bool) -> tuple[int, pa.Table | None]:
+    refuse_clash_of_few(planner, relation, few, set_columns)
+    count = planner.transaction.rewrite(relation, few) if few.num_rows else 0
+    if few.num_rows:
+        _check_references(planner, relation, few, deleting=False)
+    return count, _flat(few["new"], relation) if keep else None
 
 
 def remove(planner: Planner, relation: Relation, changed: DataFrame | pa.Table, *, keep: bool) -> tuple[int, pa.Table | None]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headgate.commands import assignment, identity, returning
+from headgate.catalog.relation import Relation
+from headgate.commands import assignment, few_changes, identity, returning
 from headgate.commands.insert import target
 from headgate.commands.query import render
 from headgate.commands.query.plan import col
@@ -14,9 +17,8 @@ from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
 from headgate.commands.returning import returned
 from headgate.commands.session import Session
-from headgate.commands.update import changed_source, touched
+from headgate.commands.update import changed_source, named, touched
 from headgate.storage.delta import FILE, ROW
-from headgate.storage.local import local_frame
 from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
 
@@ -29,6 +31,9 @@ def delete(node: Any, session: Session, planner: Planner | None = None) -> Resul
     with render.running(session, transaction):
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
+        few = None if node.using_clause else few_changes.deleted(planner, relation, node, named(relation, node))
+        if few is not None:
+            return _deleted(planner, relation, node, few)
         table, source = changed_source(planner, relation, node, node.using_clause)
         source = planner.where(node, source, source.scope(None))
         for each in touched(planner, relation, node, node.using_clause):
@@ -47,13 +52,17 @@ def delete(node: Any, session: Session, planner: Planner | None = None) -> Resul
         if node.using_clause:
             changed = changed.dropDuplicates(["file", "row"])
         if others is None:
-            count, rows = assignment.remove(planner, relation, changed, keep=keep)
-            if not keep:
-                return CommandResult(f"DELETE {count}")
-            frame = local_frame(planner.session_spark, rows, row)
-        else:
-            once, more = returning.held(planner, changed, others)
-            count, rows = assignment.remove(planner, relation, once, keep=True)
-            assert rows is not None
-            frame = returning.beside(planner, rows, more, relation, changed.schema)
+            return _deleted(planner, relation, node, changed)
+        once, more = returning.held(planner, changed, others)
+        count, rows = assignment.remove(planner, relation, once, keep=True)
+        assert rows is not None
+        frame = returning.beside(planner, rows, more, relation, changed.schema)
         return returned(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname, f"DELETE {count}", others)
+
+
+def _deleted(planner: Planner, relation: Relation, node: Any, changed: DataFrame | pa.Table) -> ResultSet | CommandResult:
+    """Deletes what one table alone tells."""
+    count, rows = assignment.remove(planner, relation, changed, keep=node.HasField("returning_clause"))
+    if rows is None:
+        return CommandResult(f"DELETE {count}")
+    return returning.of_rows(node.returning_clause, planner, rows, relation, node.relation.alias.aliasname, f"DELETE {count}")

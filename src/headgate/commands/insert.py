@@ -10,13 +10,24 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import Column, Relation
-from headgate.commands import binding, conflict, lookup, next_value, privilege, routed_rows, temporary, unstorable, value_list, view
+from headgate.commands import (
+    binding,
+    conflict,
+    lookup,
+    next_value,
+    privilege,
+    returning,
+    routed_rows,
+    temporary,
+    unstorable,
+    value_list,
+    view,
+)
 from headgate.commands.new_rows import NewRows
 from headgate.commands.query import render
 from headgate.commands.query.plan import Plan, reference
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
-from headgate.commands.returning import returned
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder, builtin
@@ -25,8 +36,6 @@ from headgate.expression.node import Expression, FuncExpr, SetToDefault
 from headgate.expression.scope import EMPTY
 from headgate.sql.parser import position, unwrap, walk
 from headgate.storage import spool
-from headgate.storage.local import local_frame
-from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
 from headgate.types.storage import NO_COLUMN, arrow_type
 
@@ -58,8 +67,8 @@ def insert(node: Any, session: Session, planner: Planner | None = None) -> Resul
         writer.check_references()
         if not node.HasField("returning_clause"):
             return CommandResult(f"INSERT 0 {stored.num_rows}")
-        frame = local_frame(planner.session_spark, stored, spark_columns(relation))
-        return returned(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname, f"INSERT 0 {stored.num_rows}")
+        alias = node.relation.alias.aliasname
+        return returning.of_rows(node.returning_clause, planner, stored, relation, alias, f"INSERT 0 {stored.num_rows}")
 
 
 def target(node: Any, session: Session, doing: str, *rights: str) -> Relation:

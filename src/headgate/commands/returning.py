@@ -12,8 +12,10 @@ from pyspark.sql.types import StructType
 
 from headgate.catalog.relation import Relation
 from headgate.commands.query import from_clause, render, target
+from headgate.commands.query.held_table import HeldTable, usual_way_says
 from headgate.commands.query.plan import Plan, PlanColumn, Source
 from headgate.commands.query.planner import Planner
+from headgate.expression.columnwise import NotColumnwise
 from headgate.storage.local import local_frame
 from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
@@ -65,3 +67,21 @@ def returned(
     plan = plan_returning(clause, planner, frame, relation, alias, others)
     batches: list[pa.RecordBatch] = list(render.rows(plan, planner.session, planner.transaction))
     return ResultSet(render.result_columns(plan), batches, tag)
+
+
+def of_rows(clause: Any, planner: Planner, rows: pa.Table, relation: Relation, alias: str, tag: str) -> ResultSet:
+    """The same of rows that the driver holds."""
+    name = alias or relation.name, None if alias else relation.schema
+    try:
+        with usual_way_says():
+            table = HeldTable(planner, relation, *name)
+            context = planner.context.within(construct="RETURNING", aggregates=False)
+            targets = target.resolve_unknown(target.expand(clause.exprs, table.source, table.scope, context), context)
+            wanted = [table.prepared(each.expression) for each in targets]
+        arrays = table.values(rows, wanted)
+    except NotColumnwise:
+        return returned(clause, planner, local_frame(planner.session_spark, rows, spark_columns(relation)), relation, alias, tag)
+    columns = tuple(PlanColumn(each.name, each.expression.type, str(at), each.relation, each.attnum) for at, each in enumerate(targets))
+    plan = Plan(None, columns)  # type: ignore[arg-type]  # its frame is not asked for
+    batch = pa.RecordBatch.from_arrays(arrays, names=[each.key for each in columns])
+    return ResultSet(render.result_columns(plan), [render.text_batch(batch, plan, planner.session)], tag)

@@ -6,20 +6,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from headgate.commands import assignment, identity, partition_prune, privilege, returning, unstorable
+from headgate.catalog.relation import Relation
+from headgate.commands import assignment, few_changes, identity, partition_prune, privilege, returning, unstorable
 from headgate.commands.insert import target
-from headgate.commands.query import from_clause, render
+from headgate.commands.query import from_clause, keyed, render
 from headgate.commands.query.plan import Source, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
 from headgate.commands.returning import returned
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
+from headgate.expression.scope import Scope
 from headgate.sql.parser import kind, unwrap, walk
-from headgate.storage.delta import FILE, ROW
-from headgate.storage.local import local_frame
+from headgate.storage.delta import FILE, PLACE, ROW
+from headgate.storage.local import in_one_piece
 from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
 
@@ -33,12 +38,13 @@ def update(node: Any, session: Session, planner: Planner | None = None) -> Resul
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
         alias = node.relation.alias.aliasname
+        few = None if node.from_clause else _few(planner, relation, node)
+        if few is not None:
+            return _update_few(planner, relation, node, few)
         table, source = changed_source(planner, relation, node, node.from_clause)
         scope = source.scope(None)
         source = planner.where(node, source, scope)
-        set_columns = {unwrap(each).name for each in node.target_list}
-        chosen = [column.attnum for column in relation.columns if column.name in set_columns]
-        privilege.check_columns(transaction.cursor, session.context.user, relation, "UPDATE", chosen)
+        set_columns = _set_columns(planner, relation, node)
         new = assignment.new_row(node.target_list, planner, relation, table.star, scope)
         for each in touched(planner, relation, node, node.from_clause):
             identity.check(transaction.cursor, each, "update")
@@ -57,13 +63,36 @@ def update(node: Any, session: Session, planner: Planner | None = None) -> Resul
                 count, rows = assignment.rewrite(planner, relation, changed, set_columns, keep=keep)
                 if not keep:
                     return CommandResult(f"UPDATE {count}")
-                frame = local_frame(planner.session_spark, rows, spark_columns(relation))
-            else:
-                once, more = returning.held(planner, changed, others)
-                count, rows = assignment.rewrite(planner, relation, once, set_columns, keep=True)
                 assert rows is not None
-                frame = returning.beside(planner, rows, more, relation, changed.schema)
+                return returning.of_rows(node.returning_clause, planner, rows, relation, alias, f"UPDATE {count}")
+            once, more = returning.held(planner, changed, others)
+            count, rows = assignment.rewrite(planner, relation, once, set_columns, keep=True)
+            assert rows is not None
+            frame = returning.beside(planner, rows, more, relation, changed.schema)
         return returned(node.returning_clause, planner, frame, relation, alias, f"UPDATE {count}", others)
+
+
+def _set_columns(planner: Planner, relation: Relation, node: Any) -> set[str]:
+    """The columns that an UPDATE sets; 42501 without the right to."""
+    names = {unwrap(each).name for each in node.target_list}
+    chosen = [column.attnum for column in relation.columns if column.name in names]
+    privilege.check_columns(planner.transaction.cursor, planner.session.context.user, relation, "UPDATE", chosen)
+    return names
+
+
+def _few(planner: Planner, relation: Relation, node: Any) -> pa.Table | None:
+    """The changed rows where the driver can tell them."""
+    keeps_keys = keeps_keys_of(relation, node)
+    return few_changes.updated(planner, relation, node, named(relation, node), keeps_keys=keeps_keys)
+
+
+def _update_few(planner: Planner, relation: Relation, node: Any, few: pa.Table) -> ResultSet | CommandResult:
+    set_columns = _set_columns(planner, relation, node)
+    keep = node.HasField("returning_clause")
+    count, rows = assignment.rewrite_few(planner, relation, few, set_columns, keep=keep)
+    if rows is None:
+        return CommandResult(f"UPDATE {count}")
+    return returning.of_rows(node.returning_clause, planner, rows, relation, node.relation.alias.aliasname, f"UPDATE {count}")
 
 
 def _name(relation: Any, attnum: int) -> str:
@@ -71,7 +100,7 @@ def _name(relation: Any, attnum: int) -> str:
     return "" if column is None else str(column.name)
 
 
-def _keeps_keys(relation: Any, node: Any) -> bool:
+def keeps_keys_of(relation: Any, node: Any) -> bool:
     """Whether an UPDATE or DELETE gives no row another unique key."""
     return node.DESCRIPTOR.name != "UpdateStmt" or not assignment.touched_keys(relation, {unwrap(each).name for each in node.target_list})
 
@@ -81,20 +110,38 @@ def touched(planner: Planner, relation: Any, node: Any, items: Any) -> Sequence[
     return partition_prune.leaves(planner, relation, node, items) if relation.kind == "p" else [relation]
 
 
+def _positions(planner: Planner, relation: Relation, node: Any, items: Any) -> DataFrame:
+    """The rows of a table, or those that WHERE can mean, and where each is; the table's write lock is taken."""
+    keeps_keys = keeps_keys_of(relation, node)
+    if items or not node.HasField("where_clause"):
+        return planner.transaction.positions(relation, keeps_keys=keeps_keys)
+    table, _ = from_clause.named_table(planner, relation, *named(relation, node))
+    keys = keyed.of_where(planner, relation, node.where_clause, Scope((table,)))
+    if keys is None:
+        return planner.transaction.positions(relation, keeps_keys=keeps_keys)
+    found = keyed.positions(planner, relation, keys, keeps_keys=keeps_keys)
+    return in_one_piece(planner.session_spark, found, StructType([*spark_columns(relation).fields, *PLACE.fields]))
+
+
+def named(relation: Relation, node: Any) -> tuple[str, str | None]:
+    """The name and the schema by which an UPDATE or DELETE refers to its table."""
+    alias = node.relation.alias.aliasname
+    return alias or relation.name, None if alias else relation.schema
+
+
 def changed_source(planner: Planner, relation: Any, node: Any, items: Any) -> tuple[Source, Source]:
     """(the table with its rows' positions, the same joined with FROM or USING)."""
-    alias = node.relation.alias.aliasname
     if planner.describing:
         frame = planner.transaction.frame(relation).select("*", F.lit("").alias(FILE), F.lit(0).alias(ROW))
     elif relation.kind == "p":
         leaves = partition_prune.leaves(planner, relation, node, items)
-        frame = planner.transaction.partitioned(relation).positions(leaves, keeps_keys=_keeps_keys(relation, node))
+        frame = planner.transaction.partitioned(relation).positions(leaves, keeps_keys=keeps_keys_of(relation, node))
     else:
-        frame = planner.transaction.positions(relation, keeps_keys=_keeps_keys(relation, node))
+        frame = _positions(planner, relation, node, items)
     if relation.kind == "p":
         frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column(FILE))
-    table = from_clause.table_source(planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=(FILE, ROW))
-    from_clause.restrict(planner, relation, table.star, alias or relation.name)
+    table = from_clause.table_source(planner, frame, relation, *named(relation, node), keep=(FILE, ROW))
+    from_clause.restrict(planner, relation, table.star, named(relation, node)[0])
     updating = node.DESCRIPTOR.name == "UpdateStmt"
     reading = node.HasField("where_clause") or node.HasField("returning_clause") or bool(items)
     reading = reading or (updating and any(kind(each) == "ColumnRef" for item in node.target_list for each in walk(item)))

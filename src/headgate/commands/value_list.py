@@ -6,17 +6,20 @@ Called by `insert`, and for defaults. An INSERT of constants starts no Spark job
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headgate.catalog.relation import Column
-from headgate.commands.query.planner import Planner
 from headgate.expression.node import Const, Expression, TypeRef
 from headgate.types import registry
 from headgate.types.storage import arrow_type
 from headgate.types.text import read_text
 
-_WHOLE = {registry.INT2: 2**15, registry.INT4: 2**31, registry.INT8: 2**63}
+if TYPE_CHECKING:
+    from headgate.commands.query.planner import Planner
+
+WHOLE = {registry.INT2: 2**15, registry.INT4: 2**31, registry.INT8: 2**63}
 _NUMBERS = (registry.NUMERIC, registry.FLOAT4, registry.FLOAT8)
 
 
@@ -27,10 +30,10 @@ def folded(expression: Expression, target: TypeRef) -> Const | None:
     source, text = expression.type.oid, expression.value
     if text is None:
         return Const(type=target, value=None)
-    if source in _WHOLE and target.oid in _WHOLE:
-        limit = _WHOLE[target.oid]
+    if source in WHOLE and target.oid in WHOLE:
+        limit = WHOLE[target.oid]
         return Const(type=target, value=text) if -limit <= int(text) < limit else None
-    if source in _WHOLE and (target.oid in _NUMBERS or target.oid in (registry.TEXT, registry.VARCHAR)):
+    if source in WHOLE and (target.oid in _NUMBERS or target.oid in (registry.TEXT, registry.VARCHAR)):
         return Const(type=target, value=text)
     if source == registry.NUMERIC and target.oid in (registry.NUMERIC, registry.TEXT, registry.VARCHAR):
         return Const(type=target, value=text)

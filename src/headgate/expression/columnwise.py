@@ -56,6 +56,22 @@ def condition(expression: n.Expression, columns: Mapping[str, pa.Array], rows: i
     return pa.array([found.as_py()] * rows, pa.bool_()) if isinstance(found, pa.Scalar) else found
 
 
+def value(expression: n.Expression, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
+    """The value of each of the rows in the storage type of its type."""
+    kind = arrow_type(expression.type.oid, expression.type.typmod)
+    try:
+        found = _evaluate(expression, columns)
+        if isinstance(found, pa.Scalar):
+            found = pa.array([found.as_py()] * rows, found.type) if found.type == kind or not found.is_valid else found
+    except NotColumnwise:
+        raise
+    except Exception as error:  # as above
+        raise NotColumnwise(type(error).__name__) from error
+    if found.type != kind:
+        raise NotColumnwise(str(kind))
+    return found
+
+
 def _evaluate(node: n.Expression, columns: Mapping[str, pa.Array]) -> Any:
     """A boolean, numeric or text array, or a scalar."""
     match node:

@@ -178,6 +178,16 @@ class DeltaTable:
             row = row.append(pa.field(FILE, pa.string())).append(pa.field(ROW, pa.int64()))
         return pa.concat_tables(parts) if parts else row.empty_table()
 
+    def first_rows(self, state: TableState, most: int) -> pa.Table:
+        """At least `most` rows of a table, or all, without what lies behind them in the files."""
+        parts, count = [], 0
+        for _, found, _ in rows.read(self.path, state, most):
+            parts.append(found)
+            count += found.num_rows
+            if count >= most:
+                break
+        return pa.concat_tables(parts) if parts else rows.schema(state).empty_table()
+
     def _rows(self, state: TableState) -> DataFrame:
         """The rows at a version, or with what is staged on it.
 

@@ -211,6 +211,22 @@ class Transaction(Uncommitted):
         pending = self._pending.of((relation.database, relation.oid))
         return pa.concat_tables([found.select([c.name for c in relation.columns]), *pending])
 
+    def shown(self, relation: Any) -> tuple[TableState, list[pa.Table]]:
+        """A table as this statement sees it, for who looks up rows there by himself: its files, and its rows that are pending."""
+        with self.looking_up():
+            return self.state(relation), self._pending.of((relation.database, relation.oid))
+
+    def changing(self, relation: Any, *, keeps_keys: bool = False) -> TableState:
+        """As `positions`, for who looks up there the rows that he will `rewrite`: takes the table's write lock."""
+        self._lock(relation, beside_claims=keeps_keys)
+        return self.state(relation)
+
+    def first_rows(self, relation: Any, most: int) -> pa.Table:
+        """At least `most` rows of a table with columns, or all: those that were written first, as far as the order is kept."""
+        state, pending = self.shown(relation)
+        found = self._table(relation).first_rows(state, most).select([c.name for c in relation.columns])
+        return found if found.num_rows >= most else pa.concat_tables([found, *pending])
+
     def positions(self, relation: Any, *, keeps_keys: bool = False) -> DataFrame:
         """As `frame`, and where each row is: FILE string (URI), ROW bigint. For `rewrite`; takes the table's write lock.
 

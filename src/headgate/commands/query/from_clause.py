@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from headgate.catalog import relation as relations
 from headgate.catalog.relation import Relation
 from headgate.commands import lookup, privilege
-from headgate.commands.query import evaluation, function_scan, row_lock, system_relation
+from headgate.commands.query import evaluation, function_scan, keyed, row_lock, system_relation
 from headgate.commands.query.plan import Plan, PlanColumn, Source, quoted, reference, renamed, scope_table
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder, operators
@@ -44,6 +44,11 @@ def plan_from(planner: Planner, items: Sequence[Any], outer: Scope | None) -> So
     for node in items[1:]:
         whole = _beside(planner, whole, node, outer)
     return whole
+
+
+def is_one_relation(items: Sequence[Any]) -> bool:
+    """Whether a FROM list is the name of a relation."""
+    return len(items) == 1 and unwrap(items[0]).DESCRIPTOR.name == "RangeVar"
 
 
 def _beside(planner: Planner, left: Source, node: Any, outer: Scope | None) -> Source:
@@ -111,7 +116,9 @@ def _range_var(planner: Planner, node: Any) -> Source:
     if relation.kind not in "rp":
         raise not_supported(f"reading {lookup.PLURALS[relation.kind]} is not supported", position=position(node.location))
     skipped = row_lock.take(planner, relation, locks)
-    frame = planner.frame_of(relation, only=not node.inh, skipped=skipped)
+    frame = None if skipped else keyed.frame(planner, relation, alias, schema, names.strings(node.alias.colnames))
+    if frame is None:
+        frame = planner.frame_of(relation, only=not node.inh, skipped=skipped)
     if relation.oid in skipped:
         frame = frame.limit(0)
     source = table_source(planner, frame, relation, alias, schema, names.strings(node.alias.colnames))
@@ -163,21 +170,27 @@ def table_source(
     keep: Sequence[str] = (),
 ) -> Source:
     """The source of a table's rows; `keep` are further columns of the frame (positions) that stay under their names."""
+    table, shown = named_table(planner, relation, alias, schema, aliases)
+    named = [F.col(quoted(column.name)).alias(each.key) for column, each in zip(relation.columns, shown, strict=True)]
+    further = [F.lit(True).alias(table.row_key), *table_oid(planner, frame, relation, alias), *[F.col(quoted(name)) for name in keep]]
+    return Source(frame.select(*named, *further), (table,), shown)
+
+
+def named_table(
+    planner: Planner, relation: Relation, alias: str, schema: str | None, aliases: Sequence[str] = ()
+) -> tuple[ScopeTable, tuple[PlanColumn, ...]]:
+    """A table as an entry of FROM, without its rows, and its columns, which get their keys."""
     columns = [
         PlanColumn(each.name, TypeRef(each.type_oid, each.typmod, each.collation), planner.key(each.name), relation.oid, each.attnum)
         for each in relation.columns
     ]
     row = planner.row_key(alias)
-    named = [F.col(quoted(each.name)).alias(each.key) for each in columns]
-    further = [F.lit(True).alias(row), *table_oid(planner, frame, relation, alias), *[F.col(quoted(name)) for name in keep]]
-    keyed = frame.select(*named, *further)
     if len(aliases) > len(columns):
         raise PostgresError("42P10", f'table "{alias}" has {len(columns)} columns available but {len(aliases)} columns specified')
-    shown = renamed(columns, aliases)
+    shown = tuple(renamed(columns, aliases))
     fields = tuple(ScopeColumn(each.name, each.attnum, each.type, each.key) for each in shown)
-    table = ScopeTable(alias, fields, schema, relation.oid, row_key=row)
-    planner.evaluation.rows[row] = tuple(shown)
-    return Source(keyed, (table,), tuple(shown))
+    planner.evaluation.rows[row] = shown
+    return ScopeTable(alias, fields, schema, relation.oid, row_key=row), shown
 
 
 def as_table(planner: Planner, plan: Plan, alias: str, aliases: Sequence[str], schema: str | None = None) -> Source:

@@ -80,6 +80,8 @@ class Planner:
         self.in_view = False
         self.in_order = False
         """Whether the rows of the table that is read next should come in the order in which they were written."""
+        self.only_where: Any = None
+        """The WHERE of a query whose FROM is one relation, for who reads that."""
         self.locks: tuple[RowLock, ...] = ()
         """The locking clauses that count for the FROM that is planned."""
         self.frozen: dict[int, DataFrame] = {}
@@ -216,8 +218,9 @@ class Planner:
     def _plain(self, node: Any, outer: Scope | None, wanted: Sequence[TypeRef] = ()) -> Plan:
         windows = {unwrap(each).name: unwrap(each) for each in node.window_clause}
         above, self.in_order = self.in_order, outer is None and ordering.unsorted(node)
+        self.only_where = node.where_clause if from_clause.is_one_relation(node.from_clause) and node.HasField("where_clause") else None
         source = from_clause.plan_from(self, node.from_clause, outer)
-        self.in_order = above
+        self.in_order, self.only_where = above, None
         locks, self.locks = self.locks, ()
         scope = source.scope(outer)
         targets = target.expand(node.target_list, source, scope, self.context.within(aggregates=True, sets=True, windows=windows))

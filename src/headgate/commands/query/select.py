@@ -7,7 +7,7 @@ from typing import Any
 
 from headgate.catalog import query as catalog_query
 from headgate.catalog.physical import Cursor
-from headgate.commands.query import constant, render, way
+from headgate.commands.query import constant, direct, render, way
 from headgate.commands.query.plan import Plan
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
@@ -20,6 +20,9 @@ def run(node: Any, session: Session) -> ResultSet:
     known = constant.answer(node, session)
     if known is not None:
         return known
+    found = direct.answer(node, session)
+    if found is not None:
+        return found
     by_catalog, plan = _way(node, session)
     if by_catalog:
         try:
