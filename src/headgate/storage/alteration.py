@@ -4,22 +4,16 @@ Column mapping by name, switched on by the first alteration, ties a column to th
 column held never comes back under its name, and a renamed column keeps its values. The table property
 ``headgate.altered`` tells since which version the columns are what they are, so that a stream reads older changes by the columns of then.
 
-A version with new metadata is written as the one small file that it is, as `delta_log.create` writes version 0: the caller holds
-the table's lock. Until the transaction commits the metadata are staged like files.
+The caller holds the table's lock. Until the transaction commits the metadata are staged like files.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import time
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql.types import StructType
 
-from headgate.errors import PostgresError
-from headgate.storage import durable
 from headgate.storage.delta_log import PLACEHOLDER, check_names
 from headgate.storage.file_action import Action
 from headgate.storage.staged import StagedTable
@@ -35,8 +29,8 @@ def actions(staged: StagedTable, old: Any, new: Any, retyped: str | None = None)
     The column named `retyped` gets its new type under a new name in the files, where it is still to be written.
     """
     state = staged.state
-    metadata: Action = json.loads(state.snapshot.metadata().json())["metaData"]
-    protocol: Action = json.loads(state.snapshot.protocol().json())["protocol"]
+    metadata: Action = dict(state.metadata)
+    protocol = state.protocol
     fields = json.loads(metadata["schemaString"])["fields"]
     numbers = {column.name: column.attnum for column in old.columns}
     known = {numbers.get(field["name"], 0): field for field in fields if field["name"] != retyped}
@@ -82,23 +76,4 @@ def _features(protocol: Action, schema: str) -> Action:
 
 def restored(to: TableState) -> list[Action]:
     """The metadata action that gives a table the columns of an earlier state."""
-    return [{"metaData": json.loads(to.snapshot.metadata().json())["metaData"]}]
-
-
-def write_version(path: Path, version: int, changes: list[Action], mark: str) -> None:
-    """Writes a version of a table by hand; 40001 if another writer was first."""
-    info: Action = {
-        "commitInfo": {
-            "timestamp": int(time.time() * 1000), "operation": "CHANGE COLUMNS", "operationParameters": {}, "isBlindAppend": False,
-            "userMetadata": mark,
-        }
-    }  # fmt: skip
-    log = path / "_delta_log"
-    draft = log / f".{version}.{os.getpid()}.tmp"
-    try:
-        durable.write_synced(draft, "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in [info, *changes]))
-        os.link(draft, log / f"{version:020d}.json")
-    except FileExistsError as error:
-        raise PostgresError("40001", "could not serialize access due to concurrent update") from error
-    finally:
-        draft.unlink(missing_ok=True)
+    return [{"metaData": to.metadata}]

@@ -1,9 +1,10 @@
 """One Delta table at a time, through Delta's own transaction class.
 
 The only module that touches the JVM's Delta classes (internal ones: the jar is pinned, tests/storage checks each call). A
-write is one Spark job that writes files (`OptimisticTransaction.writeFiles`) and one commit; the commit is an operation
-`Write(Append)`, never `ManualUpdate`, for which Delta rebuilds the table's state at each commit. Each commit carries
-``headgate <xid>`` as its user metadata, so that recovery can tell the node's commits from those of other writers.
+write is one Spark job that writes files (`OptimisticTransaction.writeFiles`) and one commit, a file that the driver writes
+(`delta_log`); where another writer was first, Delta commits behind it. Each commit carries ``headgate <xid>`` as its user metadata, so
+that recovery can tell the node's commits from those of other writers. The state of a table is read from the log's files: Java's heap holds
+nothing of a table that Spark does not read, and little of those that it reads (`Delta.log`).
 
 Used by `engine` and `transaction`, and by what reads a table's rows at a version.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,12 +26,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.errors import PostgresError
-from headgate.storage import alteration, rows
-from headgate.storage.delta_log import read_version
-from headgate.storage.file_action import Action, files_after, records
+from headgate.storage import alteration, delta_log, rows
+from headgate.storage.file_action import Action, records
 from headgate.storage.local import in_one_piece
-from headgate.storage.staged import StagedTable
-from headgate.storage.table_state import ALTERED, TableState, advance, altered, difference, physical_names
+from headgate.storage.table_state import TableState, advance, after, difference
 from headgate.types.storage import own_name
 
 FILE, ROW = own_name("_file"), own_name("_row")
@@ -41,8 +41,12 @@ IN_ORDER_BYTES, IN_ORDER_ROWS = 4 << 20, 20_000
 RESIDENT_ROWS, RESIDENT_FILES, RESIDENT_BYTES = 2_000, 64, 1 << 20
 """A table of no more is read by the driver (setting `headgate.resident_rows` of tests): rows that were deleted count, too."""
 
-LISTED_FILES, LISTED_BYTES = 100, 16 << 20
-"""Of a larger table Delta looks up by its statistics which files may have the wanted rows."""
+LISTED_FILES = 100
+"""Of a table of more Delta looks up by its statistics which files may have the wanted rows."""
+
+
+KEPT_LOGS = 8
+"""Tables of which Delta's own objects stay, with the snapshots that they have computed: some 3 MB of Java's heap each."""
 
 
 class Delta:
@@ -70,7 +74,42 @@ class Delta:
         self.bitmaps = module(delta.commands, "DeletionVectorBitmapGenerator$")
         self.touched = delta.commands.TouchedFileWithDV
         self.Dummy = delta.DummySnapshot
+        self._logs: dict[Path, Any] = {}
+        self._raw: dict[Path, str] = {}
+        self._lock = threading.Lock()
         self.true = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(F.lit(True)._jc)
+
+    def log(self, path: Path) -> Any:
+        """Delta's object for the table in a folder, with the snapshots that it keeps; of a few tables, those that were asked for last."""
+        with self._lock:
+            found = self._logs.pop(path, None)
+            if found is None:
+                found = self.DeltaLog.forTable(self.session, str(path))
+                for old in list(self._logs)[: len(self._logs) + 1 - KEPT_LOGS]:
+                    del self._logs[old]
+                    self._invalidate(old)
+            self._logs[path] = found
+            return found
+
+    def forget(self, path: Path) -> None:
+        """What Delta knows of the table in a folder is forgotten."""
+        with self._lock:
+            if self._logs.pop(path, None) is not None:
+                self._invalidate(path)
+
+    def _invalidate(self, path: Path) -> None:
+        self.DeltaLog.invalidateCache(self.session, self.jvm.org.apache.hadoop.fs.Path(str(path)))
+
+    def raw_path(self, path: Path) -> str:
+        """A folder as Spark's URIs have it; of many tables in one folder it is asked once."""
+        if not (path.name.isascii() and path.name.isalnum()):
+            return self._raw_path(path.absolute())
+        return f"{self._raw_path(path.absolute().parent)}/{path.name}"
+
+    def _raw_path(self, path: Path) -> str:
+        if path not in self._raw:
+            self._raw[path] = str(self.jvm.org.apache.hadoop.fs.Path(str(path)).toUri().getRawPath())
+        return self._raw[path]
 
     def seq(self, items: Iterable[Any]) -> Any:
         """A Scala Seq."""
@@ -94,47 +133,59 @@ class DeltaTable:
     def __init__(self, delta: Delta, path: Path) -> None:
         self.delta = delta
         self.path = path
-        self._log = delta.DeltaLog.forTable(delta.session, str(path))
-        self._base = str(self._log.dataPath().toUri().getRawPath()) + "/"
+        self._base = delta.raw_path(path) + "/"
+
+    @property
+    def _log(self) -> Any:
+        """Delta's object for the table; one of those that were used last, or a new one."""
+        return self.delta.log(self.path)
 
     # reading
 
     def state(self, version: int | None = None) -> TableState:
-        """The table at a version (the newest by default), read from the Delta log: one Spark job."""
+        """The table at a version (the newest by default), read from the Delta log: without Spark unless it has features of others."""
+        try:
+            if version is None:
+                version = delta_log.newest_version(self.path) or 0
+            return TableState.of(version, *delta_log.read_state(self.path, version))
+        except (delta_log.ForeignFeature, FileNotFoundError):
+            return self._state_by_delta(version)
+
+    def _state_by_delta(self, version: int | None) -> TableState:
         snapshot = self._snapshot(version)
-        row = StructType.fromJson(json.loads(snapshot.schema().json()))
-        if snapshot.version() == 0:
-            added = [a["add"] for a in read_version(self.path, 0) if "add" in a]
-        else:
-            added = sorted((json.loads(a)["add"] for a in self._adds(snapshot)), key=lambda add: add["modificationTime"])
-        return TableState(snapshot.version(), snapshot, {a["path"]: a for a in added}, row, physical_names(row), altered(snapshot))
+        added = sorted((json.loads(a)["add"] for a in self._adds(snapshot)), key=lambda add: add["modificationTime"])
+        metadata, protocol = json.loads(snapshot.metadata().json())["metaData"], json.loads(snapshot.protocol().json())["protocol"]
+        return TableState.of(snapshot.version(), metadata, protocol, {a["path"]: a for a in added})
 
     def _snapshot(self, version: int | None) -> Any:
+        """Delta's own state of the table at a version (the newest by default)."""
         d = self.delta
         # a thread that has run no statement yet has no session, which Delta needs where a version has a checkpoint
         d.jvm.SparkSession.setActiveSession(d.session)
+        log = self._log
         if version is None:
-            return self._log.update(False, d.none, d.none)
-        current = self._log.unsafeVolatileSnapshot()
-        return current if current.version() == version else self._log.getSnapshotAt(version, d.none, d.none, False)
+            return log.update(False, d.none, d.none)
+        current = log.unsafeVolatileSnapshot()
+        if current.version() < version:
+            current = log.update(False, d.none, d.none)
+        return current if current.version() == version else log.getSnapshotAt(version, d.none, d.none, False)
 
-    def again(self, state: TableState) -> tuple[TableState, int]:
-        """A state whose snapshot Delta has read anew, and the version of the checkpoint from which it did; -1: from the first version.
-
-        A snapshot that grew by commits goes on naming all versions since it was first read, over any number of checkpoints.
-        """
-        snapshot = self._snapshot(state.version)
-        return replace(state, snapshot=snapshot), int(snapshot.logSegment().checkpointProvider().version())
+    def _likeness(self, state: TableState) -> Any:
+        """What Delta takes for a snapshot where only metadata and protocol matter: it reads nothing."""
+        d, log = self.delta, self._log
+        metadata, protocol = d.action({"metaData": state.metadata}), d.action({"protocol": state.protocol})
+        return d.Dummy(log.logPath(), log, metadata, d.none, d.some(protocol))
 
     def write_checkpoint(self, version: int) -> Any:
         """Writes the checkpoint of a version of the log; what Delta announces of it. A Spark job over the versions since the last one."""
         d = self.delta
         d.jvm.SparkSession.setActiveSession(d.session)
-        return self._log.writeCheckpointFiles(self._log.getSnapshotAt(version, d.none, d.none, False), d.none)
+        return self._log.writeCheckpointFiles(self._snapshot(version), d.none)
 
     def announce_checkpoint(self, info: Any) -> None:
         """Tells readers of the log where to begin."""
-        self._log.writeLastCheckpointFile(self._log, info, True)
+        log = self._log
+        log.writeLastCheckpointFile(log, info, True)
 
     def _adds(self, snapshot: Any) -> list[str]:
         files = DataFrame(snapshot.allFiles().toDF(), self.delta.spark)
@@ -191,14 +242,14 @@ class DeltaTable:
     def _rows(self, state: TableState) -> DataFrame:
         """The rows at a version, or with what is staged on it.
 
-        A small table is read by the files that are known: so Delta needs not replay the log, which is a Spark job.
+        A table of few files is read by these, as they are known: so Delta needs not replay the log, which is a Spark job.
         """
         d = self.delta
-        if state.staged or (len(state.files) <= LISTED_FILES and sum(add["size"] for add in state.files.values()) <= LISTED_BYTES):
+        if state.staged or len(state.files) <= LISTED_FILES:
             adds = d.seq(d.action({"add": add}) for add in state.files.values())
-            return DataFrame(self._log.createDataFrame(state.snapshot, adds, False, d.none), d.spark)
+            return DataFrame(self._log.createDataFrame(self._likeness(state), adds, False, d.none), d.spark)
         # as a time travel: otherwise the relation would look up the newest version when it runs
-        relation = self._log.createRelation(d.nothing, d.some(state.snapshot), d.none, True)
+        relation = self._log.createRelation(d.nothing, d.some(self._snapshot(state.version)), d.none, True)
         return DataFrame(d.session.baseRelationToDataFrame(relation), d.spark)
 
     # writing
@@ -237,7 +288,7 @@ class DeltaTable:
         touched = [
             d.touched(each.filePath(), objects[self.name(each.filePath())], each.deletionVector(), each.matchedRowCount()) for each in found
         ]
-        result = d.list(d.dml.processUnmodifiedData(d.session, d.seq(touched), state.snapshot, 4)._1())
+        result = d.list(d.dml.processUnmodifiedData(d.session, d.seq(touched), transaction.snapshot(), 4)._1())
         return [json.loads(a.json()) for a in result]
 
     def name(self, uri: str) -> str:
@@ -250,77 +301,49 @@ class DeltaTable:
 
     def stage(self, state: TableState, actions: Sequence[Action]) -> TableState:
         """The state after `actions` that are not committed: for the transaction that staged them to read and to write on."""
-        files = files_after(state.files, actions)
-        metadata = next((action["metaData"] for action in actions if "metaData" in action), None)
-        if metadata is None:
-            return replace(state, files=files, staged=state.staged + 1)
-        d = self.delta
-        protocol = next((action["protocol"] for action in actions if "protocol" in action), None) or state.protocol
-        assert protocol is not None, "an alteration names the protocol that its columns need"
-        snapshot = d.Dummy(
-            self._log.logPath(), self._log, d.action({"metaData": metadata}), d.none, d.some(d.action({"protocol": protocol}))
-        )  # fmt: skip
-        row = StructType.fromJson(json.loads(metadata["schemaString"]))
-        since = int((metadata.get("configuration") or {}).get(ALTERED, 0))
-        return TableState(state.version, snapshot, files, row, physical_names(row), since, state.staged + 1, metadata, protocol)
-
-    def commit_staged(self, staged: StagedTable, actions: Sequence[Action], mark: str) -> TableState:
-        """Commits what was staged as one version (`actions` are its `actions()`); the state afterwards. 40001 as `commit`."""
-        if staged.state.metadata is not None:
-            return self.write_version(staged.base, actions, mark)
-        return self.commit(staged.base, actions, mark)
+        return replace(after(state, actions), staged=state.staged + 1)
 
     def commit(self, state: TableState, actions: Sequence[Action], mark: str) -> TableState:
         """Commits actions on top of `state`; the state afterwards.
 
         Where another writer was first, Delta puts the commit behind it if the two do not touch the same files: then the version is not the
-        one after `state`'s. Otherwise 40001.
+        one after `state`'s. Otherwise 40001, as always for other columns.
         """
-        d = self.delta
-        transaction = self._start(state)
-        n = d.none
+        try:
+            delta_log.write_version(self.path, state.version + 1, actions, mark)
+        except FileExistsError as error:
+            if any("metaData" in action for action in actions):
+                raise PostgresError("40001", "could not serialize access due to concurrent update") from error
+            return self.state(self._commit_behind(state, actions, mark))
+        return advance(state, state.version + 1, actions)
+
+    def _commit_behind(self, state: TableState, actions: Sequence[Action], mark: str) -> int:
+        """Has Delta commit behind the versions that are there; the version."""
+        d, n = self.delta, self.delta.none
         operation = d.Write(d.append, n, n, d.some(mark), n, n, n, n, n)
         try:
-            version = transaction.commit(d.seq(d.action(a) for a in actions), operation)
+            return int(self._start(state).commit(d.seq(d.action(a) for a in actions), operation))
         except Exception as error:
             if not _is_conflict(error):
                 raise
             raise PostgresError("40001", "could not serialize access due to concurrent update") from error
-        if version != state.version + 1:
-            return self.state(version)
-        snapshot = self._log.unsafeVolatileSnapshot()
-        if snapshot.version() != version:
-            snapshot = self._log.getSnapshotAt(version, d.none, d.none, False)
-        return advance(state, version, snapshot, actions)
-
-    def follow(self, state: TableState, version: int, actions: Sequence[Action]) -> TableState:
-        """The state after the version that follows `state` and has these actions, of another writer."""
-        d = self.delta
-        snapshot = self._log.update(False, d.none, d.none)
-        if snapshot.version() != version:
-            snapshot = self._log.getSnapshotAt(version, d.none, d.none, False)
-        return advance(state, version, snapshot, actions)
 
     def undo(self, state: TableState, to: TableState, mark: str) -> TableState:
         """Makes the newest version (`state`) equal to an earlier one by inverse file actions, without change rows."""
         actions = difference(state, to)
         if state.schema != to.schema:
-            return self.write_version(state, [*alteration.restored(to), *actions], mark)
+            actions = [*alteration.restored(to), *actions]
         return self.commit(state, actions, mark) if actions else state
 
-    def write_version(self, state: TableState, actions: Sequence[Action], mark: str) -> TableState:
-        """Commits actions that change the metadata, on top of `state`, which must be the newest version; the state afterwards."""
-        d = self.delta
-        alteration.write_version(self.path, state.version + 1, list(actions), mark)
-        snapshot = self._log.update(False, d.none, d.none)
-        return advance(state, state.version + 1, snapshot, actions)
-
     def _start(self, state: TableState) -> Any:
-        return self._log.startTransaction(self.delta.none, self.delta.some(state.snapshot))
+        d = self.delta
+        # columns that are staged no version has; the rest is as the version that they are staged on
+        seen = self._likeness(state) if state.altered > state.version else self._snapshot(state.version)
+        return self._log.startTransaction(d.none, d.some(seen))
 
     def forget(self) -> None:
         """Another table may stand in this directory from now on: what Delta knows of this one is forgotten."""
-        self.delta.DeltaLog.invalidateCache(self.delta.session, self.delta.jvm.org.apache.hadoop.fs.Path(str(self.path)))
+        self.delta.forget(self.path)
 
     def remove(self) -> None:
         """Deletes the table's directory."""

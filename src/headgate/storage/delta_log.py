@@ -1,7 +1,7 @@
 """The log of a Delta table as files: making an empty table, reading the actions of a version, which versions there are. No Spark job.
 
-Used by `transaction`, `delta`, `foreign`, `feed`, `cleaning` and `durable`. Later versions are Delta's to write (`delta`), but for those
-that change the columns (`alteration`).
+Used by `transaction`, `delta`, `foreign`, `feed`, `cleaning` and `durable`. Versions are written here too; Delta itself writes one only
+where another writer came between (`delta.DeltaTable.commit`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import os
 import re
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -123,6 +125,76 @@ def read_version(path: Path, version: int) -> list[Action]:
     if not actions or not all(isinstance(action, dict) for action in actions):
         raise PostgresError("XX001", f'commit file "{file}" is damaged')
     return actions
+
+
+class ForeignFeature(Exception):
+    """The log of a table says what only Delta itself can read."""
+
+
+_READ = {"deletionVectors", "timestampNtz", "columnMapping"}
+"""Features of a reader that the node knows."""
+
+
+def read_state(path: Path, version: int) -> tuple[Action, Action, dict[str, Action]]:
+    """Metadata, protocol and the `add` actions by path that hold at a version, the oldest first.
+
+    FileNotFoundError where a version is not there, XX001 for what cannot be read, `ForeignFeature` for what is left to Delta.
+    """
+    start = max((each for each in checkpoints(path) if each <= version), default=-1)
+    actions = _whole_checkpoint(path, start) if start >= 0 else []
+    files = {action["add"]["path"]: action["add"] for action in actions if "add" in action}
+    files = dict(sorted(files.items(), key=lambda each: int(each[1]["modificationTime"])))
+    found = {name: action[name] for action in actions for name in ("metaData", "protocol") if name in action}
+    for each in range(start + 1, version + 1):
+        actions = read_version(path, each)
+        files = files_after(files, actions)
+        found |= {name: action[name] for action in actions for name in ("metaData", "protocol") if name in action}
+    if found.keys() != {"metaData", "protocol"} or set(found["protocol"].get("readerFeatures") or []) - _READ:
+        raise ForeignFeature(path)
+    return found["metaData"], found["protocol"], files
+
+
+def _whole_checkpoint(path: Path, version: int) -> list[Action]:
+    """The actions of a checkpoint that a reader needs."""
+    found: list[Action] = []
+    for part in sorted((path / "_delta_log").glob(f"{version:020d}.checkpoint*.parquet")):
+        try:
+            with pq.ParquetFile(part, page_checksum_verification=True) as file:
+                if {"sidecar", "checkpointMetadata"} & set(file.schema_arrow.names):
+                    raise ForeignFeature(part)
+                rows = file.read(["metaData", "protocol", "add"])
+        except (pa.ArrowInvalid, OSError) as error:
+            raise PostgresError("XX001", f'checkpoint "{part}" is damaged') from error
+        for name in rows.column_names:
+            found += [{name: _as_json(each)} for each in rows[name].drop_null().to_pylist(maps_as_pydicts="strict")]
+    return found
+
+
+def _as_json(value: Any) -> Any:
+    """A struct of a checkpoint as JSON has it: what is NULL is not there, nor are the statistics in their other form."""
+    if isinstance(value, dict):
+        return {name: _as_json(each) for name, each in value.items() if each is not None and name not in ("stats_parsed", "tags")}
+    return value
+
+
+def write_version(path: Path, version: int, actions: Sequence[Action], mark: str) -> None:
+    """Writes a version of a table as the one small file that it is. FileExistsError if another writer was first."""
+    files = [action for action in actions if not action.keys() & {"metaData", "protocol"}]
+    info: Action = {
+        "commitInfo": {
+            "timestamp": int(time.time() * 1000), "operation": "WRITE" if len(files) == len(actions) else "CHANGE COLUMNS",
+            "operationParameters": {"mode": "Append"} if len(files) == len(actions) else {}, "readVersion": version - 1,
+            "isBlindAppend": bool(actions) and all("add" in action for action in actions), "userMetadata": mark,
+        }
+    }  # fmt: skip
+    log = path / "_delta_log"
+    draft = log / f".{version}.{uuid.uuid4()}.tmp"
+    try:
+        text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in [info, *actions])
+        draft.write_text(text, encoding="utf-8")
+        os.link(draft, log / f"{version:020d}.json")
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def set_torn_aside(path: Path, above: int) -> list[Path]:

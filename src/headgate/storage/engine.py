@@ -159,20 +159,9 @@ class Engine:
 
         Transactions that run now may go on reading by what was known before.
         """
-        with self._registry:
-            (self._tables.pop(key, None) or DeltaTable(self.delta, self.path(key))).forget()
-            table = self._tables[key] = DeltaTable(self.delta, self.path(key))
-        read_from = []
-
-        def again(state: TableState) -> TableState:
-            renewed, checkpoint = table.again(state)
-            read_from.append(checkpoint)
-            return renewed
-
-        shown = self.visible[key]
-        _ = shown.state
-        shown.renew(again)
-        return read_from[0]
+        version = self.visible[key].state.version
+        self.table(key).forget()
+        return max((each for each in delta_log.checkpoints(self.path(key)) if each <= version), default=-1)
 
     def running(self) -> frozenset[int]:
         """The transactions that have begun and not ended, each by a number that may be given again after its end."""

@@ -22,7 +22,7 @@ import json
 import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,7 +151,7 @@ class ForeignWriters:
             raise self._block(key, versions[-1], steps)
         self._blocked.pop(key, None)
         for version, actions in steps:
-            after = table.state(version) if actions is None else table.follow(before, version, actions)
+            after = table.state(version) if actions is None else table_state.advance(before, version, actions)
             self._adopt(key, before, after, actions, visible)
             before = after
 
@@ -233,7 +233,7 @@ class ForeignWriters:
         files = base.files
         for version in others:
             files = file_action.files_after(files, delta_log.read_version(self._engine.path(key), version))
-        return TableState(base.version, base.snapshot, files, base.schema, base.physical, base.altered)
+        return replace(base, files=files)
 
     def adopt_recovered(self, key: Key, found: Recovered) -> None:
         """Adopts what `recover` found of others; a table with other columns stays at the logged version."""

@@ -49,6 +49,11 @@ class StagedTable:
         """Whether there is something to commit."""
         return self.state is not self.base
 
+    @property
+    def is_altered(self) -> bool:
+        """Whether the columns are other ones."""
+        return self.state.metadata is not self.base.metadata
+
     def with_actions(self, state: TableState, actions: Sequence[Action]) -> StagedTable:
         """With one more write; `state`: the table after it."""
         changes = tuple(a for a in actions if "cdc" in a)
@@ -85,7 +90,7 @@ class StagedTable:
         """The actions of the one version that takes the table from `base` to `state`."""
         before, after = self.base.files, self.state.files
         found: list[Action] = []
-        if self.state.metadata is not None:
+        if self.is_altered:
             found += [{"metaData": self.state.metadata}, {"protocol": self.state.protocol}]
         found += [removal(add, data_change=path not in self.silent) for path, add in before.items() if not same_file(add, after.get(path))]
         found += [{"add": add} for path, add in after.items() if not same_file(add, before.get(path))]

@@ -6,7 +6,7 @@ Made by `delta.DeltaTable`, shared by all that reads or writes the table at that
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,10 +20,11 @@ ALTERED = "headgate.altered"
 
 @dataclass(frozen=True)
 class TableState:
-    """A table at one version: Delta's snapshot (a JVM object) and the files by path, each the `add` action of the log."""
+    """A table at one version: its metadata and the files by path, each the `add` action of the log. Nothing of it is Java's."""
 
     version: int
-    snapshot: Any
+    metadata: Action
+    protocol: Action
     files: Mapping[str, Action]
     schema: StructType
     physical: Mapping[str, str]
@@ -31,10 +32,14 @@ class TableState:
     altered: int = 0
     """The version since which the columns are what they are (0: since the table was made)."""
     staged: int = 0
-    """How many writes a transaction has staged on the version: `files` are then not those of `snapshot`."""
-    metadata: Action | None = None
-    """The metadata of a staged alteration, of which `snapshot` is then made; so `protocol`."""
-    protocol: Action | None = None
+    """How many writes a transaction has staged on the version."""
+
+    @classmethod
+    def of(cls, version: int, metadata: Action, protocol: Action, files: Mapping[str, Action]) -> TableState:
+        """The state that these actions tell."""
+        row = StructType.fromJson(json.loads(metadata["schemaString"]))
+        since = int((metadata.get("configuration") or {}).get(ALTERED, 0))
+        return cls(version, metadata, protocol, files, row, physical_names(row), since)
 
     @property
     def place(self) -> tuple[int, int]:
@@ -60,19 +65,19 @@ def physical_names(row: StructType) -> dict[str, str]:
     return {f.name: (f.metadata or {}).get("delta.columnMapping.physicalName", f.name) for f in row.fields}
 
 
-def altered(snapshot: Any) -> int:
-    """The version of the last change of columns, from the table's properties."""
-    found = snapshot.metadata().configuration().get(ALTERED)
-    return int(found.get()) if found.isDefined() else 0
-
-
-def advance(state: TableState, version: int, snapshot: Any, actions: Iterable[Action]) -> TableState:
-    """The state after a commit of `actions` on top of the committed `state`."""
+def after(state: TableState, actions: Sequence[Action]) -> TableState:
+    """The state with `actions` on top, under the same number."""
     files = files_after(state.files, actions)
-    if not any("metaData" in action for action in actions):
-        return replace(state, version=version, snapshot=snapshot, files=files)
-    row = StructType.fromJson(json.loads(snapshot.schema().json()))
-    return TableState(version, snapshot, files, row, physical_names(row), altered(snapshot))
+    metadata = next((action["metaData"] for action in actions if "metaData" in action), None)
+    protocol = next((action["protocol"] for action in actions if "protocol" in action), state.protocol)
+    if metadata is None:
+        return replace(state, files=files, protocol=protocol)
+    return replace(TableState.of(state.version, metadata, protocol, files), staged=state.staged)
+
+
+def advance(state: TableState, version: int, actions: Sequence[Action]) -> TableState:
+    """The state after a commit of `actions` on top of the committed `state`."""
+    return replace(after(state, actions), version=version)
 
 
 def difference(now: TableState, wanted: TableState) -> list[Action]:

@@ -16,12 +16,6 @@ class Visible:
         self._state = state
         self._lock = threading.Lock()
 
-    def renew(self, again: Callable[[TableState], TableState]) -> None:
-        """Puts an equal state in the place of a loaded one. The table's lock is held: nobody writes on the one that was."""
-        with self._lock:
-            if self._state is not None:
-                self._state = again(self._state)
-
     @property
     def loaded_version(self) -> int | None:
         """The version, if the state has been loaded."""
