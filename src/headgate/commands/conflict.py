@@ -13,7 +13,7 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation import Index, Relation
-from headgate.commands import assignment, identity, one_by_one, privilege, reference, uniqueness
+from headgate.commands import assignment, few_changes, identity, one_by_one, privilege, reference, uniqueness
 from headgate.commands.new_rows import NewRows
 from headgate.commands.query import from_clause
 from headgate.commands.query.plan import Source, col, quoted
@@ -175,6 +175,12 @@ def _update(clause: Any, node: Any, planner: Planner, writer: NewRows, rows: pa.
         [*old_struct.flatten(), *[proposed.column(name) for name in names], stored["file"], stored["row"]],
         names=[*[f"o_{name}" for name in names], *[f"e_{name}" for name in names], "file", "row"],
     )
+    if writer.shown is relation:
+        few = few_changes.taken(planner, relation, clause, node.relation.alias.aliasname or relation.name, wide)
+        if few is not None:
+            _, written = assignment.rewrite_few(planner, relation, few, _set_columns(clause.target_list), keep=True)
+            assert written is not None
+            return written
     frame = planner.session_spark.createDataFrame(wide)
     ours = from_clause.table_source(
         planner,

@@ -8,7 +8,7 @@ from headgate.catalog import query as catalog_query
 from headgate.catalog.relation import Relation
 from headgate.commands import assignment, binding, explain, returning
 from headgate.commands.insert import target, target_columns
-from headgate.commands.query import constant, render, select
+from headgate.commands.query import constant, direct, render, select
 from headgate.commands.query.evaluation import lit_null
 from headgate.commands.query.plan import Source
 from headgate.commands.query.planner import Planner
@@ -42,14 +42,20 @@ def describe(node: Any, text: str, session: Session, parameter_types: tuple[int,
     }
     if node.DESCRIPTOR.name == "SelectStmt" and (answered := constant.answer(node, session)) is not None:
         return Described(parameter_types, tuple(answered.columns))
+    if node.DESCRIPTOR.name == "SelectStmt" and (found := direct.columns(node, session, known)) is not None:
+        return Described(_types(known), found)
     if node.DESCRIPTOR.name == "SelectStmt" and select.by_catalog(node, session, known):
         return _by_catalog(node, session, known)
     planner = Planner(session, session.begin_statement(), known)
     if node.DESCRIPTOR.name != "SelectStmt" and node.HasField("with_clause"):
         planner.with_queries(node.with_clause, node)
     columns = _PLANNED[node.DESCRIPTOR.name](node, planner, session)
-    types = tuple(registry.TEXT if known[number] in (0, registry.UNKNOWN) else known[number] for number in sorted(known))
-    return Described(types, columns)
+    return Described(_types(known), columns)
+
+
+def _types(known: dict[int, int]) -> tuple[int, ...]:
+    """The types of the parameters; what nothing has told is text."""
+    return tuple(registry.TEXT if known[number] in (0, registry.UNKNOWN) else known[number] for number in sorted(known))
 
 
 def _by_catalog(node: Any, session: Session, known: dict[int, int]) -> Described:

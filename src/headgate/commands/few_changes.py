@@ -1,7 +1,8 @@
 """UPDATE and DELETE of few rows by the driver: looked up by their key, or in a small table, and computed column by column.
 
-Called by `update` and `delete` before they plan a Spark job. What comes back are changed rows as `assignment` writes them; None where the
-statement is not so simple (`held_table`): it then goes its usual way. The table's lock is taken before rows are read, in either way.
+Called by `update`, `delete` and `conflict` before they plan a Spark job. What comes back are changed rows as `assignment` writes them; None
+where the statement is not so simple (`held_table`): it then goes its usual way. The table's lock is taken before rows are read, in either
+way.
 """
 
 from __future__ import annotations
@@ -27,19 +28,10 @@ _NOT_HERE = frozenset({"SubLink", "FuncCall", "MultiAssignRef"})
 
 def updated(planner: Planner, relation: Relation, node: Any, name: tuple[str, str | None], *, keeps_keys: bool) -> pa.Table | None:
     """The rows that an UPDATE changes: `old`, `new`, `file`, `row`."""
-    row = arrow_row(relation)
 
     def new(table: HeldTable) -> Callable[[pa.Table], pa.StructArray]:
-        made = _set_list(table, node)
-
-        def of(rows: pa.Table) -> pa.StructArray:
-            values = dict(zip(made, table.values(rows, list(made.values())), strict=True))
-            columns = [values.get(field.name, rows.column(field.name)) for field in row]
-            if any(column.type != field.type for column, field in zip(columns, row, strict=True)):
-                raise NotColumnwise("a value that is stored otherwise")
-            return _struct(pa.table(columns, schema=row))
-
-        return of
+        made = _set_list(table, node.target_list)
+        return lambda rows: _new_rows(table, made, rows)
 
     return _changed(planner, relation, node, name, new, action="update", keeps_keys=keeps_keys)
 
@@ -54,6 +46,32 @@ def deleted(planner: Planner, relation: Relation, node: Any, name: tuple[str, st
     return _changed(planner, relation, node, name, new, action="delete", keeps_keys=True)
 
 
+def taken(planner: Planner, relation: Relation, clause: Any, name: str, rows: pa.Table) -> pa.Table | None:
+    """The rows that ON CONFLICT DO UPDATE changes: `rows` has the stored row's columns, those of the proposed row, `file` and `row`."""
+    if any(each.DESCRIPTOR.name in _NOT_HERE for each in walk(clause)):
+        return None
+    width = len(relation.columns)
+    try:
+        table = HeldTable(planner, relation, name, None, also="excluded")
+        with usual_way_says():
+            condition, made = table.where(clause), _set_list(table, clause.target_list)
+        found = table.passing(rows, condition)
+        old = _struct(found.select(range(width)).rename_columns([each.name for each in relation.columns]))
+        return pa.table({"old": old, "new": _new_rows(table, made, found), "file": found["file"], "row": found["row"]})
+    except NotColumnwise:
+        return None
+
+
+def _new_rows(table: HeldTable, made: dict[str, Expression], rows: pa.Table) -> pa.StructArray:
+    """The rows with the new values; the table's columns come first in `rows`."""
+    row = arrow_row(table.relation)
+    values = dict(zip(made, table.values(rows, list(made.values())), strict=True))
+    columns = [values.get(field.name, rows.column(place)) for place, field in enumerate(row)]
+    if any(column.type != field.type for column, field in zip(columns, row, strict=True)):
+        raise NotColumnwise("a value that is stored otherwise")
+    return _struct(pa.table(columns, schema=row))
+
+
 def _changed(
     planner: Planner,
     relation: Relation,
@@ -64,7 +82,7 @@ def _changed(
     action: str,
     keeps_keys: bool,
 ) -> pa.Table | None:
-    if node.HasField("with_clause") or any(each.DESCRIPTOR.name in _NOT_HERE for each in walk(node)):
+    if planner.describing or node.HasField("with_clause") or any(each.DESCRIPTOR.name in _NOT_HERE for each in walk(node)):
         return None
     try:
         table = HeldTable(planner, relation, *name)
@@ -78,10 +96,10 @@ def _changed(
         return None
 
 
-def _set_list(table: HeldTable, node: Any) -> dict[str, Expression]:
+def _set_list(table: HeldTable, targets: Any) -> dict[str, Expression]:
     """The new values, by column."""
     found = {}
-    for name, value in assignment.set_list(node.target_list, table.planner, table.relation, table.scope).items():
+    for name, value in assignment.set_list(targets, table.planner, table.relation, table.scope).items():
         if isinstance(value, SetToDefault):
             raise NotColumnwise("DEFAULT")
         found[name] = table.prepared(value)

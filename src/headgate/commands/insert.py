@@ -32,7 +32,7 @@ from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder, builtin
 from headgate.expression import node as nodes
-from headgate.expression.node import Expression, FuncExpr, SetToDefault
+from headgate.expression.node import Expression, FuncExpr, Param, SetToDefault
 from headgate.expression.scope import EMPTY
 from headgate.sql.parser import position, unwrap, walk
 from headgate.storage import spool
@@ -210,6 +210,8 @@ def _cell(item: Any, column: Column, context: Any, planner: Planner) -> Expressi
     if isinstance(bound, SetToDefault):
         return bound
     bound = next_value.with_next_values(bound, planner.session, planner.transaction)
+    if isinstance(bound, Param):
+        bound = planner.prepare(bound)
     constant = value_list.folded(bound, wanted)
     return constant if constant is not None else binder.assign(bound, wanted, column.name, context)
 

@@ -80,6 +80,8 @@ def check_table(session: Any, transaction: Transaction, relation: Relation, key:
     if relation.kind == "r":
         transaction.lock(relations.get(transaction.cursor, relation.database, key.target))
         transaction.lock(relation)
+        if not any(state.files for state in transaction.states(relation)):
+            return
         _check_new(session, transaction, relation, key, reference_key.of_rows(transaction.frame(relation), relation, key.columns), now=True)
 
 

@@ -126,7 +126,7 @@ def check_table(transaction: Transaction, relation: Relation, index: Index) -> N
     if relation.kind != "r":
         return
     transaction.lock(relation)
-    if index.plain and not any(state.files for state in transaction.states(relation)):
+    if not any(state.files for state in transaction.states(relation)):
         return  # as in CREATE TABLE: what is empty needs no job of Spark
     found = _twice(keyed(relation, index, transaction.frame(relation)), len(index.attnums))
     if found is not None:

@@ -132,7 +132,7 @@ def named(relation: Relation, node: Any) -> tuple[str, str | None]:
 def changed_source(planner: Planner, relation: Any, node: Any, items: Any) -> tuple[Source, Source]:
     """(the table with its rows' positions, the same joined with FROM or USING)."""
     if planner.describing:
-        frame = planner.transaction.frame(relation).select("*", F.lit("").alias(FILE), F.lit(0).alias(ROW))
+        frame = planner.frame_of(relation).select("*", F.lit("").alias(FILE), F.lit(0).alias(ROW))
     elif relation.kind == "p":
         leaves = partition_prune.leaves(planner, relation, node, items)
         frame = planner.transaction.partitioned(relation).positions(leaves, keeps_keys=keeps_keys_of(relation, node))

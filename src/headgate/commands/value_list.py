@@ -5,12 +5,15 @@ Called by `insert`, and for defaults. An INSERT of constants starts no Spark job
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headgate.catalog.relation import Column
+from headgate.expression import columnwise
+from headgate.expression.columnwise import NotColumnwise
 from headgate.expression.node import Const, Expression, TypeRef
 from headgate.types import registry
 from headgate.types.storage import arrow_type
@@ -66,7 +69,9 @@ def column_of(planner: Planner, column: Column, cells: Sequence[Expression | Non
 
 
 def evaluate(planner: Planner, expressions: Sequence[Expression]) -> list[pa.Array]:
-    """The values (in stored form) of expressions without columns, by one Spark row: an array of one value each."""
+    """The values (in stored form) of expressions without columns, an array of one each: by Arrow if it has all, else by one Spark row."""
+    with contextlib.suppress(NotColumnwise):
+        return [columnwise.value(planner.prepare(each), {}, 1) for each in expressions]
     columns = [planner.column(each).alias(f"v{place}") for place, each in enumerate(expressions)]
     table = planner.one_row().select(*columns).toArrow()
     return [pa.concat_arrays(table.column(place).chunks) for place in range(len(expressions))]

@@ -7,6 +7,7 @@ simple makes the answer None, and the query goes its usual way, which also says 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from headgate.commands.query import from_clause, keyed, render, target
 from headgate.commands.query.held_table import HeldTable, usual_way_says
 from headgate.commands.query.plan import Plan, PlanColumn
 from headgate.commands.query.planner import Planner
+from headgate.commands.query.target import Target
 from headgate.commands.session import Session
 from headgate.expression import binder
 from headgate.expression.columnwise import NotColumnwise
@@ -24,7 +26,7 @@ from headgate.expression.node import Const, Expression, TypeRef
 from headgate.sql import names
 from headgate.sql.parser import unwrap, walk
 from headgate.types import registry
-from headgate.types.resultset import ResultSet
+from headgate.types.resultset import ResultColumn, ResultSet
 
 MOST = 10_000
 """Rows of a LIMIT that are answered so."""
@@ -47,6 +49,24 @@ def answer(node: Any, session: Session) -> ResultSet | None:
     plan = Plan(None, columns)  # type: ignore[arg-type]  # its frame is not asked for
     batch = pa.RecordBatch.from_arrays(found, names=[each.key for each in columns])
     return ResultSet(render.result_columns(plan), [render.text_batch(batch, plan, session)], None)
+
+
+def columns(node: Any, session: Session, known: dict[int, int]) -> tuple[ResultColumn, ...] | None:
+    """The columns of a query that is only described, of one table; `known` is filled with the types of its parameters. None as `answer`."""
+    if not _is_plain(node) or any(each.DESCRIPTOR.name in _NOT_HERE for each in walk(node)) or node.HasField("limit_count"):
+        return None
+    planner = Planner(session, session.begin_statement(), inferred := dict(known))
+    try:
+        with usual_way_says():
+            table = _table(planner, unwrap(node.from_clause[0]))
+            targets = target.resolve_unknown(target.expand(node.target_list, table.source, table.scope, planner.context), planner.context)
+            if node.HasField("where_clause"):
+                context = planner.context.within(construct="WHERE")
+                binder.bind_condition(node.where_clause, table.scope, "WHERE", context=context)
+    except NotColumnwise:
+        return None
+    known |= inferred
+    return render.result_columns(Plan(None, _plan_columns(targets)))  # type: ignore[arg-type]  # its frame is not asked for
 
 
 def _is_plain(node: Any) -> bool:
@@ -85,9 +105,13 @@ def _rows(table: HeldTable, node: Any) -> tuple[tuple[PlanColumn, ...], list[pa.
         condition = table.where(node)
         wanted = [table.prepared(each.expression) for each in targets]
         most = _limit(table, node)
-    columns = tuple(PlanColumn(each.name, each.expression.type, str(at), each.relation, each.attnum) for at, each in enumerate(targets))
+    columns = _plan_columns(targets)
     rows = table.passing(_among(table, node, condition, most), condition)
     return columns, table.values(rows if most is None else rows.slice(0, most), wanted)
+
+
+def _plan_columns(targets: Sequence[Target]) -> tuple[PlanColumn, ...]:
+    return tuple(PlanColumn(each.name, each.expression.type, str(at), each.relation, each.attnum) for at, each in enumerate(targets))
 
 
 def _limit(table: HeldTable, node: Any) -> int | None:

@@ -21,6 +21,7 @@ from headgate.expression import binder, columnwise
 from headgate.expression.columnwise import NotColumnwise
 from headgate.expression.node import ColumnRef, Expression
 from headgate.expression.node import walk as expressions
+from headgate.expression.scope import ScopeTable
 
 CANCELLED = ("57014", "57P01")
 
@@ -28,14 +29,22 @@ CANCELLED = ("57014", "57P01")
 class HeldTable:
     """See the module. The role has a right on the table; the columns that it may not read are refused here."""
 
-    def __init__(self, planner: Planner, relation: Relation, alias: str, schema: str | None, aliases: Sequence[str] = ()) -> None:
-        if relation.kind != "r" or relation.row_security or not relation.columns or planner.describing or relation.oid in planner.frozen:
+    def __init__(
+        self, planner: Planner, relation: Relation, alias: str, schema: str | None, aliases: Sequence[str] = (), *, also: str | None = None
+    ) -> None:
+        """`also`: the name by which the rows have the table's columns a second time, behind the first."""
+        if relation.kind != "r" or relation.row_security or not relation.columns or relation.oid in planner.frozen:
             raise NotColumnwise(relation.kind)
         self.planner = planner
         self.relation = relation
         table, self.star = from_clause.named_table(planner, relation, alias, schema, aliases)
-        from_clause.restrict(planner, relation, self.star)
-        self.source = Source(None, (table,), self.star)  # type: ignore[arg-type]  # its frame is not asked for
+        tables: tuple[ScopeTable, ...] = (table,)
+        self._columns = self.star
+        if also is not None:
+            other, columns = from_clause.named_table(planner, relation, also, None)
+            tables, self._columns = (table, other), self.star + columns
+        from_clause.restrict(planner, relation, self._columns)
+        self.source = Source(None, tables, self.star)  # type: ignore[arg-type]  # its frame is not asked for
         self.scope = self.source.scope(None)
 
     def where(self, node: Any) -> Expression | None:
@@ -65,7 +74,7 @@ class HeldTable:
         return [columnwise.value(each, by_key, rows.num_rows) for each in wanted]
 
     def _by_key(self, rows: pa.Table) -> dict[str, pa.Array]:
-        return {each.key: whole(rows.column(place)) for place, each in enumerate(self.star)}
+        return {each.key: whole(rows.column(place)) for place, each in enumerate(self._columns)}
 
 
 @contextlib.contextmanager

@@ -52,7 +52,10 @@ from headgate.expression.scope import Scope
 from headgate.sql import command_tag, names
 from headgate.sql.parser import parse, position, unwrap
 from headgate.sql.parser import walk as walk_tree
+from headgate.storage.local import local_frame
 from headgate.storage.transaction import Transaction
+from headgate.storage.write import arrow_row
+from headgate.storage.write import columns as spark_columns
 from headgate.types import registry
 
 _SUBLINKS = {pb.EXISTS_SUBLINK: "EXISTS", pb.EXPR_SUBLINK: "EXPR", pb.ANY_SUBLINK: "ANY", pb.ALL_SUBLINK: "ALL",
@@ -121,6 +124,8 @@ class Planner:
 
         Behind the columns of a partitioned table stands `from_clause.LEAF`, the leaf of each row.
         """
+        if self.describing and relation.kind == "r":
+            return local_frame(self.session_spark, arrow_row(relation).empty_table(), spark_columns(relation))
         if relation.oid in self.frozen and not only and not skipped:
             return self.frozen[relation.oid]
         if relation.kind == "p":
