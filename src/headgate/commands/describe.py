@@ -8,14 +8,15 @@ from headgate.catalog import query as catalog_query
 from headgate.catalog.relation import Relation
 from headgate.commands import assignment, binding, explain, returning
 from headgate.commands.insert import target, target_columns
-from headgate.commands.query import constant, direct, render, select
+from headgate.commands.query import constant, direct, from_clause, render, select
 from headgate.commands.query.evaluation import lit_null
 from headgate.commands.query.plan import Source
 from headgate.commands.query.planner import Planner
+from headgate.commands.query.target import expand, resolve_unknown
 from headgate.commands.result import Described
 from headgate.commands.returning import plan_returning
 from headgate.commands.session import Session
-from headgate.commands.update import changed_source
+from headgate.commands.update import changed_source, named
 from headgate.expression import binder
 from headgate.expression.node import SetToDefault
 from headgate.expression.scope import EMPTY
@@ -94,7 +95,11 @@ def _update(node: Any, planner: Planner, session: Session) -> tuple[ResultColumn
 
     deleting = node.DESCRIPTOR.name == "DeleteStmt"
     relation = target(node.relation, session, "delete from" if deleting else "update", "DELETE" if deleting else "UPDATE")
-    table, source = changed_source(planner, relation, node, node.using_clause if deleting else node.from_clause)
+    others = node.using_clause if deleting else node.from_clause
+    if others:
+        table, source = changed_source(planner, relation, node, others)
+    else:
+        table = source = _alone(planner, relation, *named(relation, node))
     scope = source.scope(None)
     if node.HasField("where_clause"):
         binder.bind_condition(node.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))
@@ -103,13 +108,22 @@ def _update(node: Any, planner: Planner, session: Session) -> tuple[ResultColumn
     return _returning(node, planner, relation, returning.joined(table, source))
 
 
+def _alone(planner: Planner, relation: Relation, name: str, schema: str | None) -> Source:
+    """A table whose rows are not asked for."""
+    table, star = from_clause.named_table(planner, relation, name, schema)
+    return Source(None, (table,), star)  # type: ignore[arg-type]
+
+
 def _returning(node: Any, planner: Planner, relation: Relation, others: Source | None = None) -> tuple[ResultColumn, ...] | None:
     if not node.HasField("returning_clause"):
         return None
-
+    if others is None:
+        source = _alone(planner, relation, *named(relation, node))
+        context = planner.context.within(construct="RETURNING", aggregates=False)
+        targets = expand(node.returning_clause.exprs, source, source.scope(None), context)
+        return direct.result_columns(resolve_unknown(targets, context))
     frame = local_frame(planner.session_spark, arrow_row(relation).empty_table(), spark_columns(relation))
-    if others is not None:
-        frame = frame.select("*", *[lit_null(each.type).alias(each.key) for each in others.star])
+    frame = frame.select("*", *[lit_null(each.type).alias(each.key) for each in others.star])
     return render.result_columns(plan_returning(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname, others))
 
 

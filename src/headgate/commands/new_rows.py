@@ -224,7 +224,7 @@ class NewRows:
         """The rows whose key an earlier new row has."""
         _, keys = self.keys(rows, index)
         names = [name for name in keys.column_names if name != "place"]
-        grouped = keys.group_by(names).aggregate([("place", "min"), ("place", "count")])
+        grouped = keys.group_by(names, use_threads=False).aggregate([("place", "min"), ("place", "count")])
         if not grouped.num_rows or pc.max(grouped["place_count"]).as_py() < 2:
             return []
         firsts = set(grouped["place_min"].to_pylist())
@@ -240,7 +240,7 @@ class NewRows:
         """The keys of the rows, each once, and the first row of each."""
         _, keys = self.keys(rows, index)
         names = [name for name in keys.column_names if name != "place"]
-        first = keys.group_by(names).aggregate([("place", "min")])
+        first = keys.group_by(names, use_threads=False).aggregate([("place", "min")])
         return first.select(names), first["place_min"].combine_chunks()
 
     def refuse_clash(self, rows: pa.Table) -> None:

@@ -287,7 +287,7 @@ def on_other_state(table: DeltaTable, state: TableState, other: TableState, acti
 
 def mark_deleted(table: DeltaTable, state: TableState, files: pa.ChunkedArray, rows: pa.ChunkedArray) -> list[Action]:
     """The actions that delete rows by position, without Spark: `remove` of each file, `add` with its new vector unless no row is left."""
-    grouped = pa.table({"file": files, "row": rows}).group_by("file").aggregate([("row", "list")])
+    grouped = pa.table({"file": files, "row": rows}).group_by("file", use_threads=False).aggregate([("row", "list")])
     vectors: dict[str, vector.Rows] = {}
     actions: list[Action] = []
     for uri, found in zip(grouped["file"].to_pylist(), grouped["row_list"].combine_chunks(), strict=True):

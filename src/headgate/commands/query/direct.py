@@ -66,6 +66,11 @@ def columns(node: Any, session: Session, known: dict[int, int]) -> tuple[ResultC
     except NotColumnwise:
         return None
     known |= inferred
+    return result_columns(targets)
+
+
+def result_columns(targets: Sequence[Target]) -> tuple[ResultColumn, ...]:
+    """The description of a SELECT list that is bound."""
     return render.result_columns(Plan(None, _plan_columns(targets)))  # type: ignore[arg-type]  # its frame is not asked for
 
 

@@ -203,4 +203,4 @@ def _keys(planner: Planner, relation: Relation, attnums: Sequence[int], fixed: d
         except (PostgresError, pa.ArrowInvalid):
             return None
     table = pa.table(columns, names=[f"k{place}" for place in range(len(columns))])
-    return Keys(key, table.group_by(table.column_names).aggregate([]))
+    return Keys(key, table.group_by(table.column_names, use_threads=False).aggregate([]))
