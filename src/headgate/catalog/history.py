@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +27,7 @@ _LATEST = (
 )
 
 _SEEN = (
-    "SELECT kind, oid, state FROM hg.history WHERE dbid = ? AND (lsn <= ? OR (lsn = ? AND seq <= ?))"
+    "SELECT kind, oid, state FROM hg.history WHERE dbid = ? AND (lsn <= ? OR (lsn = ? AND seq <= ?)){}"
     " QUALIFY row_number() OVER (PARTITION BY kind, oid ORDER BY (lsn = ?) DESC, lsn DESC, seq DESC) = 1"
 )
 PROVISIONAL = 1 << 63
@@ -72,28 +73,48 @@ class PublishedState:
         )
 
 
-def current(cursor: Cursor, database: int) -> PublishedState:
-    """The state as the cursor's transaction sees it."""
+def current(cursor: Cursor, database: int, among: AbstractSet[int] | None = None) -> PublishedState:
+    """The state as the cursor's transaction sees it; `among`: of these relations (oids) only."""
     names = rows(cursor, "SELECT oid, nspname FROM hg.pg_namespace WHERE dbid = ?", [database])
+    if among is None:
+        found = relations.all_tables(cursor, database)
+    else:
+        found = [each for each in relations.load_many(cursor, database, sorted(among)) if each.kind in "rp"]
     return PublishedState(
-        {each.oid: each for each in relations.all_tables(cursor, database)},
+        {each.oid: each for each in found},
         {each.name: each for each in publications.all_publications(cursor, database)},
         dict(names),
     )
 
 
-def record(cursor: Cursor, database: int, lsn: int, seq: int) -> None:
+def touched(*relations_seen: Relation) -> set[int] | None:
+    """The relations that what was done to one table may have changed, by what it was before and after; None: whichever.
+
+    A foreign key is told with both of its tables, a partition with all above and below it.
+    """
+    if any(each.kind != "r" or each.parent for each in relations_seen):
+        return None
+    keys = [key for each in relations_seen for key in (*each.foreign_keys, *each.referenced)]
+    return {each.oid for each in relations_seen} | {oid for key in keys for oid in (key.relation, key.target)}
+
+
+def record(cursor: Cursor, database: int, lsn: int, seq: int, among: AbstractSet[int] | None = None) -> None:
     """Writes the objects of the database that changed since the last record, at the place (lsn, seq).
 
-    `lsn` is `provisional` until the transaction's place is known; provisional rows of others (prepared ones) are not looked at.
+    `among`: no relation but one of these (oids) has changed. `lsn` is `provisional` until the transaction's place is known; provisional
+    rows of others (prepared ones) are not looked at.
     """
-    before = {(kind, oid): state for kind, oid, state in rows(cursor, _SEEN, [database, PROVISIONAL - 1, lsn, 2**31 - 1, lsn])}
-    now = dict(_objects(current(cursor, database)))
+    if among is not None and not rows(cursor, "SELECT 1 FROM hg.history WHERE dbid = ? LIMIT 1", [database]):
+        among = None
+    some = "" if among is None else f" AND (kind <> 'relation' OR oid IN ({', '.join(map(str, [0, *sorted(among)]))}))"
+    known = rows(cursor, _SEEN.format(some), [database, PROVISIONAL - 1, lsn, 2**31 - 1, lsn])
+    before = {(kind, oid): state for kind, oid, state in known}
+    now = dict(_objects(current(cursor, database, among)))
     for key, state in now.items():
         if before.get(key) != state:
             run(cursor, "INSERT INTO hg.history VALUES (?, ?, ?, ?, ?, ?)", [database, lsn, seq, *key, state])
-    for key, known in before.items():
-        if known is not None and key not in now:
+    for key, last in before.items():
+        if last is not None and key not in now:
             run(cursor, "INSERT INTO hg.history VALUES (?, ?, ?, ?, ?, NULL)", [database, lsn, seq, *key])
 
 
@@ -109,7 +130,7 @@ def at(cursor: Cursor, database: int, lsn: int, seq: int) -> PublishedState:
 def seen(cursor: Cursor, database: int, base: int, own: int, seq: int) -> PublishedState:
     """What a transaction saw: what others had recorded at or before `base`, and over it its own changes (at `own`) up to `seq`."""
     state = PublishedState()
-    for kind, oid, text in rows(cursor, _SEEN, [database, base, own, seq, own]):
+    for kind, oid, text in rows(cursor, _SEEN.format(""), [database, base, own, seq, own]):
         if text is not None:
             _add(state, kind, oid, json.loads(text))
     return state

@@ -12,7 +12,7 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import class_row
+from headgate.catalog import class_row, history
 from headgate.catalog import publication as publications
 from headgate.catalog import relation as relations
 from headgate.catalog import sequence as sequences
@@ -72,7 +72,7 @@ def alter(node: Any, session: Session) -> CommandResult:
         partition_alter.check(alteration, command, only=not node.relation.inh)
         action(alteration, command)
         alteration.refresh()
-    transaction.catalog_changed()
+    transaction.catalog_changed(history.touched(relation, alteration.relation))
     return CommandResult(f"ALTER {word}")
 
 

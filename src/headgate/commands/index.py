@@ -11,8 +11,8 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import history, key_text, object_name, partition, title
 from headgate.catalog import index as indexes
-from headgate.catalog import key_text, object_name, partition, title
 from headgate.catalog import relation as relations
 from headgate.catalog.index import Key
 from headgate.catalog.physical import Cursor, one, run
@@ -60,7 +60,7 @@ def create(node: Any, session: Session) -> CommandResult:
         return CommandResult("CREATE INDEX")
     with render.running(session, transaction):
         partition_index.add(transaction, relation, key, only=not node.relation.inh)
-    transaction.catalog_changed()
+    transaction.catalog_changed(history.touched(relation))
     return CommandResult("CREATE INDEX")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import definition, removal
+from headgate.catalog import definition, history, removal
 from headgate.catalog import foreign_key as foreign_keys
 from headgate.catalog import partition as catalog_partition
 from headgate.catalog import relation as relations
@@ -108,7 +108,7 @@ def create(node: Any, session: Session) -> CommandResult:
     for declared in elements.foreign_keys:
         foreign_key.add(declared, relations.get(cursor, context.database, relation.oid), session, transaction, check=False)
     _run_later(later, session)
-    transaction.catalog_changed()
+    transaction.catalog_changed(history.touched(relations.get(cursor, context.database, relation.oid)))
     return CommandResult("CREATE TABLE")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ class _Savepoint:
     created: set[Key]
     dropped: set[Key]
     catalog: int
-    history: tuple[bool, bool]
+    history: tuple[bool, AbstractSet[int] | None, bool]
     pending: tuple[Pending, ...]
     xid: int = 0
 
@@ -110,6 +111,8 @@ class Uncommitted:
         """Keys of catalogs that this holds until it ends; also those that a savepoint has taken back."""
         self._savepoints: list[_Savepoint] = []
         self._history_due = False
+        self._history_among: AbstractSet[int] | None = frozenset()
+        """Relations (oids) that may have changed where history is due; None: any."""
         self._history_recorded = False
         self._partitioned: dict[int, Any] = {}
         """Partitioned tables as the catalog of this transaction has them."""
@@ -195,7 +198,7 @@ class Uncommitted:
         """Marks a place to return to; a name may be used again and then hides the earlier one."""
         opened = self._open
         place = self._catalog.place if self._catalog is not None else 0
-        recorded = (self._history_due, self._history_recorded)
+        recorded = (self._history_due, self._history_among, self._history_recorded)
         made, gone = set(opened.created), set(opened.dropped)
         saved = _Savepoint(
             name, dict(opened.tables), dict(opened.seen), len(opened.writes), made, gone, place, recorded, self._pending.saved()
@@ -214,7 +217,7 @@ class Uncommitted:
         self._pending.restore(saved.pending)
         if self._catalog is not None:
             self._catalog.rollback_to(saved.catalog)
-        self._history_due, self._history_recorded = saved.history
+        self._history_due, self._history_among, self._history_recorded = saved.history
         del opened.writes[saved.writes :]
         opened.created, opened.dropped = set(saved.created), set(saved.dropped)
         del self._savepoints[at + 1 :]
@@ -264,17 +267,22 @@ class Uncommitted:
         key = (relation.database, relation.oid)
         return key in self._open.tables or self._pending.has(key)
 
-    def catalog_changed(self) -> None:
-        """The catalog changed in a way that streams must know: its state is recorded at this place, before the next write."""
+    def catalog_changed(self, among: AbstractSet[int] | None = None) -> None:
+        """The catalog changed in a way that streams must know: its state is recorded at this place, before the next write.
+
+        `among`: no relation but one of these (oids) has changed (`history.touched`).
+        """
         self._pending.settle()
         self._history_due = True
+        self._history_among = None if among is None or self._history_among is None else self._history_among | among
         self._partitioned.clear()
 
     def _record_history(self) -> None:
         """Records the catalog's state under a provisional LSN above all others; `commit` puts the entry's in its place."""
         if self._history_due:
-            history.record(self.cursor, self.database, history.PROVISIONAL + self.xid, len(self._open.writes))
-            self._history_due, self._history_recorded = False, True
+            place = history.PROVISIONAL + self.xid, len(self._open.writes)
+            history.record(self.cursor, self.database, *place, self._history_among)
+            self._history_due, self._history_among, self._history_recorded = False, frozenset(), True
 
     # inside
 
