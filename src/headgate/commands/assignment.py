@@ -46,7 +46,7 @@ def set_list(targets: Sequence[Any], planner: Planner, relation: Relation, scope
         if target.indirection:
             raise not_supported("assigning to a part of a column is not supported", position=position(target.location))
         if target.name in found:
-            raise PostgresError("42601", f'multiple assignments to same column "{target.name}"', position=position(target.location))
+            raise PostgresError("42601", f'multiple assignments to same column "{target.name}"')
         node = unwrap(target.val)
         if node.DESCRIPTOR.name == "MultiAssignRef":
             node = _of_row(node, rows, planner, scope)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from postgast import pg_query_pb2 as pb
 
 from headgate.changes import lookup
@@ -89,8 +90,11 @@ def _found(planner: Planner, relation: Relation, state: TableState, keys: Keys) 
     found = lookup.find_in(planner.transaction, relation, state, keys.key, keys.values).combine_chunks()
     old = found["old"].combine_chunks()
     old = old.chunk(0) if isinstance(old, pa.ChunkedArray) else old
-    table = pa.table([*old.flatten(), found["file"], found["row"]], names=[*[each.name for each in relation.columns], FILE, ROW])
-    return table.sort_by([(FILE, "ascending"), (ROW, "ascending")])
+    table = planner.transaction.engine.table((relation.database, relation.oid))
+    files = pa.array([table.uri(name) for name in state.files], pa.string())
+    written = pa.table({"file": pc.index_in(found["file"], value_set=files), "row": found["row"]})
+    rows = pa.table([*old.flatten(), found["file"], found["row"]], names=[*[each.name for each in relation.columns], FILE, ROW])
+    return rows.take(pc.sort_indices(written, [("file", "ascending"), ("row", "ascending")]))
 
 
 def of_where(planner: Planner, relation: Relation, where: Any, scope: Scope) -> Keys | None:
