@@ -311,7 +311,7 @@ PLAYS: dict[str, list[Step]] = {
     "who waits for a row of his keys goes on with what it is by then": [
         ("b", "BEGIN"),
         ("b", "UPDATE t SET b = b + 10, c = 'b' WHERE a = 1"),
-        ("a+", "UPDATE t SET b = b + 100 WHERE a IN (1, 2) AND c = 'b' RETURNING a, b"),
+        ("a+", "UPDATE t SET b = b + 100 WHERE a IN (1, 7) AND b < 50 RETURNING a, b"),
         ("b", "COMMIT"),
         ("a", ""),
     ],
