@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import filter as filters
-from bench import gate, replication, sessions
+from bench import gate, replication, sessions, tables
 from bench.memory import Peak
 from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
 
@@ -123,6 +123,8 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
         measure_gate(report, native, node, int(1_000_000 * scale), runs)
     if "sessions" in only:
         measure_sessions(report, native, node, int(1_000_000 * scale))
+    if "tables" in only:
+        measure_tables(report, source, node, int(2_000 * scale))
     if "latency" in only:
         for rate, seconds in ((1, 30.0), (100, 15.0)):
             ms = replication.latency(source, node, rate, seconds)
@@ -135,6 +137,23 @@ def measure_sessions(report: Report, native: DemoServer, node: DemoServer, rows:
     fast, ours = sessions.milliseconds(native, rows), sessions.milliseconds(node, rows)
     for what, wanted in sessions.WANTED.items():
         report.duration(f"{what}, {rows:,} rows", fast[what], ours[what], wanted)
+
+
+def measure_tables(report: Report, source: DemoServer, node: DemoServer, count: int) -> None:
+    """Many tables on the node: made by psql, made one by one, copied from a publisher; what the node takes before and after."""
+    pid = int((node.data / "headgate.pid").read_text().splitlines()[0])
+    report.value("a node with no tables", str(tables.size(pid)), "")
+    seconds = tables.made_by_psql(tables.database(node, "bench_psql"), count, node.root)
+    report.value(f"{count:,} tables by psql -f", f"{seconds:.0f} s, {tables.size(pid)}", "2,000 in 180 s")
+    few = max(count * 3 // 20, 1)
+    seconds = tables.keyed(tables.database(node, "bench_keyed"), few)
+    report.value(f"{few:,} x CREATE TABLE with a primary key", f"{seconds:.0f} s, {tables.size(pid)}", "")
+    pub, sub = tables.database(source, "bench_many_pub"), tables.database(node, "bench_many_sub")
+    seconds = tables.copied(pub, sub, "bench_many", count)
+    report.value(f"{count:,} tables of 100 rows, made and copied", f"{seconds:.0f} s, {tables.size(pid)}", "2,000 in 480 s")
+    seconds = tables.streamed(pub, "bench_many")
+    report.value(f"20 changes of each of {tables.CHANGING} tables, streamed", f"{seconds:.1f} s, {tables.size(pid)}", "")
+    sub.execute("DROP SUBSCRIPTION bench_many")
 
 
 def measure_gate(report: Report, native: DemoServer, node: DemoServer, rows: int, runs: int) -> None:
