@@ -123,8 +123,8 @@ def test_a_node_is_lied_to_here_and_there(scene: Scene) -> None:
 def test_a_node_is_lied_to_in_every_field(scene: Scene) -> None:
     before = resident(scene.subscriber.server)
     for title, change in POISONS.items():
-        omitted = "I." if title == "a notification" else None  # the row is not sent: nobody can know that
-        spoiled = scene.lied_to(lambda asked, name: None if name[:2] == omitted else change)  # noqa: B023 - called before the next
+        omitted = ("I.", "d.") if title == "a notification" else ()  # the row is not sent: nobody can know that
+        spoiled = scene.lied_to(lambda asked, name: None if name[:2] in omitted else change)  # noqa: B023 - called before the next
         assert len(spoiled) > 30, title
         scene.unharmed()
         scene.publisher.sql("ALTER TABLE t DROP COLUMN more; DELETE FROM t WHERE id > 3")

@@ -1,0 +1,150 @@
+"""Tables of any name with any values go from PostgreSQL to a node and from there to another, made, copied and streamed by themselves.
+
+What one server does with any name is `tests/server/test_any_name.py`'s; `test_hostile_names.py` has the names that were trouble.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from tests.conftest import Server
+from tests.server.test_any_name import NAMES, TEXTS, literal, quoted
+from tests.subscriber.conftest import Publisher, Subscriber
+
+from headgate.storage.delta_log import _READERS_OWN, _RESERVED
+
+KEYWORDS = [
+    "_delta_log", "..", "/", "%", "a/b", "%2e%2e", "__HIVE_DEFAULT_PARTITION__", "_SUCCESS", "part-0", "struct", "pivot", "anti", "qualify", "describe", "lateral",
+    "summarize", "temp", "main", "memory", "system", "ü" * 31 + "x", "😀" * 16, "a\nb", "\\x00", "NaN", "rowid", "default", "timestamp", "current_date",
+]  # fmt: skip
+READY_HERE = """
+    SELECT count(*) > 0 AND bool_and(srsubstate = 'r') FROM pg_subscription_rel JOIN pg_subscription s ON s.oid = srsubid
+    JOIN pg_database d ON d.oid = subdbid WHERE datname = current_database()"""
+ANY = st.one_of(st.sampled_from(KEYWORDS), NAMES).map(lambda name: name.encode()[:63].decode(errors="ignore"))
+
+
+def free(name: str) -> bool:
+    """Whether it may name a schema, a table and a column: what Delta has no place for has tests of its own."""
+    return bool(name) and not name.startswith("pg_") and name.lower() not in {each.lower() for each in _RESERVED | _READERS_OWN}
+
+
+@dataclass(frozen=True)
+class Named:
+    """A table with two columns, and what is written into it."""
+
+    schema: str
+    table: str
+    column: str
+    label: str
+    first: str
+    second: str
+
+    @property
+    def shown(self) -> str:
+        return f"{quoted(self.schema)}.{quoted(self.table)}"
+
+    @property
+    def key(self) -> str:
+        return quoted("k" if self.column != "k" else "l")
+
+    def made(self) -> str:
+        """In the publisher, with a row, which is copied; its type is an enum of any label."""
+        kind = f"{quoted(self.schema)}.{quoted(self.table[:15] + '!')}"
+        return (
+            f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}; CREATE TYPE {kind} AS ENUM ({literal(self.label)});"
+            f"CREATE TABLE {self.shown} ({self.key} int PRIMARY KEY, {quoted(self.column)} text, m {kind});"
+            f"INSERT INTO {self.shown} VALUES (1, {literal(self.first)}, {literal(self.label)})"
+        )
+
+    def type_made(self) -> str:
+        """In a subscriber: types are not made by replication."""
+        return self.made().split(";CREATE TABLE")[0]
+
+    def changed(self) -> str:
+        return (
+            f"INSERT INTO {self.shown} VALUES (2, {literal(self.second)}, NULL), (3, {literal(self.first)}, {literal(self.label)});"
+            f"UPDATE {self.shown} SET {quoted(self.column)} = {literal(self.second)} WHERE {quoted(self.column)} = {literal(self.first)};"
+            f"DELETE FROM {self.shown} WHERE {self.key} = 3"
+        )
+
+    def rows(self) -> str:
+        return f"SELECT * FROM {self.shown} ORDER BY 1"
+
+
+def tables(count: int) -> st.SearchStrategy[list[Named]]:
+    """So many tables, no two of one name."""
+    one = st.builds(Named, ANY.filter(free), ANY.filter(free), ANY.filter(lambda n: free(n) and n != "m"), ANY.filter(bool), TEXTS, TEXTS)
+    return st.lists(one, min_size=count, max_size=count, unique_by=(lambda each: each.shown, lambda each: each.table[:15]))
+
+
+@dataclass
+class Scene:
+    """PostgreSQL, a node's database that subscribes and publishes, and another that subscribes to it."""
+
+    publisher: Publisher
+    first: Subscriber
+    second: Subscriber
+
+    def check(self, some: list[Named]) -> None:
+        """All that is in the publisher comes to be in both."""
+        for each in some:
+            self.publisher.sql(each.made())
+            self.first.sql(each.type_made())
+            self.second.sql(each.type_made())
+        self.publisher.sql("CREATE PUBLICATION p FOR ALL TABLES")
+        self.first.sql(self.publisher.subscription("create_tables"))
+        self.first.wait(READY_HERE, "t")
+        self.first.sql("CREATE PUBLICATION p FOR ALL TABLES")
+        words = f"slot_name = '{self.second.name}_s', create_tables"
+        self.second.sql(f"CREATE SUBSCRIPTION s CONNECTION '{self.first.conninfo}' PUBLICATION p WITH ({words})")
+        self.second.wait(READY_HERE, "t")
+        for each in some:
+            self.publisher.sql(each.changed())
+        for each in some:
+            expected = self.publisher.sql(each.rows())
+            self.first.wait(each.rows(), expected, seconds=60)
+            self.second.wait(each.rows(), expected, seconds=60)
+
+    def clear(self, some: list[Named]) -> None:
+        """Leaves nothing for the next example."""
+        self.second.unsubscribe()
+        self.first.unsubscribe()
+        self.first.sql(f"SELECT pg_drop_replication_slot('{self.second.name}_s')")
+        self.publisher.sql(f"SELECT pg_drop_replication_slot('{self.publisher.name}_s')")
+        for each in (self.publisher, self.first):
+            each.sql("DROP PUBLICATION p")
+        for station in (self.publisher, self.first, self.second):
+            for each in some:
+                station.sql(
+                    f"DROP TABLE {each.shown}; DROP SCHEMA IF EXISTS {quoted(each.schema)} CASCADE"
+                    if each.schema != "public"
+                    else f"DROP TABLE {each.shown}"
+                )
+
+
+@pytest.fixture
+def scene(publisher: Publisher, subscriber: Subscriber, node: Server) -> Iterator[Scene]:
+    second = Subscriber(node)
+    yield Scene(publisher, subscriber, second)
+    second.close()
+
+
+@settings(max_examples=1, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(some=tables(2))
+def test_tables_of_any_name_pass_on(scene: Scene, some: list[Named]) -> None:
+    scene.check(some)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@settings(max_examples=25, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(some=tables(6))
+def test_tables_of_any_name_pass_on_at_length(scene: Scene, some: list[Named]) -> None:
+    try:
+        scene.check(some)
+    finally:
+        scene.clear(some)
