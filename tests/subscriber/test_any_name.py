@@ -51,12 +51,15 @@ class Named:
     def key(self) -> str:
         return quoted("k" if self.column != "k" else "l")
 
+    @property
+    def kind(self) -> str:
+        return f"{quoted(self.schema)}.{quoted(self.table[:15] + '!')}"
+
     def made(self) -> str:
         """In the publisher, with a row, which is copied; its type is an enum of any label."""
-        kind = f"{quoted(self.schema)}.{quoted(self.table[:15] + '!')}"
         return (
-            f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}; CREATE TYPE {kind} AS ENUM ({literal(self.label)});"
-            f"CREATE TABLE {self.shown} ({self.key} int PRIMARY KEY, {quoted(self.column)} text, m {kind});"
+            f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}; CREATE TYPE {self.kind} AS ENUM ({literal(self.label)});"
+            f"CREATE TABLE {self.shown} ({self.key} int PRIMARY KEY, {quoted(self.column)} text, m {self.kind});"
             f"INSERT INTO {self.shown} VALUES (1, {literal(self.first)}, {literal(self.label)})"
         )
 
@@ -113,17 +116,14 @@ class Scene:
         """Leaves nothing for the next example."""
         self.second.unsubscribe()
         self.first.unsubscribe()
-        self.first.sql(f"SELECT pg_drop_replication_slot('{self.second.name}_s')")
-        self.publisher.sql(f"SELECT pg_drop_replication_slot('{self.publisher.name}_s')")
-        for each in (self.publisher, self.first):
-            each.sql("DROP PUBLICATION p")
+        for station in (self.first, self.publisher):
+            station.sql("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()")
+            station.sql("DROP PUBLICATION IF EXISTS p")
         for station in (self.publisher, self.first, self.second):
             for each in some:
-                station.sql(
-                    f"DROP TABLE {each.shown}; DROP SCHEMA IF EXISTS {quoted(each.schema)} CASCADE"
-                    if each.schema != "public"
-                    else f"DROP TABLE {each.shown}"
-                )
+                station.sql(f"DROP TABLE IF EXISTS {each.shown}; DROP TYPE IF EXISTS {each.kind}")
+                if each.schema != "public":
+                    station.sql(f"DROP SCHEMA IF EXISTS {quoted(each.schema)} CASCADE")
 
 
 @pytest.fixture

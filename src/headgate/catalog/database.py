@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.catalog import acl, physical
+from headgate.catalog import acl, physical, stored_setting
 from headgate.catalog.physical import Cursor, insert, one, rows, run, update
 from headgate.errors import PostgresError
 
@@ -72,6 +72,7 @@ def drop(cursor: Cursor, oid: int) -> None:
     for table in _per_database(cursor):
         run(cursor, f"DELETE FROM hg.{table} WHERE dbid = ?", [oid])
     run(cursor, "DELETE FROM hg.history WHERE dbid = ?", [oid])
+    stored_setting.forget_database(cursor, oid)
     run(cursor, "DELETE FROM hg.pg_database WHERE oid = ?", [oid])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from headgate.catalog import stored_setting
 from headgate.catalog.physical import Cursor, insert, one, rows, run, update
 from headgate.errors import PostgresError
 
@@ -85,6 +86,7 @@ def change(cursor: Cursor, role: Role) -> None:
 def drop(cursor: Cursor, oid: int) -> None:
     """Removes a role and its memberships; that nothing depends on it has been checked (`owned`)."""
     run(cursor, "DELETE FROM hg.pg_auth_members WHERE roleid = ? OR member = ?", [oid, oid])
+    stored_setting.forget_role(cursor, oid)
     run(cursor, "DELETE FROM hg.pg_authid WHERE oid = ?", [oid])
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import PostgresError
-from headgate.server import variable
 from headgate.settings import find
 from headgate.settings.check import join_list
+from headgate.sql import setting as sql_setting
 
 if TYPE_CHECKING:
     from headgate.server.session import Session
@@ -33,7 +33,7 @@ def alter_system(session: Session, node: Any, text: str) -> str:
         raise PostgresError("42501", f'permission denied to set parameter "{title}"')
     value = None
     if kind == "VAR_SET_VALUE":
-        values = variable.values(change.args)
+        values = sql_setting.values(change.args)
         if definition is not None and definition.is_list:
             value = join_list(definition.name, values)
         elif len(values) == 1:

@@ -11,9 +11,9 @@ import postgast
 
 from headgate.errors import PostgresError
 from headgate.server.portal import Parameter, Prepared
-from headgate.server.variable import constant
 from headgate.sql import parser
 from headgate.sql.parser import Statement
+from headgate.sql.setting import constant
 from headgate.types import registry
 from headgate.types.resultset import ResultSet
 

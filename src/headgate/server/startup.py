@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from headgate.catalog import database as databases
 from headgate.catalog import role as roles
+from headgate.catalog import stored_setting
 from headgate.catalog.role import Role
 from headgate.catalog.session import SessionContext
 from headgate.commands import privilege
@@ -280,6 +281,7 @@ def _session(node: Node, connection: Connection, backend: Backend, parameters: d
     settings = SessionSettings(node.settings)
     settings.override("is_superuser", "on" if role.superuser else "off")
     settings.override("session_authorization", role.name)
+    _give_stored(node, settings, role, database)
     given = _given(parameters)
     for name, value in given:
         if name.lower() != "role":
@@ -308,6 +310,19 @@ def _session(node: Node, connection: Connection, backend: Backend, parameters: d
         if name.lower() == "role":
             session_role.set_role(session, value, local=False)
     return session
+
+
+def _give_stored(node: Node, settings: SessionSettings, role: Role, database: Database) -> None:
+    """What ALTER ROLE and ALTER DATABASE have stored: whoever stored it might; what is no value any more is told and left out."""
+    cursor = node.catalog.cursor()
+    try:
+        for source, name, value in stored_setting.in_force(cursor, database.oid, role.oid):
+            try:
+                settings.give(name, value, source, superuser=True)
+            except PostgresError as error:
+                _log.warning("%s", error.message)
+    finally:
+        cursor.close()
 
 
 def _given(parameters: dict[str, str]) -> list[tuple[str, str]]:

@@ -5,7 +5,6 @@ Called by `utility`. The values live in the session's settings; what happens in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog.role import READ_ALL_SETTINGS
@@ -13,7 +12,7 @@ from headgate.commands import privilege
 from headgate.errors import PostgresError
 from headgate.server import session_role, transaction_mode
 from headgate.settings.definition import guarded
-from headgate.sql import parser
+from headgate.sql.setting import values
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet, of_rows
 
@@ -47,32 +46,11 @@ def set_statement(session: Session, node: Any, text: str) -> str:
     return "SET"
 
 
-def set_value(session: Session, name: str, values: list[str], *, local: bool) -> None:
+def set_value(session: Session, name: str, given: list[str], *, local: bool) -> None:
     """Sets one setting to the values of SET name TO a, b."""
-    transaction_mode.check(session, name, values)
-    session.settings.set_values(name, values, local=local, superuser=session.is_superuser)
+    transaction_mode.check(session, name, given)
+    session.settings.set_values(name, given, local=local, superuser=session.is_superuser)
     session.setting_changed(name)
-
-
-def values(args: Iterable[Any]) -> list[str]:
-    """The values of SET x TO a, b as text."""
-    return [constant(parser.unwrap(arg)) for arg in args]
-
-
-def constant(node: Any) -> str:
-    """The text of a constant of the grammar."""
-    kind = str(node.DESCRIPTOR.name)
-    if kind == "TypeCast":  # SET TIME ZONE INTERVAL '3' HOUR
-        return constant(parser.unwrap(node.arg))
-    if kind == "A_Const":
-        which = node.WhichOneof("val")
-        value = getattr(node, which)
-        if which == "ival":
-            return str(value.ival)
-        if which == "boolval":
-            return "true" if value.boolval else "false"
-        return str(getattr(value, which))
-    raise PostgresError("42601", "syntax error")
 
 
 def _set_multi(session: Session, node: Any) -> None:

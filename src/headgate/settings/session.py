@@ -21,7 +21,7 @@ from headgate.settings.table import find
 from headgate.settings.values import Setting, Values
 
 # The order of pg_settings.source, weakest first; RESET goes back to the strongest that was given.
-GIVEN_SOURCES = ("database", "user", "database user", "client", "override")
+GIVEN_SOURCES = ("global", "database", "user", "database user", "client", "override")
 
 TRANSACTION = ("transaction_isolation", "transaction_read_only", "transaction_deferrable")
 """The settings that belong to a transaction: it begins with what ``default_`` and the name says, and they end with it."""

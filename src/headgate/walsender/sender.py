@@ -191,6 +191,9 @@ class Sender:
         self._asked = False
 
     def _positions(self, written: Lsn, flushed: Lsn, applied: Lsn, reply_time: int) -> None:
+        # nobody has what has not happened: what is confirmed is never sent again
+        end = max(self.node.engine.log.end, self.statistics.sent)
+        written, flushed, applied = (min(each, end) for each in (written, flushed, applied))
         self.statistics.replied(written, flushed, applied, reply_time)
         self.node.senders.heard()
         if flushed:
