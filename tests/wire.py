@@ -276,7 +276,7 @@ class Attack:
 
 def known_as(asked: str) -> str:
     """A statement without what differs from run to run."""
-    return re.sub(r"\d+", "N", asked)[:70]
+    return re.sub(r"[0-9A-F]+/[0-9A-F]+|\d+", "N", asked)[:70]
 
 
 class Tap(Proxy):

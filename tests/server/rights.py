@@ -180,6 +180,10 @@ SELECT NULL::shut.kind[]
 SELECT shut.kind 'a'
 SELECT a FROM t WHERE b = 'a'::shut.kind::text
 ALTER TABLE t ALTER b TYPE shut.kind USING 'a'
+DROP TABLE pg_catalog.pg_class
+ALTER TABLE pg_class ADD COLUMN x int
+TRUNCATE pg_class
+CREATE INDEX ON pg_class (relpages)
 CREATE DOMAIN open.d AS shut.kind
 """,
     "reading": """

@@ -100,8 +100,8 @@ class Talk:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def attacked(talk: Talk, chosen: Callable[[str, str, str], bool]) -> tuple[int, dict[str, str]]:
-    """Every field by every poison that is chosen: how many there were, and what was not answered as it should be."""
+def attacked(talk: Talk, chosen: Callable[[str, str, str], bool], ready: Callable[[], None] = lambda: None) -> tuple[int, dict[str, str]]:
+    """Every field by every poison that is chosen: how many there were, and what was not answered as it should be; `ready` comes before each."""
     talk.all()
     sites, wrong, count = list(talk.tap.sites), {}, 0
     for asked, name in sites:
@@ -110,6 +110,7 @@ def attacked(talk: Talk, chosen: Callable[[str, str, str], bool]) -> tuple[int, 
                 continue
             count += 1
             attack = talk.tap.attack = Attack(asked, name, change)
+            ready()
             shown, began = f"{asked} | {name} | {title}", time.monotonic()
             try:
                 talk.all()
@@ -123,5 +124,6 @@ def attacked(talk: Talk, chosen: Callable[[str, str, str], bool]) -> tuple[int, 
             if time.monotonic() - began > SECONDS:
                 wrong[shown] = "took too long"
     talk.tap.attack = None
+    ready()
     talk.all()
     return count, wrong

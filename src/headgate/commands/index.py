@@ -49,6 +49,7 @@ def create(node: Any, session: Session) -> CommandResult:
             detail=f"This operation is not supported for {lookup.PLURALS[relation.kind]}.",
         )
     privilege.check_owner(cursor, context.user, relation.owner, "table", relation.name)
+    privilege.refuse_system(relation)
     session.deferral.refuse_waiting(cursor, relation, "CREATE INDEX")
     transaction.change_object("pg_class", relation.oid)
     key = _key(node, relation, cursor, session.context.forms)

@@ -16,6 +16,7 @@ from headgate.catalog.relation import Relation
 from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError
 from headgate.sql import names
+from headgate.types.registry import FIRST_USER_OID
 
 READ_ALL_STATS = 3375
 """The oid of pg_read_all_stats."""
@@ -205,6 +206,12 @@ def denied(cursor: Cursor, database: int, relation: int, name: str) -> PostgresE
     found = one(cursor, "SELECT relkind FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [database, relation])
     word = {"v": "view", "S": "sequence", "m": "materialized view", "f": "foreign table"}.get(found[0] if found else "r", "table")
     return PostgresError("42501", f"permission denied for {word} {name}")
+
+
+def refuse_system(relation: Relation) -> None:
+    """42501 for a table of the system's own, which nobody changes."""
+    if relation.oid < FIRST_USER_OID:
+        raise PostgresError("42501", f'permission denied: "{relation.name}" is a system catalog')
 
 
 def columns_with(cursor: Cursor, role: str, relation: Relation, privilege: str) -> set[int]:

@@ -228,6 +228,7 @@ def truncate(node: Any, session: Session) -> CommandResult:
     for item in node.relations:
         target = unwrap(item)
         relation = lookup.table(cursor, context, target)
+        privilege.refuse_system(relation)
         privilege.check_table(cursor, context.user, context.database, relation.oid, relation.name, "TRUNCATE")
         if relation.kind == "p" and not target.inh:
             raise PostgresError(

@@ -46,6 +46,7 @@ from headgate.storage.table_state import TableState
 from headgate.storage.uncommitted import Handed, Uncommitted
 from headgate.storage.visible import Visible
 from headgate.storage.write import columns, quoted, stored
+from headgate.types.registry import FIRST_USER_OID
 
 CASCADE, RESTART_IDENTITY = 1, 2
 NOTHING = (0, 0, 0)
@@ -175,7 +176,9 @@ class Transaction(Uncommitted):
         return self._view[key].state if self._is_behind(key, self._staged(key)) else self._open.seen.get(key)
 
     def own(self, relation: Any, hold: Hold = Hold.ALONE) -> None:
-        """As `Uncommitted.own`, of a partitioned table with all that is below it."""
+        """As `Uncommitted.own`, of a partitioned table with all that is below it; 42501 for the system's own tables."""
+        if relation.kind == "r" and relation.oid < FIRST_USER_OID:
+            raise PostgresError("42501", f'permission denied: "{relation.name}" is a system catalog')
         owned = [below.relation for below in self.partitioned(relation).branch.walk()] if relation.kind == "p" else [relation]
         if len(owned) > 1:
             self._lock_together(owned, hold)
