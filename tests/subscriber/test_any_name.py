@@ -141,7 +141,7 @@ def test_tables_of_any_name_pass_on(scene: Scene, some: list[Named]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@settings(max_examples=25, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(some=tables(6))
 def test_tables_of_any_name_pass_on_at_length(scene: Scene, some: list[Named]) -> None:
     try:
