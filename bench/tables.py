@@ -93,12 +93,12 @@ def copied(pub: Side, sub: Side, name: str, count: int, rows: int = 100) -> floa
     return time.perf_counter() - began
 
 
-def streamed(pub: Side, name: str, rounds: int = 20) -> float:
+def streamed(pub: Side, name: str, count: int, rounds: int = 20) -> float:
     """Seconds for rounds of transactions that change a row in each of some tables, until the last is there."""
     began = time.perf_counter()
     with psycopg.connect(pub.conninfo, autocommit=True) as session:
         for turn in range(rounds):
-            for number in range(CHANGING):
+            for number in range(min(count, CHANGING)):
                 session.execute(f"UPDATE t_{number} SET a = 'turn {turn}' WHERE id = {turn + 1}".encode())
     wait_flushed(pub, name)
     return time.perf_counter() - began
