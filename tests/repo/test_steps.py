@@ -13,9 +13,8 @@ DURABLE = {"fsync", "write_synced", "commit_staged", "put_copy_data"}
 """Calls, by the name of what is called, that make something durable or tell another server that it is."""
 INSIDE = {
     "catalog/catalog.py:_name_log": "called behind each commit of the catalog",
-    "storage/durable.py:_sync": "called by `Transaction._sync` and `Intents._write`, each in the step sync",
+    "storage/durable.py:_sync": "called by `Transaction._sync` and `Intents._write`, each in the step sync, and by `ForeignWriters.recover`",
     "storage/durable.py:write_synced": "each call of it is looked at",
-    "storage/alteration.py:write_version": "called by `commit_staged` in the step version, by `take_back` in the step taken back",
     "storage/cleaning.py:_note_removed": "called by `_clean_table`, the step cleaning",
     "subscriber/prepared.py:_sync": "called by `_write` in the step prepared segment",
 }

@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 
 from headgate.catalog import relation as relations
 from headgate.errors import PostgresError
-from headgate.storage import delta_log, difference, file_action, table_state
+from headgate.storage import delta_log, difference, durable, file_action, table_state
 from headgate.storage.file_action import Action
 from headgate.storage.lock import Key
 from headgate.storage.mark import marked_with, undo_mark
@@ -224,6 +224,9 @@ class ForeignWriters:
         table = engine.table(key)
         base, state = table.state(logged), table.state()
         after = table.undo(state, self._without_own(key, base, others), undo_mark(logged))
+        if engine.durable:  # a power failure that tears one of them would take what is committed behind it, too
+            for version in range(logged + 1, after.version + 1):
+                durable.sync_version(path, version)
         return Recovered(len(others) < len(marks), others, base, after)
 
     def _without_own(self, key: Key, base: TableState, others: Sequence[int]) -> TableState:
