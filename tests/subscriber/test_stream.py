@@ -165,6 +165,17 @@ def test_a_subscription_follows_its_publications_and_can_be_disabled(publisher, 
     assert publisher.sql("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == "0"
 
 
+@pytest.mark.slow
+def test_a_subscription_that_was_dropped_while_a_table_became_ready_was_a_conflict(publisher, spare) -> None:
+    subscriber = spare(**{"headgate.failpoints": "'synchronization before=sleep'"})
+    publisher.sql("CREATE TABLE u(a int PRIMARY KEY); INSERT INTO u VALUES (1), (2); CREATE PUBLICATION p FOR TABLE u")
+    subscriber.sql("CREATE TABLE u(a int PRIMARY KEY)")
+    subscriber.sql(publisher.subscription())
+    subscriber.wait("SELECT count(*) FROM u", "2")
+    subscriber.sql("DROP SUBSCRIPTION s")
+    assert subscriber.sql("SELECT count(*) FROM pg_subscription_rel") == "0"
+
+
 def test_several_tables_are_synchronized_while_others_stream(publisher, subscriber) -> None:
     names = [f"t{n}" for n in range(6)]
     publisher.sql(

@@ -317,6 +317,7 @@ def _hold_workers(name: str, session: Session, transaction: Transaction) -> None
     session.after_commit(lambda: _released(launcher, found.oid))
     session.after_rollback(lambda: _released(launcher, found.oid))
     launcher.hold(found.oid, session.check_cancel)
+    transaction.plan_again()  # its look at the catalog was before: who acts in a session is looked up at a statement's begin
 
 
 def _may_own(cursor: Any, user: str, owner: int) -> bool:
