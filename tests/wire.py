@@ -294,8 +294,8 @@ class Tap(Proxy):
         self.hostile = hostile
         self.said: list[bytes] = []
         """What the clients have sent."""
-        self.answers: dict[str, list[bytes]] = {}
-        """What the server said when it was asked that first; what it said of itself before stands below the empty text."""
+        self.answers: dict[str, list[list[bytes]]] = {}
+        """What the server said to the first who asked that, each time; what it said of itself before stands below the empty text."""
         self._answered: dict[str, socket.socket] = {}
         self._asked: dict[socket.socket, str] = {}
         super().__init__(target)
@@ -320,19 +320,16 @@ class Tap(Proxy):
                     sink.sendall(self._client_frame(frame, sink, mine) if upwards else self._server_frame(frame, source, mine))
                     if mine and mine[-1].change in (endless, negative):
                         raise OSError  # what it announces never comes
-        for each in (source, sink):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            self._open.discard(each)
-            with contextlib.suppress(OSError):
-                each.close()
+        self._end(source, sink)
         for attack in mine:
             attack.over.set()
 
     def _client_frame(self, frame: bytes, server: socket.socket, mine: list[Attack]) -> bytes:
         self.said.append(frame)
         if frame[:1] == b"Q":
-            self._asked[server] = known_as(frame[HEAD:-1].decode(errors="replace"))
+            asked = self._asked[server] = known_as(frame[HEAD:-1].decode(errors="replace"))
+            if self._answered.setdefault(asked, server) is server:
+                self.answers.setdefault(asked, []).append([])
         if self.hostile == "client":
             return self._spoiled(frame, self._asked.get(server, ""), asked_fields(frame), mine)
         return frame
@@ -340,7 +337,7 @@ class Tap(Proxy):
     def _server_frame(self, frame: bytes, server: socket.socket, mine: list[Attack]) -> bytes:
         asked = self._asked.get(server, "")
         if self._answered.setdefault(asked, server) is server:
-            self.answers.setdefault(asked, []).append(frame)
+            self.answers.setdefault(asked, [[]])[-1].append(frame)
         return self._spoiled(frame, asked, fields(frame, asked), mine) if self.hostile == "server" else frame
 
     def _spoiled(self, frame: bytes, asked: str, found: list[Field], mine: list[Attack]) -> bytes:
@@ -367,7 +364,7 @@ class Tap(Proxy):
 class Repeated:
     """A server that says again what another has said (`Tap.answers`), whoever asks; `port` is its own."""
 
-    def __init__(self, answers: dict[str, list[bytes]]) -> None:
+    def __init__(self, answers: dict[str, list[list[bytes]]]) -> None:
         self.answers = answers
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -389,16 +386,20 @@ class Repeated:
     def _serve(self, client: socket.socket) -> None:
         pending = bytearray()
         started = False
+        times: dict[str, int] = {}
         with client, contextlib.suppress(OSError, struct.error):
             while data := client.recv(1 << 16):
                 pending += data
                 if not started:
                     del pending[: struct.unpack_from("!I", pending)[0]]
-                    client.sendall(b"".join(self.answers[""]))
+                    client.sendall(b"".join(self.answers[""][0]))
                     started = True
                 for frame in frames(pending):
                     if frame[:1] == b"Q":
-                        client.sendall(b"".join(self.answers.get(known_as(frame[HEAD:-1].decode(errors="replace")), [NO_ANSWER])))
+                        asked = known_as(frame[HEAD:-1].decode(errors="replace"))
+                        turns = self.answers.get(asked, [[NO_ANSWER]])
+                        client.sendall(b"".join(turns[min(times.get(asked, 0), len(turns) - 1)]))
+                        times[asked] = times.get(asked, 0) + 1
 
 
 SYNC = b"S\0\0\0\4"

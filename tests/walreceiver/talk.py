@@ -111,16 +111,17 @@ def attacked(talk: Talk, chosen: Callable[[str, str, str], bool], ready: Callabl
             count += 1
             attack = talk.tap.attack = Attack(asked, name, change)
             ready()
-            shown, began = f"{asked} | {name} | {title}", time.monotonic()
+            shown, began, said = f"{asked} | {name} | {title}", time.monotonic(), ""
             try:
                 talk.all()
             except PostgresError as error:
+                said = error.message
                 if error.message.startswith("receiver failed"):
                     wrong[shown] = error.message[:300]
             except Exception as error:  # noqa: BLE001 - what it is is the failure
                 wrong[shown] = f"{type(error).__name__}: {str(error)[:300]}"
             if not attack.fired.is_set():
-                wrong[shown] = "did not come"
+                wrong[shown] = f"did not come: {said}"
             if time.monotonic() - began > SECONDS:
                 wrong[shown] = "took too long"
     talk.tap.attack = None

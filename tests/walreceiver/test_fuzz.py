@@ -53,7 +53,7 @@ class Recorded:
             self.talk.all()
         self.answers = self.talk.tap.answers
         started = next(asked for asked in self.answers if asked.startswith("START"))
-        self.frames = [frame[HEAD:] for frame in self.answers[started] if frame[HEAD : HEAD + 1] == b"w"]
+        self.frames = [frame[HEAD:] for frame in self.answers[started][0] if frame[HEAD : HEAD + 1] == b"w"]
         postgres.psql(database, STREAMED)
         asked = "'proto_version', '3', 'publication_names', 'p', 'streaming', 'on', 'two_phase', 'on'"
         shown = postgres.psql(
@@ -175,15 +175,16 @@ def conversations(recorded: Recorded) -> tuple[Callable[[bytes], object], list[b
     talk.tap.__exit__()
     talk.tap.port = server.port
     seeds = [
-        BLOCK.pack(number) + b"".join(recorded.answers[each])
+        BLOCK.pack(number) + answer
         for number, each in enumerate(asked)
-        if len(b"".join(recorded.answers[each])) < 60_000
+        for answer in map(b"".join, recorded.answers[each])
+        if len(answer) < 60_000
     ]
 
     def one(data: bytes) -> None:
         number = BLOCK.unpack_from(data.ljust(4, b"\0"))[0] % len(asked)
         # what is never said is waited for: the end of the answer is there, whatever stands before it
-        answers[asked[number]] = [data[4:], sized(b"E\0\0\0\0SERROR\0C42601\0Mspoiled\0\0"), b"Z\0\0\0\5I"]
+        answers[asked[number]] = [[data[4:], sized(b"E\0\0\0\0SERROR\0C42601\0Mspoiled\0\0"), b"Z\0\0\0\5I"]]
         try:
             talk.all(patience=0.3)
         finally:
