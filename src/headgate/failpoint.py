@@ -3,7 +3,7 @@
 What a crash must find whole passes through `step`, which has a place before and one behind what is done::
 
     with step(Step.VERSION):          # "version before"
-        table.commit_staged(…)
+        table.commit_version(…)
                                       # "version behind"
 
 Nothing happens there unless `arm` was told so: with the setting ``headgate.failpoints`` of headgate.conf, read at the start and with each

@@ -9,12 +9,14 @@ from pathlib import Path
 from headgate.failpoint import Step
 
 SOURCE = Path(__file__).parents[2] / "src" / "headgate"
-DURABLE = {"fsync", "write_synced", "commit_staged", "put_copy_data"}
+DURABLE = {"fsync", "write_synced", "commit_version", "put_copy_data"}
 """Calls, by the name of what is called, that make something durable or tell another server that it is."""
 INSIDE = {
     "catalog/catalog.py:_name_log": "called behind each commit of the catalog",
     "storage/durable.py:_sync": "called by `Transaction._sync` and `Intents._write`, each in the step sync, and by `ForeignWriters.recover`",
     "storage/durable.py:write_synced": "each call of it is looked at",
+    "storage/delta.py:undo": "called by `ForeignWriters.recover`, in the step taken back and at a start",
+    "storage/warmup.py:warm_up": "a table of its own, that nobody else knows",
     "storage/cleaning.py:_note_removed": "called by `_clean_table`, the step cleaning",
     "subscriber/prepared.py:_sync": "called by `_write` in the step prepared segment",
 }

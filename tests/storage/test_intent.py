@@ -154,7 +154,7 @@ def test_a_node_that_is_killed_while_it_commits_has_all_or_nothing_at_its_next_s
 
 def test_an_error_behind_the_commit_file_made_a_batch_apply_twice(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     transaction = two_tables(engine)
-    failing(monkeypatch, DeltaTable, "commit", MemoryError("heap"), behind=True)
+    failing(monkeypatch, DeltaTable, "commit_version", MemoryError("heap"), behind=True)
     transaction.commit()
     engine.foreign.look()
     for table in (A, B):
@@ -166,7 +166,7 @@ def test_a_commit_that_fails_at_a_table_leaves_nothing_visible_and_no_lock(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     transaction = two_tables(engine)
-    failing(monkeypatch, DeltaTable, "commit", OSError(28, "No space left on device"), at=at)
+    failing(monkeypatch, DeltaTable, "commit_version", OSError(28, "No space left on device"), at=at)
     with pytest.raises(OSError, match="No space"):
         transaction.commit()
     monkeypatch.undo()

@@ -61,7 +61,11 @@ class Proxy:
                 if self.rate is not None:
                     time.sleep(len(data) / self.rate)
                 sink.sendall(data)
-        for each in (source, sink):
+        self._end(source, sink)
+
+    def _end(self, *ends: socket.socket) -> None:
+        """Both ends of a connection."""
+        for each in ends:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             self._open.discard(each)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from headgate.catalog.relation import Relation
 from headgate.commands import assignment, identity
 from headgate.commands.query import keyed
-from headgate.commands.query.held_table import HeldTable, usual_way_says
+from headgate.commands.query.held_table import HeldTable, usual_way_says, whole
 from headgate.commands.query.planner import Planner
 from headgate.expression.columnwise import NotColumnwise
 from headgate.expression.node import Expression, SetToDefault
@@ -119,6 +119,4 @@ def _among(table: HeldTable, node: Any, condition: Expression | None, *, keeps_k
 
 
 def _struct(rows: pa.Table) -> pa.StructArray:
-    whole = rows.combine_chunks()
-    arrays = [column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in whole.columns]
-    return pa.StructArray.from_arrays(arrays, fields=list(rows.schema))
+    return whole(rows.to_struct_array())

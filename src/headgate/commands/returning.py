@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headgate.catalog.relation import Relation
-from headgate.commands.query import from_clause, render, target
+from headgate.commands.query import from_clause, held_table, render, target
 from headgate.commands.query.held_table import HeldTable, usual_way_says
 from headgate.commands.query.plan import Plan, PlanColumn, Source
 from headgate.commands.query.planner import Planner
@@ -81,7 +81,4 @@ def of_rows(clause: Any, planner: Planner, rows: pa.Table, relation: Relation, a
         arrays = table.values(rows, wanted)
     except NotColumnwise:
         return returned(clause, planner, local_frame(planner.session_spark, rows, spark_columns(relation)), relation, alias, tag)
-    columns = tuple(PlanColumn(each.name, each.expression.type, str(at), each.relation, each.attnum) for at, each in enumerate(targets))
-    plan = Plan(None, columns)  # type: ignore[arg-type]  # its frame is not asked for
-    batch = pa.RecordBatch.from_arrays(arrays, names=[each.key for each in columns])
-    return ResultSet(render.result_columns(plan), [render.text_batch(batch, plan, planner.session)], tag)
+    return held_table.result(held_table.plan_columns(targets), arrays, planner.session, tag)

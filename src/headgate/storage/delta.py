@@ -303,7 +303,7 @@ class DeltaTable:
         """The state after `actions` that are not committed: for the transaction that staged them to read and to write on."""
         return replace(after(state, actions), staged=state.staged + 1)
 
-    def commit(self, state: TableState, actions: Sequence[Action], mark: str) -> TableState:
+    def commit_version(self, state: TableState, actions: Sequence[Action], mark: str) -> TableState:
         """Commits actions on top of `state`; the state afterwards.
 
         Where another writer was first, Delta puts the commit behind it if the two do not touch the same files: then the version is not the
@@ -333,7 +333,7 @@ class DeltaTable:
         actions = difference(state, to)
         if state.schema != to.schema:
             actions = [*alteration.restored(to), *actions]
-        return self.commit(state, actions, mark) if actions else state
+        return self.commit_version(state, actions, mark) if actions else state
 
     def _start(self, state: TableState) -> Any:
         d = self.delta

@@ -72,7 +72,7 @@ def files(path: Path, version: int) -> list[Path]:
 
 def newest(path: Path, limit: int) -> int:
     """The newest version, at most `limit`, that has a checkpoint with all its parts; 0 where there is none."""
-    return max((version for version in delta_log.checkpoints(path) if version <= limit), default=0)
+    return max(delta_log.newest_checkpoint(path, limit), 0)
 
 
 def set_torn_aside(path: Path, limit: int) -> list[Path]:

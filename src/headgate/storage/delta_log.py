@@ -1,7 +1,7 @@
 """The log of a Delta table as files: making an empty table, reading the actions of a version, which versions there are. No Spark job.
 
 Used by `transaction`, `delta`, `foreign`, `feed`, `cleaning` and `durable`. Versions are written here too; Delta itself writes one only
-where another writer came between (`delta.DeltaTable.commit`).
+where another writer came between (`delta.DeltaTable.commit_version`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +140,7 @@ def read_state(path: Path, version: int) -> tuple[Action, Action, dict[str, Acti
 
     FileNotFoundError where a version is not there, XX001 for what cannot be read, `ForeignFeature` for what is left to Delta.
     """
-    start = max((each for each in checkpoints(path) if each <= version), default=-1)
+    start = newest_checkpoint(path, version)
     actions = _whole_checkpoint(path, start) if start >= 0 else []
     files = {action["add"]["path"]: action["add"] for action in actions if "add" in action}
     files = dict(sorted(files.items(), key=lambda each: int(each[1]["modificationTime"])))
@@ -154,17 +154,23 @@ def read_state(path: Path, version: int) -> tuple[Action, Action, dict[str, Acti
     return found["metaData"], found["protocol"], files
 
 
-def _whole_checkpoint(path: Path, version: int) -> list[Action]:
-    """The actions of a checkpoint that a reader needs."""
-    found: list[Action] = []
+def _checkpoint(path: Path, version: int, names: list[str]) -> Iterator[tuple[set[str], pa.Table]]:
+    """Of each part of a checkpoint the names of its columns, and the rows of those that are asked for; XX001 where it is damaged."""
     for part in sorted((path / "_delta_log").glob(f"{version:020d}.checkpoint*.parquet")):
         try:
             with pq.ParquetFile(part, page_checksum_verification=True) as file:
-                if {"sidecar", "checkpointMetadata"} & set(file.schema_arrow.names):
-                    raise ForeignFeature(part)
-                rows = file.read(["metaData", "protocol", "add"])
+                found, rows = set(file.schema_arrow.names), file.read(names)
         except (pa.ArrowInvalid, OSError) as error:
             raise PostgresError("XX001", f'checkpoint "{part}" is damaged') from error
+        yield found, rows
+
+
+def _whole_checkpoint(path: Path, version: int) -> list[Action]:
+    """The actions of a checkpoint that a reader needs."""
+    found: list[Action] = []
+    for names, rows in _checkpoint(path, version, ["metaData", "protocol", "add"]):
+        if {"sidecar", "checkpointMetadata"} & names:
+            raise ForeignFeature(path)
         for name in rows.column_names:
             found += [{name: _as_json(each)} for each in rows[name].drop_null().to_pylist(maps_as_pydicts="strict")]
     return found
@@ -242,12 +248,17 @@ def checkpoints(path: Path) -> set[int]:
     return {version for (version, wanted), count in parts.items() if count >= wanted}
 
 
+def newest_checkpoint(path: Path, version: int) -> int:
+    """The newest version up to this one that has a checkpoint; -1 where none has."""
+    return max((each for each in checkpoints(path) if each <= version), default=-1)
+
+
 def files_at(path: Path, version: int) -> dict[str, Action]:
     """The `add` actions that hold at a version, by path: from the newest checkpoint and the versions behind it, without Spark.
 
     FileNotFoundError where a version is not there, XX001 for what cannot be read.
     """
-    start = max((each for each in checkpoints(path) if each <= version), default=-1)
+    start = newest_checkpoint(path, version)
     files = _of_checkpoint(path, start) if start >= 0 else {}
     for each in range(start + 1, version + 1):
         files = files_after(files, read_version(path, each))
@@ -255,11 +266,5 @@ def files_at(path: Path, version: int) -> dict[str, Action]:
 
 
 def _of_checkpoint(path: Path, version: int) -> dict[str, Action]:
-    files: dict[str, Action] = {}
-    for part in sorted((path / "_delta_log").glob(f"{version:020d}.checkpoint*.parquet")):
-        try:
-            added = pq.read_table(part, columns=["add"], page_checksum_verification=True)["add"]
-        except (pa.ArrowInvalid, OSError) as error:
-            raise PostgresError("XX001", f'checkpoint "{part}" is damaged') from error
-        files |= {add["path"]: add for add in added.drop_null().to_pylist()}
-    return files
+    found = (add for _, rows in _checkpoint(path, version, ["add"]) for add in rows["add"].drop_null().to_pylist())
+    return {add["path"]: add for add in found}

@@ -161,7 +161,7 @@ class Engine:
         """
         version = self.visible[key].state.version
         self.table(key).forget()
-        return max((each for each in delta_log.checkpoints(self.path(key)) if each <= version), default=-1)
+        return delta_log.newest_checkpoint(self.path(key), version)
 
     def running(self) -> frozenset[int]:
         """The transactions that have begun and not ended, each by a number that may be given again after its end."""

@@ -105,7 +105,7 @@ class Intents:
         table, mark, base = engine.table(key), transaction_mark(intent.xid), staged.base
         try:
             with step(Step.VERSION):
-                state = table.commit(base, intent.tables[key[1]][1], mark)
+                state = table.commit_version(base, intent.tables[key[1]][1], mark)
         except BaseException as error:
             # the version may be there although the call failed behind it
             version = None if isinstance(error, PostgresError) else self._version_of(key, base.version, mark)

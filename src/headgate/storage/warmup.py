@@ -36,13 +36,13 @@ def warm_up(session: SparkSession, scratch: Path) -> None:
         table = DeltaTable(Delta(session), place)
         state = table.state()
         rows = session.range(RESIDENT_ROWS + 1).select(F.col("id").alias("a"), F.lit("x").alias("b"))
-        state = table.commit(state, table.write(state, rows), "warm-up")
+        state = table.commit_version(state, table.write(state, rows), "warm-up")
         frame = table.frame(state, positions=True)
         found = frame.where("a % 7 = 3").persist()
         few = found.toArrow()
         deleted = table.deletions(state, found.select(FILE, ROW))
         found.unpersist()
-        state = table.commit(state, deleted, "warm-up")
+        state = table.commit_version(state, deleted, "warm-up")
         for rows in (table.frame(state), in_one_piece(session, few, found.schema)):
             rows.groupBy("b").agg(F.count("*"), F.max("a")).orderBy("b").limit(10).toArrow()
         session.range(0, 2, 1, 2).mapInArrow(_same, "id bigint").toArrow()  # starts the process that workers are forked from

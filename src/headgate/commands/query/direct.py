@@ -14,9 +14,9 @@ import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
 from headgate.commands import lookup, privilege
-from headgate.commands.query import from_clause, keyed, render, target
+from headgate.commands.query import from_clause, held_table, keyed, target
 from headgate.commands.query.held_table import HeldTable, usual_way_says
-from headgate.commands.query.plan import Plan, PlanColumn
+from headgate.commands.query.plan import PlanColumn
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.target import Target
 from headgate.commands.session import Session
@@ -46,9 +46,7 @@ def answer(node: Any, session: Session) -> ResultSet | None:
         columns, found = _count(table, node) if counted else _rows(table, node)
     except NotColumnwise:
         return None
-    plan = Plan(None, columns)  # type: ignore[arg-type]  # its frame is not asked for
-    batch = pa.RecordBatch.from_arrays(found, names=[each.key for each in columns])
-    return ResultSet(render.result_columns(plan), [render.text_batch(batch, plan, session)], None)
+    return held_table.result(columns, found, session)
 
 
 def columns(node: Any, session: Session, known: dict[int, int]) -> tuple[ResultColumn, ...] | None:
@@ -71,7 +69,7 @@ def columns(node: Any, session: Session, known: dict[int, int]) -> tuple[ResultC
 
 def result_columns(targets: Sequence[Target]) -> tuple[ResultColumn, ...]:
     """The description of a SELECT list that is bound."""
-    return render.result_columns(Plan(None, _plan_columns(targets)))  # type: ignore[arg-type]  # its frame is not asked for
+    return held_table.described(held_table.plan_columns(targets))
 
 
 def _is_plain(node: Any) -> bool:
@@ -110,13 +108,9 @@ def _rows(table: HeldTable, node: Any) -> tuple[tuple[PlanColumn, ...], list[pa.
         condition = table.where(node)
         wanted = [table.prepared(each.expression) for each in targets]
         most = _limit(table, node)
-    columns = _plan_columns(targets)
+    columns = held_table.plan_columns(targets)
     rows = table.passing(_among(table, node, condition, most), condition)
     return columns, table.values(rows if most is None else rows.slice(0, most), wanted)
-
-
-def _plan_columns(targets: Sequence[Target]) -> tuple[PlanColumn, ...]:
-    return tuple(PlanColumn(each.name, each.expression.type, str(at), each.relation, each.attnum) for at, each in enumerate(targets))
 
 
 def _limit(table: HeldTable, node: Any) -> int | None:

@@ -13,15 +13,18 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.catalog.relation import Relation
-from headgate.commands.query import from_clause
-from headgate.commands.query.plan import Source
+from headgate.commands.query import from_clause, render
+from headgate.commands.query.plan import Plan, PlanColumn, Source
 from headgate.commands.query.planner import Planner
+from headgate.commands.query.target import Target
+from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression import binder, columnwise
 from headgate.expression.columnwise import NotColumnwise
 from headgate.expression.node import ColumnRef, Expression
 from headgate.expression.node import walk as expressions
 from headgate.expression.scope import ScopeTable
+from headgate.types.resultset import ResultColumn, ResultSet
 
 CANCELLED = ("57014", "57P01")
 
@@ -75,6 +78,27 @@ class HeldTable:
 
     def _by_key(self, rows: pa.Table) -> dict[str, pa.Array]:
         return {each.key: whole(rows.column(place)) for place, each in enumerate(self._columns)}
+
+
+def plan_columns(targets: Sequence[Target]) -> tuple[PlanColumn, ...]:
+    """The columns of what a SELECT list or RETURNING says."""
+    return tuple(PlanColumn(each.name, each.expression.type, str(at), each.relation, each.attnum) for at, each in enumerate(targets))
+
+
+def described(columns: tuple[PlanColumn, ...]) -> tuple[ResultColumn, ...]:
+    """The description of an answer."""
+    return render.result_columns(_plan(columns))
+
+
+def result(columns: tuple[PlanColumn, ...], values: Sequence[pa.Array], session: Session, tag: str | None = None) -> ResultSet:
+    """An answer: the values of its columns, in the stored form of their types."""
+    plan = _plan(columns)
+    batch = pa.RecordBatch.from_arrays(values, names=[each.key for each in columns])
+    return ResultSet(render.result_columns(plan), [render.text_batch(batch, plan, session)], tag)
+
+
+def _plan(columns: tuple[PlanColumn, ...]) -> Plan:
+    return Plan(None, columns)  # type: ignore[arg-type]  # its frame is not asked for
 
 
 @contextlib.contextmanager
