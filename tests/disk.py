@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from pathlib import Path
@@ -29,9 +30,10 @@ class Disk:
     def fill(self, but: int = 0) -> None:
         """Leaves so many bytes free."""
         with (self.folder / "filling").open("ab") as file:
-            wanted = self.room - but
-            if wanted > 0:
-                os.posix_fallocate(file.fileno(), file.tell(), wanted)
+            while (wanted := self.room - but) > 0:
+                with contextlib.suppress(OSError):  # somebody writes meanwhile: there is less than there was, and nothing was taken
+                    os.posix_fallocate(file.fileno(), file.tell(), wanted)
+                    return
 
     def free(self) -> None:
         """Gives back what `fill` took."""
