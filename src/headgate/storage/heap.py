@@ -7,6 +7,7 @@ node does stands still, the end of the statement too. Asked by the server, which
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -17,6 +18,8 @@ GROWN = 0.1
 """Share by which it grows after a collection that found room, before it is worth another: a collection stops all that Java does."""
 UNMANAGED = 0.4
 """Share that may be alive beside what Spark accounts for; the rest is for the rows that a task still takes before it sees that it ends."""
+REST = 3.0
+"""Times as long as a collection took, that Java works before the next: what is told to end gets nowhere while it collects."""
 OWN = 0.2
 """Share that statements may take beyond what stays when none computes: the snapshots of tables that Delta holds are no statement's."""
 
@@ -36,11 +39,15 @@ class Heap:
         self._old = old[0] if old else None
         self._alive = self._kept = 0.0
         self._was_short = False
+        self._not_before = 0.0
+        """When the next collection may be."""
 
     def is_short(self) -> bool:
         """Whether it is; takes a millisecond while there is room."""
         if self._old is None:
             return False
+        if time.monotonic() < self._not_before:
+            return self._was_short
         used = self._share(0)
         self._alive = min(self._alive, used)
         if not self._was_short and used < max(FULL, self._alive + GROWN):
@@ -62,7 +69,10 @@ class Heap:
 
     def _unmanaged(self) -> float:
         """The share that is alive after a collection, beside what Spark accounts for."""
+        began = time.monotonic()
         self._jvm.java.lang.System.gc()
+        ended = time.monotonic()
+        self._not_before = ended + REST * (ended - began)
         self._alive = self._share(0)
         manager = self._jvm.org.apache.spark.SparkEnv.get().memoryManager()
         return self._share(int(manager.executionMemoryUsed()) + int(manager.storageMemoryUsed()))
