@@ -302,8 +302,8 @@ class _Farm:
         self.servers: list[Server] = []
 
     def make(self, kind: type[PostgresServer | NodeServer], *, start: bool = True, **conf: str) -> Server:
-        # not below pytest's own folders: those are closed to the user postgres
-        server = kind(Path(tempfile.mkdtemp(prefix="headgate-test-")), **conf)
+        # not below pytest's own folders: those are closed to the user postgres; a node's name has a space, as a user's may
+        server = kind(Path(tempfile.mkdtemp(" node" if kind is NodeServer else "", "headgate-test-")), **conf)
         self.servers.append(server)
         server.create()
         if start:

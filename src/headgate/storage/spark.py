@@ -73,7 +73,7 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraClassPath": os.pathsep.join(jars),
-        "spark.driver.extraJavaOptions": " ".join(java),
+        "spark.driver.extraJavaOptions": " ".join(_quoted(option) for option in java),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(scratch),
@@ -166,6 +166,12 @@ def _handed_over(configured: Mapping[str, str], scratch: Path) -> Iterator[None]
             del os.environ["PYSPARK_SUBMIT_ARGS"]
         else:
             os.environ["PYSPARK_SUBMIT_ARGS"] = before
+
+
+def _quoted(option: str) -> str:
+    """An option of Java as Spark takes it from among others: the data directory may have spaces in its name."""
+    inner = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{inner}"'
 
 
 def _escaped(text: str) -> str:
