@@ -119,7 +119,8 @@ def commit(scene: Scene) -> None:
 
 def definition(scene: Scene) -> None:
     """What writes the catalog alone."""
-    scene.insist("CREATE VIEW w AS SELECT id FROM a", "SELECT count(*) = 1 FROM pg_class WHERE relname = 'w'")
+    role = f"{scene.lake}_role"
+    scene.insist(f"CREATE ROLE {role}", f"SELECT count(*) = 1 FROM pg_roles WHERE rolname = '{role}'")
 
 
 def alteration(scene: Scene) -> None:
@@ -292,4 +293,5 @@ def test_a_fault_at_a_durable_step_leaves_all_or_nothing(
     finally:
         scene.conf.write_text(scene.before)
         with contextlib.suppress(Exception):
+            scene.holds("SELECT true")  # the next one finds it alive
             scene.ask("DROP SUBSCRIPTION IF EXISTS s")

@@ -419,11 +419,12 @@ class Transaction(Uncommitted):
         if not (opened.tables or opened.writes or opened.dropped or self._history_recorded or origin):
             if self._catalog is not None:
                 with engine.commit_lock:
-                    changed_catalog = bool(self.cursor.written)
-                    with step(Step.DEFINITION):
-                        self._catalog.commit()
-                    if changed_catalog:
+                    if self.cursor.written:
+                        with step(Step.DEFINITION):
+                            self._catalog.commit()
                         engine.redefined(self._catalog_keys)
+                    else:
+                        self._catalog.commit()
             self._end()
             return None
         self._make_whole()
