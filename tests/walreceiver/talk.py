@@ -10,12 +10,13 @@ from pathlib import Path
 
 from tests.wire import POISONS, Attack, Tap
 
-from headgate.commands import applied_ddl
+from headgate.commands import applied_expression
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
-from headgate.walreceiver import remote
+from headgate.sql import type_name
+from headgate.walreceiver import definition, remote
 from headgate.walreceiver.connection import Connection
 from headgate.walreceiver.progress import Progress
 from headgate.walreceiver.reassembly import Reassembly
@@ -61,8 +62,10 @@ class Talk:
         with Connection.open(self.conninfo, "sub", waker=waker) as connection:
             connection.identify_system()
             remote.missing_publications(connection, ["p"])
-            for table in remote.published_tables(connection, ["p"]):
-                applied_ddl.table_definition(connection, table)
+            found = definition.read(connection, remote.published_tables(connection, ["p"]))
+            for column in (column for table in found.tables.values() for column in table.columns):
+                type_name.parsed(column.shown)
+                applied_expression.accepted(column.default)
             self._copy(connection)
         self._stream(of_stream, patience)
 

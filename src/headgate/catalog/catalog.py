@@ -32,7 +32,7 @@ from typing import Self, TypeVar
 
 import duckdb
 
-from headgate.catalog import bootstrap, macros, wal
+from headgate.catalog import bootstrap, macros, subscription_column, wal
 from headgate.catalog.cursor import Answers, CatalogCursor
 from headgate.catalog.physical import Cursor, one, refused, run
 from headgate.errors import PostgresError, disk_full
@@ -130,6 +130,7 @@ class Catalog:
         with catalog.begin() as transaction:
             bootstrap.bootstrap(transaction.cursor, superuser, password_verifier)
             macros.install(transaction.cursor)
+            run(transaction.cursor, subscription_column.DEFINITION)
         catalog.mock_authentication_nonce()
         run(catalog.cursor(), "CHECKPOINT")
         return catalog
@@ -150,6 +151,7 @@ class Catalog:
             raise PostgresError("XX001", f'catalog "{path}" was made by another version of headgate')
         with catalog.begin() as transaction:
             macros.install(transaction.cursor)
+            run(transaction.cursor, subscription_column.DEFINITION)
         return catalog
 
     def cursor(self) -> Cursor:

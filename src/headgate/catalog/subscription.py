@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headgate.catalog import subscription_column
 from headgate.catalog.physical import Cursor, insert, one, rows, run, update
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
@@ -21,7 +22,7 @@ class Subscription:
     """A row of pg_subscription. `two_phase`: 'd' disabled, 'p' pending, 'e' enabled; `slot_name` None: NONE.
 
     Behind `skip_lsn`: what PostgreSQL has from 16 on and what only a node has, kept in hg.subscription_option. `origin`: any or none;
-    `schema_evolution`: none or add_columns.
+    `schema_evolution`: none, add_columns or follow.
     """
 
     oid: int
@@ -128,6 +129,7 @@ def drop(cursor: Cursor, oid: int) -> None:
     """Removes a subscription, its tables' states and its statistics; the origins are the caller's (origin.drop)."""
     run(cursor, "DELETE FROM hg.pg_subscription_rel WHERE srsubid = ?", [oid])
     run(cursor, "DELETE FROM hg.subscription_stats WHERE subid = ?", [oid])
+    subscription_column.forget(cursor, oid)
     run(cursor, "DELETE FROM hg.subscription_option WHERE subid = ?", [oid])
     run(cursor, "DELETE FROM hg.pg_subscription WHERE oid = ?", [oid])
 
@@ -162,6 +164,7 @@ def set_table(cursor: Cursor, rel: SubscriptionRel) -> bool:
 def drop_table(cursor: Cursor, oid: int, relation: int) -> None:
     """Removes a table from a subscription."""
     run(cursor, "DELETE FROM hg.pg_subscription_rel WHERE srsubid = ? AND srrelid = ?", [oid, relation])
+    subscription_column.forget(cursor, oid, relation)
 
 
 def subscribing(cursor: Cursor, database: int, relation: int) -> Sequence[int]:

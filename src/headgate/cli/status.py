@@ -26,6 +26,8 @@ FILE = "headgate.status"
 SECONDS = 10.0
 """How long the node has to answer."""
 _POLL = 0.02
+LINES = 40
+"""Lines of a subscription that tell of its columns and tables."""
 
 
 def status(data_dir: Path, *, as_json: bool) -> None:
@@ -95,6 +97,7 @@ def shown(report: dict[str, Any]) -> Iterator[str]:
             f" {_size(one['applied_bytes'])}, up to {one['applied_lsn'] or 'unknown'}"
         )
         yield f"    lag      {_lag(one)}"
+        yield from _differences(one)
         if (failure := one["last_error"]) is not None:
             where = f" ({failure['table']})" if failure["table"] else ""
             word = "error   " if one["failing"] else "was over"
@@ -104,12 +107,25 @@ def shown(report: dict[str, Any]) -> Iterator[str]:
                     yield f"             {failure[name]}"
             if one["failing"]:
                 yield f"    to do    {failure['advice']}"
+        for line in one["to_do"]:
+            yield f"    to do    {line}"
     yield f"\nReplication slots: {len(report['slots'])} (end of the log: {report['log_end']})"
     for one in report["slots"]:
         client = f", client {one['client']}" if one["client"] else ""
         yield f"  {one['name']} (database {one['database']}): {one['state']}{client}"
         yield f"    sent     {one['transactions']:,} transactions, {_size(one['bytes'])}, confirmed {one['confirmed_lsn']}"
         yield f"    lag      {_lag(one)}"
+
+
+def _differences(one: dict[str, Any]) -> Iterator[str]:
+    """What is here otherwise than there, and what was left out."""
+    lines = [f"types    {each['column']}: {each['there']} there, {each['here']} here" for each in one["types"]]
+    lines += [f"unfilled {each['column']}: NULL in {each['rows']:,} rows that have a default there" for each in one["unfilled"]]
+    lines += [f"left out {each['table']}: {each['changes']:,} changes" for each in one["left_out"]]
+    for line in lines[:LINES]:
+        yield f"    {line}"
+    if len(lines) > LINES:
+        yield f"             and {len(lines) - LINES} more: --json has all"
 
 
 def _lag(one: dict[str, Any]) -> str:

@@ -1,35 +1,29 @@
-"""DDL that replication does by itself: tables of `create_tables`, columns of `schema_evolution` (neither is on by default).
+"""The transactions in which replication makes and changes tables by itself: `create_tables`, `schema_evolution` (neither is on by default).
 
-`table_definition` and `column_addition` give the statements; `run` runs statements in a transaction of their own as a subscription's
-owner. The subscriber is a floor below: the server hands `add_columns` to it. A column that the publisher added is added in its own
-transaction before the batch that needs it, so it is NULL in the rows that are there already.
+`acting` gives a session with the rights of the subscription's owner. The subscriber is a floor below: the server hands `join` (and what
+`applied_evolution` does) to it. What is made is one transaction of its own, before the batch that needs it.
 
-What the publisher says is data: names are quoted, types are taken apart and written anew (`sql/type_name`). A statement has the rights of
-the subscription's owner.
+What the publisher says is data: statements are made as trees of names and of types and expressions that were taken apart (`sql/statement`).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from headgate.catalog.relation import Relation
 from headgate.catalog.subscription import Subscription
+from headgate.catalog.usertype import KnownTypes
+from headgate.commands import subscription_tables
 from headgate.commands.applied_rows import WorkerSession, owners_context
-from headgate.commands.execute import execute
-from headgate.sql.names import qualified, quote_ident
-from headgate.sql.parser import parse
-from headgate.sql.type_name import rewritten
+from headgate.commands.session import Session
 from headgate.storage.transaction import Transaction
-from headgate.walreceiver import answer
-from headgate.walreceiver.connection import Connection, literal
-from headgate.walreceiver.remote import PublishedTable
+from headgate.walreceiver.connection import Connection
 
 
 @dataclass
-class _OwnerSession(WorkerSession):
+class OwnerSession(WorkerSession):
     """A session that runs DDL inside a given transaction; what it would do after the commit is kept."""
 
     committed: list[Callable[[], None]] = field(default_factory=list)
@@ -38,64 +32,55 @@ class _OwnerSession(WorkerSession):
         """Never in a block."""
 
     def check_cancel(self) -> None:
-        """Nobody cancels."""
+        """Raises once the worker is to end."""
+        if self.transaction.cancelled is not None:
+            self.transaction.cancelled()
+
+    def cancelling(self, stop: Callable[[], None], *, in_java: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Nobody asks to cancel; the worker's end is seen behind what runs."""
+        return contextlib.nullcontext()
 
     def after_commit(self, action: Callable[[], None]) -> None:
-        """Kept for `run`."""
+        """Kept for `acting`."""
         self.committed.append(action)
+
+    def use_types(self) -> None:
+        """What the transaction has made counts at once."""
+        KnownTypes(self.node.catalog, self.context.database).use(cursor=self.transaction.cursor)
 
     def after_rollback(self, action: Callable[[], None]) -> None:
         """Nothing to undo."""
 
 
-def run(node: Any, subscription: Subscription, text: str) -> None:
-    """Runs statements as the subscription's owner, in a transaction of their own."""
+@contextlib.contextmanager
+def acting(node: Any, subscription: Subscription, stopping: Callable[[], None]) -> Iterator[OwnerSession]:
+    """A session of the subscription's owner; what is done inside is one transaction. `stopping` raises when the worker should end."""
     transaction: Transaction = node.engine.begin(subscription.database)
+    transaction.cancelled = stopping
     try:
-        session = _OwnerSession(node, owners_context(node, transaction.cursor, subscription), transaction, settings=node.settings)
-        for statement in parse(text):
-            execute(statement.node, text, session)  # type: ignore[arg-type]
+        session = OwnerSession(node, owners_context(node, transaction.cursor, subscription), transaction, settings=node.settings)
+        session.use_types()
+        yield session
         transaction.commit()
     except BaseException:
         transaction.rollback()
+        node.catalog.types_changed()  # or somebody keeps those that this has made
         raise
     for action in session.committed:
         action()
 
 
-def add_columns(node: Any, subscription: Subscription, relation: Relation, columns: Sequence[tuple[str, str]]) -> None:
-    """Adds columns (name, type as the publisher says it) to a table; 08P01 for what is no type."""
-    added = ", ".join(f"ADD COLUMN IF NOT EXISTS {quote_ident(name)} {rewritten(kind)}" for name, kind in columns)
-    run(node, subscription, f"ALTER TABLE {qualified(relation.schema, relation.name)} {added}")
+def join(node: Any, subscription: Subscription, stopping: Callable[[], None]) -> list[str]:
+    """Adds the published tables that are not in the subscription yet: made where they are missing, to be copied. What was done, a line each."""
+    with Connection.open(subscription.conninfo, subscription.name) as connection:
+        if not subscription_tables.has_new(node.catalog, connection, subscription):
+            return []
+        return _join(node, subscription, connection, stopping)
 
 
-def table_definition(connection: Connection, table: PublishedTable) -> str:
-    """CREATE TABLE as the publisher has it: the published columns with type and NOT NULL, and the replica identity as primary key.
-
-    The key is the replica identity's index, else the primary key, if all its columns are published. A partitioned table of the
-    publisher becomes a plain one. 08P01 where the publisher says what is no type.
-    """
-    where = f"n.nspname = {literal(table.schema)} AND c.relname = {literal(table.name)}"
-    rows = connection.query(
-        "SELECT c.oid, a.attnum, a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull FROM pg_catalog.pg_class c"
-        " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid"
-        f" WHERE {where} AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum",
-        5,
-    )
-    published = [row for row in rows if table.columns is None or row[2] in table.columns]
-    names = {answer.attnum(row[1]): quote_ident(str(row[2])) for row in published}
-    parts = [f"{quote_ident(str(row[2]))} {rewritten(str(row[3]))}{' NOT NULL' if row[4] == 't' else ''}" for row in published]
-    key = _key(connection, answer.number(rows[0][0])) if rows else ()
-    if key and set(key) <= set(names):
-        parts.append(f"PRIMARY KEY ({', '.join(names[attnum] for attnum in key)})")
-    return f"CREATE TABLE {qualified(table.schema, table.name)} ({', '.join(parts)})"
-
-
-def _key(connection: Connection, oid: int) -> tuple[int, ...]:
-    """The attnums of the columns that name a row."""
-    found = connection.query(
-        "SELECT i.indkey, i.indisprimary, i.indisreplident FROM pg_catalog.pg_index i"
-        f" WHERE i.indrelid = {oid} AND (i.indisprimary OR i.indisreplident) ORDER BY i.indisreplident DESC",
-        3,
-    )
-    return tuple(answer.attnum(number) for number in re.findall(r"\d+", found[0][0] or "")) if found else ()
+def _join(node: Any, subscription: Subscription, connection: Connection, stopping: Callable[[], None]) -> list[str]:
+    with acting(node, subscription, stopping) as session:
+        session.transaction.lock_object("pg_subscription", subscription.oid)
+        joined = subscription_tables.join(cast("Session", session), session.transaction, connection, subscription)
+        done = [each.message + (f" ({each.detail})" if each.detail else "") for each in session.notices.said]
+    return [*done, *(f'table "{name}" joins subscription "{subscription.name}"' for name in joined)]

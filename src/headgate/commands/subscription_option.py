@@ -101,9 +101,9 @@ def _value(option: Option) -> Any:
         return text.lower()
     if option.name == "schema_evolution":
         text = option.text()
-        if text.lower() not in ("none", "add_columns"):
+        if text.lower() not in ("none", "add_columns", "follow"):
             raise PostgresError(
-                "22023", f'invalid value for parameter "schema_evolution": "{text}"', hint="Available values: none, add_columns."
+                "22023", f'invalid value for parameter "schema_evolution": "{text}"', hint="Available values: none, add_columns, follow."
             )
         return text.lower()
     if option.name == "lsn":

@@ -1,41 +1,89 @@
 """The tables of a subscription: fetched from the publisher, found here, and their slots on the publisher.
 
-Called by CREATE, ALTER … REFRESH and DROP SUBSCRIPTION. pg_subscription_rel gets a row in state i (to be copied) or r
+Called by CREATE, ALTER … REFRESH and DROP SUBSCRIPTION, and for tables that come later by the apply worker (`join`). pg_subscription_rel gets a row in state i (to be copied) or r
 (copy_data = false) for each table that the publications contain.
 """
 
 from __future__ import annotations
 
-from headgate.catalog import namespace as namespaces
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
 from headgate.catalog import origin as origins
 from headgate.catalog import relation as relations
 from headgate.catalog import subscription as subscriptions
+from headgate.catalog import subscription_column
+from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import Relation
 from headgate.catalog.subscription import Subscription, SubscriptionRel
 from headgate.commands import lookup
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
-from headgate.sql.names import quote_ident
-from headgate.sql.parser import parse
 from headgate.storage.transaction import Transaction
-from headgate.walreceiver import remote
+from headgate.walreceiver import definition, remote
 from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.definition import Definitions
+
+MISSING = "Create the table first, or use WITH (create_tables = true) to have it made as the publisher has it."
 
 
-def _local(
-    session: Session, transaction: Transaction, connection: Connection, subscription: Subscription, table: remote.PublishedTable
-) -> Relation:
-    """The local table that a published one is applied to; 3F000, 42P01, 42809. A missing one is made with `create_tables`."""
+@dataclass(frozen=True)
+class _Published:
+    """What the publisher publishes: the tables, and where tables are made or followed what it says of them."""
+
+    tables: Sequence[remote.PublishedTable]
+    definitions: Definitions | None
+
+
+def _published(connection: Connection, subscription: Subscription, known: Collection[tuple[str, str]] | None = None) -> _Published:
+    """The published tables, without those that are `known`."""
+    tables = remote.published_tables(connection, list(subscription.publications))
+    tables = [each for each in tables if known is None or (each.schema, each.name) not in known]
+    wanted = tables and (subscription.create_tables or subscription.schema_evolution == "follow")
+    return _Published(tables, definition.read(connection, tables) if wanted else None)
+
+
+def _add(session: Session, transaction: Transaction, subscription: Subscription, published: _Published, state: str) -> list[Relation]:
+    """The local tables of the published ones, made where they are missing and the subscription has it so; in it afterwards, new ones in `state`."""
+    from headgate.commands.applied_table import Maker, followed  # it imports what imports this module
+
+    cursor, database = transaction.cursor, subscription.database
+    known = {each.relation for each in subscriptions.tables(cursor, subscription.oid)}
+    found = []
+    remote_tables = published.definitions
+    maker = None if remote_tables is None else Maker.of(session, remote_tables, partial(_tell, session))
+    for table in published.tables:
+        if maker is not None and subscription.create_tables and relations.lookup(cursor, database, table.schema, table.name) is None:
+            maker.make(table.schema, table.name)
+        relation = _local(session, transaction, table)
+        found.append(relation)
+        if relation.oid not in known:
+            subscriptions.add_table(cursor, database, SubscriptionRel(subscription.oid, relation.oid, state))
+        if maker is not None and not subscription_column.of_table(cursor, subscription.oid, relation.oid):
+            columns = followed(maker.remote.named.get((table.schema, table.name)), relation, maker.types)
+            subscription_column.write(cursor, database, subscription.oid, relation.oid, columns)
+    return found
+
+
+def _tell(session: Session, line: str, detail: str | None) -> None:
+    session.notices.notice(line, detail=detail)
+
+
+def _local(session: Session, transaction: Transaction, table: remote.PublishedTable) -> Relation:
+    """The local table that a published one is applied to; 3F000, 42P01, 42809."""
     cursor, context = transaction.cursor, session.context
     schema, name = table.schema, table.name
-    if subscription.create_tables:
-        _make_missing(session, transaction, connection, table)
-    lookup.namespace(cursor, context.database, schema)
-    relation = relations.lookup(cursor, context.database, schema, name)
-    if relation is not None:
-        transaction.use_object("pg_class", relation.oid)
-    if relation is None:
-        raise PostgresError("42P01", f'relation "{schema}.{name}" does not exist')
+    try:
+        lookup.namespace(cursor, context.database, schema)
+        relation = relations.lookup(cursor, context.database, schema, name)
+        if relation is None:
+            raise PostgresError("42P01", f'relation "{schema}.{name}" does not exist')
+    except PostgresError as error:
+        error.hint = MISSING
+        raise
+    transaction.use_object("pg_class", relation.oid)
     if relation.kind not in "rp":
         raise PostgresError(
             "42809",
@@ -45,42 +93,39 @@ def _local(
     return relation
 
 
-def _make_missing(session: Session, transaction: Transaction, connection: Connection, table: remote.PublishedTable) -> None:
-    """Makes the table, and its schema, as the publisher has them, if they are not there."""
-    from headgate.commands import applied_ddl
-    from headgate.commands.execute import execute  # it imports this module
-
-    cursor, database = transaction.cursor, session.context.database
-    if relations.lookup(cursor, database, table.schema, table.name) is not None:
-        return
-    made = f"CREATE SCHEMA IF NOT EXISTS {quote_ident(table.schema)}; {applied_ddl.table_definition(connection, table)}"
-    said = len(session.notices.said)
-    for statement in parse(made):
-        if statement.kind != "CreateSchemaStmt" or namespaces.lookup(cursor, database, table.schema) is None:
-            execute(statement.node, made, session)
-    del session.notices.said[said:]
-    session.notices.notice(f'created table "{table.schema}.{table.name}" as the publisher has it')
-
-
 def add_all(session: Session, transaction: Transaction, connection: Connection, subscription: Subscription, state: str) -> int:
     """Adds the published tables in `state`; how many there are."""
-    tables = remote.published_tables(connection, list(subscription.publications))
-    for table in tables:
-        relation = _local(session, transaction, connection, subscription, table)
-        subscriptions.add_table(transaction.cursor, subscription.database, SubscriptionRel(subscription.oid, relation.oid, state))
-    return len(tables)
+    return len(_add(session, transaction, subscription, _published(connection, subscription), state))
+
+
+def _names(cursor: Cursor, subscription: Subscription) -> set[tuple[str, str]]:
+    """The tables that are in a subscription."""
+    held = [relations.find(cursor, subscription.database, each.relation) for each in subscriptions.tables(cursor, subscription.oid)]
+    return {(each.schema, each.name) for each in held if each is not None}
+
+
+def has_new(catalog: Any, connection: Connection, subscription: Subscription) -> bool:
+    """Whether there are published tables that are not in the subscription."""
+    cursor = catalog.cursor()
+    try:
+        known = _names(cursor, subscription)
+    finally:
+        cursor.close()
+    return any((each.schema, each.name) not in known for each in remote.published_tables(connection, list(subscription.publications)))
+
+
+def join(session: Session, transaction: Transaction, connection: Connection, subscription: Subscription) -> list[str]:
+    """Adds the published tables that are not in the subscription yet, to be copied; which they are."""
+    published = _published(connection, subscription, _names(transaction.cursor, subscription))
+    _add(session, transaction, subscription, published, "i")
+    return [f"{each.schema}.{each.name}" for each in published.tables]
 
 
 def refresh(session: Session, transaction: Transaction, connection: Connection, subscription: Subscription, state: str) -> None:
     """Makes the tables of the subscription those that its publications contain now."""
     cursor = transaction.cursor
     known = {each.relation: each for each in subscriptions.tables(cursor, subscription.oid)}
-    published: set[int] = set()
-    for table in remote.published_tables(connection, list(subscription.publications)):
-        relation = _local(session, transaction, connection, subscription, table)
-        published.add(relation.oid)
-        if relation.oid not in known:
-            subscriptions.add_table(cursor, subscription.database, SubscriptionRel(subscription.oid, relation.oid, state))
+    published = {each.oid for each in _add(session, transaction, subscription, _published(connection, subscription), state)}
     for oid, each in known.items():
         if oid in published:
             continue

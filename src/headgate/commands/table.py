@@ -13,6 +13,7 @@ from headgate.catalog import foreign_key as foreign_keys
 from headgate.catalog import partition as catalog_partition
 from headgate.catalog import relation as relations
 from headgate.catalog import sequence as sequences
+from headgate.catalog import subscription as subscriptions
 from headgate.catalog.constraint import NewCheck
 from headgate.catalog.definition import Definition
 from headgate.catalog.relation import Column, Relation
@@ -168,6 +169,18 @@ def _refuse_unsupported(node: Any) -> None:
         raise PostgresError("42704", f'tablespace "{node.tablespacename}" does not exist')
 
 
+def _tell_subscribed(session: Session, transaction: Transaction, found: Sequence[Relation]) -> None:
+    """Says which subscriptions lose a table that is dropped: its next change stops them."""
+    for relation in found:
+        for oid in subscriptions.subscribing(transaction.cursor, relation.database, relation.oid):
+            subscription = subscriptions.find(transaction.cursor, oid)
+            if subscription is not None:
+                session.notices.notice(
+                    f'table "{relation.name}" is dropped out of subscription "{subscription.name}"',
+                    hint="Take it out of the publication too: the subscription stops at the next change of it.",
+                )
+
+
 def drop(node: Any, session: Session) -> CommandResult:
     """DROP TABLE [IF EXISTS] a, b [CASCADE]."""
     transaction = session.begin_statement()
@@ -181,6 +194,7 @@ def drop(node: Any, session: Session) -> CommandResult:
         privilege.check_owner(cursor, context.user, relation.owner, "table", relation.name)
         subscription_state.refuse_unfinished_sync(cursor, relation)
         session.deferral.refuse_waiting(cursor, relation, "DROP TABLE")
+    _tell_subscribed(session, transaction, found)
     for relation in found:
         if relation.parent:
             transaction.change_object("pg_class", relation.parent)

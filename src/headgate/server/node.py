@@ -327,11 +327,17 @@ class Node:
 
         check_applied(transaction, relation, index)
 
-    def applied_columns(self, subscription: Any, relation: Any, columns: Any) -> None:
-        """Adds columns that a publisher sends and a table has not (schema_evolution)."""
-        from headgate.commands.applied_ddl import add_columns
+    def applied_evolution(self, subscription: Any, told: Any, stopping: Any) -> None:
+        """Has tables follow what their publisher told of their columns (schema_evolution)."""
+        from headgate.commands.applied_evolution import evolve
 
-        add_columns(self, subscription, relation, columns)
+        evolve(self, subscription, told, stopping)
+
+    def applied_tables(self, subscription: Any, stopping: Any) -> list[str]:
+        """Has the published tables that are not in a subscription join it (create_tables)."""
+        from headgate.commands.applied_ddl import join
+
+        return join(self, subscription, stopping)
 
     def applied_rights(self, cursor: Any, subscription: Any, relation: Any, ops: Any) -> None:
         """Raises unless a subscription's owner may apply changes of these kinds to the relation; with None, unless it may log in."""

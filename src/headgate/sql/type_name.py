@@ -19,6 +19,15 @@ LONGEST = 1000
 
 def rewritten(text: str) -> str:
     """The same type's name in quotes of our own, as ``numeric(10, 2)[]``; 08P01 for what is anything but the name of a type."""
+    return _taken_apart(text)[1]
+
+
+def parsed(text: str) -> Any:
+    """The same as a TypeName, for a statement that is made as a tree."""
+    return _taken_apart(text)[0]
+
+
+def _taken_apart(text: str) -> tuple[Any, str]:
     name = _name(text) if len(text) <= LONGEST else None
     if name is not None:
         alone = postgast.parse(f"{_CAST}text")
@@ -26,7 +35,7 @@ def rewritten(text: str) -> str:
         written: str = postgast.deparse(alone)
         # whatever else stands there (FROM, an alias, a second statement) makes it longer than the cast alone
         if written == postgast.deparse(postgast.parse(_CAST + text)):
-            return written.removeprefix(_CAST)
+            return name, written.removeprefix(_CAST)
     raise PostgresError("08P01", "publisher sent an invalid type name", detail="It is no name of a type, or more than one.")
 
 

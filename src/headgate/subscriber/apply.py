@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
@@ -32,7 +33,8 @@ from headgate.subscriber import completion, conflict, evolution, insertion, leaf
 from headgate.subscriber.batch import Batch
 from headgate.subscriber.conflict import Place
 from headgate.subscriber.convert import Session
-from headgate.subscriber.relation import MissingColumnsError
+from headgate.subscriber.evolution import Evolve
+from headgate.subscriber.relation import MissingColumnsError, MissingRelationError
 from headgate.walreceiver.segment import Segment
 
 _log = logging.getLogger("headgate.subscriber")
@@ -77,24 +79,40 @@ class Applier:
     """Completes and checks rows of tables that need it (`completion`)."""
     rights: Callable[[Any, Relation, set[str]], None] | None = None
     """Raises unless changes of these kinds may be applied to a table."""
-    evolve: Callable[[Relation, list[tuple[str, str]]], None] | None = None
-    """Adds columns that a table lacks (schema_evolution)."""
+    evolve: Evolve | None = None
+    """Has tables follow what the publisher told of their columns (schema_evolution)."""
     unique: Callable[[Transaction, Relation, Any], None] | None = None
     """Raises 23505 if the table has a key of a unique index twice: for what `merge` cannot look up."""
     small: Callable[[], int] = lambda: ON_DRIVER_CHANGES
     """small_batch_rows."""
+    follow: bool = False
+    """Whether tables follow whatever the publisher changes, not only columns that they lack."""
+    join: Callable[[], bool] | None = None
+    """Has tables that are published and not here join the subscription; whether there were any (create_tables)."""
+    left_out: Callable[[dict[str, int]], None] = lambda _: None
+    """Is told how many changes of tables that are not in the subscription were left out."""
     relations: dict[int, m.Relation] = field(default_factory=dict)
     """What the publisher said of its relations on this connection."""
     types: dict[int, m.Type] = field(default_factory=dict)
     """The same of types that are not built in."""
     place: Place = field(default_factory=Place)
     counters: Counters = field(default_factory=Counters)
+    _left: dict[str, int] = field(default_factory=dict)
+    """What was left out of the segment that is being applied."""
+    _followed: dict[int, tuple[int, m.Relation]] = field(default_factory=dict)
+    """What was followed last, by relation, with its LSN."""
 
     def apply(self, segment: Segment, applied: Callable[[Lsn], None] = lambda _: None) -> None:
         """Applies a segment; `applied` is called with the end of what has become durable, more than once if a part of it fails.
 
         Raises the error of the first transaction that cannot be applied, with its context.
         """
+        place = self._change_of_columns(segment)
+        if place:
+            first, second = segment.split(place)
+            self.apply(first, applied)
+            self.apply(second, applied)
+            return
         try:
             self._apply_retrying(segment)
         except PostgresError as error:
@@ -131,7 +149,7 @@ class Applier:
 
     def learn(self, segment: Segment) -> None:
         """Takes note of what the publisher said of its relations in a segment."""
-        self.relations.update({r.relation: r for _, _, r in segment.others if isinstance(r, m.Relation)})
+        self.relations.update(_relations(segment))
         self.types.update(_types(segment))
 
     def _in_context(self, error: PostgresError, segment: Segment) -> PostgresError:
@@ -139,22 +157,55 @@ class Applier:
         return error.within(conflict.context(self.stream.origin, self.place, int(segment.transactions.xid[0]), finish))
 
     def _apply_retrying(self, segment: Segment, *, dry: bool = False, also: Callable[[Any], None] | None = None) -> None:
+        self._follow(segment)
         for attempt in range(10):
             try:
                 self._apply_once(segment, dry=dry, also=also)
             except MissingColumnsError as error:
-                if self.evolve is None or attempt == 9:
+                if self.evolve is None or attempt == 9 or error.remote is None:
                     raise
-                self.evolve(error.local, evolution.missing_columns(error, self.types | _types(segment)))
+                self.evolve([evolution.of_relation(error.remote)])
+            except MissingRelationError:
+                if self.join is None or attempt == 9 or not self.join():
+                    raise
             except PostgresError as error:
-                if error.sqlstate not in RETRIED or attempt == 9:
+                if self.evolve is not None and attempt == 0 and error.sqlstate == "22P02" and "for enum" in error.message:
+                    self.evolve([evolution.of_relation(each) for each in (self.relations | _relations(segment)).values()])
+                elif error.sqlstate not in RETRIED or attempt == 9:
                     raise
                 self.stopping()
             else:
                 return
 
+    def _change_of_columns(self, segment: Segment) -> int:
+        """How many transactions come before the first that says other columns of a table than were said before; 0 for none.
+
+        Where tables follow, rows from before a change are applied before the table changes here.
+        """
+        if self.evolve is None or len(segment.transactions) < 2:
+            return 0
+        known = dict(self.relations)
+        for seq, _, relation in segment.others:
+            if isinstance(relation, m.Relation):
+                before = known.setdefault(relation.relation, relation)
+                place = int(np.searchsorted(segment.transactions.begin, seq, side="right")) - 1
+                if before.columns != relation.columns and place > 0:
+                    return place
+                known[relation.relation] = relation
+        return 0
+
+    def _follow(self, segment: Segment) -> None:
+        """Has tables follow what the segment says of them, the last that it says; once."""
+        if not self.follow or self.evolve is None:
+            return
+        told = {r.relation: (lsn, r) for _, lsn, r in segment.others if isinstance(r, m.Relation)}
+        new = {oid: each for oid, each in told.items() if self._followed.get(oid) != each}
+        if new:
+            self.evolve([evolution.of_relation(each) for _, each in new.values()])
+            self._followed |= new
+
     def _apply_once(self, segment: Segment, *, dry: bool = False, also: Callable[[Any], None] | None = None) -> None:
-        self.place = Place()
+        self.place, self._left = Place(), {}
         transaction = self.engine.begin(self.stream.database)
         transaction.cancelled = self.stopping
         try:
@@ -177,12 +228,14 @@ class Applier:
         if dry:
             return
         self.learn(segment)
+        self.left_out(self._left)
         self.counters.transactions += len(segment.transactions)
         self.counters.bytes += segment.size
 
     def _write(self, transaction: Transaction, segment: Segment) -> bool:
         """Writes a segment's changes; whether there was anything to write."""
         batch = Batch(self, transaction, segment)
+        self._left = batch.left_out
         large = segment.on_disk and segment.size > ON_DRIVER
         frames = batch.on_spark() if large and batch.fits_spark() else batch.on_driver()
         any_written = False
@@ -243,3 +296,7 @@ class Applier:
 
 def _types(segment: Segment) -> dict[int, m.Type]:
     return {found.oid: found for _, _, found in segment.others if isinstance(found, m.Type)}
+
+
+def _relations(segment: Segment) -> dict[int, m.Relation]:
+    return {found.relation: found for _, _, found in segment.others if isinstance(found, m.Relation)}

@@ -14,15 +14,17 @@ from headgate.catalog import origin as origins
 from headgate.catalog import subscription as subscriptions
 from headgate.catalog.physical import Cursor
 from headgate.catalog.subscription import Subscription, SubscriptionRel
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, Severity
 from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import message as m
-from headgate.subscriber import skip
+from headgate.sql.names import quote_ident
+from headgate.subscriber import advice, skip
 from headgate.subscriber.apply import Applier, Stream
 from headgate.subscriber.prepared import Prepared
 from headgate.subscriber.tablesync import Phase, SyncWorker
 from headgate.subscriber.worker import Started, Worker
+from headgate.walreceiver import remote
 from headgate.walreceiver.connection import Connection
 from headgate.walreceiver.segment import Segment
 
@@ -34,7 +36,7 @@ BEHIND = 10.0
 """Seconds for which a transaction has been waiting when a subscription is called behind."""
 BEHIND_AGAIN = 60.0
 """Seconds between two lines of the log that say so."""
-_PARAMETERS = ("name", "conninfo", "publications", "slot_name", "binary", "stream", "owner", "origin", "schema_evolution")
+_PARAMETERS = ("name", "conninfo", "publications", "slot_name", "binary", "stream", "owner", "origin", "create_tables", "schema_evolution")
 
 
 class ApplyWorker(Worker):
@@ -44,7 +46,13 @@ class ApplyWorker(Worker):
         super().__init__(launcher, subscription, f"apply worker {subscription.name}")  # type: ignore[arg-type]
         stream = Stream(subscription.oid, subscription.database, self.origin)
         self.applier = Applier(self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique)
+        self.applier.follow = subscription.schema_evolution == "follow"
         self.applier.small = lambda: self.settings.integer("small_batch_rows")
+        self._account = self.launcher.ledger.of(subscription.oid)
+        self.applier.left_out = self._tell_left_out
+        self.applier.join = None if self.make_tables is None else self._join
+        self._look_again = time.monotonic()
+        """When the publisher is asked next for publications and tables."""
         self.applier.counters = self.launcher.ledger.of(subscription.oid).applied
         self._unsettled = True
         """Whether some table is not ready."""
@@ -65,6 +73,7 @@ class ApplyWorker(Worker):
         connection = Connection.open(subscription.conninfo, subscription.name, waker=self.waker)
         try:
             connection.identify_system()
+            self._check_publications(connection)
             two_phase = self._two_phase()
             receiver = self.open_stream(connection, subscription.slot_name, start, str(subscription.oid), two_phase=two_phase)
             if two_phase and subscription.two_phase == "p":
@@ -103,6 +112,7 @@ class ApplyWorker(Worker):
         assert self.spool is not None
         if self._unsettled:
             self._settle_tables()
+        self._look_at_publisher()
         segment = self.take(self._pause())
         self._tell_lag()
         if segment is None:
@@ -123,6 +133,61 @@ class ApplyWorker(Worker):
         self.applier.apply(rest, self.applied)
         self.spool.release(segment)
         return True
+
+    # ---- what is published ------------------------------------------------------------------------------
+
+    def _check_publications(self, connection: Connection) -> None:
+        """Says in the log which publications are not there, and that they are there now."""
+        missing = tuple(remote.missing_publications(connection, self.subscription.publications))
+        if missing and missing != self._account.missing_publications:
+            text = f'subscription "{self.subscription.name}": {remote.missing_text(missing)}'
+            _log.warning("%s", text, extra={"hint": advice.NO_PUBLICATION.format(name=quote_ident(self.subscription.name))})
+        elif self._account.missing_publications and not missing:
+            _log.info('all publications of subscription "%s" are there now', self.subscription.name)
+        self._account.missing_publications = missing
+
+    def _look_at_publisher(self) -> None:
+        """Asks the publisher again and again for publications that were missing, and for tables that are to join (create_tables)."""
+        now = time.monotonic()
+        wanted = self._account.missing_publications or self.make_tables is not None
+        if not wanted or now < self._look_again:
+            return
+        self._look_again = now + 2 * self.settings.seconds("wal_retrieve_retry_interval")
+        try:
+            if self._account.missing_publications:
+                with Connection.open(self.subscription.conninfo, self.subscription.name, waker=self.waker) as connection:
+                    self._check_publications(connection)
+            if self.make_tables is not None:
+                self._join()
+        except PostgresError as error:
+            if error.severity is Severity.FATAL:
+                raise
+            _log.warning('could not look for tables of subscription "%s": %s', self.subscription.name, error.message)
+
+    def _join(self) -> bool:
+        """Has the tables that are published and not in the subscription join it, to be copied; whether there were any."""
+        if self.make_tables is None or self.subscription.two_phase == "e":  # where copies are refused, as by REFRESH
+            return False
+        done = self.make_tables()
+        for line in done:
+            _log.info("%s", line)
+        self._unsettled = self._unsettled or bool(done)
+        if done:
+            self._account.left_out.clear()
+        return bool(done)
+
+    def _tell_left_out(self, counts: dict[str, int]) -> None:
+        """Counts changes of tables that are not in the subscription, and tells of each table once."""
+        for table, count in counts.items():
+            if table not in self._account.left_out:
+                _log.warning(
+                    'changes of table "%s" are left out: it is published and not in subscription "%s"',
+                    table,
+                    self.subscription.name,
+                    extra={"hint": "Run ALTER SUBSCRIPTION ... REFRESH PUBLICATION to add it."},
+                )
+            self._account.left_out[table] = self._account.left_out.get(table, 0) + count
+        self._look_again = time.monotonic()
 
     def _take_marked(self, segment: Segment) -> None:
         """A prepared transaction, or the end of one."""

@@ -19,6 +19,7 @@ from headgate.catalog import foreign_key as foreign_keys
 from headgate.catalog import relation as relations
 from headgate.catalog import sequence as sequences
 from headgate.catalog import subscription as subscriptions
+from headgate.catalog import subscription_column
 from headgate.catalog.relation import Column, Relation
 from headgate.errors import PostgresError
 from headgate.pgoutput import decode
@@ -50,6 +51,8 @@ class Batch:
         self.mappings: dict[m.Relation, Mapping] = {}
         self.restarted: dict[int, int] = {}
         """Where a TRUNCATE … RESTART IDENTITY of a local table stands, the last one."""
+        self.left_out: dict[str, int] = {}
+        """Changes of tables that are not in the subscription, by the table's name."""
         self.session = applier.session()
 
     def mapping(self, remote: m.Relation) -> Mapping:
@@ -58,12 +61,19 @@ class Batch:
         if found is None:
             self.applier.place.relation = None
             try:
-                found = map_relation(self.transaction.cursor, self.applier.stream.database, remote)
+                cursor, stream = self.transaction.cursor, self.applier.stream
+                found = map_relation(cursor, stream.database, remote, self._former if self.applier.follow else None)
             except MissingColumnsError as error:
                 error.remote = remote
                 raise
             self.mappings[remote] = found
         return found
+
+    def _former(self, local: Relation) -> dict[str, str | None]:
+        """The names that columns of a table had, with those that they have now; None for a column that has gone."""
+        columns = subscription_column.of_table(self.transaction.cursor, self.applier.stream.subscription, local.oid)
+        found: dict[str, str | None] = {each.name: None for each in columns if each.dropped}
+        return found | {name: None if each.dropped else each.name for each in columns for name in each.former}
 
     def applied_from(self, local: Relation) -> int | None:
         """The commit LSN from which on changes of a table are applied; None: not at all (should_apply_changes_for_rel)."""
@@ -79,6 +89,15 @@ class Batch:
             return 0
         return int(state.lsn or 0) if state.state == "s" else None
 
+    def _is_outside(self, local: Relation) -> bool:
+        """Whether a table is not in the subscription at all (rather than not copied yet)."""
+        return self.applier.stream.only is None and local.oid not in self.states
+
+    def _leave_out(self, local: Relation, count: int) -> None:
+        if count and self._is_outside(local):
+            name = f"{local.schema}.{local.name}"
+            self.left_out[name] = self.left_out.get(name, 0) + count
+
     def on_driver(self) -> Iterator[Frame]:
         """Decodes here."""
         decoded = decode.decode(*self.segment.read(), relations=self.applier.relations, first_seq=self.segment.first_seq)
@@ -89,6 +108,7 @@ class Batch:
             found = self.mapping(changes.relation)
             first = self.applied_from(found.local)
             if first is None:
+                self._leave_out(found.local, len(changes))
                 continue
             lost = (changes.op == ord("I")) & (changes.seq < self.restarted.get(found.local.oid, -1))  # would take the first numbers
             chosen = changes.where((commit_lsn[changes.txn] >= first) & ~lost)
@@ -170,11 +190,16 @@ class Batch:
             found = sources[0][1]
             first = self.applied_from(found.local)
             if first is None:
+                if self._is_outside(found.local):
+                    tasks = [_Task(parts, oid, found.local, 0, self.session) for oid, _ in sources if oid in self.segment.touched]
+                    counted = [spark.range(0, len(parts), 1, len(parts)).mapInArrow(each, frame_type(found)).count() for each in tasks]
+                    self._leave_out(found.local, sum(counted))
                 continue
+            former = self._former(found.local) if self.applier.follow else None
             whole: DataFrame | None = None
             for oid, _ in sources:
                 if oid in self.segment.touched:
-                    task = _Task(parts, oid, found.local, first, self.session)
+                    task = _Task(parts, oid, found.local, first, self.session, former)
                     ids = spark.range(0, len(parts), 1, len(parts))
                     decoded = ids.mapInArrow(task, frame_type(found))
                     whole = decoded if whole is None else whole.unionByName(decoded)
@@ -236,6 +261,7 @@ class _Task:
     local: Relation
     applied_from: int
     session: Session
+    former: dict[str, str | None] | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         place = Place()
@@ -252,7 +278,7 @@ class _Task:
         commit_lsn = np.concatenate([[part.commit_lsn], decoded.transactions.commit_lsn])
         for changes in decoded.changes:
             chosen = changes.where(commit_lsn[changes.txn + 1] >= self.applied_from)
-            found = mapping(self.local, changes.relation)
+            found = mapping(self.local, changes.relation, self.former)
             frame = convert.changes_frame(chosen, commit_lsn[chosen.txn + 1], found, self.session, place)
             yield from frame.to_batches(max_chunksize=20_000)
 

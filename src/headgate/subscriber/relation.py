@@ -6,6 +6,7 @@ local catalog may have changed. Extra local columns get their default on INSERT 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headgate.catalog import relation as relations
@@ -26,12 +27,19 @@ _KINDS = {
 }
 
 
+_MISSING = "Create the table and run ALTER SUBSCRIPTION ... REFRESH PUBLICATION, or have it made with ALTER SUBSCRIPTION ... SET (create_tables = true)."
+
+
 class MissingColumnsError(PostgresError):
     """The publisher sends columns that the local table has not."""
 
     local: Relation
     names: tuple[str, ...] = ()
     remote: m.Relation | None = None
+
+
+class MissingRelationError(PostgresError):
+    """The publisher sends changes of a table that is not here."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,9 @@ def local_relation(cursor: Cursor, database: int, schema: str, name: str) -> Rel
     """The local table of this name; 55000 if there is none, 42809 if it is no table."""
     found = relations.lookup(cursor, database, schema or "pg_catalog", name)
     if found is None:
-        raise PostgresError("55000", f'logical replication target relation "{schema or "pg_catalog"}.{name}" does not exist')
+        raise MissingRelationError(
+            "55000", f'logical replication target relation "{schema or "pg_catalog"}.{name}" does not exist', hint=_MISSING
+        )
     check_kind(found)
     return found
 
@@ -78,10 +88,14 @@ def check_kind(relation: Relation) -> None:
         )
 
 
-def map_columns(local: Relation, names: tuple[str, ...]) -> tuple[int | None, ...]:
+Former = Callable[[Relation], dict[str, str | None]]
+"""The former names of a table's columns, with those of today; None for a column that has gone."""
+
+
+def map_columns(local: Relation, names: tuple[str | None, ...]) -> tuple[int | None, ...]:
     """Where each local column's value comes from; 55000 naming those that are missing (generated ones are)."""
     usable = {column.name for column in local.columns if column.generated is None}
-    missing = [name for name in names if name not in usable]
+    missing = [name for name in names if name is not None and name not in usable]
     if missing:
         listed = ", ".join(f'"{name}"' for name in missing)
         noun = "columns" if len(missing) > 1 else "column"
@@ -92,20 +106,24 @@ def map_columns(local: Relation, names: tuple[str, ...]) -> tuple[int | None, ..
     return tuple(places.get(column.name) if column.generated is None else None for column in local.columns)
 
 
-def map_relation(cursor: Cursor, database: int, remote: m.Relation) -> Mapping:
+def map_relation(cursor: Cursor, database: int, remote: m.Relation, former: Former | None = None) -> Mapping:
     """The mapping of a published relation (PostgreSQL's logicalrep_rel_open)."""
     local = local_relation(cursor, database, remote.schema, remote.name)
-    return mapping(with_identity_of_leaves(cursor, local, remote) if local.kind == "p" else local, remote)
+    found = with_identity_of_leaves(cursor, local, remote) if local.kind == "p" else local
+    return mapping(found, remote, None if former is None else former(local))
 
 
-def mapping(local: Relation, remote: m.Relation) -> Mapping:
+def mapping(local: Relation, remote: m.Relation, former: dict[str, str | None] | None = None) -> Mapping:
     """The mapping onto a known table."""
-    sources = map_columns(local, tuple(column.name for column in remote.columns))
+    here, before = {column.name for column in local.columns}, former or {}
+    names = tuple(column.name if column.name in here else before.get(column.name, column.name) for column in remote.columns)
+    sources = map_columns(local, names)
     key = local.identity_key() or local.primary_key or None
-    return Mapping(remote, local, sources, key, _refusal(local, remote, key))
+    keyed = {name for name, column in zip(names, remote.columns, strict=True) if column.key and name is not None}
+    return Mapping(remote, local, sources, key, _refusal(local, remote, key, keyed))
 
 
-def _refusal(local: Relation, remote: m.Relation, key: tuple[int, ...] | None) -> PostgresError | None:
+def _refusal(local: Relation, remote: m.Relation, key: tuple[int, ...] | None, sent: set[str]) -> PostgresError | None:
     """Why rows cannot be updated or deleted; None if they can."""
     if key is None:
         if remote.replica_identity == "f":
@@ -115,7 +133,6 @@ def _refusal(local: Relation, remote: m.Relation, key: tuple[int, ...] | None) -
             f'logical replication target relation "{shown(local)}" has neither REPLICA IDENTITY index nor PRIMARY KEY and published'
             " relation does not have REPLICA IDENTITY FULL",
         )
-    sent = {column.name for column in remote.columns if column.key}
     needed = {column.name for column in local.columns if column.attnum in key}
     if needed <= sent:
         return None

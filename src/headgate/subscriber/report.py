@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 from headgate.catalog import database as databases
 from headgate.catalog import relation as relations
 from headgate.catalog import subscription as subscriptions
+from headgate.catalog import subscription_column
 from headgate.catalog.subscription import Subscription
 from headgate.errors import PostgresError
-from headgate.subscriber.advice import advice
+from headgate.sql.names import quote_ident
+from headgate.subscriber.advice import LEFT_OUT, NO_PUBLICATION, NO_TABLES, advice
 from headgate.subscriber.apply import Counters
 from headgate.subscriber.applyworker import BEHIND
 from headgate.subscriber.tablesync import SyncWorker
@@ -42,6 +44,10 @@ class Account:
     applied: Counters = field(default_factory=Counters)
     copied: Counters = field(default_factory=Counters)
     failure: Failure | None = None
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Changes that were left out, as their tables are published and not in the subscription, by table."""
+    missing_publications: tuple[str, ...] = ()
+    """Publications that were not there when the publisher was asked last."""
 
 
 class Ledger:
@@ -77,11 +83,20 @@ def _entry(launcher: Launcher, cursor: Any, subscription: Subscription) -> dict[
     copies = [worker.copy for worker in workers if isinstance(worker, SyncWorker) and worker.copy is not None and worker.copy.running]
     lag_bytes, lag_seconds = apply.progress.lag() if apply is not None and apply.progress is not None else (None, None)
     failing = account.failure is not None and _lasts(account.failure, apply, waiting)
+    state = _state(subscription, apply, waiting, failing=failing, behind=bool(lag_seconds and lag_seconds > BEHIND))
+    if state == "streaming" and account.missing_publications:
+        state = "waiting for a publication"
+    elif state == "streaming" and not tables:
+        state = "streaming, no tables"
     return {
         "name": subscription.name,
         "database": _name_of(cursor, subscription.database),
         "publications": list(subscription.publications),
-        "state": _state(subscription, apply, waiting, failing=failing, behind=bool(lag_seconds and lag_seconds > BEHIND)),
+        "state": state,
+        "to_do": _to_do(subscription, account, state),
+        "missing_publications": list(account.missing_publications),
+        "left_out": [{"table": table, "changes": changes} for table, changes in sorted(account.left_out.items())],
+        **_columns(cursor, subscription),
         "tables": len(tables),
         "tables_synced": len(tables) - len(waiting),
         "tables_waiting": [_table_name(cursor, subscription, rel.relation) for rel in waiting],
@@ -97,6 +112,31 @@ def _entry(launcher: Launcher, cursor: Any, subscription: Subscription) -> dict[
         "lag_seconds": lag_seconds,
         "failing": failing,
         "last_error": None if account.failure is None else _failure(cursor, subscription, account.failure),
+    }
+
+
+def _to_do(subscription: Subscription, account: Account, state: str) -> list[str]:
+    """What somebody should do who is not told by an error."""
+    found = []
+    if account.missing_publications and state != "disabled":
+        listed = ", ".join(quote_ident(each) for each in account.missing_publications)
+        found.append(f"There is no publication {listed} on the publisher. {NO_PUBLICATION}")
+    elif state == "streaming, no tables":
+        found.append(NO_TABLES)
+    if account.left_out:
+        found.append(LEFT_OUT)
+    return [each.replace("{name}", quote_ident(subscription.name)) for each in found]
+
+
+def _columns(cursor: Any, subscription: Subscription) -> dict[str, Any]:
+    """The columns that are not as the publisher has them: of another type, or with rows that lack what is a default there."""
+    found = [
+        (f"{_table_name(cursor, subscription, relation)}.{each.name}", each)
+        for relation, each in subscription_column.of_subscription(cursor, subscription.oid)
+    ]
+    return {
+        "types": [{"column": name, "there": each.type, "here": each.local_type} for name, each in found if each.local_type],
+        "unfilled": [{"column": name, "rows": each.unfilled} for name, each in found if each.unfilled],
     }
 
 

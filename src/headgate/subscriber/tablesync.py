@@ -101,9 +101,7 @@ class SyncWorker(Worker):
         except MissingColumnsError as error:
             if self.evolve is None:
                 raise
-            with Connection.open(self.subscription.conninfo, self.slot, waker=self.waker) as connection:
-                columns = evolution.published_columns(connection, error)
-            self.evolve(error.local, columns)
+            self.evolve([evolution.of_copy(error)])
             self._synchronize()
 
     def _synchronize(self) -> None:

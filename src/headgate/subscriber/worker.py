@@ -29,6 +29,7 @@ from headgate.storage.lock import Patience
 from headgate.storage.transaction import Transaction
 from headgate.subscriber.completion import Factory, Rows
 from headgate.subscriber.convert import Session
+from headgate.subscriber.evolution import Evolve
 from headgate.types import column
 from headgate.walreceiver.connection import Connection
 from headgate.walreceiver.link import terminated
@@ -143,18 +144,20 @@ class Worker:
         return getattr(self.node, "applied_unique", None)
 
     @property
-    def evolve(self) -> Callable[[Relation, list[tuple[str, str]]], None] | None:
-        """Adds columns that a table lacks, if the subscription has schema_evolution; else None."""
-        made = getattr(self.node, "applied_columns", None)
-        if made is None or self.subscription.schema_evolution != "add_columns":
+    def evolve(self) -> Evolve | None:
+        """Has tables follow what the publisher told of their columns, if the subscription has schema_evolution; else None."""
+        made = getattr(self.node, "applied_evolution", None)
+        if made is None or self.subscription.schema_evolution == "none":
             return None
+        return lambda told: made(self.subscription, told, self.patience)
 
-        def add(relation: Relation, columns: list[tuple[str, str]]) -> None:
-            made(self.subscription, relation, columns)
-            listed = ", ".join(name for name, _ in columns)
-            _log.info('added to table "%s.%s" for subscription "%s": %s', relation.schema, relation.name, self.subscription.name, listed)
-
-        return add
+    @property
+    def make_tables(self) -> Callable[[], list[str]] | None:
+        """Has published tables join the subscription, if it has create_tables; what was done, a line each."""
+        made = getattr(self.node, "applied_tables", None)
+        if made is None or not self.subscription.create_tables:
+            return None
+        return lambda: cast("list[str]", made(self.subscription, self.patience))
 
     def limits(self) -> Limits:
         """The settings of a stream."""

@@ -1,0 +1,91 @@
+"""A real database (tests/system/real_database.sql) comes into a node with create_tables and follows: copied, changed, altered, killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.conftest import check, until
+from tests.subscriber.conftest import READY, Publisher, Subscriber
+
+DATABASE = (Path(__file__).parent.parent / "system" / "real_database.sql").read_text()
+OPTIONS = "create_tables = true, schema_evolution = follow"
+SMALL = """
+    INSERT INTO public.customers (email, nick, home, attributes, feels) VALUES ('x@y', 'X', ROW('a', 'b', 'c'), 'a=>1', NULL);
+    UPDATE public.customers SET home = NULL, tags = '{}' WHERE id % 3 = 0;
+    UPDATE sales.orders SET status = 'returned', history = history || 'returned'::public.order_status WHERE id % 20 = 0;
+    DELETE FROM sales.orders WHERE id NOT IN (SELECT order_id FROM sales.order_lines);
+    UPDATE public.products SET price = price + 1, category = 'top' WHERE id % 5 = 0;
+    INSERT INTO sales.visits VALUES (1001, 'us', '2026-03-01', 'new', 'Later');"""
+CHANGED = """
+    ALTER TABLE public.customers RENAME COLUMN nick TO "Nick name";
+    ALTER TABLE public.customers ADD COLUMN points integer NOT NULL DEFAULT 100, ADD COLUMN was public.citext DEFAULT 'new';
+    UPDATE public.customers SET points = points + id WHERE id < 4;
+    ALTER TABLE public.products DROP COLUMN raw, ALTER COLUMN sku TYPE varchar(20), ALTER COLUMN search TYPE text;
+    UPDATE public.products SET title = title || '!' WHERE id < 3;
+    ALTER TYPE public.order_status ADD VALUE 'lost' AFTER 'paid';
+    ALTER TABLE sales.orders ALTER COLUMN note SET DEFAULT 'none', ALTER COLUMN status DROP NOT NULL;
+    INSERT INTO sales.orders (customer, status) VALUES (1, 'lost'), (2, NULL);"""
+LATER = """
+    CREATE TABLE sales.later (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), kind sales."Payment Kind", since public.period);
+    INSERT INTO sales.later (kind, since) VALUES ('cash', '[2026-01-01,2026-02-01)');"""
+
+
+def columns(subscriber: Subscriber, table: str) -> str:
+    """The columns of a table here, as a select list of texts."""
+    listed = f"SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = '{table}'::regclass AND attnum > 0 AND NOT attisdropped"
+    return ", ".join(f"{name}::text" for name in subscriber.rows(listed))
+
+
+def different(publisher: Publisher, subscriber: Subscriber, publication: str) -> list[str]:
+    """The published tables whose rows are not the same here."""
+    named = f"SELECT quote_ident(schemaname) || '.' || quote_ident(tablename) FROM pg_publication_tables WHERE pubname = '{publication}'"
+    found = []
+    for table in publisher.rows(named):
+        listed = columns(subscriber, table.replace("'", "''"))
+        if sorted(subscriber.rows(f"SELECT {listed} FROM {table}")) != sorted(publisher.rows(f"SELECT {listed} FROM ONLY {table}")):
+            found.append(table)
+    return found
+
+
+def be_equal(publisher: Publisher, subscriber: Subscriber, publication: str) -> None:
+    """Waits until all that is committed there is here."""
+    publisher.wait_confirmed(seconds=120)
+    subscriber.wait(READY, "t", seconds=120)
+    publisher.wait_confirmed(seconds=120)
+    assert different(publisher, subscriber, publication) == []
+
+
+def test_a_part_of_a_real_database_comes_in_and_follows(publisher, subscriber) -> None:
+    publisher.server.psql(publisher.name, DATABASE)
+    subscriber.sql(publisher.subscription(OPTIONS, publication="a_part"))
+    assert 'NOTICE: created table "public.customers" with what a node can have of it' in subscriber.session.said
+    assert 'NOTICE: created partitioned table "sales.visits"' in subscriber.session.said
+    be_equal(publisher, subscriber, "a_part")
+    publisher.server.psql(publisher.name, SMALL + CHANGED)
+    be_equal(publisher, subscriber, "a_part")
+    publisher.server.psql(publisher.name, f"{LATER} ALTER PUBLICATION a_part ADD TABLE sales.later")
+    subscriber.wait("SELECT count(*) FROM pg_subscription_rel WHERE srrelid = to_regclass('sales.later')", "1")
+    be_equal(publisher, subscriber, "a_part")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_real_database_is_equal_after_its_copy_a_workload_and_kills(publisher, spare: Callable[..., Subscriber]) -> None:
+    subscriber = spare()
+    publisher.server.psql(publisher.name, DATABASE)
+    subscriber.sql(publisher.subscription(OPTIONS, publication="everything"))
+    be_equal(publisher, subscriber, "everything")
+    for script in (SMALL, CHANGED, LATER):
+        publisher.server.psql(publisher.name, script)
+        subscriber.session.close()
+        subscriber.server.kill()
+        subscriber.server.start()
+        be_equal(publisher, subscriber, "everything")
+    subscriber.session.close()
+    subscriber.server.stop()
+    until(lambda: not subscriber.server.running)
+    subscriber.server.start()
+    be_equal(publisher, subscriber, "everything")
+    check(subscriber.server, subscriber.name)
