@@ -43,9 +43,9 @@ def drop(cursor: Cursor, database: int, oid: int) -> None:
         for table, column in (
             ("pg_attribute", "attrelid"), ("pg_attrdef", "adrelid"), ("pg_index", "indexrelid"), ("pg_constraint", "conrelid"),
             ("pg_inherits", "inhrelid"), ("pg_partitioned_table", "partrelid"), ("pg_sequence", "seqrelid"), ("pg_class", "oid"),
-            ("pg_publication_rel", "prrelid"), ("pg_subscription_rel", "srrelid"), ("subscription_column", "relid"), ("pg_description", "objoid"),
+            ("pg_publication_rel", "prrelid"), ("pg_subscription_rel", "srrelid"), ("pg_description", "objoid"),
             ("pg_depend", "objid"), ("pg_depend", "refobjid"), ("partition_ancestor", "relid"), ("sequence_state", "seqrelid"),
-            ("pg_rewrite", "ev_class"), ("pg_policy", "polrelid"),
+            ("pg_rewrite", "ev_class"), ("pg_policy", "polrelid"), ("subscription_column", "relid"),
         ):  # fmt: skip
             run(cursor, f"DELETE FROM hg.{table} WHERE dbid = ? AND {column} = ?", [database, gone])
         run(cursor, "UPDATE hg.pg_partitioned_table SET partdefid = 0 WHERE dbid = ? AND partdefid = ?", [database, gone])

@@ -13,7 +13,8 @@ from typing import Any
 from headgate.catalog.physical import Cursor, rows, run
 
 DEFINITION = (
-    "CREATE TABLE IF NOT EXISTS hg.subscription_column (dbid UINTEGER, subid UINTEGER, relid UINTEGER, attnum INTEGER, attname VARCHAR, former VARCHAR[],"
+    "CREATE TABLE IF NOT EXISTS hg.subscription_column (dbid UINTEGER, subid UINTEGER, relid UINTEGER, attnum INTEGER, attname VARCHAR, "
+    " former VARCHAR[],"
     " remote_type VARCHAR, typoid UINTEGER, typmod INTEGER, local_type VARCHAR, not_null BOOLEAN, default_text VARCHAR, dropped BOOLEAN,"
     " unfilled BIGINT)"
 )
@@ -23,10 +24,10 @@ _FIELDS = "attnum, attname, former, remote_type, typoid, typmod, local_type, not
 
 @dataclass(frozen=True)
 class FollowedColumn:
-    """A column of a published table, as it was when it was last looked at.
+    """A column of a published table, as it was when it was looked at last.
 
-    `attnum` is the publisher's, `name` that of the column here too; `former` are names that it has had. `local_type`: the type here where it
-    is another. `unfilled`: rows that were here when the column was added, and have NULL where the publisher has a default.
+    `attnum` is the publisher's, `name` that of the column here too; `former` are names that it has had. `local_type`: the type here where
+    it is another. `unfilled`: rows that were here when the column was added, and have NULL where the publisher has a default.
     """
 
     attnum: int
@@ -64,8 +65,8 @@ def write(cursor: Cursor, database: int, subscription: int, relation: int, colum
             cursor,
             f"INSERT INTO hg.subscription_column (dbid, subid, relid, {_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
-                database, subscription, relation, each.attnum, each.name, list(each.former), each.type, each.type_oid, each.typmod, each.local_type,
-                each.not_null, each.default, each.dropped, each.unfilled,
+                database, subscription, relation, each.attnum, each.name, list(each.former), each.type, each.type_oid, each.typmod,
+                each.local_type, each.not_null, each.default, each.dropped, each.unfilled,
             ],
         )  # fmt: skip
 

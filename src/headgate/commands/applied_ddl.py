@@ -71,7 +71,7 @@ def acting(node: Any, subscription: Subscription, stopping: Callable[[], None]) 
 
 
 def join(node: Any, subscription: Subscription, stopping: Callable[[], None]) -> list[str]:
-    """Adds the published tables that are not in the subscription yet: made where they are missing, to be copied. What was done, a line each."""
+    """Adds the published tables that are not in the subscription yet, made where they are missing, to be copied; lines of what was done."""
     with Connection.open(subscription.conninfo, subscription.name) as connection:
         if not subscription_tables.has_new(node.catalog, connection, subscription):
             return []

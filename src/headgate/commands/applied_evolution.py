@@ -1,13 +1,13 @@
 """Tables that follow what their publisher does to its own: `schema_evolution`, add_columns or follow.
 
-`evolve` is called by the apply worker and the table syncs before they apply what needs it, in a transaction of its own, with the rights of the
-subscription's owner. The stream says which columns there are and no more; what has become of which is told by the publisher's catalog, by the
-number of the column, against what it was when it was last looked at (`catalog/subscription_column`). The catalog may be ahead of the stream:
-nothing is renamed or dropped as long as the stream has the old name.
+`evolve` is called by the apply worker and the table syncs before they apply what needs it, in a transaction of its own, with the rights of
+the subscription's owner. The stream says which columns there are and no more; what has become of which is told by the publisher's catalog,
+by the number of the column, against what it was when it was last looked at (`catalog/subscription_column`). The catalog may be ahead of the
+stream: nothing is renamed or dropped as long as the stream has the old name.
 
-What must hold: a change that cannot be followed raises, with the statement for a person to type; nothing differs in silence. A column that is added
-has in the rows that are here what they have there, where the publisher's catalog says it (a default that is a constant); where it does not, they
-have NULL, are counted, and told.
+What must hold: a change that cannot be followed raises, with the statement for a person to type; nothing differs in silence. A column that
+is added has in the rows that are here what they have there, where the publisher's catalog says it (a default that is a constant); where it
+does not, they have NULL, are counted, and told.
 """
 
 from __future__ import annotations
@@ -242,7 +242,8 @@ class _Follower:
             self._set_default(column, kind)
         if lacking:
             self.warnings.append(
-                f'table "{self._shown}": column "{column.name}" is NULL in the {lacking} rows that were here before it; the publisher has a default'
+                f'table "{self._shown}": column "{column.name}" is NULL in the {lacking} rows that were here before it;'
+                " the publisher has a default"
             )
         return replace(kept(column, self.types), unfilled=lacking, not_null=not_null)
 

@@ -1,7 +1,7 @@
 """Expressions that a publisher's catalog says: defaults, generated columns, checks of domains. Only those that can do no harm.
 
-Called by `applied_type`, `applied_table` and `applied_evolution`. An expression is evaluated here as whoever writes to the table, so that of
-what a publisher says only constants, operators, casts and functions are taken that read and change nothing: IMMUTABLE ones, and those of
+Called by `applied_type`, `applied_table` and `applied_evolution`. An expression is evaluated here as whoever writes to the table, so that
+of what a publisher says only constants, operators, casts and functions are taken that read and change nothing: IMMUTABLE ones, and those of
 `_PERMITTED`. What is not taken is None; whether the binder knows the rest is seen when the statement runs.
 """
 
@@ -17,14 +17,14 @@ from headgate.sql.parser import parse_expression, walk
 LONGEST = 10_000
 """Characters."""
 _NODES = frozenset({
-    "A_Const", "A_Expr", "A_ArrayExpr", "BoolExpr", "BooleanTest", "CaseExpr", "CaseWhen", "CoalesceExpr", "ColumnRef", "FuncCall", "Integer",
-    "Float", "Boolean", "BitString", "List", "MinMaxExpr", "NullTest", "SQLValueFunction", "String", "TypeCast", "TypeName", "A_Indirection",
-    "A_Indices", "CollateClause",
+    "A_Const", "A_Expr", "A_ArrayExpr", "BoolExpr", "BooleanTest", "CaseExpr", "CaseWhen", "CoalesceExpr", "ColumnRef", "FuncCall",
+    "Integer", "Float", "Boolean", "BitString", "List", "MinMaxExpr", "NullTest", "SQLValueFunction", "String", "TypeCast", "TypeName",
+    "A_Indirection", "A_Indices", "CollateClause",
 })  # fmt: skip
 _PERMITTED = frozenset({
-    "now", "transaction_timestamp", "statement_timestamp", "clock_timestamp", "timeofday", "random", "gen_random_uuid", "to_char", "to_date",
-    "to_timestamp", "date_part", "date_trunc", "extract", "timezone", "age", "concat", "concat_ws", "format", "make_timestamptz", "to_json",
-    "to_jsonb",
+    "now", "transaction_timestamp", "statement_timestamp", "clock_timestamp", "timeofday", "random", "gen_random_uuid", "to_char",
+    "to_date", "to_timestamp", "date_part", "date_trunc", "extract", "timezone", "age", "concat", "concat_ws", "format",
+    "make_timestamptz", "to_json", "to_jsonb",
 })  # fmt: skip
 """Functions that are not IMMUTABLE and do nothing but compute."""
 

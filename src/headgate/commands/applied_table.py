@@ -1,11 +1,12 @@
 """Tables of `create_tables`: made as the publisher has them, with what a node can have.
 
-`make` is called by CREATE SUBSCRIPTION and REFRESH (`subscription_tables`), and by the apply worker for tables that come later, inside their
-transaction and with the rights of the subscription's owner. What a node has not is let go and told: a type becomes text (`applied_type`), a
-default or a generated column that the binder does not know, or that `applied_expression` does not take, is left out. A partition is made as a
-partition where this node would put each row where the publisher does, else as a table of its own.
+`make` is called by CREATE SUBSCRIPTION and REFRESH (`subscription_tables`), and by the apply worker for tables that come later, inside
+their transaction and with the rights of the subscription's owner. What a node has not is let go and told: a type becomes text
+(`applied_type`), a default or a generated column that the binder does not know, or that `applied_expression` does not take, is left out. A
+partition is made as a partition where this node would put each row where the publisher does, else as a table of its own.
 
-What must hold: statements are trees (`sql/statement`), of what the publisher says nothing is read as SQL but single expressions, types and bounds.
+What must hold: statements are trees (`sql/statement`), of what the publisher says nothing is read as SQL but single expressions, types and
+bounds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The types that a publisher's columns have, as types of this database: the same where there are such, enums and domains made, others as text.
+"""The types that a publisher's columns have, as types here: the same where there are such, enums and domains made, others as text.
 
 `Types.local` is called for each column that replication makes (`applied_table`, `applied_evolution`), inside their transaction. An enum or
 domain that is there already is taken as it is. What must hold: a text that the publisher sent never becomes SQL; a column that cannot have

@@ -1,7 +1,7 @@
 """Statements that replication and `headgate.restore` try: one that fails leaves nothing, and the transaction goes on.
 
-Called where what a publisher or a dump has may be more than a node can have. Conflicts with other transactions, cancels and full disks are not
-for whoever tries: they end the transaction as anywhere.
+Called where what a publisher or a dump has may be more than a node can have. Conflicts with other transactions, cancels and full disks are
+not for whoever tries: they end the transaction as anywhere.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The tables of a subscription: fetched from the publisher, found here, and their slots on the publisher.
 
-Called by CREATE, ALTER … REFRESH and DROP SUBSCRIPTION, and for tables that come later by the apply worker (`join`). pg_subscription_rel gets a row in state i (to be copied) or r
-(copy_data = false) for each table that the publications contain.
+Called by CREATE, ALTER … REFRESH and DROP SUBSCRIPTION, and for tables that come later by the apply worker (`join`). pg_subscription_rel
+gets a row in state i (to be copied) or r (copy_data = false) for each table that the publications contain.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _published(connection: Connection, subscription: Subscription, known: Collec
 
 
 def _add(session: Session, transaction: Transaction, subscription: Subscription, published: _Published, state: str) -> list[Relation]:
-    """The local tables of the published ones, made where they are missing and the subscription has it so; in it afterwards, new ones in `state`."""
+    """The local tables of the published ones, made with create_tables where they are missing; new ones join the subscription in `state`."""
     from headgate.commands.applied_table import Maker, followed  # it imports what imports this module
 
     cursor, database = transaction.cursor, subscription.database

@@ -27,7 +27,7 @@ _KINDS = {
 }
 
 
-_MISSING = "Create the table and run ALTER SUBSCRIPTION ... REFRESH PUBLICATION, or have it made with ALTER SUBSCRIPTION ... SET (create_tables = true)."
+_MISSING = "Create the table and run ALTER SUBSCRIPTION ... REFRESH PUBLICATION, or have it made: ... SET (create_tables = true)."
 
 
 class MissingColumnsError(PostgresError):

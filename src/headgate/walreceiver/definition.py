@@ -1,7 +1,7 @@
 """What a publisher says of tables: columns, types, keys, partitions, comments. What `create_tables` and `schema_evolution` work from.
 
-`read` is called by the commands that make and change tables (`commands/applied_table`, `applied_evolution`). A few queries serve all tables;
-each is plain enough for PostgreSQL from 12 on and for a node. All of it is data that anybody may have written: numbers are checked
+`read` is called by the commands that make and change tables (`commands/applied_table`, `applied_evolution`). A few queries serve all
+tables; each is plain enough for PostgreSQL from 12 on and for a node. All of it is data that anybody may have written: numbers are checked
 here, texts by whoever uses them.
 """
 
@@ -205,7 +205,8 @@ def _comments(connection: Connection, oids: Sequence[int]) -> dict[tuple[int, in
 def _read_schemas(connection: Connection, found: Definitions, names: Sequence[str]) -> None:
     rows = connection.query(
         "SELECT n.nspname, d.description FROM pg_catalog.pg_namespace n"
-        f" JOIN pg_catalog.pg_description d ON d.objoid = n.oid AND d.classoid = 2615 WHERE n.nspname IN ({', '.join(map(literal, names))})",
+        f" JOIN pg_catalog.pg_description d ON d.objoid = n.oid AND d.classoid = 2615"
+        f" WHERE n.nspname IN ({', '.join(map(literal, names))})",
         2,
     )
     found.schemas = {str(row[0]): row[1] for row in rows if row[1]}
@@ -241,7 +242,8 @@ def _read_types(connection: Connection, found: Definitions) -> None:
 
 def _types(connection: Connection, oids: Iterable[int]) -> dict[int, RemoteType]:
     rows = connection.query(
-        "SELECT t.oid, n.nspname, t.typname, t.typtype, CASE WHEN t.typcategory = 'A' THEN t.typelem ELSE 0 END, t.typbasetype, t.typtypmod,"
+        "SELECT t.oid, n.nspname, t.typname, t.typtype, CASE WHEN t.typcategory = 'A' THEN t.typelem ELSE 0 END,"
+        " t.typbasetype, t.typtypmod,"
         " pg_catalog.format_type(t.oid, -1), pg_catalog.format_type(t.typbasetype, t.typtypmod), t.typnotnull, t.typdefault"
         f" FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace WHERE t.oid IN ({_numbers(oids)})",
         11,
