@@ -119,8 +119,9 @@ class _Follower:
 
     def _follow(self, before: FollowedColumn, now: RemoteColumn | None, interim: str | None) -> FollowedColumn:
         sent = {name: (oid, typmod) for name, oid, typmod in self.told.columns}
-        if before.dropped or before.name not in {each.name for each in self._now.columns}:
-            return before
+        here = {each.name for each in self._now.columns}
+        if before.dropped or before.name not in here:  # somebody has done here what was done there
+            return replace(before, name=now.name) if now is not None and now.name in here else before
         if interim is not None:
             return self._rename(before, interim)
         if now is None or now.dropped:

@@ -3,6 +3,8 @@
 PostgreSQL 15's rule: the workers act as the subscription's owner; INSERT needs INSERT, UPDATE and DELETE need the right itself and
 SELECT, TRUNCATE needs TRUNCATE, and row-level security must not apply to the owner. With run_as_owner = false (PostgreSQL 16) they
 act as the table's owner, which the subscription's owner must be able to become. The server hands `check` to the subscriber.
+
+As there (CheckCmdReplicaIdentity), a change of a table that is published on must bring what its publications ask of the replica identity.
 """
 
 from __future__ import annotations
@@ -12,14 +14,22 @@ from collections.abc import Iterable
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import Relation
 from headgate.catalog.subscription import Subscription
-from headgate.commands import privilege
+from headgate.commands import identity, privilege
 from headgate.errors import PostgresError, Severity
 
 _NEEDED = {"I": ("INSERT",), "U": ("SELECT", "UPDATE"), "D": ("SELECT", "DELETE"), "T": ("TRUNCATE",)}
+_PUBLISHED = {"U": "update", "D": "delete"}
 
 
 def check(cursor: Cursor, subscription: Subscription, relation: Relation, ops: Iterable[str]) -> None:
-    """42501 or 0A000 unless changes of these kinds (I, U, D, T) may be applied to the relation."""
+    """42501 or 0A000 unless changes of these kinds (I, U, D, T) may be applied to the relation; 42P10, 55000 if not published on."""
+    kinds = set(ops)
+    _check_rights(cursor, subscription, relation, kinds)
+    for op in sorted(kinds & _PUBLISHED.keys()):
+        identity.check(cursor, relation, _PUBLISHED[op])
+
+
+def _check_rights(cursor: Cursor, subscription: Subscription, relation: Relation, ops: Iterable[str]) -> None:
     owner = privilege.role_name(cursor, subscription.owner)
     if not subscription.run_as_owner:
         owner = _table_owner(cursor, owner, relation)

@@ -16,7 +16,8 @@ _LOST_SLOT = re.compile(
 _LOST_PUBLICATION = re.compile(r'publication "[^"]*" does not exist')
 RECIPE = (
     "The slot on the publisher is gone, and with it the changes since. Begin anew: ALTER SUBSCRIPTION {name} DISABLE;"
-    " ALTER SUBSCRIPTION {name} SET (slot_name = NONE); DROP SUBSCRIPTION {name}; TRUNCATE its tables; CREATE SUBSCRIPTION again, which copies them."
+    " ALTER SUBSCRIPTION {name} SET (slot_name = NONE); DROP SUBSCRIPTION {name}; TRUNCATE its tables; CREATE SUBSCRIPTION again,"
+    " which copies them."
 )
 """What to do where the slot is lost."""
 LOST_PUBLICATION = (

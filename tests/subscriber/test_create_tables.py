@@ -1,0 +1,169 @@
+"""What create_tables and schema_evolution do, and what somebody is told who does without: notices, the log, `headgate status`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+from tests.conftest import until
+from tests.subscriber.conftest import READY
+
+from headgate.commands.applied_expression import accepted
+from headgate.errors import PostgresError
+from headgate.sql.statement import partition_bound
+from headgate.subscriber.advice import advice
+
+
+def status(subscriber, name: str = "s") -> dict[str, Any]:
+    """What `headgate status --json` says of the subscription."""
+    told = json.loads(subscriber.server.headgate("status", "--json").stdout)
+    return next(each for each in told["subscriptions"] if (each["database"], each["name"]) == (subscriber.name, name))
+
+
+def test_types_that_a_node_has_not_are_text_and_it_says_so(publisher, subscriber) -> None:
+    publisher.sql(
+        "CREATE TYPE pair AS (a int, b int); CREATE TYPE mood AS ENUM ('glad', 'sad'); CREATE DOMAIN small AS int CHECK (VALUE < 10);"
+        "CREATE TABLE t (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, p pair, m mood DEFAULT 'sad', s small, n int DEFAULT length('abc'),"
+        " g int GENERATED ALWAYS AS (n * 2) STORED, u text DEFAULT pg_backend_pid()::text); COMMENT ON TABLE t IS 'it''s t';"
+        "INSERT INTO t (p, s) VALUES ('(1,2)', 3); CREATE PUBLICATION p FOR TABLE t"
+    )
+    subscriber.sql(publisher.subscription("create_tables = true"))
+    subscriber.wait(READY, "t")
+    assert subscriber.sql("SELECT id, p, m, s, n, g, u IS NULL FROM t") == "1|(1,2)|sad|3|3|6|f"
+    assert subscriber.sql("SELECT obj_description('t'::regclass)") == "it's t"
+    assert subscriber.sql("INSERT INTO t (id, p) OVERRIDING SYSTEM VALUE VALUES (2, 'x') RETURNING m, n, g, u") == "sad|3|6|"
+    assert status(subscriber)["types"] == [{"column": "public.t.p", "there": "public.pair", "here": "text"}]
+    with pytest.raises(psycopg.errors.CheckViolation):
+        subscriber.sql("INSERT INTO t (s) VALUES (11)")
+
+
+def test_partitions_are_partitions_and_with_via_root_the_root_alone(publisher, subscriber) -> None:
+    publisher.sql(
+        "CREATE TABLE r (k int, v text, PRIMARY KEY (k)) PARTITION BY RANGE (k); CREATE TABLE r1 PARTITION OF r FOR VALUES FROM (1) TO (10);"
+        "INSERT INTO r VALUES (1, 'a'); CREATE PUBLICATION p FOR TABLE r; CREATE PUBLICATION top FOR TABLE r WITH (publish_via_partition_root)"
+    )
+    subscriber.sql(publisher.subscription("create_tables = true, copy_data = false"))
+    kinds = "SELECT string_agg(relname || relkind::text || relispartition::text, ' ' ORDER BY relname) FROM pg_class WHERE relname IN ('r', 'r1')"
+    assert subscriber.sql(kinds) == "rpfalse r1rtrue"
+    subscriber.unsubscribe()
+    subscriber.sql("DROP TABLE r")
+    subscriber.sql(publisher.subscription("create_tables = true", publication="top", name="top"))
+    assert subscriber.sql(kinds) == "rrfalse"
+    subscriber.wait(READY, "t")
+    assert subscriber.sql("SELECT * FROM r") == "1|a"
+
+
+def test_a_missing_table_is_told_with_what_to_do(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE here (a int PRIMARY KEY); CREATE PUBLICATION p FOR ALL TABLES")
+    with pytest.raises(psycopg.errors.UndefinedTable) as raised:
+        subscriber.sql(publisher.subscription())
+    assert "create_tables = true" in raised.value.diag.message_hint
+    subscriber.sql("CREATE TABLE here (a int PRIMARY KEY)")
+    subscriber.sql(publisher.subscription())
+    subscriber.wait(READY, "t")
+    publisher.sql("CREATE TABLE later (a int PRIMARY KEY); INSERT INTO later VALUES (1)")
+    found = subscriber.log.error('logical replication target relation "public.later" does not exist')
+    assert "REFRESH PUBLICATION" in found.fields["HINT"]
+    subscriber.sql("CREATE TABLE later (a int PRIMARY KEY)")
+    publisher.wait_confirmed()
+    publisher.sql("INSERT INTO later VALUES (2), (3)")
+    publisher.wait_confirmed()
+    told = status(subscriber)
+    assert told["left_out"] == [{"table": "public.later", "changes": 3}]
+    assert "ALTER SUBSCRIPTION s REFRESH PUBLICATION" in told["to_do"][0]
+    assert len(subscriber.log.said('changes of table "public.later" are left out')) == 1
+    subscriber.sql("ALTER SUBSCRIPTION s SET (create_tables = true)")
+    subscriber.wait("SELECT count(*) FROM later", "3")
+    subscriber.wait(READY, "t")
+    until(lambda: status(subscriber)["left_out"] == [])
+    subscriber.sql("DROP TABLE later")
+    assert 'NOTICE: table "later" is dropped out of subscription "s"' in subscriber.session.said
+
+
+def test_a_publication_that_is_not_there_is_a_state(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    subscriber.sql(publisher.subscription("create_tables = true", publication="nope"))
+    told = until(lambda: (found := status(subscriber))["state"] == "waiting for a publication" and found)
+    assert told["missing_publications"] == ["nope"]
+    assert "CREATE" in told["to_do"][0].upper()
+    publisher.sql("CREATE PUBLICATION nope FOR TABLE t")
+    subscriber.wait("SELECT count(*) FROM pg_class WHERE relname = 't'", "1")
+    subscriber.wait(READY, "t")
+    assert subscriber.sql("SELECT * FROM t") == "1"
+    assert status(subscriber)["state"] == "streaming"
+
+
+def test_a_default_that_is_no_constant_leaves_nulls_that_are_told(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1), (2); CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql(publisher.subscription("create_tables = true, schema_evolution = add_columns"))
+    subscriber.wait(READY, "t")
+    publisher.sql("ALTER TABLE t ADD COLUMN b text NOT NULL DEFAULT 'b'; INSERT INTO t VALUES (3)")
+    publisher.wait_confirmed()
+    assert subscriber.rows("SELECT * FROM t") == ["1|b", "2|b", "3|b"]
+    publisher.sql("ALTER TABLE t ADD COLUMN c uuid NOT NULL DEFAULT gen_random_uuid(); INSERT INTO t VALUES (4)")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT count(c), count(*) FROM t") == "1|4"
+    assert status(subscriber)["unfilled"] == [{"column": "public.t.c", "rows": 3}]
+    assert subscriber.log.said('column "c" is NULL in the 3 rows')[0].severity == "WARNING"
+
+
+def test_what_cannot_be_followed_stops_with_the_statement_to_type(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE t (a int PRIMARY KEY, b text, c int); INSERT INTO t VALUES (1, 'abc', 5); CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql(publisher.subscription("create_tables = true, schema_evolution = follow"))
+    subscriber.wait(READY, "t")
+    publisher.sql("ALTER TABLE t ALTER b TYPE int USING length(b); ALTER TABLE t RENAME c TO d; INSERT INTO t VALUES (2, 7, 8)")
+    found = subscriber.log.error('could not follow what the publisher changed in table "public.t"')
+    assert "ALTER TABLE public.t ALTER COLUMN b TYPE integer USING" in found.fields["HINT"]
+    until(lambda: "ALTER COLUMN b TYPE integer" in (status(subscriber)["last_error"] or {}).get("advice", ""))
+    subscriber.sql("ALTER TABLE t ALTER COLUMN b TYPE integer USING length(b)")
+    publisher.wait_confirmed()
+    assert subscriber.rows("SELECT a, b, d FROM t") == ["1|3|5", "2|7|8"]
+
+
+def test_a_change_that_cannot_be_published_on_stops_the_worker(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE t (a int PRIMARY KEY, b int); INSERT INTO t VALUES (1, 1); CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql("CREATE TABLE t (a int PRIMARY KEY, b int); CREATE PUBLICATION on_b FOR TABLE t WHERE (b > 0)")
+    subscriber.sql(publisher.subscription())
+    subscriber.wait(READY, "t")
+    publisher.sql("INSERT INTO t VALUES (2, 2); UPDATE t SET b = 3 WHERE a = 1")
+    found = subscriber.log.error('cannot update table "t"')
+    assert found.detail == "Column used in the publication WHERE expression is not part of the replica identity."
+    assert 'during message type "UPDATE" for replication target relation "public.t"' in found.context
+    assert subscriber.rows("SELECT * FROM t") == ["1|1", "2|2"]
+
+
+def test_a_lost_slot_comes_with_the_recipe() -> None:
+    error = PostgresError("08P01", 'could not start WAL streaming: ERROR:  replication slot "s" does not exist')
+    assert 'DROP SUBSCRIPTION "S x"' in advice(error, "S x")
+    assert "TRUNCATE" in advice(error, "S x")
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "'a'::text", "now()", "(CURRENT_DATE + 1)", "lower(('A'::text || b))", "ARRAY[1, 2]", "gen_random_uuid()"]
+)
+def test_a_publishers_expression_that_only_computes_is_taken(text: str) -> None:
+    assert accepted(text) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pg_terminate_backend(1)", "set_config('a.b', 'c', false)", "(SELECT 1)", "pg_sleep(10)", "nextval('s'::regclass)", "public.f()", "1; DROP TABLE t",
+        "current_setting('port')", "query_to_xml('DELETE FROM t', true, true, '')", "pg_drop_replication_slot('s')", "1 FROM pg_class", "count(*)",
+        "lower(pg_read_file('/etc/passwd'))", "EXISTS (SELECT 1)", "$1", "x" * 20_000, "pg_catalog.lo_import('/etc/passwd')", "*", "",
+        "CASE WHEN true THEN pg_reload_conf() END", "row_number() OVER ()", "(SELECT 1)::text", "ARRAY[pg_sleep(1)]", "1 AS x", "a.b.c()",
+    ],
+)  # fmt: skip
+def test_a_publishers_expression_that_does_anything_is_not_taken(text: str) -> None:
+    assert accepted(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["DEFAULT; DROP TABLE t", "FOR VALUES IN (1) PARTITION BY LIST (a)", "DEFAULT TABLESPACE x", "DEFAULT WITH (a = 1)", "", "IN (1)"],
+)
+def test_a_publishers_bound_is_nothing_but_a_bound(text: str) -> None:
+    with pytest.raises(PostgresError, match="invalid partition bound"):
+        partition_bound(text)
