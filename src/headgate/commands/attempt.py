@@ -7,7 +7,7 @@ not for whoever tries: they end the transaction as anywhere.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from headgate.commands.session import Session
@@ -19,15 +19,15 @@ _PASSED_ON = ("40", "53", "57", "58", "XX")
 """Classes of errors that have nothing to do with what is tried."""
 
 
-def attempt(session: Session, nodes: Sequence[Any]) -> PostgresError | None:
-    """Runs statements, all or none; the error of the one that failed."""
-    from headgate.commands.execute import execute  # it imports what calls this
+def attempt(session: Session, nodes: Sequence[Any], run: Callable[[Any], Any] | None = None) -> PostgresError | None:
+    """Runs statements, all or none, by `run` where it is given; the error of the one that failed. What they have to say is not said."""
+    from headgate.commands.execute import run_one  # it imports what calls this
 
     said = len(session.notices.said)
     try:
         with undone(session):
             for node in nodes:
-                execute(node, "", session)
+                (run or (lambda each: run_one(each, session)))(node)
     except PostgresError as error:
         if error.sqlstate.startswith(_PASSED_ON) or error.severity is Severity.FATAL or isinstance(error, StaleDefinitionError):
             raise

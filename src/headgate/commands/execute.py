@@ -31,6 +31,7 @@ from headgate.commands import (
     publication,
     read_only,
     rename,
+    restore,
     role,
     schema,
     sequence,
@@ -62,7 +63,10 @@ def execute(node: Any, text: str, session: Session) -> Result:
     before, said, first = session.written, len(session.notices.said), session.snapshot is None
     for _ in range(PLANS):
         try:
-            return _run(node, session)
+            if restore.is_wanted(node, session):
+                result: Result = restore.run(node, session, lambda: run_one(node, session))
+                return result
+            return run_one(node, session)
         except StaleDefinitionError:
             if session.written != before or not session.plan_again(first=first):
                 raise
@@ -70,7 +74,8 @@ def execute(node: Any, text: str, session: Session) -> Result:
     raise PostgresError("40001", "could not serialize access due to concurrent update")
 
 
-def _run(node: Any, session: Session) -> Result:
+def run_one(node: Any, session: Session) -> Result:
+    """Runs one statement once, whatever is committed meanwhile."""
     kind = node.DESCRIPTOR.name
     read_only.check(node, session)
     by_object = BY_OBJECT.get(kind)

@@ -1,0 +1,56 @@
+"""A schema as pg_dump writes it comes in with `SET headgate.restore = on`, without what a replica does not need."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.conftest import PG_BIN, Server
+from tests.session import Session
+
+DUMPED = """
+    SET client_min_messages = warning;
+    SELECT pg_catalog.set_config('search_path', '', false);
+    CREATE EXTENSION IF NOT EXISTS hstore WITH SCHEMA public;
+    COMMENT ON EXTENSION hstore IS 'data type for storing sets of (key, value) pairs';
+    CREATE TYPE public.pair AS (a integer, b integer);
+    CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$;
+    CREATE TABLE public.t (id integer NOT NULL, h public.hstore, p public.pair[], n integer DEFAULT 5, d text DEFAULT public.f(), CONSTRAINT c CHECK (n > 0));
+    CREATE TABLE public.heir (more integer) INHERITS (public.t);
+    ALTER TABLE ONLY public.t ADD CONSTRAINT t_pkey PRIMARY KEY (id);
+    CREATE TRIGGER noted BEFORE INSERT ON public.t FOR EACH ROW EXECUTE FUNCTION public.note();
+    CREATE INDEX t_h ON public.t USING gin (h);
+    GRANT SELECT ON TABLE public.t TO nobody_here;"""
+
+
+def test_what_a_replica_does_not_need_is_let_go_and_told(node: Server) -> None:
+    session = Session(node.conninfo(node.new_database()))
+    session.sql(f"SET headgate.restore = on; {DUMPED}")
+    session.sql("INSERT INTO public.t (id, h, p) VALUES (1, 'a=>1', '{}')")
+    assert session.sql("SELECT id, h, p, n, d FROM public.t") == "1|a=>1|{}|5|"
+    assert session.sql("SELECT count(*) FROM public.heir") == "0"
+    for wrong in (
+        "INSERT INTO public.t VALUES (1)",
+        "SELECT 1/0",
+        "SELECT * FROM public.none",
+        "INSERT INTO public.t (id, n) VALUES (2, 0)",
+    ):
+        with pytest.raises(psycopg.Error):
+            session.sql(wrong)
+    session.sql("CREATE TRIGGER again BEFORE INSERT ON public.t FOR EACH ROW EXECUTE FUNCTION public.note()")
+    assert session.said == ["WARNING: CREATE TRIGGER is let go: CREATE TRIGGER is not supported"]
+    with pytest.raises(psycopg.errors.FeatureNotSupported):
+        session.sql("SET headgate.restore = off; CREATE EXTENSION hstore")
+    session.close()
+
+
+@pytest.mark.slow
+def test_the_dump_of_a_real_database_comes_in(postgres: Server, node: Server) -> None:
+    there, here = postgres.new_database(), node.new_database()
+    postgres.psql(there, (Path(__file__).parent.parent / "system" / "real_database.sql").read_text())
+    dump = subprocess.run([PG_BIN / "pg_dump", "-s", "-d", postgres.conninfo(there)], capture_output=True, text=True, check=True).stdout
+    node.psql(here, f"SET headgate.restore = on;\n{dump}")
+    tables = "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE relkind IN ('r', 'p') AND nspname !~ '^(pg_|inf)'"
+    assert node.psql(here, tables) == postgres.psql(there, tables)
