@@ -29,6 +29,8 @@ def test_types_that_a_node_has_not_are_text_and_it_says_so(publisher, subscriber
         " g int GENERATED ALWAYS AS (n * 2) STORED, u text DEFAULT pg_backend_pid()::text); COMMENT ON TABLE t IS 'it''s t';"
         "INSERT INTO t (p, s) VALUES ('(1,2)', 3); CREATE PUBLICATION p FOR TABLE t"
     )
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="are text here"):
+        subscriber.sql(publisher.subscription("create_tables = true, binary = true"))
     subscriber.sql(publisher.subscription("create_tables = true"))
     subscriber.wait(READY, "t")
     assert subscriber.sql("SELECT id, p, m, s, n, g, u IS NULL FROM t") == "1|(1,2)|sad|3|3|6|f"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.conftest import check, until
+from tests.conftest import NodeServer, check, until
 from tests.subscriber.conftest import READY, Publisher, Subscriber
 
 DATABASE = (Path(__file__).parent.parent / "system" / "real_database.sql").read_text()
@@ -70,6 +70,26 @@ def test_a_part_of_a_real_database_comes_in_and_follows(publisher, subscriber) -
     be_equal(publisher, subscriber, "a_part")
 
 
+def killed(subscriber: Subscriber) -> None:
+    """Kills the node and starts it."""
+    subscriber.session.close()
+    subscriber.server.kill()
+    subscriber.server.start()
+
+
+def alive(subscriber: Subscriber) -> bool:
+    """Whether the node's process lives."""
+    stat = Path(f"/proc/{subscriber.server.pid}/stat")
+    return stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def set_failpoints(subscriber: Subscriber, conf: dict[str, str]) -> None:
+    """Writes the node's settings, for a reload or a start."""
+    assert isinstance(subscriber.server, NodeServer)
+    subscriber.server.conf = conf
+    subscriber.server._write_files()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_real_database_is_equal_after_its_copy_a_workload_and_kills(publisher, spare: Callable[..., Subscriber]) -> None:
@@ -79,13 +99,17 @@ def test_a_real_database_is_equal_after_its_copy_a_workload_and_kills(publisher,
     be_equal(publisher, subscriber, "everything")
     for script in (SMALL, CHANGED, LATER):
         publisher.server.psql(publisher.name, script)
+        killed(subscriber)
+        be_equal(publisher, subscriber, "everything")
+    for place, column in (("before", "first"), ("behind", "second")):
+        set_failpoints(subscriber, {"headgate.failpoints": f"'definition {place}=kill'"})
+        subscriber.server.headgate("reload")
+        publisher.server.psql(
+            publisher.name, f"ALTER TABLE audit.log ADD COLUMN {column} int DEFAULT 1; INSERT INTO audit.log DEFAULT VALUES"
+        )
+        until(lambda: not alive(subscriber), "the node was not killed")
         subscriber.session.close()
-        subscriber.server.kill()
+        set_failpoints(subscriber, {})
         subscriber.server.start()
         be_equal(publisher, subscriber, "everything")
-    subscriber.session.close()
-    subscriber.server.stop()
-    until(lambda: not subscriber.server.running)
-    subscriber.server.start()
-    be_equal(publisher, subscriber, "everything")
     check(subscriber.server, subscriber.name)

@@ -225,6 +225,12 @@ class _Follower:
 
     def _add(self, column: RemoteColumn) -> FollowedColumn:
         kind = self.types.local(column.type_oid, column.shown)
+        if self.subscription.binary and not kind.exact:
+            raise PostgresError(
+                "0A000",
+                f'column "{column.name}" of table "{self._shown}" would be text here, and the publisher sends it in binary form',
+                hint=f"ALTER SUBSCRIPTION {quote_ident(self.subscription.name)} SET (binary = false);",
+            )
         rows = self._rows()
         words = []
         if column.added_with is not None:

@@ -63,6 +63,13 @@ def _add(session: Session, transaction: Transaction, subscription: Subscription,
             subscriptions.add_table(cursor, database, SubscriptionRel(subscription.oid, relation.oid, state))
         if maker is not None and not subscription_column.of_table(cursor, subscription.oid, relation.oid):
             columns = followed(maker.remote.named.get((table.schema, table.name)), relation, maker.types)
+            if subscription.binary and (as_text := [each.name for each in columns if each.local_type is not None]):
+                raise PostgresError(
+                    "0A000",
+                    f'columns of table "{table.schema}.{table.name}" are text here, and the publisher would send them in binary form',
+                    detail=f"Columns: {', '.join(as_text)}.",
+                    hint="Use WITH (binary = false).",
+                )
             subscription_column.write(cursor, database, subscription.oid, relation.oid, columns)
     return found
 
