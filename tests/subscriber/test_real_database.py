@@ -102,7 +102,7 @@ def test_a_real_database_is_equal_after_its_copy_a_workload_and_kills(publisher,
         killed(subscriber)
         be_equal(publisher, subscriber, "everything")
     for place, column in (("before", "first"), ("behind", "second")):
-        set_failpoints(subscriber, {"headgate.failpoints": f"'definition {place}=kill'"})
+        set_failpoints(subscriber, {"headgate.failpoints": f"'entry {place}=kill'"})
         subscriber.server.headgate("reload")
         publisher.server.psql(
             publisher.name, f"ALTER TABLE audit.log ADD COLUMN {column} int DEFAULT 1; INSERT INTO audit.log DEFAULT VALUES"
