@@ -26,7 +26,9 @@ CHANGED = """
     UPDATE public.products SET title = title || '!' WHERE id < 3;
     ALTER TYPE public.order_status ADD VALUE 'lost' AFTER 'paid';
     ALTER TABLE sales.orders ALTER COLUMN note SET DEFAULT 'none', ALTER COLUMN status DROP NOT NULL;
-    INSERT INTO sales.orders (customer, status) VALUES (1, 'lost'), (2, NULL);"""
+    INSERT INTO sales.orders (customer, status) VALUES (1, 'lost'), (2, NULL);
+    ALTER TABLE sales.visits ADD COLUMN source text DEFAULT 'web'; ALTER TABLE sales.visits RENAME agent TO "user agent";
+    INSERT INTO sales.visits VALUES (1002, 'us', '2026-03-02', 'paid', 'a', 'app'), (1003, 'eu', '2026-03-02', 'lost', 'b', 'app');"""
 LATER = """
     CREATE TABLE sales.later (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), kind sales."Payment Kind", since public.period);
     INSERT INTO sales.later (kind, since) VALUES ('cash', '[2026-01-01,2026-02-01)');"""

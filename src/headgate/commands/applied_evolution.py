@@ -81,6 +81,12 @@ class _Follower:
         """The table as it is by now."""
         return relations.get(self.session.transaction.cursor, self.subscription.database, self.local.oid)
 
+    @property
+    def _whole(self) -> Relation:
+        """The table whose columns these are: of a partition the topmost that it is part of."""
+        above = relations.ancestors(self.session.transaction.cursor, self.subscription.database, self.local.oid)
+        return relations.get(self.session.transaction.cursor, self.subscription.database, above[-1]) if above else self._now
+
     def run(self) -> None:
         """Brings the table to what was told."""
         self._add_labels()
@@ -121,7 +127,10 @@ class _Follower:
         sent = {name: (oid, typmod) for name, oid, typmod in self.told.columns}
         here = {each.name for each in self._now.columns}
         if before.dropped or before.name not in here:  # somebody has done here what was done there
-            return replace(before, name=now.name) if now is not None and now.name in here else before
+            name = interim or (now.name if now is not None else "")
+            if now is None or now.dropped:
+                return replace(before, dropped=True)
+            return replace(before, name=name, former=(*before.former, before.name)) if name in here else before
         if interim is not None:
             return self._rename(before, interim)
         if now is None or now.dropped:
@@ -153,7 +162,8 @@ class _Follower:
         return replace(column, dropped=True, unfilled=0)
 
     def _rename(self, column: FollowedColumn, name: str) -> FollowedColumn:
-        made = statement.rename_column(self.local.schema, self.local.name, column.name, name)
+        whole = self._whole
+        made = statement.rename_column(whole.schema, whole.name, column.name, name)
         self._run([made], f"RENAME COLUMN {quote_ident(column.name)} TO {quote_ident(name)}")
         former = (*(each for each in column.former if each != name), column.name)
         return replace(column, name=name, former=former)
@@ -201,6 +211,8 @@ class _Follower:
         for name, type_oid, typmod in self.told.columns:
             found = next((each for each in unknown if each.name == name), None)
             if name in here or (name in former and found is None):
+                if found is not None:  # somebody has added it, or it came with another partition
+                    added.append(kept(found, self.types))
                 continue
             if found is None:  # it has another name by now
                 alike = [each for each in unknown if each.name not in sent and (each.type_oid, each.typmod) == (type_oid, typmod)]
@@ -255,7 +267,7 @@ class _Follower:
         return replace(kept(column, self.types), unfilled=lacking, not_null=not_null)
 
     def _rows(self) -> int:
-        transaction, table = self.session.transaction, self._now
+        transaction, table = self.session.transaction, self._whole
         held = transaction.held(table) if table.kind == "r" else None
         return held.num_rows if held is not None else int(transaction.frame(table).count())
 
@@ -267,13 +279,16 @@ class _Follower:
 
     @property
     def _quoted(self) -> str:
-        return qualified(self.local.schema, self.local.name)
+        whole = self._whole
+        return qualified(whole.schema, whole.name)
 
     def _attempt(self, commands: Sequence[Any]) -> PostgresError | None:
-        return attempt(cast("Session", self.session), [statement.alter_table(self.local.schema, self.local.name, commands)])
+        whole = self._whole
+        return attempt(cast("Session", self.session), [statement.alter_table(whole.schema, whole.name, commands)])
 
     def _alter(self, commands: Sequence[Any], text: str) -> None:
-        self._run([statement.alter_table(self.local.schema, self.local.name, commands)], text)
+        whole = self._whole
+        self._run([statement.alter_table(whole.schema, whole.name, commands)], text)
 
     def _run(self, nodes: Sequence[Any], text: str) -> None:
         """Runs statements; what fails is for a person to do: `text` is what to type behind ALTER TABLE."""

@@ -159,10 +159,13 @@ class ApplyWorker(Worker):
                     self._check_publications(connection)
             if self.make_tables is not None:
                 self._join()
+            self._account.unjoined = None
         except PostgresError as error:
             if error.severity is Severity.FATAL:
                 raise
-            _log.warning('could not look for tables of subscription "%s": %s', self.subscription.name, error.message)
+            if self._account.unjoined != error.message:
+                _log.warning('could not look for tables of subscription "%s": %s', self.subscription.name, error.message)
+            self._account.unjoined = error.message
 
     def _join(self) -> bool:
         """Has the tables that are published and not in the subscription join it, to be copied; whether there were any."""

@@ -46,6 +46,8 @@ class Account:
     failure: Failure | None = None
     left_out: dict[str, int] = field(default_factory=dict)
     """Changes that were left out, as their tables are published and not in the subscription, by table."""
+    unjoined: str | None = None
+    """Why published tables could not join when it was tried last (create_tables)."""
     missing_publications: tuple[str, ...] = ()
     """Publications that were not there when the publisher was asked last."""
 
@@ -123,6 +125,8 @@ def _to_do(subscription: Subscription, account: Account, state: str) -> list[str
         found.append(f"There is no publication {listed} on the publisher. {NO_PUBLICATION}")
     elif state == "streaming, no tables":
         found.append(NO_TABLES)
+    if account.unjoined is not None:
+        found.append(f"Published tables cannot join, it is tried again by itself: {account.unjoined}")
     if account.left_out:
         found.append(LEFT_OUT)
     return [each.replace("{name}", quote_ident(subscription.name)) for each in found]
