@@ -169,3 +169,28 @@ def test_a_publishers_expression_that_does_anything_is_not_taken(text: str) -> N
 def test_a_publishers_bound_is_nothing_but_a_bound(text: str) -> None:
     with pytest.raises(PostgresError, match="invalid partition bound"):
         partition_bound(text)
+
+
+@pytest.mark.slow
+def test_the_tables_of_a_node_are_made_on_another(subscriber, spare) -> None:
+    there = spare()
+    there.sql(
+        "CREATE SCHEMA s; CREATE TYPE s.mood AS ENUM ('glad', 'sad'); CREATE DOMAIN small AS int DEFAULT 3 CHECK (VALUE < 10);"
+        "CREATE TABLE s.t (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, m s.mood DEFAULT 'sad', v small, a s.mood[], u uuid DEFAULT gen_random_uuid());"
+        "COMMENT ON COLUMN s.t.m IS 'how'; CREATE TABLE r (k int PRIMARY KEY, v text) PARTITION BY RANGE (k);"
+        "CREATE TABLE r1 PARTITION OF r FOR VALUES FROM (1) TO (10); INSERT INTO r VALUES (1, 'a'); INSERT INTO s.t (v, a) VALUES (4, '{glad}');"
+        "CREATE PUBLICATION p FOR ALL TABLES"
+    )
+    options = f"slot_name = '{subscriber.name}_n', create_tables = true, schema_evolution = follow"
+    subscriber.sql(f"CREATE SUBSCRIPTION s CONNECTION '{there.conninfo}' PUBLICATION p WITH ({options})")
+    subscriber.wait(READY, "t")
+    assert subscriber.sql("SELECT id, m, v, a, u IS NULL FROM s.t; SELECT * FROM r1") == "1|sad|4|{glad}|f\n1|a"
+    assert (
+        subscriber.sql("SELECT relispartition FROM pg_class WHERE relname = 'r1'; SELECT col_description('s.t'::regclass, 2)") == "t\nhow"
+    )
+    there.sql("ALTER TABLE s.t RENAME v TO w; ALTER TABLE s.t ADD COLUMN x int; ALTER TYPE s.mood ADD VALUE 'so so'")
+    there.sql("CREATE TABLE later (a int PRIMARY KEY); INSERT INTO later VALUES (1); INSERT INTO s.t (m, w, x) VALUES ('so so', 5, 6)")
+    subscriber.wait("SELECT count(*) FROM s.t", "2")
+    subscriber.wait("SELECT count(*) FROM pg_class WHERE relname = 'later'", "1")
+    subscriber.wait("SELECT string_agg(m || w::text || coalesce(x::text, ''), ' ' ORDER BY id) FROM s.t", "sad4 so so56")
+    subscriber.wait("SELECT count(*) FROM later", "1")
