@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import filter as filters
-from bench import gate, replication, sessions, tables
+from bench import gate, replication, sessions, tables, wide
 from bench.memory import Peak
 from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
 
@@ -125,6 +125,8 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
         measure_sessions(report, native, node, int(1_000_000 * scale))
     if "tables" in only:
         measure_tables(report, source, node, int(2_000 * scale))
+    if "wide" in only:
+        measure_wide(report, options, source, native, node)
     if "latency" in only:
         for rate, seconds in ((1, 30.0), (100, 15.0)):
             ms = replication.latency(source, node, rate, seconds)
@@ -154,6 +156,31 @@ def measure_tables(report: Report, source: DemoServer, node: DemoServer, count: 
     seconds = tables.streamed(pub, "bench_many", count)
     report.value(f"20 changes of each of {min(count, tables.CHANGING)} tables, streamed", f"{seconds:.1f} s, {tables.size(pid)}", "")
     sub.execute("DROP SUBSCRIPTION bench_many")
+
+
+def measure_wide(report: Report, options: argparse.Namespace, source: DemoServer, native: DemoServer, node: DemoServer) -> None:
+    """Types one by one, a table of 30 columns, and changes that need what is stored."""
+    scale, runs = options.scale, options.runs
+    rows, many, updates = int(200_000 * scale), int(300_000 * scale), int(60_000 * scale)
+    for kind in options.types.split(",") if options.types else wide.TYPES:
+        times = [wide.of_type(source, node, native, kind, rows) for _ in range(runs)]
+        fast, into, out = (10 * rows / statistics.median(each) for each in zip(*times, strict=True))
+        shown = f"{into:,.0f} in, {out:,.0f} out a second (PostgreSQL {fast:,.0f})"
+        report.value(f"{10 * rows:,} values of type {kind}", shown, "700,000 each")
+    first, second = alternate(runs, lambda: wide.thirty(source, native, many, updates), lambda: wide.thirty(source, node, many, updates))
+    report.rate(f"30 columns: copy of {many:,} rows", many, [t[0] for t in first], [t[0] for t in second], 0.4)
+    report.rate(f"30 columns: {updates:,} updates", updates, [t[1] for t in first], [t[1] for t in second], 0.4)
+    times = alternate(runs, lambda: wide.unsent(source, native, updates), lambda: wide.unsent(source, node, updates))
+    report.rate(f"{updates:,} updates that leave a TOASTed value unsent", updates, *times, wanted=0.4)
+    keys = alternate(runs, lambda: wide.narrow(source, native, updates, wide.KEYS), lambda: wide.narrow(source, node, updates, wide.KEYS))
+    report.rate(f"{updates:,} updates of the key", updates, *keys, wanted=0.6)
+    most = int(1_000_000 * scale)
+    once = alternate(
+        runs,
+        lambda: wide.narrow(source, native, most, wide.ONCE, at_once=True),
+        lambda: wide.narrow(source, node, most, wide.ONCE, at_once=True),
+    )
+    report.rate(f"{most:,} updates in one transaction", most, *once, wanted=0.5)
 
 
 def measure_gate(report: Report, native: DemoServer, node: DemoServer, rows: int, runs: int) -> None:
@@ -221,6 +248,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3, help="runs of each measurement, of which the median counts")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full number of rows")
     parser.add_argument("--only", default="copy,stream,publish,gate,sessions,latency,filter", help="which measurements, comma-separated")
+    parser.add_argument("--types", default="", help="of the part wide, which types, comma-separated")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     report = Report()

@@ -1,17 +1,22 @@
 """Text forms of inet, cidr, macaddr, macaddr8, bit, varbit and pg_lsn; all are stored as text.
 
-Called by `text`. Each function reads one value into PostgreSQL's normal form; addresses are printed by inet_ntop, of which
-PostgreSQL carries a copy.
+Called by `text`. Texts in normal form are taken as they are (`normal_form`); the others are read one by one, each different text once.
+Addresses are printed by inet_ntop, of which PostgreSQL carries a copy.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 import socket
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.types import column, registry, typmod
+from headgate.types import column, normal_form, registry, typmod
 
 _MAC = re.compile(
     r"\s*(?:([0-9a-f]{1,2})([:-])([0-9a-f]{1,2})\2([0-9a-f]{1,2})\2([0-9a-f]{1,2})\2([0-9a-f]{1,2})\2([0-9a-f]{1,2})"
@@ -19,6 +24,38 @@ _MAC = re.compile(
     re.IGNORECASE,
 )
 _MAC8 = re.compile(r"\s*([0-9a-f]{2})(?:([:.-]?)[0-9a-f]{2})*\s*\Z", re.IGNORECASE)
+
+
+def read_address(strings: pa.StringArray, oid: int) -> pa.StringArray:
+    """The input functions of inet, cidr, macaddr and macaddr8."""
+    match oid:
+        case registry.INET:
+            return _read(strings, normal_form.inet(strings), lambda text: inet_of(text, is_cidr=False))
+        case registry.CIDR:
+            return _read(strings, normal_form.cidr(strings), lambda text: inet_of(text, is_cidr=True))
+        case registry.MACADDR:
+            return _read(strings, column.matches(strings, normal_form.MAC), macaddr_of)
+        case _:
+            return _read(strings, column.matches(strings, normal_form.MAC8), macaddr8_of)
+
+
+def read_bits(strings: pa.StringArray, oid: int, modifier: int) -> pa.StringArray:
+    """bit_in, varbit_in and the modifier."""
+    usual = column.matches(strings, r"\A[01]*\z")
+    limit = typmod.length(oid, modifier)
+    if limit is not None:
+        sizes = pc.binary_length(strings)
+        usual = pc.and_(usual, pc.equal(sizes, limit) if oid == registry.BIT else pc.less_equal(sizes, limit))
+    return _read(strings, usual, lambda text: bits_of(text, oid, modifier))
+
+
+def read_lsn(strings: pa.StringArray) -> pa.StringArray:
+    """pg_lsn_in."""
+    return _read(strings, column.matches(strings, normal_form.LSN), lsn_of)
+
+
+def _read(strings: pa.StringArray, usual: pa.BooleanArray, scalar: Callable[[str], str]) -> pa.StringArray:
+    return column.read(strings, usual, lambda each: each, functools.cache(scalar))
 
 
 def inet_of(text: str, *, is_cidr: bool) -> str:

@@ -1,7 +1,7 @@
 """Arrays, which are stored as text: array_in and array_out on a whole column, and the binary form.
 
-Called by `text` and `binary`. The braces are taken apart row by row, but the elements of all rows go through the element type's reader and
-writer together.
+Called by `text` and `binary`. Arrays in normal form are taken as they are (`normal_form`). The braces of the others are taken apart row by
+row, but the elements of all rows go through the element type's reader and writer together.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
-from headgate.types import column
+from headgate.types import column, normal_form
 
 _BOUNDS = re.compile(r"\s*\[\s*([+-]?[0-9]+)\s*(?::\s*([+-]?[0-9]+)\s*)?\]")
 _PLAIN_STOP = re.compile(r'[\\"{},;]')
@@ -33,6 +34,14 @@ class Shape:
 
 def read_array(strings: pa.StringArray, delimiter: str, convert: Convert) -> pa.StringArray:
     """array_in: normal text of every array, its elements by `convert` (input, modifier and output of the element type)."""
+    usual = pa.array(normal_form.in_pieces(lambda piece: normal_form.arrays(piece, delimiter, convert), strings))
+    odd = pc.and_not(pc.is_valid(strings), usual)
+    if not pc.any(odd, min_count=0).as_py():
+        return strings
+    return pc.replace_with_mask(strings, odd, _read_each(strings.filter(odd), delimiter, convert))
+
+
+def _read_each(strings: pa.StringArray, delimiter: str, convert: Convert) -> pa.StringArray:
     shapes: list[Shape | None] = []
     flat: list[str | None] = []
     counts: list[int] = []

@@ -1,20 +1,24 @@
 """Text forms of json (checked, kept as it is) and jsonb (PostgreSQL's normal form); both are stored as text.
 
 Called by `text`. jsonb's normal form: the last of equal keys, keys by length and then bytes, numbers as numeric prints them,
-one blank behind colon and comma. Python's own JSON scanner reads the same grammar as PostgreSQL's except NaN and Infinity.
+one blank behind colon and comma. Texts that are in it are taken as they are (`normal_form`); for the others, Python's own JSON
+scanner reads the same grammar as PostgreSQL's except NaN and Infinity.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, NoReturn
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
 from headgate.types import column, document_error, numeric
+from headgate.types.normal_form import documents, in_pieces
 
 _ESCAPE = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _SPECIAL = re.compile(r'["\\\x00-\x1f]')
@@ -23,17 +27,22 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 def read_json(strings: pa.StringArray) -> pa.StringArray:
     """json_in: 22P02 for what is no JSON."""
-    return column.read(strings, _none(strings), lambda each: each, checked)
+    return _read(strings, checked)
 
 
 def read_jsonb(strings: pa.StringArray) -> pa.StringArray:
     """jsonb_in: the normal form; numbers alone and true, false, null are normal already."""
-    usual = column.matches(strings, r"\A(-?[1-9][0-9]{0,100}|0|true|false|null)\z")
-    return column.read(strings, usual, lambda each: each, normal)
+    return _read(strings, normal)
 
 
-def _none(strings: pa.StringArray) -> pa.BooleanArray:
-    return column.matches(strings, r"\A(-?[1-9][0-9]{0,100}|0|true|false|null)\z")
+def _read(strings: pa.StringArray, scalar: Callable[[str], str]) -> pa.StringArray:
+    plain = column.matches(strings, r"\A(-?[1-9][0-9]{0,100}|0|true|false|null)\z")
+    usual = (
+        plain
+        if pc.all(plain, min_count=0).as_py()
+        else pc.or_kleene(plain, pa.array(in_pieces(lambda piece: documents(piece, scalar), strings)))
+    )
+    return column.read(strings, usual, lambda each: each, scalar)
 
 
 def checked(text: str) -> str:

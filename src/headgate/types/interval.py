@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headgate.errors import PostgresError
-from headgate.types import column, registry, typmod
+from headgate.types import column, normal_form, registry, typmod
 from headgate.types.moment_field import Flaw, Flawed, Kind, micros_of, split
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
@@ -104,8 +104,11 @@ class Interval:
 
 def read_interval(strings: pa.StringArray, modifier: int, style: str = "postgres") -> pa.StringArray:
     """interval_in and the modifier: PostgreSQL's normal text. 22007, 22008, 22015."""
-    never = pa.array([False]).take(pa.array([0] * len(strings)))
-    return column.read(strings, never, lambda each: each, lambda text: interval_of(text, modifier, style).print())
+    if style == "sql_standard" or typmod.interval_fields(modifier) or typmod.fraction_digits(registry.INTERVAL, modifier) is not None:
+        usual = pa.scalar(False)
+    else:
+        usual = normal_form.interval(strings)
+    return column.read(strings, usual, lambda each: each, lambda text: interval_of(text, modifier, style).print())
 
 
 def interval_of(text: str, modifier: int = -1, style: str = "postgres") -> Interval:

@@ -67,12 +67,6 @@ def _read(strings: pa.StringArray, oid: int, typmod: int, session: Session, type
     return string.read_text(strings)
 
 
-def _each(strings: pa.StringArray, scalar: Callable[[str], str]) -> pa.StringArray:
-    """One by one, each different text once."""
-    coded = strings.dictionary_encode()
-    return pa.array([scalar(text) for text in coded.dictionary.to_pylist()], pa.string()).take(coded.indices)
-
-
 def _read_enum(strings: pa.StringArray, found: r.PgType) -> pa.StringArray:
     unknown = pc.and_(pc.is_valid(strings), pc.invert(pc.is_in(strings, value_set=pa.array(found.labels, pa.string()))))
     if pc.any(unknown).as_py():
@@ -107,13 +101,13 @@ _READERS: dict[int, Reader] = {
     r.INTERVAL: lambda strings, _oid, typmod, session: interval.read_interval(strings, typmod, session.interval_style),
     r.JSON: lambda strings, _oid, _typmod, _session: document.read_json(string.read_text(strings)),
     r.JSONB: lambda strings, _oid, _typmod, _session: document.read_jsonb(string.read_text(strings)),
-    r.INET: lambda strings, _oid, _typmod, _session: _each(strings, lambda text: address.inet_of(text, is_cidr=False)),
-    r.CIDR: lambda strings, _oid, _typmod, _session: _each(strings, lambda text: address.inet_of(text, is_cidr=True)),
-    r.MACADDR: lambda strings, _oid, _typmod, _session: _each(strings, address.macaddr_of),
-    r.MACADDR8: lambda strings, _oid, _typmod, _session: _each(strings, address.macaddr8_of),
-    r.BIT: lambda strings, oid, typmod, _session: _each(strings, lambda text: address.bits_of(text, oid, typmod)),
-    r.VARBIT: lambda strings, oid, typmod, _session: _each(strings, lambda text: address.bits_of(text, oid, typmod)),
-    r.PG_LSN: lambda strings, _oid, _typmod, _session: _each(strings, address.lsn_of),
+    r.INET: lambda strings, oid, _typmod, _session: address.read_address(strings, oid),
+    r.CIDR: lambda strings, oid, _typmod, _session: address.read_address(strings, oid),
+    r.MACADDR: lambda strings, oid, _typmod, _session: address.read_address(strings, oid),
+    r.MACADDR8: lambda strings, oid, _typmod, _session: address.read_address(strings, oid),
+    r.BIT: lambda strings, oid, typmod, _session: address.read_bits(strings, oid, typmod),
+    r.VARBIT: lambda strings, oid, typmod, _session: address.read_bits(strings, oid, typmod),
+    r.PG_LSN: lambda strings, _oid, _typmod, _session: address.read_lsn(strings),
 }
 
 
