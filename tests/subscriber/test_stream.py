@@ -57,6 +57,27 @@ def test_a_large_table_is_read_in_parallel(publisher, subscriber) -> None:
     assert contents(subscriber) == contents(publisher)
 
 
+def test_a_parallel_copy_takes_what_has_no_binary_form_here_and_what_differs_as_text(publisher, subscriber) -> None:
+    columns = (
+        'id int PRIMARY KEY, a int[], j jsonb, i interval, n inet, c cidr, k "char", b boolean, p char(5), t time, e mood, o {}, m text[]'
+    )
+    publisher.sql("CREATE TYPE pair AS (x int, y int); CREATE TYPE mood AS ENUM ('sad', 'it''s')")
+    publisher.sql(f"CREATE TABLE t({columns.format('pair')}) WITH (fillfactor = 10)")
+    publisher.sql("""INSERT INTO t SELECT g, ARRAY[g, NULL], jsonb_build_object('a', g, 'bb', E'\\\n"'), make_interval(0, -g % 20, 0, g % 9, 0, 0, g / 7.0),
+              '10.0.0.1', '10.0.0.0/8', 'x', g % 2 = 0, 'ab', time '00:00' + g * interval '1 s', 'it''s', CASE g % 3 WHEN 0 THEN ROW(g, NULL)::pair WHEN 1 THEN ROW(NULL, NULL)::pair END,
+              ARRAY['a b', NULL, 'NULL', repeat('x', g % 3)] FROM generate_series(1, 40000) g""")
+    publisher.sql(
+        "UPDATE t SET a = NULL, j = NULL, i = NULL, n = NULL, c = NULL, k = NULL, b = NULL, p = NULL, t = NULL, e = NULL WHERE id = 7"
+    )
+    assert int(publisher.sql("SELECT pg_relation_size('t')")) >= initialcopy.PARALLEL_SIZE
+    publisher.sql("CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql("CREATE TYPE mood AS ENUM ('sad', 'it''s')")
+    subscriber.sql(f"CREATE TABLE t({columns.format('text').replace('b boolean', 'b text')})")
+    subscriber.sql(publisher.subscription())
+    subscriber.wait(READY, "t")
+    assert contents(subscriber) == sorted(publisher.sql("SELECT id, a, j, i, n, c, k, b, p, t, e, o, m FROM t").split("\n"))
+
+
 def test_the_progress_of_a_parallel_copy_shows_after_each_range_and_not_at_its_end_alone(publisher, subscriber) -> None:
     table = "CREATE TABLE t(id int PRIMARY KEY, b text)"
     publisher.sql(f"{table} WITH (fillfactor = 10); INSERT INTO t SELECT i, repeat('x', 200) FROM generate_series(1, 40000) i")

@@ -104,3 +104,8 @@ def test_malformed_text_is_refused_as_in_postgresql(oracle, data: bytes) -> None
     with pytest.raises(PostgresError) as ours:
         copy.read_copy_text(data, 2, names=["a", "b"])
     assert (ours.value.sqlstate, ours.value.message) == (theirs.value.sqlstate, theirs.value.diag.message_primary)
+
+
+@given(st.lists(st.lists(st.sampled_from([b"\\", b"\\\\", b"n", b"t", b"b", b"x4", b"101", b"\xff", "é".encode(), b"\t"])).map(b"".join)))
+def test_the_escapes_of_a_column_are_read_as_those_of_each_field(fields: list[bytes]) -> None:
+    assert copy._unescaped(pa.array(fields, pa.binary())).to_pylist() == [copy.unescape(field) for field in fields]

@@ -27,7 +27,7 @@ from headgate.types.copy_binary import header_length, read_copy_binary
 from headgate.types.storage import arrow_type
 from headgate.types.text import first_refused, read_text
 from headgate.walreceiver.connection import Connection, literal
-from headgate.walreceiver.remote import RemoteRelation, copy_command
+from headgate.walreceiver.remote import RemoteColumn, RemoteRelation, copy_command
 
 FILE_BYTES = 48 << 20
 """Bytes of rows (in Arrow's form) that a task holds and writes as one file."""
@@ -36,10 +36,10 @@ PIECE = 8 << 20
 BINARY = frozenset(
     {
         r.BOOL, r.INT2, r.INT4, r.INT8, r.FLOAT4, r.FLOAT8, r.NUMERIC, r.TEXT, r.VARCHAR, r.BPCHAR, r.NAME, r.DATE, r.TIMESTAMP,
-        r.TIMESTAMPTZ, r.BYTEA, r.UUID,
+        r.TIMESTAMPTZ, r.BYTEA, r.UUID, r.JSON, r.JSONB,
     }
 )  # fmt: skip
-"""Types that are copied in binary form."""
+"""Types that are copied in binary form where both sides have the same; a parallel copy takes the others as text."""
 BEGIN = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
 
 
@@ -59,10 +59,10 @@ class Target:
         return completion.needed(self.local, self.sources)
 
     @property
-    def is_binary(self) -> bool:
-        """Whether all published columns have the local column's type, one that is read in binary form."""
+    def texts(self) -> frozenset[RemoteColumn]:
+        """The published columns that a copy in binary format takes in text form."""
         pairs = [(c, self.remote.columns[s]) for c, s in zip(self.local.columns, self.sources, strict=True) if s is not None]
-        return bool(pairs) and all(c.type_oid == remote.type_oid and c.type_oid in BINARY for c, remote in pairs)
+        return frozenset(remote for c, remote in pairs if c.type_oid != remote.type_oid or c.type_oid not in BINARY)
 
     def of_text(self, piece: bytes, line: int) -> pa.Table:
         """Rows of COPY's text format."""
@@ -92,15 +92,22 @@ class Target:
         return self._table([pa.nulls(rows, arrow_type(c.type_oid, c.typmod)) for c in self.local.columns])
 
     def of_binary(self, data: np.ndarray, starts: tuple[np.ndarray, ...], lengths: tuple[np.ndarray, ...]) -> pa.Table:
-        """Rows of COPY's binary format."""
+        """Rows of COPY's binary format, with `texts` in text form."""
         fields = []
+        texts, types = self.texts, self.session.types
         for column, source in zip(self.local.columns, self.sources, strict=True):
             if source is None:
                 fields.append(pa.nulls(len(starts[0]), arrow_type(column.type_oid, column.typmod)))
-            else:
-                fields.append(
-                    read_binary(data, starts[source], lengths[source], column.type_oid, column.typmod, registry=self.session.types)
-                )
+                continue
+            as_text = self.remote.columns[source] in texts
+            form = (r.TEXT, -1) if as_text else (column.type_oid, column.typmod)
+            values = read_binary(data, starts[source], lengths[source], *form, registry=types)
+            if as_text:
+                try:
+                    values = read_text(values, column.type_oid, column.typmod, session=self.session.forms, registry=types)
+                except PostgresError as error:
+                    raise error.within(f"COPY {self.local.name}, column {column.name}") from error
+            fields.append(values)
         rows = self._table(fields)
         self.refuse_nulls(rows)
         return rows
@@ -150,6 +157,7 @@ class CopyTask:
 
     def __call__(self, condition: str, _: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For mapInArrow: one row for each file. `condition` says which rows."""
+        r.use(self.target.session.types)
         try:
             yield from self._range(condition)
         except PostgresError as error:
@@ -175,12 +183,13 @@ class CopyTask:
     def _rows(self, condition: str) -> Iterator[tuple[pa.Table, int]]:
         """The rows of a range piece by piece, and how many bytes each piece had."""
         target = self.target
+        command = copy_command(target.remote, where=condition, binary=True, texts=target.texts)
         with Connection.open(self.conninfo, self.name, replication=False) as connection:
             connection.query(BEGIN)
             connection.query(f"SET TRANSACTION SNAPSHOT {literal(self.snapshot)}")
             rest = b""
             begun = False
-            for piece in connection.copy_out(copy_command(target.remote, where=condition, binary=True), PIECE // 2):
+            for piece in connection.copy_out(command, PIECE // 2):
                 rest += piece
                 at = 0
                 if not begun:

@@ -3,7 +3,7 @@
 Two ways, equal in result:
 
     one COPY      over the sync connection inside the transaction of the slot (`SNAPSHOT 'use'`), in PostgreSQL's text format, as
-                  PostgreSQL's own table sync does it: for nodes, small tables, and tables whose column types differ
+                  PostgreSQL's own table sync does it: for nodes and small tables
     parallel      ranges of the table's pages, one Spark job of one task each, `copy_workers_per_table` at a time, COPY in binary format
                   under the snapshot that the slot exported, decoded into Arrow and written as Parquet by the task: for large tables
                   of a real PostgreSQL; after each range the progress shows, in between the copy can be stopped
@@ -232,7 +232,7 @@ class InitialCopy:
             target = self._prepare(transaction, remote)
             size = reader.query(f"SELECT pg_catalog.pg_relation_size({remote.oid})", 1)
             pages = answer.number(size[0][0] if size else None, most=MOST_BYTES) // 8192
-            if target.checked or target.completed or not target.is_binary or self.relation.kind == "p" or self.relation.parent:
+            if target.checked or target.completed or not remote.columns or self.relation.kind == "p" or self.relation.parent:
                 for piece in reader.copy_out(copy_command(remote), PIECE):
                     self.worker.check_stop()
                     rows = target.of_text(piece, self.rows + 1)

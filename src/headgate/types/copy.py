@@ -22,6 +22,8 @@ from headgate.types.buffers import Bytes, Mask, Positions
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)", re.DOTALL)
 _LETTER = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 _ESCAPED = {"\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
+_NO_TEXT = b"\xff"
+"""A byte that no UTF-8 has."""
 _NEWLINE, _BACKSLASH, _RETURN = 0x0A, 0x5C, 0x0D
 
 
@@ -133,10 +135,21 @@ def _column(data: Bytes, starts: Positions, sizes: Positions, marker: Bytes, *, 
     values = buffers.strings(packed, offsets, mask, pa.binary())
     if slashes and (packed == _BACKSLASH).any():
         escaped = pc.fill_null(pc.match_substring(values, b"\\"), False)
-        values = pc.replace_with_mask(
-            values, escaped, pa.array([unescape(each) for each in values.filter(escaped).to_pylist()], pa.binary())
-        )
+        values = pc.replace_with_mask(values, escaped, _unescaped(values.filter(escaped)))
     return utf8(values)
+
+
+def _unescaped(values: pa.BinaryArray) -> pa.BinaryArray:
+    """Fields without their backslashes: those that COPY TO writes all together, fields with others one by one."""
+    odd = pc.match_substring(values, _NO_TEXT)
+    done = pc.replace_substring(values, b"\\\\", _NO_TEXT)
+    for letter, byte in _LETTER.items():
+        done = pc.replace_substring(done, b"\\" + letter, byte)
+    odd = pc.or_(odd, pc.match_substring(done, b"\\"))
+    done = pc.replace_substring(done, _NO_TEXT, b"\\")
+    if not pc.any(odd, min_count=0).as_py():
+        return done
+    return pc.replace_with_mask(done, odd, pa.array([unescape(each) for each in values.filter(odd).to_pylist()], pa.binary()))
 
 
 def unescape(value: bytes) -> bytes:

@@ -29,9 +29,10 @@ LSN = r"\A(?:0|[1-9A-F][0-9A-F]{0,7})/(?:0|[1-9A-F][0-9A-F]{0,7})\z"
 _ESCAPE = r'\\(?:["\\bfnrt]|u00(?:0[1-7bef]|1[0-9a-f]))'
 """What jsonb prints for the characters that it does not print as they are."""
 _NUMBER = r"\A(?:-?[1-9][0-9]{0,99}(?:\.[0-9]{1,100})?|0(?:\.[0-9]{1,100})?|-0\.0{0,99}[1-9][0-9]{0,99})\z"
-_NUMERIC = np.isin(np.arange(256), np.frombuffer(b"0123456789.-", np.uint8))
+_LEAST, _MOST = np.frombuffer(b"-9", np.uint8)
+"""Between them are the characters of numbers, and a slash."""
 _EXPONENT = np.isin(np.arange(256), np.frombuffer(b"eE+", np.uint8))
-_PIECE = 2048
+_PIECE = 4096
 _FIRST = np.isin(np.arange(256), np.frombuffer(b'{["', np.uint8))
 
 
@@ -142,28 +143,22 @@ def _shapes(data: Bytes, offsets: Positions) -> tuple[pa.StringArray, Positions]
     quotes = np.flatnonzero(data == _QUOTE)
     opened, closed = quotes[0::2], quotes[1::2]
     emptied = data[np.minimum(closed + 1, len(data) - 1)] != _COLON
-    dropped = np.zeros(len(data) + 1, np.uint8)
-    dropped[opened[emptied] + 1] = 1
-    dropped[closed[emptied]] ^= 1
-    dropped = np.bitwise_xor.accumulate(dropped)[:-1]
-    inside = np.zeros(len(data), np.uint8)
-    inside[quotes] = 1
-    inside = np.bitwise_xor.accumulate(inside)
-    digits = np.zeros(len(data) + 2, np.uint8)
-    digits[1:-1] = _NUMERIC[data] & (inside == 0)
+    digits = np.zeros(len(data) + 2, np.bool_)
+    np.less_equal(data - _LEAST, _MOST - _LEAST, out=digits[1:-1])
     turns = np.flatnonzero(digits[1:] != digits[:-1])
-    starts, sizes = turns[0::2], turns[1::2] - turns[0::2]
-    numbers = buffers.strings(*buffers.gather(data, starts, sizes), None, pa.string())
+    outside = np.searchsorted(quotes, turns[0::2]) % 2 == 0
+    starts, ends = turns[0::2][outside], turns[1::2][outside]
+    numbers = buffers.strings(*buffers.gather(data, starts, ends - starts), None, pa.string())
     odd = starts[~_mask(column.matches(numbers, _NUMBER)) | _EXPONENT[data[starts - 1]]]
     shape = data.copy()
     shape[starts] = ord("0")
-    kept = digits[1:-1] == 0
-    kept[starts] = True
-    kept &= dropped == 0
-    counted = np.zeros(len(data) + 1, np.int32)
-    np.cumsum(kept, out=counted[1:])
-    places = counted[offsets].astype(np.int64)
-    return buffers.strings(shape[kept], places, None, pa.string()), np.searchsorted(offsets, odd, "right") - 1
+    cut = np.concatenate([starts, opened[emptied]]) + 1
+    order = np.argsort(cut, kind="stable")
+    cut, resumed = cut[order], np.concatenate([ends, closed[emptied]])[order]
+    begins, stops = np.append(0, resumed), np.append(cut, len(data))
+    kept, _ = buffers.gather(shape, begins, stops - begins)
+    left_out = buffers.offsets_of(resumed - cut)[np.searchsorted(cut, offsets)]
+    return buffers.strings(kept, offsets - left_out, None, pa.string()), np.searchsorted(offsets, odd, "right") - 1
 
 
 def arrays(strings: pa.StringArray, delimiter: str, convert: Callable[[pa.StringArray], pa.StringArray]) -> Mask:

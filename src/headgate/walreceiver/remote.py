@@ -7,11 +7,12 @@ sync (`fetch_relation`, `copy_command`).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from headgate.errors import PostgresError
 from headgate.sql.names import qualified, quote_ident
+from headgate.types import registry
 from headgate.walreceiver import answer
 from headgate.walreceiver.connection import Connection, literal
 from headgate.walreceiver.link import Row
@@ -175,15 +176,29 @@ def _filters(connection: Connection, shown: str, oid: int, publications: Sequenc
     return () if None in found else tuple(str(text) for text in found)
 
 
-def copy_command(relation: RemoteRelation, *, where: str | None = None, binary: bool = False) -> str:
+_NO_CAST = frozenset({registry.BOOL, registry.CHAR, registry.BPCHAR, registry.XML, registry.INET, registry.CIDR})
+"""Built-in types whose cast to text is not their output function."""
+
+
+def _as_text(column: RemoteColumn) -> str:
+    """The column's text form as an expression. num_nulls, as a composite value of NULLs IS NULL too."""
+    name = quote_ident(column.name)
+    if column.type_oid < registry.FIRST_USER_OID and column.type_oid not in _NO_CAST:
+        return f"{name}::pg_catalog.text"
+    return f"CASE WHEN pg_catalog.num_nulls({name}) OPERATOR(pg_catalog.=) 0 THEN pg_catalog.concat({name}) END"
+
+
+def copy_command(
+    relation: RemoteRelation, *, where: str | None = None, binary: bool = False, texts: Collection[RemoteColumn] = frozenset()
+) -> str:
     """The COPY … TO STDOUT of a table: the plain form where PostgreSQL uses it, else a query with the filters ORed.
 
-    `where` is one more condition (a range of the table), `binary` asks for COPY's binary format.
+    `where` is one more condition (a range of the table), `binary` asks for COPY's binary format, in which `texts` are sent in text form.
     """
-    columns = ", ".join(quote_ident(column.name) for column in relation.columns)
+    columns = ", ".join(_as_text(column) if column in texts else quote_ident(column.name) for column in relation.columns)
     name = qualified(relation.schema, relation.name)
     tail = " WITH (FORMAT binary)" if binary else ""
-    if relation.kind == "r" and not relation.filters and where is None:
+    if relation.kind == "r" and not relation.filters and where is None and not texts:
         listed = f" ({columns})" if relation.columns else ""
         return f"COPY {name}{listed} TO STDOUT{tail}"
     only = "ONLY " if relation.kind == "r" else ""
