@@ -32,7 +32,7 @@ from headgate.storage.partitioned import ordered
 from headgate.storage.table_state import TableState
 from headgate.storage.transaction import Transaction
 from headgate.storage.write import arrow_row, quoted
-from headgate.types import registry, sortkey
+from headgate.types import buffers, registry, sortkey
 from headgate.types.storage import stored_as_text
 
 _TRAILING = r"^(-?[0-9]+)(?:\.0*|(\.[0-9]*?[1-9])0*)$"
@@ -149,8 +149,7 @@ def _key_function(kind: int) -> str:
             types = registry.known()
 
             def equality_key(texts: pa.ChunkedArray) -> pa.Array:
-                whole = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-                return sortkey.keys(whole.cast(pa.string()), kind, types)
+                return sortkey.keys(buffers.whole(texts).cast(pa.string()), kind, types)
 
             _database().create_function(
                 name, equality_key, ["VARCHAR"], "BLOB", type=PythonUDFType.ARROW, null_handling=FunctionNullHandling.SPECIAL
@@ -196,7 +195,7 @@ def _find_in_leaves(transaction: Transaction, root: Any, key: Key, wanted: pa.Ta
     for leaf in transaction.partitioned(root).leaves:
         found = find(transaction, leaf, key, wanted)
         if found.num_rows:
-            old = ordered(root, _combined(found["old"]))
+            old = ordered(root, buffers.whole(found["old"]))
             parts.append(found.set_column(found.column_names.index("old"), "old", old))
     return pa.concat_tables(parts) if parts else _shape(arrow_row(root)).empty_table()
 
@@ -239,7 +238,7 @@ def _query(table: DeltaTable, state: TableState, key: Key, row: pa.Schema, files
         ).to_arrow_table()
     finally:
         cursor.close()
-    arrays = [_combined(found[f"c{i}"]).cast(field.type) for i, field in enumerate(row)]
+    arrays = [buffers.whole(found[f"c{i}"]).cast(field.type) for i, field in enumerate(row)]
     old = pa.StructArray.from_arrays(arrays, fields=list(row)) if arrays else pa.array([{}] * found.num_rows, pa.struct([]))
     return pa.table({"i": found["i"], "old": old, "filename": found["filename"], "row": found["file_row_number"]})
 
@@ -255,15 +254,10 @@ def _held(state: TableState, paths: Sequence[str]) -> set[str] | None:
     return {name for path in paths for name in pq.read_schema(path).names}
 
 
-def _combined(column: pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks()
-    return (whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)) if isinstance(whole, pa.ChunkedArray) else whole
-
-
 def _live(table: DeltaTable, state: TableState, files: list[str], found: pa.Table) -> pa.Table:
     """Without the deleted rows, with the files by URI."""
     named = {str(table.path / unquote(name)): name for name in files}
-    paths, rows = _combined(found["filename"]).dictionary_encode(), found["row"].to_numpy()
+    paths, rows = buffers.whole(found["filename"]).dictionary_encode(), found["row"].to_numpy()
     keep = np.ones(found.num_rows, bool)
     codes = paths.indices.to_numpy()
     uris = []

@@ -32,6 +32,7 @@ from headgate.changes.replay import Replayed, Row, keys, listed, replay
 from headgate.lsn import Lsn
 from headgate.storage.transaction import Transaction
 from headgate.storage.write import arrow_row
+from headgate.types import buffers
 
 ON_DRIVER = 1_000_000
 """Batches of at most this many changes that the driver holds are looked up and committed by it (small_batch_rows)."""
@@ -189,8 +190,7 @@ def _merge_columns(transaction: Transaction, relation: Any, key: Key, changes: p
 
 def _unsent(lists: pa.ChunkedArray) -> dict[str, Any]:
     """For each column that some change did not send, which changes did not."""
-    whole = lists.combine_chunks()
-    whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+    whole = buffers.whole(lists)
     names, parents = whole.flatten(), pc.list_parent_indices(whole).to_numpy()
     found = {}
     for name in pc.unique(names).to_pylist():
@@ -234,10 +234,7 @@ def _after_truncate(transaction: Transaction, relation: Any, changes: pa.Table) 
 
 
 def _struct(table: pa.Table, name: str) -> pa.StructArray:
-    whole = table[name].combine_chunks()
-    if isinstance(whole, pa.ChunkedArray):
-        return whole.chunk(0) if whole.num_chunks else pa.array([], table.schema.field(name).type)
-    return whole
+    return buffers.whole(table[name])
 
 
 def _key_row(key: Key, rows: pa.StructArray, at: int) -> pa.Table:

@@ -16,6 +16,7 @@ from headgate.changes import lookup
 from headgate.errors import PostgresError
 from headgate.sql.names import quote_ident
 from headgate.storage.transaction import Transaction
+from headgate.types import buffers
 from headgate.types.text import write_text
 
 
@@ -27,7 +28,7 @@ def check_unique(
     `replaced`: the positions (`file`, `row`) of rows that the same statement takes away, whose keys are free.
     """
     key = lookup.key_of(relation, attnums)
-    columns = [lookup.canonical_array(_whole(rows[n]), kind) for n, kind in zip(key.names, key.kinds, strict=True)]
+    columns = [lookup.canonical_array(buffers.whole(rows[n]), kind) for n, kind in zip(key.names, key.kinds, strict=True)]
     complete = np.logical_and.reduce([np.asarray(c.is_valid()) for c in columns])
     keys = pa.table(columns, names=[f"k{i}" for i in range(len(columns))]).append_column("at", pa.array(np.arange(rows.num_rows)))
     keys = keys.filter(pa.array(complete))
@@ -44,15 +45,10 @@ def check_unique(
         raise _violation(relation, attnums, constraint, rows, first)
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks()
-    return (whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)) if isinstance(whole, pa.ChunkedArray) else whole
-
-
 def _violation(relation: Any, attnums: Sequence[int], constraint: str, rows: pa.Table, at: int) -> PostgresError:
     """PostgreSQL's error for the row's key."""
     chosen = [c for n in attnums for c in relation.columns if c.attnum == n]
-    shown = [write_text(_whole(rows[c.name].slice(at, 1)), c.type_oid, c.typmod)[0].as_py() for c in chosen]
+    shown = [write_text(buffers.whole(rows[c.name].slice(at, 1)), c.type_oid, c.typmod)[0].as_py() for c in chosen]
     return PostgresError(
         "23505",
         f'duplicate key value violates unique constraint "{constraint}"',

@@ -51,12 +51,12 @@ class Decoded:
     @cached_property
     def old(self) -> pa.StructArray:
         """The rows before."""
-        return struct(self.table["old"])
+        return buffers.whole(self.table["old"])
 
     @cached_property
     def new(self) -> pa.StructArray:
         """The rows after."""
-        return struct(self.table["new"])
+        return buffers.whole(self.table["new"])
 
     def column(self, side: str, name: str) -> pa.Array:
         """A column of the old or new rows."""
@@ -84,18 +84,7 @@ def decoded(table: pa.Table, writes: Sequence[TableWrite]) -> Decoded:
 
 def letters(ops: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.uint8]:
     """The letters of the operations as bytes."""
-    joined = ops.combine_chunks() if isinstance(ops, pa.ChunkedArray) else ops
-    if isinstance(joined, pa.ChunkedArray):
-        joined = joined.chunk(0) if joined.num_chunks else pa.array([], pa.string())
-    return buffers.packed(joined)[0]
-
-
-def struct(column: pa.ChunkedArray) -> pa.StructArray:
-    """The column in one piece."""
-    joined = column.combine_chunks()
-    if isinstance(joined, pa.ChunkedArray):
-        return joined.chunk(0) if joined.num_chunks else pa.array([], joined.type)
-    return joined
+    return buffers.packed(buffers.whole(ops))[0]
 
 
 def _lsns(table: pa.Table, writes: Sequence[TableWrite]) -> Numbers:

@@ -35,6 +35,7 @@ from headgate.storage.engine import Engine
 from headgate.storage.local import local_frame
 from headgate.storage.log import TableWrite
 from headgate.storage.write import CHANGE, columns
+from headgate.types import buffers
 from headgate.types.storage import arrow_type
 
 SMALL_BYTES = 8 << 20
@@ -213,15 +214,12 @@ def _structs(file: ChangeFile, table: pa.Table, row: pa.Schema, physical: dict[s
     arrays = []
     for column in row:
         name = physical[column.name]
-        value = table[name].combine_chunks() if name in held else pa.nulls(table.num_rows, column.type)
-        if isinstance(value, pa.ChunkedArray):
-            value = value.chunk(0) if value.num_chunks else pa.nulls(0, value.type)
+        value = buffers.whole(table[name]) if name in held else pa.nulls(table.num_rows, column.type)
         arrays.append(value.cast(column.type) if value.type != column.type else value)
     rows = pa.StructArray.from_arrays(arrays, fields=list(row)) if arrays else _empty_structs(table.num_rows)
     if not file.paired:
         return rows, None
-    kinds = table[CHANGE].combine_chunks()
-    return rows, kinds.chunk(0) if isinstance(kinds, pa.ChunkedArray) else kinds
+    return rows, buffers.whole(table[CHANGE])
 
 
 def _empty_structs(count: int) -> pa.StructArray:
@@ -310,19 +308,17 @@ def _pair(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _paired(table: pa.Table) -> Iterator[pa.RecordBatch]:
     def column(name: str) -> pa.Array:
-        held = table[name].combine_chunks()
-        return held.chunk(0) if isinstance(held, pa.ChunkedArray) else held
+        return buffers.whole(table[name])
 
     kinds = column("kind")
     arranged = arrange(column("row"), kinds, 0)
-    kept = arranged["position"].combine_chunks()
-    kept = kept.chunk(0) if isinstance(kept, pa.ChunkedArray) else kept
+    kept = buffers.whole(arranged["position"])
     position = pc.add(column("first").take(kept), column("at").take(kept))
     arrays = [
         column("commit_lsn").take(kept),
         column("seq").take(kept),
         position,
-        *(arranged[n].combine_chunks() for n in ("op", "old", "new")),
+        *(buffers.whole(arranged[n]) for n in ("op", "old", "new")),
     ]
     names = ["commit_lsn", "seq", "position", "op", "old", "new"]
     yield from pa.table(arrays, names=names).combine_chunks().to_batches()

@@ -74,16 +74,9 @@ def write(table: Path, rows: pa.Table, physical: Mapping[str, str], number: int 
     }
 
 
-def write_changes(table: Path, rows: pa.Table, physical: Mapping[str, str]) -> dict[str, Any]:
-    """Writes a change file (a column `_change_type` among the rows'); its `cdc` action."""
-    path = f"_change_data/cdc-00000-{uuid.uuid4()}.c000.snappy.parquet"
-    (table / "_change_data").mkdir(exist_ok=True)
-    size = _write(table / path, rows, physical)
-    return {"cdc": {"path": path, "partitionValues": {}, "size": size, "dataChange": False}}
-
-
-def write_change_pieces(table: Path, schema: pa.Schema, pieces: Iterable[pa.Table]) -> dict[str, Any]:
-    """As `write_changes`, of rows under the names of the files that come piece by piece."""
+def write_changes(table: Path, schema: pa.Schema, pieces: Iterable[pa.Table], physical: Mapping[str, str]) -> dict[str, Any]:
+    """Writes a change file of rows that come piece by piece (a column `_change_type` among theirs); its `cdc` action."""
+    schema = pa.schema([field.with_name(physical.get(field.name, field.name)) for field in schema])
     path = f"_change_data/cdc-00000-{uuid.uuid4()}.c000.snappy.parquet"
     (table / "_change_data").mkdir(exist_ok=True)
     told = [field.name for field in schema if not pa.types.is_floating(field.type)]
@@ -98,7 +91,7 @@ def write_change_pieces(table: Path, schema: pa.Schema, pieces: Iterable[pa.Tabl
             write_page_checksum=True,
         ) as file:
             for rows in pieces:
-                file.write_table(rows)
+                file.write_table(rows.rename_columns(schema.names))
     except BaseException:
         (table / path).unlink(missing_ok=True)
         raise

@@ -30,12 +30,15 @@ from headgate.storage.delta_log import PLACEHOLDER
 from headgate.storage.file_action import Action
 from headgate.storage.log import WrittenFile
 from headgate.storage.table_state import TableState
+from headgate.types import buffers
 from headgate.types.storage import arrow_type, spark_type
 
 CHANGE = "_change_type"
 SMALL_ROWS = 10_000
 """Writes of at most this many rows are made by the driver; setting `headgate.small_write_rows` of tests and benchmarks."""
 SMALL_BYTES = 16 << 20
+CHANGES_BYTES = 16 << 20
+"""Bytes of changed rows that are put into the change file at a time."""
 FILE_BYTES = 64 << 20
 """Rows of this size (in Arrow's form) make a file where the driver writes."""
 
@@ -184,28 +187,34 @@ def _rewrite_small(table: DeltaTable, relation: Any, state: TableState, changed:
         return Written([], 0)
     changed = changed.combine_chunks()
     refuse_unseen(table, seen, changed["file"])
-    old, new = _structs(changed, "old"), _structs(changed, "new")
+    old, new = buffers.whole(changed["old"]), buffers.whole(changed["new"])
     has_old, has_new = np.asarray(old.is_valid()), np.asarray(new.is_valid())
-    actions: list[Action] = [parquet.write_changes(table.path, _change_table(relation, old, new, has_old, has_new), state.physical)]
+    schema = _flat(relation, new.slice(0, 0)).append_column(CHANGE, pa.array([], pa.string())).schema
+    pieces = _change_pieces(relation, old, new, has_old, has_new)
+    actions: list[Action] = [parquet.write_changes(table.path, schema, pieces, state.physical)]
     with _whole(table, actions):
         if has_new.any():
-            added = new.filter(pa.array(has_new))
+            added = new if has_new.all() else new.filter(pa.array(has_new))
             actions.insert(0, parquet.write(table.path, _flat(relation, added), state.physical))
         if has_old.any():
-            places = changed.filter(pa.array(has_old))
+            places = changed.select(["file", "row"]).filter(pa.array(has_old))
             actions += mark_deleted(table, state, places["file"], places["row"])
     return Written(actions, changed.num_rows)
-
-
-def _structs(changed: pa.Table, name: str) -> pa.StructArray:
-    column = changed[name].combine_chunks()
-    return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
 
 
 def _flat(relation: Any, rows: pa.StructArray) -> pa.Table:
     if not relation.columns:
         return pa.table({PLACEHOLDER: pa.array(np.ones(len(rows), bool))})
-    return _stored(relation, pa.table(rows.flatten(), names=[f.name for f in rows.type]))
+    fields = rows.flatten() if rows.null_count else [rows.field(i) for i in range(rows.type.num_fields)]
+    return _stored(relation, pa.table(fields, names=[f.name for f in rows.type]))
+
+
+def _change_pieces(relation: Any, old: pa.StructArray, new: pa.StructArray, has_old: Any, has_new: Any) -> Iterator[pa.Table]:
+    """The rows of the change file, of some changes at a time: wide rows would be copied over and over in one piece."""
+    count = max(len(old) * CHANGES_BYTES // max(old.nbytes + new.nbytes, 1), 1)
+    for first in range(0, len(old), count):
+        part = slice(first, first + count)
+        yield _change_table(relation, old[part], new[part], has_old[part], has_new[part])
 
 
 def _change_table(relation: Any, old: pa.StructArray, new: pa.StructArray, has_old: Any, has_new: Any) -> pa.Table:
@@ -257,7 +266,7 @@ def copy_changes(table: DeltaTable, add: Action, kind: str) -> Action:
                     rows = rows.filter(pa.array(keep))
                 yield rows.append_column(schema.field(CHANGE), pa.array([kind] * rows.num_rows, pa.string()))
 
-        return parquet.write_change_pieces(table.path, schema, pieces())
+        return parquet.write_changes(table.path, schema, pieces(), {})
 
 
 def on_other_state(table: DeltaTable, state: TableState, other: TableState, actions: Sequence[Action]) -> list[Action]:

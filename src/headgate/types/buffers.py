@@ -34,6 +34,13 @@ def field(rows: pa.StructArray, name: str) -> pa.Array:
     return pc.struct_field(rows, [rows.type.get_field_index(name)])
 
 
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column as one array; not copied if it is one already (`combine_chunks` copies always)."""
+    if isinstance(column, pa.Array):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
 def packed(array: pa.Array) -> tuple[Bytes, Positions]:
     """As `view`, with every NULL of length 0."""
     if array.null_count:
