@@ -82,3 +82,42 @@ def test_the_binary_header_came_in_a_message_of_its_own(node: Server, postgres: 
                 return [bytes(piece) for piece in copy]
 
     assert messages(node) == messages(postgres)
+
+
+def test_the_files_of_a_table_are_copied_as_the_statement_sees_them(node: Server, postgres: Server) -> None:
+    """Without deleted rows, with the columns as they are now, with what the transaction itself has written."""
+    before = [
+        "CREATE TABLE t (id int PRIMARY KEY, a text, gone int, n numeric(8,2), at timestamptz, raw bytea)",
+        "INSERT INTO t SELECT g, 'text ' || g, g, g / 3.0, timestamptz '2026-01-01' + g * interval '1 s', '\\x00ff' FROM generate_series(1, 20000) g",
+        "DELETE FROM t WHERE id IN (1, 5000, 16384, 16385, 19999)",
+        "ALTER TABLE t DROP COLUMN gone",
+        "ALTER TABLE t RENAME COLUMN a TO b",
+        "ALTER TABLE t ADD COLUMN late int",
+        "INSERT INTO t VALUES (30000, E'tab\\t\\\\', 1, NULL, NULL, 7)",
+    ]
+    after = ["UPDATE t SET n = -1, late = 8 WHERE id = 7", "DELETE FROM t WHERE id = 30000", "INSERT INTO t (id) VALUES (40000)"]
+    copies = [
+        "COPY t TO STDOUT",
+        "COPY t (late, b, id) TO STDOUT (FORMAT csv)",
+        "COPY t (late) TO STDOUT",
+        "COPY t TO STDOUT (FORMAT binary)",
+    ]
+
+    def seen(server: Server) -> list[list[bytes]]:
+        with psycopg.connect(server.conninfo(server.new_database()), autocommit=True) as session:
+            for statement in before:
+                session.execute(statement.encode())
+            with session.transaction():
+                for statement in after:
+                    session.execute(statement.encode())
+                found = []
+                for statement in copies:
+                    with session.cursor().copy(statement.encode()) as copy:
+                        found.append(sorted(bytes(row) for piece in copy for row in lines(bytes(piece), statement)))
+                return found
+
+    def lines(piece: bytes, statement: str) -> list[bytes]:
+        """psycopg gives PostgreSQL's rows one by one; CSV comes from a node in larger pieces."""
+        return piece.splitlines(keepends=True) if "csv" in statement else [piece.removeprefix(b"PGCOPY\n\xff\r\n\0" + bytes(8))]
+
+    assert seen(node) == seen(postgres)

@@ -84,6 +84,7 @@ def columns_of(node: Any, relation: Relation) -> list[Column]:
 def _copy_out(node: Any, session: Session, options: CopyOptions) -> CopyOut:
     transaction = session.begin_statement()
     planner = Planner(session, transaction)
+    batches: Iterator[pa.RecordBatch] | None = None
     with render.running(session, transaction):
         if node.HasField("query"):
             query = unwrap(node.query)
@@ -93,17 +94,20 @@ def _copy_out(node: Any, session: Session, options: CopyOptions) -> CopyOut:
                 return _of_result(select.run(query, session), session, options)
             relation, plan = 0, planner.select(query, None)
         else:
-            relation, plan = _table_plan(node, session, planner, options)
+            relation, plan, batches = _table_plan(node, session, planner, options)
     if node.HasField("query"):
         copy_option.check_forced(options, [each.name for each in plan.columns])
     copied = CopyOut(len(plan.columns), options.binary, (), CopyProgress("COPY TO", relation))
-    lines = _lines(plan, session, planner, options, copied)
+    lines = _lines(plan, batches, session, planner, options, copied)
     copied.lines = _with_header(lines) if options.binary else lines
     return copied
 
 
-def _table_plan(node: Any, session: Session, planner: Planner, options: CopyOptions) -> tuple[int, Plan]:
-    """The table's oid and its rows."""
+def _table_plan(node: Any, session: Session, planner: Planner, options: CopyOptions) -> tuple[int, Plan, Iterator[pa.RecordBatch] | None]:
+    """The table's oid and its rows, and the same rows read by the driver: Spark would write all of them once more, row by row.
+
+    None where the driver does not read them: not all may be seen, or there is no column.
+    """
     cursor, context = planner.transaction.cursor, session.context
     relation = lookup.target(cursor, context, node.relation)
     privilege.readable(cursor, context.user, relation)
@@ -119,7 +123,9 @@ def _table_plan(node: Any, session: Session, planner: Planner, options: CopyOpti
     planner.in_order = True
     source = planner.visible(relation, from_clause.table_source(planner, planner.frame_of(relation), relation, relation.name, None))
     by_name = {each.name: each for each in source.star}
-    return relation.oid, Plan(source.frame, tuple(by_name[each.name] for each in wanted))
+    plan = Plan(source.frame, tuple(by_name[each.name] for each in wanted))
+    direct = wanted and not relation.row_security
+    return relation.oid, plan, planner.transaction.pieces(relation, [each.name for each in wanted]) if direct else None
 
 
 def _of_changes(query: Any, session: Session, options: CopyOptions) -> CopyOut:
@@ -170,13 +176,17 @@ def _with_header(rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
     yield pa.array([head + TRAILER], pa.large_binary())
 
 
-def _lines(plan: Plan, session: Session, planner: Planner, options: CopyOptions, copied: CopyOut) -> Iterator[pa.Array]:
+def _lines(
+    plan: Plan, batches: Iterator[pa.RecordBatch] | None, session: Session, planner: Planner, options: CopyOptions, copied: CopyOut
+) -> Iterator[pa.Array]:
     transaction = planner.transaction
-    frame = plan.frame.select(*[col(each.key) for each in plan.columns])
     if options.header:
         yield _header([each.name for each in plan.columns], options)
     with render.running(session, transaction):
-        for batch in spool.batches(frame, transaction.engine.data_dir / "pgsql_tmp"):
+        if batches is None:
+            frame = plan.frame.select(*[col(each.key) for each in plan.columns])
+            batches = spool.batches(frame, transaction.engine.data_dir / "pgsql_tmp")
+        for batch in batches:
             session.check_cancel()
             copied.progress.rows += batch.num_rows
             if options.binary:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -238,6 +238,10 @@ class DeltaTable:
             if count >= most:
                 break
         return pa.concat_tables(parts) if parts else rows.schema(state).empty_table()
+
+    def pieces(self, state: TableState, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns of all rows of a table of any size, in the order of its files, piece by piece."""
+        return rows.pieces(self.path, state, names)
 
     def _rows(self, state: TableState) -> DataFrame:
         """The rows at a version, or with what is staged on it.

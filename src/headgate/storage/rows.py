@@ -1,13 +1,14 @@
-"""The rows of a small table at a version, read by the driver: a query of Spark's over them is one task, without its reader of Delta.
+"""The rows of a table at a version, read by the driver: of a small table for queries, of one of any size for COPY.
 
-Delta's reader makes two frames of the list of files, in each query anew, and a task for each file or so; what comes after it is shuffled.
-Most statements on small tables cost a third when the rows are a local relation in one piece (decision 0007). Called by `delta`, which
-decides what is small.
+A query of Spark's over the rows of a small table is one task, without its reader of Delta, which makes two frames of the list of files, in
+each query anew, and a task for each file or so; what comes after it is shuffled. Most statements on small tables cost a third when the rows
+are a local relation in one piece (decision 0007). COPY takes `pieces`, since Spark would write all rows once more, row by row, to hand them
+over. Called by `delta`, which decides what is small.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -18,6 +19,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headgate.storage import parquet, vector
 from headgate.storage.table_state import TableState
+
+PIECE_ROWS = 16_384
 
 
 def read(table: Path, state: TableState, most: int | None = None) -> Iterator[tuple[str, pa.Table, pa.Array]]:
@@ -41,6 +44,30 @@ def read(table: Path, state: TableState, most: int | None = None) -> Iterator[tu
             for field in row
         ]
         yield name, pa.table(columns, schema=row), pa.array(places)
+
+
+def pieces(table: Path, state: TableState, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Some columns of all rows of a table of any size, in the order of its files, piece by piece."""
+    row = pa.schema([schema(state).field(name) for name in names])
+    for path, add in state.files.items():
+        deleted = vector.read(table, add.get("deletionVector"))
+        first = 0
+        with parquet.opened(table / unquote(path)) as file:
+            held = set(file.schema_arrow.names)
+            wanted = [state.physical[name] for name in names if state.physical[name] in held]
+            for batch in file.iter_batches(PIECE_ROWS, columns=wanted or None):
+                kept = np.ones(batch.num_rows, np.bool_)
+                gone = deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, first + batch.num_rows)]
+                kept[gone - first] = False
+                first += batch.num_rows
+                found = batch if not len(gone) else batch.filter(pa.array(kept))
+                columns = [
+                    found.column(stored).cast(field.type)
+                    if (stored := state.physical[field.name]) in held
+                    else pa.nulls(found.num_rows, field.type)
+                    for field in row
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=row)
 
 
 def _head(file: pq.ParquetFile, most: int, deleted: vector.Rows) -> pa.Table:

@@ -16,6 +16,7 @@ and publishes both states at once. After a crash before the intent nothing names
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -229,6 +230,12 @@ class Transaction(Uncommitted):
         state, pending = self.shown(relation)
         found = self._table(relation).first_rows(state, most).select([c.name for c in relation.columns])
         return found if found.num_rows >= most else pa.concat_tables([found, *pending])
+
+    def pieces(self, relation: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns of all rows, in the order in which they were written, piece by piece; not of a partitioned table."""
+        state, pending = self.shown(relation)
+        added = [batch for table in pending for batch in table.select(names).to_batches()]
+        return itertools.chain(self._table(relation).pieces(state, names), added)
 
     def positions(self, relation: Any, *, keeps_keys: bool = False) -> DataFrame:
         """As `frame`, and where each row is: FILE string (URI), ROW bigint. For `rewrite`; takes the table's write lock.
