@@ -57,6 +57,7 @@ def test_a_large_table_is_read_in_parallel(publisher, subscriber) -> None:
     assert contents(subscriber) == contents(publisher)
 
 
+@pytest.mark.slow
 def test_a_parallel_copy_takes_what_has_no_binary_form_here_and_what_differs_as_text(publisher, subscriber) -> None:
     columns = (
         'id int PRIMARY KEY, a int[], j jsonb, i interval, n inet, c cidr, k "char", b boolean, p char(5), t time, e mood, o {}, m text[]'

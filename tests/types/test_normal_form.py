@@ -78,7 +78,7 @@ def outcome(read: object, *given: object) -> object:
         return error.sqlstate, error.message, error.detail
 
 
-@pytest.mark.parametrize("examples", [30, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [10, pytest.param(400, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
 def test_a_column_is_read_as_each_of_its_texts_is(name: str, examples: int) -> None:
     """Both ways give the same values, and refuse the same texts with the same words."""

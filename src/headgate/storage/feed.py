@@ -15,6 +15,7 @@ Called by `publisher`. Changes nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,6 +45,8 @@ SMALL_CHANGES = 5_000
 """With more changes than this a frame is not a local relation: Spark's optimizer evaluates those row by row, uncompiled."""
 
 _WITH_ROWS = ("write", "foreign")
+_GLOBS = re.compile(r"([\\{}\[\]*?])")
+"""What Spark takes for a pattern in the path of a file."""
 _OPS = {"insert": "I", "delete": "D", "update_preimage": "U"}
 
 
@@ -267,7 +270,7 @@ def _read_large(engine: Engine, relation: Any, files: Sequence[ChangeFile], phys
     row = columns(relation)
     wanted = [StructField(physical[f.name], f.dataType) for f in row.fields]
     read = StructType(wanted + ([StructField(CHANGE, StringType())] if paired else []))
-    data = spark.read.schema(read).parquet(*[Path(f.path).as_uri() for f in files])
+    data = spark.read.schema(read).parquet(*[_GLOBS.sub(r"\\\1", f"file:{f.path}") for f in files])
     values = F.struct(*[F.col("`" + physical[n].replace("`", "``") + "`").alias(n) for n in row.fieldNames()])
     name = F.element_at(F.split(F.col("_metadata.file_path"), "/"), -1)
     kind = [F.col(CHANGE).alias("kind")] if paired else []

@@ -18,6 +18,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import NullType
 
+from headgate.errors import PostgresError
+
 SMALL_ROWS = 20_000
 SMALL_BYTES = 2 << 20
 """As files, which may be a fiftieth of the rows in memory."""
@@ -60,7 +62,10 @@ def _collected(frame: DataFrame, batch_rows: int) -> Iterator[pa.RecordBatch]:
 def _spooled(frame: DataFrame, directory: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
     place = directory / f"result-{uuid.uuid4()}"
     try:
-        frame.write.option("compression", "snappy").parquet(place.as_uri())
+        # not as_uri(): Hadoop takes %20 as it stands, and the files would lie where nobody looks for them
+        frame.write.option("compression", "snappy").parquet(f"file:{place}")
+        if not (place / "_SUCCESS").exists():
+            raise PostgresError("XX000", f'Spark has not written a result into "{place}"')
         for part in sorted(place.glob("part-*.parquet")):
             with pq.ParquetFile(part) as file:
                 yield from file.iter_batches(batch_size=batch_rows)
