@@ -11,7 +11,7 @@ import bisect
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -94,6 +94,18 @@ def wait_flushed(pub: Side, name: str) -> None:
             time.sleep(0.02)
 
 
+def catch_up(pub: Side, sub: Side, name: str, write: Callable[[], object]) -> float:
+    """Seconds of catching up with what is written while the subscription is disabled."""
+    sub.execute(f"ALTER SUBSCRIPTION {name} DISABLE")
+    while pub.execute(f"SELECT 1 FROM pg_stat_replication WHERE application_name = '{name}'"):
+        time.sleep(0.05)
+    write()
+    began = time.perf_counter()
+    sub.execute(f"ALTER SUBSCRIPTION {name} ENABLE")
+    wait_flushed(pub, name)
+    return time.perf_counter() - began
+
+
 def prepare(pub: Side, sub: Side) -> None:
     """The table on both sides and its publication."""
     pub.execute(ACCOUNTS)
@@ -118,18 +130,10 @@ def stream_seconds(publisher: DemoServer, subscriber: DemoServer, inserts: int, 
         prepare(pub, sub)
         subscribe(pub, sub, name)
         wait_synced(sub)
-        seconds = []
-        for write in (lambda: fill(pub, inserts, step=1000), lambda: change(pub, updates, deletes)):
-            sub.execute(f"ALTER SUBSCRIPTION {name} DISABLE")
-            while pub.execute(f"SELECT 1 FROM pg_stat_replication WHERE application_name = '{name}'"):
-                time.sleep(0.05)
-            write()
-            began = time.perf_counter()
-            sub.execute(f"ALTER SUBSCRIPTION {name} ENABLE")
-            wait_flushed(pub, name)
-            seconds.append(time.perf_counter() - began)
+        inserted = catch_up(pub, sub, name, lambda: fill(pub, inserts, step=1000))
+        changed = catch_up(pub, sub, name, lambda: change(pub, updates, deletes))
         assert sub.execute("SELECT count(*), sum(abalance) FROM accounts") == pub.execute("SELECT count(*), sum(abalance) FROM accounts")
-        return seconds[0], seconds[1]
+        return inserted, changed
 
 
 def change(pub: Side, updates: int, deletes: int, step: int = 1000) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from bench.replication import NUMBERS, Side, subscribe, wait_flushed, wait_synced
+from bench.replication import NUMBERS, Side, catch_up, subscribe, wait_synced
 from headgate.cli.demo.servers import DemoServer
 
 TYPES = {
@@ -90,16 +90,8 @@ def of_type(source: DemoServer, node: DemoServer, native: DemoServer, kind: str,
 
 
 def changed(pub: Side, sub: Side, write: Callable[[], object]) -> float:
-    """Seconds of catching up with what is written while the subscription is disabled."""
-    name = f"{sub.database}_{sub.server.port}"
-    sub.execute(f"ALTER SUBSCRIPTION {name} DISABLE")
-    while pub.execute(f"SELECT 1 FROM pg_stat_replication WHERE application_name = '{name}'"):
-        time.sleep(0.05)
-    write()
-    began = time.perf_counter()
-    sub.execute(f"ALTER SUBSCRIPTION {name} ENABLE")
-    wait_flushed(pub, name)
-    return time.perf_counter() - began
+    """Seconds of catching up with what is written; the name of the subscription is that of `copied`."""
+    return catch_up(pub, sub, f"{sub.database}_{sub.server.port}", write)
 
 
 def each_thousand(pub: Side, statement: str, count: int) -> None:

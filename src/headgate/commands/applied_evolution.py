@@ -36,7 +36,7 @@ from headgate.subscriber.evolution import Told
 from headgate.types import registry
 from headgate.walreceiver import definition
 from headgate.walreceiver.connection import Connection
-from headgate.walreceiver.definition import Definitions, RemoteColumn, RemoteTable
+from headgate.walreceiver.definition import DefinedColumn, Definitions, RemoteTable
 from headgate.walreceiver.remote import PublishedTable
 
 _log = logging.getLogger("headgate.subscriber")
@@ -109,7 +109,7 @@ class _Follower:
 
     # ---- what is known already --------------------------------------------------------------------------
 
-    def _interim_names(self, known: Sequence[FollowedColumn], there: dict[int, RemoteColumn]) -> dict[int, str]:
+    def _interim_names(self, known: Sequence[FollowedColumn], there: dict[int, DefinedColumn]) -> dict[int, str]:
         """What the stream calls columns that had one name before, and have another by now: by their order and type, where both fit."""
         sent = {name for name, _, _ in self.told.columns}
         mine = [each for each in known if not each.dropped and each.name not in sent]
@@ -123,7 +123,7 @@ class _Follower:
         pairs = [(each, found) for each, found in zip(mine, extra, strict=False) if each.type_oid == found[1]]
         return {each.attnum: found[0] for each, found in pairs}
 
-    def _follow(self, before: FollowedColumn, now: RemoteColumn | None, interim: str | None) -> FollowedColumn:
+    def _follow(self, before: FollowedColumn, now: DefinedColumn | None, interim: str | None) -> FollowedColumn:
         sent = {name: (oid, typmod) for name, oid, typmod in self.told.columns}
         here = {each.name for each in self._now.columns}
         if before.dropped or before.name not in here:  # somebody has done here what was done there
@@ -168,7 +168,7 @@ class _Follower:
         former = (*(each for each in column.former if each != name), column.name)
         return replace(column, name=name, former=former)
 
-    def _change_type(self, before: FollowedColumn, now: RemoteColumn) -> FollowedColumn:
+    def _change_type(self, before: FollowedColumn, now: DefinedColumn) -> FollowedColumn:
         kind, after = self.types.local(now.type_oid, now.shown), kept(now, self.types)
         after = replace(after, former=before.former, unfilled=before.unfilled, not_null=before.not_null, default=before.default)
         if not kind.exact and before.local_type is not None:
@@ -178,16 +178,16 @@ class _Follower:
         self._alter([statement.change_type(now.name, kind.name)], text)
         return after
 
-    def _change_not_null(self, before: FollowedColumn, now: RemoteColumn) -> FollowedColumn:
+    def _change_not_null(self, before: FollowedColumn, now: DefinedColumn) -> FollowedColumn:
         kind, word = (pb.AT_SetNotNull, "SET") if now.not_null else (pb.AT_DropNotNull, "DROP")
         self._alter([statement.command(kind, name=now.name)], f"ALTER COLUMN {quote_ident(now.name)} {word} NOT NULL")
         return replace(before, not_null=now.not_null)
 
-    def _change_default(self, before: FollowedColumn, now: RemoteColumn) -> FollowedColumn:
+    def _change_default(self, before: FollowedColumn, now: DefinedColumn) -> FollowedColumn:
         self._set_default(now, self.types.local(now.type_oid, now.shown))
         return replace(before, default=now.default)
 
-    def _set_default(self, column: RemoteColumn, kind: LocalType) -> None:
+    def _set_default(self, column: DefinedColumn, kind: LocalType) -> None:
         """The default that the publisher has now; none where it is not known here: the stream brings every value."""
         expression = default_of(column, kind) if column.default is not None else None
         if expression is not None:
@@ -221,7 +221,7 @@ class _Follower:
             added.append(self._add(found))
         return added
 
-    def _as_told(self, name: str, type_oid: int, typmod: int) -> RemoteColumn:
+    def _as_told(self, name: str, type_oid: int, typmod: int) -> DefinedColumn:
         """A column of which the publisher's catalog knows nothing any more."""
         builtin = registry.builtin().find(type_oid)
         if builtin is None:
@@ -233,9 +233,9 @@ class _Follower:
         self.definitions.types.setdefault(
             type_oid, definition.RemoteType(type_oid, "pg_catalog", builtin.name, "b", 0, 0, -1, "", "", False, None)
         )
-        return RemoteColumn(-1, name, type_oid, typmod, registry.builtin().format_type(type_oid, typmod), False, "", False, None, False)
+        return DefinedColumn(-1, name, type_oid, typmod, registry.builtin().format_type(type_oid, typmod), False, "", False, None, False)
 
-    def _add(self, column: RemoteColumn) -> FollowedColumn:
+    def _add(self, column: DefinedColumn) -> FollowedColumn:
         kind = self.types.local(column.type_oid, column.shown)
         if self.subscription.binary and not kind.exact:
             raise PostgresError(

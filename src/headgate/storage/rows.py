@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -37,13 +38,7 @@ def read(table: Path, state: TableState, most: int | None = None) -> Iterator[tu
         if len(deleted):  # of rows that were not read, too
             places = np.setdiff1d(places, deleted, assume_unique=True)
             held = held.take(pa.array(places))
-        columns = [
-            held[stored].cast(field.type)
-            if (stored := state.physical[field.name]) in held.column_names
-            else pa.nulls(len(places), field.type)
-            for field in row
-        ]
-        yield name, pa.table(columns, schema=row), pa.array(places)
+        yield name, pa.table(_columns(held, state, row), schema=row), pa.array(places)
 
 
 def pieces(table: Path, state: TableState, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -61,13 +56,16 @@ def pieces(table: Path, state: TableState, names: Sequence[str]) -> Iterator[pa.
                 kept[gone - first] = False
                 first += batch.num_rows
                 found = batch if not len(gone) else batch.filter(pa.array(kept))
-                columns = [
-                    found.column(stored).cast(field.type)
-                    if (stored := state.physical[field.name]) in held
-                    else pa.nulls(found.num_rows, field.type)
-                    for field in row
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=row)
+                yield pa.RecordBatch.from_arrays(_columns(found, state, row), schema=row)
+
+
+def _columns(held: pa.Table | pa.RecordBatch, state: TableState, row: pa.Schema) -> list[Any]:
+    """The columns of rows of a file under a table's names; NULLs for a column that the file is older than."""
+    there = set(held.schema.names)
+    return [
+        held.column(stored).cast(field.type) if (stored := state.physical[field.name]) in there else pa.nulls(held.num_rows, field.type)
+        for field in row
+    ]
 
 
 def _head(file: pq.ParquetFile, most: int, deleted: vector.Rows) -> pa.Table:

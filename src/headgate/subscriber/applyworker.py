@@ -53,7 +53,7 @@ class ApplyWorker(Worker):
         self.applier.join = None if self.make_tables is None else self._join
         self._look_again = time.monotonic()
         """When the publisher is asked next for publications and tables."""
-        self.applier.counters = self.launcher.ledger.of(subscription.oid).applied
+        self.applier.counters = self._account.applied
         self._unsettled = True
         """Whether some table is not ready."""
         self._sync_started: dict[int, float] = {}

@@ -40,7 +40,7 @@ class RemoteType:
 
 
 @dataclass(frozen=True)
-class RemoteColumn:
+class DefinedColumn:
     """A column. `shown`: format_type; `added_with`: what rows have that are older than the column, where that is known."""
 
     attnum: int
@@ -66,7 +66,7 @@ class RemoteTable:
     name: str
     kind: str
     replica_identity: str
-    columns: tuple[RemoteColumn, ...]
+    columns: tuple[DefinedColumn, ...]
     key: tuple[int, ...] = ()
     parent: int = 0
     bound: str | None = None
@@ -76,7 +76,7 @@ class RemoteTable:
     published: tuple[str, ...] | None = None
 
     @property
-    def live(self) -> tuple[RemoteColumn, ...]:
+    def live(self) -> tuple[DefinedColumn, ...]:
         """The columns that are published, and the generated ones, which never are, unless a column list leaves some of the others out."""
         there = [each for each in self.columns if not each.dropped]
         if self.published is None:
@@ -148,7 +148,7 @@ def _take(connection: Connection, found: Definitions, rows: Sequence[Row], lists
             found.named[schema, name] = table
 
 
-def _columns(connection: Connection, oids: Sequence[int]) -> dict[int, list[RemoteColumn]]:
+def _columns(connection: Connection, oids: Sequence[int]) -> dict[int, list[DefinedColumn]]:
     old = "CASE WHEN a.atthasmissing THEN a.attmissingval END" if not connection.is_node else "NULL"
     rows = connection.query(
         "SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull,"
@@ -157,10 +157,10 @@ def _columns(connection: Connection, oids: Sequence[int]) -> dict[int, list[Remo
         f" WHERE a.attrelid IN ({_numbers(oids)}) AND a.attnum > 0 ORDER BY a.attrelid, a.attnum",
         12,
     )
-    found: dict[int, list[RemoteColumn]] = {}
+    found: dict[int, list[DefinedColumn]] = {}
     for row in rows:
         found.setdefault(answer.number(row[0]), []).append(
-            RemoteColumn(
+            DefinedColumn(
                 answer.attnum(row[1]),
                 str(row[2]),
                 answer.number(row[3]),
