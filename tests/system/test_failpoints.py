@@ -20,6 +20,7 @@ from tests.conftest import NodeServer, Server, check, until
 
 from headgate.failpoint import COMMITS, FAILING, PLACES, Action, Step
 from headgate.storage.delta_checkpoint import EVERY
+from headgate.subscriber.initialcopy import PARALLEL_SIZE
 
 TABLES = "CREATE TABLE a (id int PRIMARY KEY, v text); CREATE TABLE b (id int PRIMARY KEY, v text);"
 AGREE = "SELECT (SELECT array_agg(id::int8 ORDER BY id) FROM a) IS NOT DISTINCT FROM (SELECT array_agg(id::int8 ORDER BY id) FROM b)"
@@ -229,6 +230,24 @@ def subscription(scene: Scene) -> None:
     until(lambda: scene.holds("SELECT true") and publisher.psql(scene.source, confirmed) == "t", "the slot stays behind", PATIENCE)
 
 
+def parallel_copy(scene: Scene) -> None:
+    """The first copy of a table so large that ranges of it are read side by side."""
+    publisher, name = scene.publisher, f"{scene.lake}_s"
+    rows = "SELECT i, repeat(md5(i::text), 20) FROM generate_series(1, 80000) i"
+    publisher.psql(
+        scene.source, f"CREATE TABLE big (id int PRIMARY KEY, v text); INSERT INTO big {rows}; CREATE PUBLICATION p FOR TABLE big"
+    )
+    assert int(publisher.psql(scene.source, "SELECT pg_relation_size('big')")) > PARALLEL_SIZE
+    scene.insist("CREATE TABLE big (id int PRIMARY KEY, v text)", "SELECT count(*) = 1 FROM pg_class WHERE relname = 'big'")
+    scene.insist(
+        f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo(scene.source)}' PUBLICATION p WITH (slot_name = '{name}')",
+        "SELECT count(*) = 1 FROM pg_subscription WHERE subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())",
+        says=lambda sql: _subscribed(scene, sql, name),
+    )
+    until(lambda: scene.holds("SELECT count(*) = 1 FROM pg_subscription_rel WHERE srsubstate = 'r'"), "the copy does not end", PATIENCE)
+    assert scene.ask("SELECT count(*), count(DISTINCT id), min(length(v)), sum(id) FROM big") == [(80000, 80000, 640, 3200040000)]
+
+
 def _subscribed(scene: Scene, sql: str, slot_name: str) -> None:
     """CREATE SUBSCRIPTION; the slot that a failed one has left is dropped first, as its user would."""
     scene.publisher.psql(
@@ -251,7 +270,7 @@ WORK: dict[Step, tuple[Callable[[Scene], None], ...]] = {
     Step.PREPARED_END: (prepare,),
     Step.SLOT: (slot,),
     Step.SYNCHRONIZATION: (subscription,),
-    Step.COPY_RANGE: (subscription,),
+    Step.COPY_RANGE: (parallel_copy,),
     Step.FEEDBACK: (subscription,),
     Step.COMPACTION: (compaction,),
     Step.CLEANING: (cleaning,),
