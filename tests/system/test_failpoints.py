@@ -106,7 +106,7 @@ class Scene:
         """Whether the node's process is there."""
         try:
             os.kill(self.node.pid, 0)
-        except ProcessLookupError:
+        except (ProcessLookupError, FileNotFoundError):  # a start that is killed takes its file with it
             return False
         return True
 
