@@ -91,3 +91,46 @@ def test_rows_that_get_a_default_are_not_in_the_log(engine: Engine) -> None:
     writer.commit()
     assert contents(engine, wider) == [(1, "x", 5)]
     assert engine.log.entries(before, DATABASE, 1)[0].writes == ()
+
+
+def test_an_added_column_needs_no_column_mapping_until_a_column_has_gone(engine: Engine) -> None:
+    made(engine, T, (1, "x"))
+    wider = with_columns(T, (1, "a", INT8), (2, "b", TEXT), (3, "c", INT4))
+    named = with_columns(wider, (1, "a", INT8), (2, "b", TEXT), (3, "c", INT4), (4, "d e", INT4))
+    narrow = with_columns(T, (1, "a", INT8), (3, "c", INT4))
+    again = with_columns(T, (1, "a", INT8), (3, "c", INT4), (4, "b", INT4))
+    key = (DATABASE, T.oid)
+
+    def mapped() -> bool:
+        return "columnMapping" in engine.visible[key].state.protocol["readerFeatures"]
+
+    writer = engine.begin(DATABASE)
+    writer.alter_table(T, wider)
+    change(writer, wider, "a = 1", c="5")
+    writer.append(wider, rows(wider, (2, "y", 6)))
+    writer.commit()
+    assert contents(engine, wider) == [(1, "x", 5), (2, "y", 6)]
+    assert not mapped()
+    plain = engine.spark.read.format("delta").load(str(engine.path(key)))
+    assert sorted(tuple(row) for row in plain.collect()) == [(1, "x", 5), (2, "y", 6)]
+    writer = engine.begin(DATABASE)
+    writer.alter_table(wider, named)
+    assert contents(writer, named) == [(1, "x", 5, None), (2, "y", 6, None)]
+    writer.rollback()
+    writer = engine.begin(DATABASE)
+    writer.alter_table(wider, narrow)
+    writer.alter_table(narrow, again)
+    writer.commit()
+    assert mapped()
+    assert contents(engine, again) == [(1, 5, None), (2, 6, None)]
+
+
+def test_a_column_that_is_added_to_a_table_without_columns(engine: Engine) -> None:
+    bare = relation(24001, "bare")
+    made(engine, bare)
+    wider = with_columns(bare, (1, "a", INT8))
+    writer = engine.begin(DATABASE)
+    writer.alter_table(bare, wider)
+    writer.append(wider, rows(wider, (1,)))
+    writer.commit()
+    assert contents(engine, wider) == [(1,)]

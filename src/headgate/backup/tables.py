@@ -21,7 +21,7 @@ from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import rows
 from headgate.errors import PostgresError
 from headgate.storage import delta_log, file_action, owner, prepared, vector
-from headgate.storage.lock import Key
+from headgate.storage.inventory import folder as _path
 from headgate.storage.log import TransactionLog
 
 _NUMBERED = re.compile(r"\.?(\d{20})\.(json|crc|checkpoint\..*parquet)(?:\.crc)?\Z")
@@ -70,10 +70,6 @@ def of_prepared(base: Path, folder: Path, catalog: Catalog, *, gone_is_wrong: bo
 def _lost(path: Path) -> PostgresError:
     hint = "See what headgate check says."
     return PostgresError("XX001", f'file "{path}", which belongs to a table, is missing', hint=hint)
-
-
-def _path(base: Path, key: Key) -> Path:
-    return base / str(key[0]) / str(key[1])
 
 
 def _table(path: Path, destination: Path, version: int) -> int:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from headgate.catalog.cast import coerce, common
 from headgate.catalog.dynamic import arrow_table
 from headgate.catalog.physical import one
-from headgate.catalog.procedure import Procedure, procedures
+from headgate.catalog.procedure import OWN_SCHEMA, Procedure, called, procedures
 from headgate.catalog.scope import Scope
 from headgate.catalog.sessioncall import SessionFunctions
 from headgate.catalog.value import NUMBERS, VECTORS, Value, element_of, no_function, position, quote
@@ -84,8 +84,9 @@ class FromFunctions(SessionFunctions):
             name = "value"
             found = Rows(((name, value.type),), table_sql=f"SELECT {value.sql} AS c1")
         else:
-            name = sql_names.strings(call.funcname)[-1]
+            name = called(sql_names.strings(call.funcname))
             found = self._from_call(name, call, scope)
+            name = name.removeprefix(f"{OWN_SCHEMA}.")
         alias = self.alias("f")
         columns = [
             (label, Value(f"{alias}.c{place}", kind, zero_based=kind in VECTORS)) for place, (label, kind) in enumerate(found.columns, 1)

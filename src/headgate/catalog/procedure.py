@@ -5,6 +5,7 @@ Called by `sessioncall` and `fromfunction`. They come from the rows that tools/d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,11 +31,21 @@ class Procedure:
     """The roles that may call it; None: PUBLIC."""
 
 
+OWN_SCHEMA = "headgate"
+"""What stands before the names of a node's own functions; pg_namespace and pg_proc know nothing of them."""
+_SNAPSHOT = (("schema", t.NAME), ("name", t.NAME), ("oid", t.OID), ("path", t.TEXT), ("version", t.INT8), ("lsn", t.PG_LSN))
+OWN = {"headgate.snapshot": Procedure("headgate.snapshot", (), (), 0, 0, t.RECORD, is_set=True, outputs=_SNAPSHOT)}
+
 _procedures: dict[str, list[Procedure]] = {}
 
 
+def called(parts: Sequence[str]) -> str:
+    """The name by which a function is known here: the schema stands before those of a node alone."""
+    return ".".join(parts[-2:]) if list(parts[:-1]) == [OWN_SCHEMA] else parts[-1]
+
+
 def procedures() -> dict[str, list[Procedure]]:
-    """pg_proc by name, read once."""
+    """pg_proc by name, and the node's own functions; read once."""
     if not _procedures:
         names = [
             "proname",
@@ -60,6 +71,7 @@ def procedures() -> dict[str, list[Procedure]]:
                 outputs if row["prorettype"] == t.RECORD else (), _granted(row["proacl"]),
             )  # fmt: skip
             _procedures.setdefault(row["proname"], []).append(found)
+        _procedures.update({name: [each] for name, each in OWN.items()})
     return _procedures
 
 

@@ -106,6 +106,24 @@ def may_select(cursor: Cursor, context: SessionContext, oid: int) -> bool:
     return role.may("r", found[0], acl.read(found[1], "r", acl.role_name(cursor, found[0])))
 
 
+def readable(cursor: Cursor, context: SessionContext) -> set[int]:
+    """The relations of the session's database that its user may read as a whole: SELECT on them, USAGE of their schema."""
+    role = acl.role(cursor, context.user)
+    names = dict(rows(cursor, "SELECT oid, rolname FROM hg.pg_authid"))
+    every = READ_ALL in role.roles
+    schemas = set()
+    found = rows(cursor, "SELECT oid, nspowner, nspacl FROM hg.pg_namespace WHERE dbid IN (0, ?)", [context.database])
+    for oid, owner, given in found:
+        if every or role.may("U", owner, acl.read(given, "n", names.get(owner, ""))):
+            schemas.add(oid)
+    readable = set()
+    found = rows(cursor, "SELECT oid, relnamespace, relowner, relacl FROM hg.pg_class WHERE dbid = ?", [context.database])
+    for oid, schema, owner, given in found:
+        if schema in schemas and (every or role.may("r", owner, acl.read(given, "r", names.get(owner, "")))):
+            readable.add(oid)
+    return readable
+
+
 def selectable_columns(cursor: Cursor, context: SessionContext, oid: int) -> set[int]:
     """The columns (attnums) of it that the user may read."""
     role = acl.role(cursor, context.user)

@@ -188,6 +188,27 @@ def backup(
         fail(error.message, *(line for line in (error.detail, error.hint) if line))
 
 
+@app.command(help="List the tables of a node for readers of their files: path, Delta version, LSN, rows, bytes, columns.")
+def tables(
+    data_dir: DataDir = None,
+    database: Annotated[str | None, typer.Option("-d", "--database", metavar="NAME", help="The tables of this database alone.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON, for programs.")] = False,
+    as_sql: Annotated[bool, typer.Option("--sql", help="Print the statements that make them known to Spark's catalog.")] = False,
+    username: Annotated[str | None, typer.Option("-U", "--username", metavar="NAME", help="The superuser to connect as.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("-c", metavar="NAME=VALUE", help="Set a setting, as the node is run with.")] = None,
+) -> None:
+    """Of a running node and of a stopped one."""
+    from headgate.cli import tables as listing
+    from headgate.errors import PostgresError
+
+    directory = _data_dir(data_dir)
+    try:
+        given = dict(_pair(text, "-c") for text in settings or [])
+        listing.tables(directory, given, username, database, as_json=as_json, as_sql=as_sql)
+    except PostgresError as error:
+        fail(error.message, *(line for line in (error.detail, error.hint) if line))
+
+
 @app.command(
     help="Run a node in the foreground; --NAME=VALUE sets any setting.",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},

@@ -19,6 +19,7 @@ from headgate.server import session_role, transaction_mode
 from headgate.server.sequence_function import SequenceFunctions
 from headgate.server.session_origin import SessionOrigin
 from headgate.server.slot_function import SlotFunctions
+from headgate.server.snapshot_function import SnapshotFunction
 from headgate.server.subscription_function import SubscriptionFunctions
 
 if TYPE_CHECKING:
@@ -33,10 +34,11 @@ _ALWAYS_COUNTED = frozenset({"archiver", "bgwriter", "checkpointer", "slru", "wa
 def functions(node: Node, session: Session) -> Mapping[str, Callable[..., Any]]:
     """The functions by name."""
     own = _Functions(node, session)
-    return {name.removeprefix("fn_"): getattr(own, name) for name in dir(own) if name.startswith("fn_")}
+    found = {name.removeprefix("fn_"): getattr(own, name) for name in dir(own) if name.startswith("fn_")}
+    return found | {"headgate.snapshot": own.snapshot}
 
 
-class _Functions(SequenceFunctions, SlotFunctions, SubscriptionFunctions):
+class _Functions(SequenceFunctions, SlotFunctions, SnapshotFunction, SubscriptionFunctions):
     """One session's functions."""
 
     def __init__(self, node: Node, session: Session) -> None:

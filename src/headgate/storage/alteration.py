@@ -1,7 +1,8 @@
 """ALTER TABLE on a Delta table: columns that are added, dropped or renamed change the metadata alone, never a file.
 
-Column mapping by name, switched on by the first alteration, ties a column to the name that it has in the files: what a dropped
-column held never comes back under its name, and a renamed column keeps its values. The table property
+Column mapping by name, switched on by the first alteration that needs it, ties a column to the name that it has in the files: what a
+dropped column held never comes back under its name, and a renamed column keeps its values. A column that is added needs none as long as
+there is none: then no column has ever gone, so no file holds the new one's name; and not every reader knows column mapping. The property
 ``headgate.altered`` tells since which version the columns are what they are, so that a stream reads older changes by the columns of then.
 
 The caller holds the table's lock. Until the transaction commits the metadata are staged like files.
@@ -10,17 +11,19 @@ The caller holds the table's lock. Until the transaction commits the metadata ar
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.types import StructType
 
-from headgate.storage.delta_log import PLACEHOLDER, check_names
+from headgate.storage.delta_log import PLACEHOLDER, check_names, needs_mapping
 from headgate.storage.file_action import Action
 from headgate.storage.staged import StagedTable
 from headgate.storage.table_state import ALTERED, TableState
 from headgate.types.storage import spark_type
 
 _ID, _PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+_MODE = "delta.columnMapping.mode"
 
 
 def actions(staged: StagedTable, old: Any, new: Any, retyped: str | None = None) -> list[Action]:
@@ -28,44 +31,55 @@ def actions(staged: StagedTable, old: Any, new: Any, retyped: str | None = None)
 
     The column named `retyped` gets its new type under a new name in the files, where it is still to be written.
     """
-    state = staged.state
-    metadata: Action = dict(state.metadata)
-    protocol = state.protocol
+    metadata: Action = dict(staged.state.metadata)
     fields = json.loads(metadata["schemaString"])["fields"]
+    configuration = dict(metadata.get("configuration") or {})
     numbers = {column.name: column.attnum for column in old.columns}
     known = {numbers.get(field["name"], 0): field for field in fields if field["name"] != retyped}
-    configuration = dict(metadata.get("configuration") or {})
-    largest = int(configuration.get("delta.columnMapping.maxColumnId", 0)) or len(fields)
-    made = []
     wanted = [(column.attnum, column.name, spark_type(column.type_oid, column.typmod)) for column in new.columns]
+    names = {attnum: name for attnum, name, _ in wanted}
+    stay = len(known) == len(fields) and all(names.get(attnum) == field["name"] for attnum, field in known.items())
+    mapped = _MODE in configuration or not stay or any(needs_mapping(name) for name in names.values())
+    if mapped:
+        made, settings = _mapped(fields, known, wanted, configuration)
+    else:
+        made = [known.get(attnum) or _field(name, kind.jsonValue()) for attnum, name, kind in wanted]
+        settings = {}
+    schema = {"type": "struct", "fields": made}
+    check_names(StructType.fromJson(schema))
+    metadata["schemaString"] = json.dumps(schema)
+    metadata["configuration"] = configuration | settings | {ALTERED: str(staged.base.version + 1)}
+    return [{"metaData": metadata}, {"protocol": _features(staged.state.protocol, metadata["schemaString"], mapped=mapped)}]
+
+
+def _field(name: str, kind: Any, **more: Any) -> Action:
+    return {"name": name, "type": kind, "nullable": True, "metadata": more}
+
+
+def _mapped(
+    fields: list[Action], known: Mapping[int, Action], wanted: Sequence[tuple[int, str, Any]], configuration: Mapping[str, str]
+) -> tuple[list[Action], dict[str, str]]:
+    """The columns, each with its number and its name in the files, and the table properties that say that they have them."""
+    largest = int(configuration.get("delta.columnMapping.maxColumnId", 0)) or len(fields)
     for place, field in enumerate(fields, 1):
         field.setdefault("metadata", {})
         field["metadata"].setdefault(_ID, place)
         field["metadata"].setdefault(_PHYSICAL, field["name"])
+    made = []
     for attnum, name, kind in wanted:
-        field = known.get(attnum)
-        if field is None:
+        field = known.get(attnum, {})
+        if not field:
             largest += 1
-            field = {"name": name, "type": kind.jsonValue(), "nullable": True, "metadata": {_ID: largest, _PHYSICAL: f"{name}-{largest}"}}
+            field = _field(name, kind.jsonValue(), **{_ID: largest, _PHYSICAL: f"{name}-{largest}"})
         made.append({**field, "name": name, "metadata": {**field["metadata"]}})
     if not made:
         largest += 1
-        made.append(
-            {"name": PLACEHOLDER, "type": "boolean", "nullable": True, "metadata": {_ID: largest, _PHYSICAL: f"{PLACEHOLDER}-{largest}"}}
-        )
-    schema = {"type": "struct", "fields": made}
-    check_names(StructType.fromJson(schema))
-    metadata["schemaString"] = json.dumps(schema)
-    metadata["configuration"] = configuration | {
-        "delta.columnMapping.mode": "name",
-        "delta.columnMapping.maxColumnId": str(largest),
-        ALTERED: str(staged.base.version + 1),
-    }
-    return [{"metaData": metadata}, {"protocol": _features(protocol, metadata["schemaString"])}]
+        made.append(_field(PLACEHOLDER, "boolean", **{_ID: largest, _PHYSICAL: f"{PLACEHOLDER}-{largest}"}))
+    return made, {_MODE: "name", "delta.columnMapping.maxColumnId": str(largest)}
 
 
-def _features(protocol: Action, schema: str) -> Action:
-    wanted = ["columnMapping", *(["timestampNtz"] if '"timestamp_ntz"' in schema else [])]
+def _features(protocol: Action, schema: str, *, mapped: bool) -> Action:
+    wanted = [*(["columnMapping"] if mapped else []), *(["timestampNtz"] if '"timestamp_ntz"' in schema else [])]
     read, write = list(protocol.get("readerFeatures") or []), list(protocol.get("writerFeatures") or [])
     return {
         **protocol,

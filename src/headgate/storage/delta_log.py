@@ -51,6 +51,11 @@ def check_names(row: StructType) -> None:
             raise not_supported(f'column names "{other}" and "{name}" differ in case only', detail="Delta Lake cannot hold both.")
 
 
+def needs_mapping(name: str) -> bool:
+    """Whether a column of this name has another one in the files: Parquet's schema language, or DuckDB, would not take it."""
+    return bool(_MAPPED & set(name)) or name.lower() in _LOOKED_UP
+
+
 @step(Step.STAGED)
 def create(path: Path, row: StructType, *, description: str | None = None) -> None:
     """Makes an empty table: version 0 with the protocol and the metadata, written as the one small file that it is.
@@ -60,7 +65,7 @@ def create(path: Path, row: StructType, *, description: str | None = None) -> No
     the node's business.
     """
     check_names(row)
-    mapped = any(_MAPPED & set(name) or name.lower() in _LOOKED_UP for name in row.fieldNames())
+    mapped = any(map(needs_mapping, row.fieldNames()))
     configuration = {
         "delta.enableChangeDataFeed": "true",
         "delta.enableDeletionVectors": "true",

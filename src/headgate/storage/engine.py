@@ -32,7 +32,7 @@ from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
 from headgate.failpoint import Step
 from headgate.lsn import Lsn
-from headgate.storage import delta_checkpoint, delta_log, owner
+from headgate.storage import delta_checkpoint, delta_log, inventory, owner
 from headgate.storage.committed_keys import CommittedKeys
 from headgate.storage.delta import Delta, DeltaTable
 from headgate.storage.foreign import ForeignWriters
@@ -129,7 +129,7 @@ class Engine:
 
     def path(self, key: Key) -> Path:
         """The directory of a relation's Delta table."""
-        return self.base / str(key[0]) / str(key[1])
+        return inventory.folder(self.base, key)
 
     def sizes(self) -> Iterator[tuple[int, int, int, int]]:
         """What the relations take on disk: (database, relation, bytes of data files, bytes with Delta's log)."""

@@ -67,12 +67,17 @@ class Transaction(Uncommitted):
             return
         engine = self.engine
         with engine.commit_lock:
-            self._view = engine.visible
+            self._view, self._view_lsn = engine.visible, engine.log.end
             moved, self._definitions = engine.definitions != self._definitions, engine.definitions
             if moved:
                 self._partitioned.clear()
             if self._catalog is not None and (moved or not self._catalog.place):
                 self._catalog.renew(self._catalog.place)
+
+    @property
+    def seen(self) -> Lsn:
+        """The LSN as of which the statement reads."""
+        return self.engine.log.end if self._view_lsn is None else self._view_lsn
 
     @property
     def place(self) -> tuple[int, int, int]:
@@ -97,7 +102,7 @@ class Transaction(Uncommitted):
         if imported is None:
             self.statement()
         else:
-            self._view = self.engine.view_at(imported)
+            self._view, self._view_lsn = self.engine.view_at(imported), imported
         self._fixed, self._serializable = True, serializable
 
     @contextlib.contextmanager

@@ -100,6 +100,7 @@ class Uncommitted:
         self._looking_up = False
         self._seeing_newest = False
         self._view: Any = None
+        self._view_lsn: Lsn | None = None
         self._fixed = False
         """Whether the view is that of the whole transaction, not of a statement."""
         self._serializable = False

@@ -6,6 +6,7 @@ Each command but SQL ends the snapshot that CREATE_REPLICATION_SLOT has exported
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from headgate.errors import PostgresError, cannot_write
 from headgate.publisher.slots import check_name
 from headgate.settings.definition import guarded, is_guarded, read_bool
 from headgate.sql import secret
+from headgate.storage import inventory
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, of_rows
 from headgate.walsender import grammar, options
@@ -126,6 +128,33 @@ class Walsender:
             raise cannot_write(error, folder) from error
         columns = tuple(ResultColumn(name, TEXT) for name in ("lsn", "location"))
         self.host.send_result(of_rows(columns, [(str(end), str(node.engine.base))], "BACKUP_CATALOG"))
+
+    def list_tables(self, command: grammar.ListTables) -> None:
+        """LIST_TABLES ['database']: all tables at one LSN, a row each, as `headgate.snapshot()` in every database; for superusers."""
+        self._check_superuser("list the tables of all databases")
+        engine = self.host.node.engine
+        pin = engine.begin(0)
+        try:
+            with engine.commit_lock:
+                pin.isolate(None, serializable=False)
+                cursor, end = pin.cursor, pin.seen
+            found = [
+                (
+                    each.database,
+                    each.schema,
+                    each.name,
+                    str(each.oid),
+                    str(each.path),
+                    str(each.version),
+                    str(end),
+                    json.dumps(each.columns),
+                )
+                for each in inventory.tables(cursor, engine.base, engine.log.versions(end), command.database)
+            ]
+        finally:
+            pin.rollback()
+        names = ("database", "schema", "name", "oid", "path", "version", "lsn", "columns")
+        self.host.send_result(of_rows(tuple(ResultColumn(name, TEXT) for name in names), found, "LIST_TABLES"))
 
     def _check_superuser(self, what: str) -> None:
         if not self.host.context.superuser:
@@ -252,4 +281,5 @@ _RUNNERS: dict[type, Callable[[Walsender, Any], None]] = {
     StartReplication: Walsender.start,
     grammar.CheckNode: Walsender.check_node,
     grammar.BackupCatalog: Walsender.backup_catalog,
+    grammar.ListTables: Walsender.list_tables,
 }

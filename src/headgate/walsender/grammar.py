@@ -36,6 +36,7 @@ _COMMANDS = {
     "SHOW",
     "CHECK_NODE",
     "BACKUP_CATALOG",
+    "LIST_TABLES",
 }
 _OTHERS = {
     "SLOT",
@@ -131,6 +132,13 @@ class BackupCatalog:
 
 
 @dataclass(frozen=True)
+class ListTables:
+    """LIST_TABLES ['database']: of a node alone, for ``headgate tables``."""
+
+    database: str | None
+
+
+@dataclass(frozen=True)
 class BaseBackup:
     """BASE_BACKUP: a node has none."""
 
@@ -146,6 +154,7 @@ Command = (
     | BaseBackup
     | CheckNode
     | BackupCatalog
+    | ListTables
 )
 
 
@@ -247,6 +256,10 @@ def _backup_catalog(parser: _Parser) -> Command:
     return BackupCatalog(parser.take("string"))
 
 
+def _list_tables(parser: _Parser) -> Command:
+    return ListTables(parser.take("string") if parser.peek().kind == "string" else None)
+
+
 def _base_backup(parser: _Parser) -> Command:
     parser.at = len(parser.tokens)
     return BaseBackup()
@@ -342,4 +355,5 @@ _PARSERS = {
     "START_REPLICATION": _start,
     "CHECK_NODE": _check_node,
     "BACKUP_CATALOG": _backup_catalog,
+    "LIST_TABLES": _list_tables,
 }

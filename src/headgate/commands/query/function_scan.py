@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headgate.catalog import procedure
 from headgate.commands.query import system_relation
 from headgate.commands.query.plan import Plan, PlanColumn, Source, col, reference, renamed, scope_table
 from headgate.commands.query.target import Target
@@ -43,9 +44,14 @@ def scan(planner: Planner, node: Any, outer: Scope | None, left: Source | None =
     call = unwrap(unwrap(node.functions[0]).items[0])
     name = names.strings(call.funcname)[-1] if call.DESCRIPTOR.name == "FuncCall" else "function"
     alias = node.alias.aliasname or name
-    calls = _calls(planner, call, name, left.scope(outer) if left is not None else Scope((), outer))
-    plan = None if left is not None or node.ordinality or len(calls) > 1 else series(planner, planner.prepare(calls[0]), name)
-    if plan is None and all(isinstance(each, FuncExpr) and compile_set.known(builtin.function(each.function).key) for each in calls):
+    own = call.DESCRIPTOR.name == "FuncCall" and procedure.called(names.strings(call.funcname)) in procedure.OWN
+    calls = [] if own else _calls(planner, call, name, left.scope(outer) if left is not None else Scope((), outer))
+    plan = None if own or left is not None or node.ordinality or len(calls) > 1 else series(planner, planner.prepare(calls[0]), name)
+    if (
+        plan is None
+        and not own
+        and all(isinstance(each, FuncExpr) and compile_set.known(builtin.function(each.function).key) for each in calls)
+    ):
         plan = _exploded(planner, calls, name, left, ordinality=node.ordinality, keep_left=keep_left)
     elif plan is None:
         if node.ordinality:

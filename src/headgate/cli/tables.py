@@ -1,0 +1,96 @@
+"""``headgate tables``: what the tables of a node are called for who reads their files: path, Delta version, LSN, rows, bytes, columns.
+
+Called by `main`. A running node is asked over a connection (LIST_TABLES), and all tables are named as of one LSN; of a stopped one a copy
+of the catalog is read. Rows and bytes come from the tables' own logs, read here, without Spark. Exit code 1 where the node cannot be asked.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from headgate.catalog.catalog import Catalog
+from headgate.cli import control, pidfile, registration, session
+from headgate.cli.message import out
+from headgate.cli.run import read_settings
+from headgate.errors import PostgresError
+from headgate.storage import delta_log, inventory
+from headgate.storage.log import TransactionLog
+from headgate.walreceiver.connection import literal
+
+_CATALOG = "catalog.duckdb"
+
+
+def tables(
+    data_dir: Path, command_line: Mapping[str, str], username: str | None, database: str | None, *, as_json: bool, as_sql: bool
+) -> None:
+    """Prints the tables of a node, or of one database of it."""
+    control.check_directory(data_dir)
+    if pidfile.alive(data_dir):
+        found = _of_running(data_dir, username, database)
+    else:
+        found = _of_stopped(data_dir, read_settings(data_dir, command_line).get("data_location", ""), database)
+    listed = list(found)
+    if as_sql:
+        for line in registration.statements([(each["database"], each["schema"], each["name"], each["path"]) for each in listed]):
+            out(line)
+        return
+    for each in listed:
+        each["rows"], each["bytes"] = _size(Path(each["path"]), each["version"])
+    if as_json:
+        out(json.dumps(listed, indent=2))
+    else:
+        _print(listed)
+
+
+def _of_running(data_dir: Path, username: str | None, database: str | None) -> Iterator[dict[str, Any]]:
+    with session.opened(data_dir, username) as opened:
+        command = "LIST_TABLES" if database is None else f"LIST_TABLES {literal(database)}"
+        for base, schema, name, oid, path, version, lsn, columns in opened.execute(command.encode()).fetchall():
+            yield _row(base, schema, name, int(oid), path, int(version), lsn, json.loads(columns))
+
+
+def _of_stopped(data_dir: Path, location: str, database: str | None) -> Iterator[dict[str, Any]]:
+    """From a copy of the catalog, so that the directory stays as it is."""
+    with pidfile.occupied(data_dir), tempfile.TemporaryDirectory(prefix="headgate-tables-") as folder:
+        for file in data_dir.glob(f"{_CATALOG}*"):
+            shutil.copyfile(file, Path(folder) / file.name)
+        catalog = Catalog.open(Path(folder) / _CATALOG)
+        try:
+            log = TransactionLog(catalog)
+            base = Path(location) if location else data_dir / "base"
+            for each in inventory.tables(catalog.cursor(), base, log.versions(), database):
+                yield _row(each.database, each.schema, each.name, each.oid, str(each.path), each.version, str(log.end), each.columns)
+        finally:
+            catalog.close()
+
+
+def _row(database: str, schema: str, name: str, oid: int, path: str, version: int, lsn: str, columns: Any) -> dict[str, Any]:
+    return {
+        "database": database, "schema": schema, "name": name, "oid": oid, "path": path, "version": version, "lsn": lsn,
+        "columns": [{"name": column, "type": kind} for column, kind in columns],
+    }  # fmt: skip
+
+
+def _size(path: Path, version: int) -> tuple[int | None, int | None]:
+    """Rows and bytes; unknown of a table whose log cannot be read, or not without Delta itself."""
+    try:
+        return inventory.size(path, version)
+    except (PostgresError, OSError, delta_log.ForeignFeature):
+        return None, None
+
+
+def _print(listed: list[dict[str, Any]]) -> None:
+    """For a person."""
+    out(f"Tables: {len(listed)}" + (f" (as of LSN {listed[0]['lsn']})" if listed else ""))
+    for each in listed:
+        size = "unknown: its log cannot be read" if each["rows"] is None else f"{each['rows']:,} in {each['bytes']:,} bytes"
+        out(f"\n{each['schema']}.{each['name']} (database {each['database']})")
+        out(f"  path     {each['path']}")
+        out(f"  version  {each['version']}")
+        out(f"  rows     {size}")
+        out(f"  columns  {', '.join(column['name'] + ' ' + column['type'] for column in each['columns']) or 'none'}")

@@ -1,0 +1,61 @@
+"""The tables of a node as of one LSN, for who reads their files: what each is called, where it lies, which Delta version it has there.
+
+Called by `headgate.snapshot()` (the tables that a session may read, as its statement sees them) and by ``headgate tables`` (all of a node).
+Partitioned tables have no files of their own: their leaves are named. Temporary tables are their session's and left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.catalog import database as databases
+from headgate.catalog import relation as relations
+from headgate.catalog import usertype
+from headgate.catalog.physical import Cursor
+from headgate.storage import delta_log
+from headgate.storage.lock import Key
+from headgate.storage.log import TableVersion
+from headgate.storage.table_state import TableState
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One table; `columns`: name and type of each, as PostgreSQL spells the type."""
+
+    database: str
+    schema: str
+    name: str
+    oid: int
+    path: Path
+    version: int
+    columns: tuple[tuple[str, str], ...]
+
+
+def folder(base: Path, key: Key) -> Path:
+    """Where the Delta table of a relation lies below the folder of the tables."""
+    return base / str(key[0]) / str(key[1])
+
+
+def tables(cursor: Cursor, base: Path, versions: Mapping[Key, TableVersion], only: str | None = None) -> Iterator[Listed]:
+    """The tables of all databases, or of one (3D000), that have a version; `cursor`: the catalog as of the same LSN, or later."""
+    for each in sorted(databases.all_databases(cursor) if only is None else [databases.get(cursor, only)], key=lambda each: each.name):
+        yield from of_database(cursor, base, versions, each.oid, each.name)
+
+
+def of_database(cursor: Cursor, base: Path, versions: Mapping[Key, TableVersion], database: int, name: str) -> Iterator[Listed]:
+    """The tables of one database."""
+    types = usertype.registry_of(cursor, database, None)
+    found = [each for each in relations.all_tables(cursor, database, "r") if each.persistence != "t"]
+    for each in sorted(found, key=lambda each: (each.schema, each.name)):
+        key = (database, each.oid)
+        if key in versions:
+            columns = tuple((column.name, types.format_type(column.type_oid, column.typmod)) for column in each.columns)
+            yield Listed(name, each.schema, each.name, each.oid, folder(base, key).absolute(), versions[key].version, columns)
+
+
+def size(path: Path, version: int) -> tuple[int, int]:
+    """Rows and bytes of the data files of a table at a version; raises what `delta_log.read_state` does."""
+    state = TableState.of(version, *delta_log.read_state(path, version))
+    return state.rows, sum(int(add["size"]) for add in state.files.values())

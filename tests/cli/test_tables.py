@@ -1,0 +1,145 @@
+"""Finding the tables from outside: headgate.snapshot(), `headgate tables` of a running and of a stopped node, the statements for Spark."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from tests.conftest import NodeServer, Server, SqlError
+
+from headgate.cli import registration
+from headgate.storage import inventory
+
+SNAPSHOT = "SELECT schema, name, path, version, lsn FROM headgate.snapshot() ORDER BY 1, 2"
+
+
+def rows_at(named: list[tuple[Any, ...]]) -> dict[str, int]:
+    """How many rows the files have at the versions that a snapshot names, by table."""
+    return {name: inventory.size(Path(path), version)[0] for _, name, path, version, *_ in named}
+
+
+@contextmanager
+def in_background(work: Callable[[], None]) -> Iterator[None]:
+    """Does it over and over meanwhile; its error is the test's."""
+    done, failed = threading.Event(), []
+
+    def loop() -> None:
+        try:
+            while not done.is_set():
+                work()
+        except Exception as error:  # noqa: BLE001
+            failed.append(error)
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+    assert not failed
+
+
+def test_a_snapshot_names_versions_that_belong_together_while_others_commit(node: Server) -> None:
+    database = node.new_database()
+    node.psql(database, "CREATE TABLE a (i int); CREATE SCHEMA s; CREATE TABLE s.b (i int)")
+    with closing(psycopg.connect(node.conninfo(database))) as writer, closing(psycopg.connect(node.conninfo(database))) as reader:
+
+        def write() -> None:
+            writer.execute("INSERT INTO a VALUES (1)")
+            writer.execute("INSERT INTO s.b VALUES (1)")
+            writer.commit()
+
+        write()
+        with in_background(write):
+            for _ in range(5):
+                found = reader.execute(SNAPSHOT).fetchall()
+                assert len({row[4] for row in found}) == 1
+                rows = rows_at(found)
+                assert rows["a"] == rows["b"] > 0
+                reader.commit()
+        reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        first = reader.execute(SNAPSHOT).fetchall()
+        write()
+        assert reader.execute(SNAPSHOT).fetchall() == first
+        assert rows_at(first)["a"] == reader.execute("SELECT count(*) FROM a").fetchone()[0]
+        reader.rollback()
+        assert reader.execute(SNAPSHOT).fetchall()[0][3] > first[0][3]
+
+
+def test_a_snapshot_shows_what_is_committed_and_the_session_may_read(node: Server) -> None:
+    database = node.new_database()
+    node.psql(
+        database,
+        """CREATE TABLE seen (i int); CREATE TABLE hidden (i int); CREATE SCHEMA closed; CREATE TABLE closed.off (i int);
+        CREATE TABLE parted (i int) PARTITION BY LIST (i); CREATE TABLE leaf PARTITION OF parted FOR VALUES IN (1);
+        CREATE ROLE onlooker LOGIN; GRANT SELECT ON seen, closed.off TO onlooker""",
+    )
+    names = "SELECT name FROM headgate.snapshot() ORDER BY 1"
+    assert node.psql(database, names).split() == ["hidden", "leaf", "off", "seen"]
+    assert node.psql(database, "SET ROLE onlooker; SELECT name, path IS NULL FROM headgate.snapshot()") == "seen|t"
+    own = "BEGIN; CREATE TABLE mine (i int); INSERT INTO seen VALUES (1); DROP TABLE hidden; "
+    assert node.psql(database, own + "SELECT name, version FROM headgate.snapshot() ORDER BY 1").split() == ["leaf|0", "off|0", "seen|0"]
+    joined = "SELECT s.name, count(t.i) FROM headgate.snapshot() s LEFT JOIN seen t ON true GROUP BY 1 ORDER BY 1 LIMIT 1"
+    assert node.psql(database, joined) == "hidden|0"
+    with pytest.raises(SqlError, match=r"function headgate.snapshot\(\) does not exist"):
+        node.psql(database, "SELECT headgate.snapshot()")
+    with pytest.raises(SqlError, match=r"function snapshot\(\) does not exist"):
+        node.psql(database, "SELECT * FROM snapshot()")
+
+
+def test_tables_are_listed_of_a_running_and_of_a_stopped_node(spare_node: Callable[..., Server]) -> None:
+    node = spare_node()
+    assert isinstance(node, NodeServer)
+    database = node.new_database()
+    node.psql(
+        database,
+        """CREATE TABLE "odd 'name" (id bigint PRIMARY KEY, price numeric(10,2), tags text[]); CREATE TABLE empty ();
+        INSERT INTO "odd 'name" SELECT i, i FROM generate_series(1, 500) i; DELETE FROM "odd 'name" WHERE id > 450""",
+    )
+    running = json.loads(node.headgate("tables", "-U", "postgres", "-d", database, "--json").stdout)
+    assert [(each["schema"], each["name"], each["rows"]) for each in running] == [("public", "empty", 0), ("public", "odd 'name", 450)]
+    assert running[1]["columns"] == [
+        {"name": "id", "type": "bigint"}, {"name": "price", "type": "numeric(10,2)"}, {"name": "tags", "type": "text[]"},
+    ]  # fmt: skip
+    assert (Path(running[1]["path"]) / "_delta_log" / f"{running[1]['version']:020d}.json").exists()
+    shown = node.headgate("tables", "-U", "postgres", "-d", database).stdout
+    assert f"public.odd 'name (database {database})" in shown
+    assert "rows     450 in " in shown
+    assert "columns  id bigint, price numeric(10,2), tags text[]" in shown
+    node.stop()
+    stopped = json.loads(node.headgate("tables", "-d", database, "--json").stdout)
+    assert [{**each, "lsn": None} for each in stopped] == [{**each, "lsn": None} for each in running]
+    with pytest.raises(AssertionError, match='database "nowhere" does not exist'):
+        node.headgate("tables", "-d", "nowhere")
+
+
+def test_names_that_a_catalog_does_not_take_are_spelled_otherwise_and_stay_apart() -> None:
+    made = list(
+        registration.statements(
+            [
+                ("shop", "public", "orders", "/d/base/5/1"),
+                ("shop", "public", "Orders", "/d/base/5/2"),
+                ("shop", "public", "../../etc", "/d/it's here/5/3"),
+                ("shop", "PUBLIC", "orders", "/d/base/5/4"),
+                ("shop", "public", "`; DROP TABLE x", "/d/base/5/5"),
+                ("shop", "public", "\N{SNOWMAN}" * 85, "/d/base/5/6"),
+            ]
+        )
+    )
+    assert made == [
+        "CREATE SCHEMA IF NOT EXISTS `shop_public`;",
+        "CREATE TABLE IF NOT EXISTS `shop_public`.`orders` USING delta LOCATION 'file:///d/base/5/1';",
+        "CREATE TABLE IF NOT EXISTS `shop_public`.`orders_2` USING delta LOCATION 'file:///d/base/5/2';",
+        "CREATE TABLE IF NOT EXISTS `shop_public`.`______etc` USING delta LOCATION 'file:///d/it\\'s here/5/3';",
+        "CREATE SCHEMA IF NOT EXISTS `shop_public_2`;",
+        "CREATE TABLE IF NOT EXISTS `shop_public_2`.`orders` USING delta LOCATION 'file:///d/base/5/4';",
+        "CREATE TABLE IF NOT EXISTS `shop_public`.`___drop_table_x` USING delta LOCATION 'file:///d/base/5/5';",
+        f"CREATE TABLE IF NOT EXISTS `shop_public`.`{'_' * 85}` USING delta LOCATION 'file:///d/base/5/6';",
+    ]
