@@ -2,6 +2,7 @@
 # Writes the locks: every package with its version and hashes, for Python 3.11 and up on Linux. No index, host or machine path gets into them.
 #   requirements.txt        what a node needs
 #   requirements-dev.txt    that and the tools of `make check` and `make test`
+#   requirements-readers.txt  the readers of the tables that tests/system/test_readers.py installs into an environment of their own
 #   requirements-build.txt  what installing from source distributions (pyspark) and the editable install need
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,3 +18,4 @@ compile() {
 compile pyproject.toml -o requirements.txt
 compile pyproject.toml --group dev -o requirements-dev.txt
 compile --group build -o requirements-build.txt
+compile --group readers -o requirements-readers.txt

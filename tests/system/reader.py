@@ -1,0 +1,66 @@
+"""One reader of a Delta table, in an environment of its own: ``reader.py READER PATH VERSION`` prints the rows as JSON, or why it refuses.
+
+Run by `test_readers`; knows nothing of headgate. VERSION may be ``newest``.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+
+
+def query_builder(path: str, version: int | None) -> pa.Table:
+    table = deltalake.DeltaTable(path, version=version)
+    return pa.table(deltalake.QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
+
+
+def to_arrow(path: str, version: int | None) -> pa.Table:
+    return deltalake.DeltaTable(path, version=version).to_pyarrow_table()
+
+
+def to_pandas(path: str, version: int | None) -> pa.Table:
+    return pa.Table.from_pandas(deltalake.DeltaTable(path, version=version).to_pandas())
+
+
+def polars(path: str, version: int | None) -> pa.Table:
+    import polars
+
+    return polars.scan_delta(path, version=version).collect().to_arrow()
+
+
+def duckdb(path: str, version: int | None) -> pa.Table:
+    import duckdb
+    import duckdb_extension_delta
+
+    extension = next(Path(duckdb_extension_delta.__file__).parent.rglob("*.duckdb_extension"))
+    connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    connection.execute(f"LOAD '{extension}'")
+    at = "" if version is None else f", version = {version}"
+    return connection.execute(f"FROM delta_scan('{path}'{at})").to_arrow_table()
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it, the same from every reader."""
+    if isinstance(value, datetime.datetime):
+        return (value.astimezone(datetime.UTC) if value.tzinfo else value).isoformat()
+    if isinstance(value, datetime.date | decimal.Decimal):
+        return str(value)
+    return base64.b64encode(value).decode() if isinstance(value, bytes | memoryview) else value
+
+
+if __name__ == "__main__":
+    reader, path, version = sys.argv[1:]
+    try:
+        found = globals()[reader](path, None if version == "newest" else int(version))
+    except Exception as error:  # noqa: BLE001 (what it says is what is compared)
+        print(json.dumps({"refused": type(error).__name__}))
+    else:
+        print(json.dumps({"rows": [{name: plain(value) for name, value in row.items()} for row in found.to_pylist()]}))

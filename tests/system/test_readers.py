@@ -1,0 +1,129 @@
+"""What docs/readers.md says of other readers: each reads a node's tables as SELECT does, or refuses as it is said there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+from tests.conftest import Server
+from tests.system.reader import plain
+
+from headgate.cli import registration
+
+LOCK = Path(__file__).parents[2] / "requirements-readers.txt"
+SCENE = """
+CREATE TABLE t (id bigint PRIMARY KEY, price numeric(12,2), digits numeric, at timestamp, atz timestamptz, d date, tags text[], nums int[],
+    u uuid, j jsonb, b bytea, ok boolean, f float8, name text);
+INSERT INTO t SELECT i, i * 1.25, i, timestamp '2024-01-01' + i * interval '1 hour', timestamptz '2024-01-01 00:00+00' + i * interval '1 hour',
+    date '2024-01-01' + i::int, ARRAY['a', NULL, 'c' || i], ARRAY[i::int, 2], md5(i::text)::uuid, '{"k": [1, 2]}', '\\x00ff', i % 2 = 0, i / 4.0,
+    'row ' || i FROM generate_series(1, 1000) i;
+UPDATE t SET name = 'changed', price = -1 WHERE id % 10 = 0;
+DELETE FROM t WHERE id % 7 = 0;
+ALTER TABLE t ADD COLUMN extra int;
+UPDATE t SET extra = id WHERE id < 50;
+CREATE TABLE mapped (id bigint PRIMARY KEY, a text, b text);
+INSERT INTO mapped SELECT i, 'x', 'y' FROM generate_series(1, 100) i;
+ALTER TABLE mapped DROP COLUMN a;
+ALTER TABLE mapped RENAME COLUMN b TO c;
+UPDATE mapped SET c = 'z' WHERE id = 3;
+"""
+SELECT = {
+    "t": "SELECT id, price, digits::text, at, atz, d, tags::text, nums::text, u::text, j::text, b, ok, f, name, extra FROM t ORDER BY id",
+    "mapped": "SELECT id, c FROM mapped ORDER BY id",
+}
+REFUSED = {
+    "query_builder": {}, "duckdb": {}, "polars": {"mapped"}, "to_arrow": {"t", "mapped"}, "to_pandas": {"t", "mapped"},
+}  # fmt: skip
+"""The tables that a reader does not take."""
+OPEN = """INSERT INTO t (id) SELECT generate_series(5000, 25000); UPDATE t SET name = 'open' WHERE id < 100; DELETE FROM t WHERE id > 900;
+    ALTER TABLE mapped ADD COLUMN late int; UPDATE mapped SET c = 'open'"""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with the readers."""
+    folder = tmp_path_factory.mktemp("readers")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True, env=environment)
+    install = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--require-hashes", "-r", LOCK]
+    subprocess.run(install, check=True, env=environment)
+    return folder / "bin" / "python"
+
+
+def read(python: Path, reader: str, path: str, version: int | str) -> list[dict[str, Any]] | str:
+    """The rows that a reader gives, or the name of its error."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    words = [python, Path(__file__).with_name("reader.py"), reader, path, str(version)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment, timeout=120)
+    said = json.loads(done.stdout.splitlines()[-1])
+    return sorted(said["rows"], key=lambda row: row["id"]) if "rows" in said else str(said["refused"])
+
+
+def selected(connection: psycopg.Connection[Any], table: str) -> list[dict[str, Any]]:
+    cursor = connection.execute(SELECT[table])
+    names = [column.name for column in cursor.description or ()]
+    return [{name: plain(value) for name, value in zip(names, row, strict=True)} for row in cursor]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_reader_sees_what_select_sees(node: Server, spark: SparkSession, python: Path) -> None:
+    database = node.new_database()
+    node.psql(database, SCENE)
+    with closing(psycopg.connect(node.conninfo(database))) as writer, closing(psycopg.connect(node.conninfo(database))) as reader:
+        writer.execute(OPEN)
+        reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SET TimeZone = 'UTC'")
+        named = {row[1]: (row[3], row[4]) for row in reader.execute("SELECT * FROM headgate.snapshot()")}
+        expected = {table: selected(reader, table) for table in SELECT}
+        assert len(expected["t"]) == 858
+        _compare(python, named, expected, newest=True)
+        _compare_spark(spark, named, expected)
+        writer.commit()
+        _compare(python, named, expected, newest=False)
+        reader.rollback()
+    folder = {table: path for table, (path, _) in named.items()}
+    before = {table: _versions(path) for table, path in folder.items()}
+    _register(spark, database, folder)
+    assert {table: _versions(path) for table, path in folder.items()} == before
+
+
+def _compare(python: Path, named: dict[str, tuple[str, int]], expected: dict[str, Any], *, newest: bool) -> None:
+    for reader, refused in REFUSED.items():
+        for table, (path, version) in named.items():
+            found = read(python, reader, path, "newest" if newest else version)
+            if table in refused:
+                assert found == "DeltaProtocolError", (reader, table)
+            else:
+                assert found == expected[table], (reader, table)
+
+
+def _compare_spark(spark: SparkSession, named: dict[str, tuple[str, int]], expected: dict[str, Any]) -> None:
+    for table, (path, version) in named.items():
+        for frame in (spark.read.format("delta"), spark.read.format("delta").option("versionAsOf", version)):
+            rows = frame.load(path).orderBy("id").toArrow().to_pylist()
+            assert [{name: plain(value) for name, value in row.items()} for row in rows] == expected[table]
+
+
+def _versions(path: str) -> int:
+    return len(list((Path(path) / "_delta_log").glob("*.json")))
+
+
+def _register(spark: SparkSession, database: str, folder: dict[str, str]) -> None:
+    """What `headgate tables --sql` prints makes the tables known by name, and writes nothing into them."""
+    made: Callable[[str], Any] = spark.sql
+    try:
+        for statement in registration.statements([(database, "public", table, path) for table, path in folder.items()]):
+            made(statement.rstrip(";"))
+        for table, path in folder.items():
+            assert spark.table(f"{database}_public.{table}").count() == spark.read.format("delta").load(path).count()
+    finally:
+        made(f"DROP SCHEMA IF EXISTS {database}_public CASCADE")
