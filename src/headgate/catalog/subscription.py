@@ -7,7 +7,7 @@ apply worker writes r. The row of one table has one writer at a time, so writers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,6 +145,24 @@ def tables(cursor: Cursor, oid: int) -> list[SubscriptionRel]:
 def table(cursor: Cursor, oid: int, relation: int) -> SubscriptionRel | None:
     """The state of one table, or None if it is not in the subscription."""
     return next((each for each in tables(cursor, oid) if each.relation == relation), None)
+
+
+def titles(cursor: Cursor, database: int, oids: Collection[int]) -> dict[int, tuple[str, str]]:
+    """(schema, name) of those of these relations of a database that are there."""
+    if not oids:
+        return {}
+    listed = ", ".join(str(int(oid)) for oid in oids)
+    sql = (
+        "SELECT c.oid, n.nspname, c.relname FROM hg.pg_class c JOIN hg.pg_namespace n ON n.oid = c.relnamespace AND n.dbid IN (0, c.dbid)"
+        f" WHERE c.dbid = ? AND c.oid IN ({listed})"
+    )
+    return {oid: (schema, name) for oid, schema, name in rows(cursor, sql, [database])}
+
+
+def errors(cursor: Cursor) -> dict[int, tuple[int, int]]:
+    """(errors of apply workers, errors of table syncs) by subscription."""
+    found = rows(cursor, "SELECT subid, apply_error_count, sync_error_count FROM hg.subscription_stats")
+    return {oid: (apply, sync) for oid, apply, sync in found}
 
 
 def add_table(cursor: Cursor, database: int, rel: SubscriptionRel) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headgate.publisher.tally import Tally
 from headgate.storage.log import TableWrite
 from headgate.types import buffers
 
@@ -118,6 +119,7 @@ class Shared:
         self._streams: Counter[int] = Counter()
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
         self._kept_bytes = kept_bytes
+        self.tally = Tally()
         self.read = 0
         """How often something was read."""
 

@@ -50,6 +50,8 @@ class Published:
     actions: frozenset[Action]
     filters: Mapping[Action, tuple[str, ...]] = field(default_factory=dict)
     columns: tuple[int, ...] = ()
+    publications: tuple[str, ...] = ()
+    """The names of those that publish the relation."""
 
     @property
     def sent_columns(self) -> tuple[Column, ...]:
@@ -83,11 +85,13 @@ def published(state: PublishedState, publications: Sequence[Publication], oid: i
     actions: set[Action] = set()
     level, target_oid = 0, oid
     contributing: list[Publication] = []
+    names: list[str] = []
     for publication in publications:
         found = _sent_as(state, publication, relation, ancestors)
         if found is None or (relation.kind == "p" and not publication.via_root):
             continue
         at, as_oid = found
+        names.append(publication.name)
         actions |= publishes(publication)
         if at > level:
             level, target_oid, contributing = at, as_oid, [publication]
@@ -97,7 +101,7 @@ def published(state: PublishedState, publications: Sequence[Publication], oid: i
     if not actions:
         return Published(relation, target, frozenset())
     filters = _filters(contributing, target)
-    return Published(relation, target, frozenset(actions), filters, _columns(contributing, target))
+    return Published(relation, target, frozenset(actions), filters, _columns(contributing, target), tuple(names))
 
 
 def _sent_as(state: PublishedState, publication: Publication, relation: Relation, ancestors: Sequence[int]) -> tuple[int, int] | None:

@@ -12,7 +12,7 @@ no more than what it sends.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from headgate.pgoutput.encode import Frames
 from headgate.publisher import gate
 from headgate.publisher.decoded import Decoded, Shared, decoded
 from headgate.publisher.published import Published, identity_columns
+from headgate.publisher.tally import Judged
 from headgate.storage import feed
 from headgate.storage.log import TableWrite
 from headgate.types import binary, buffers, text
@@ -65,6 +66,8 @@ class Renderer:
     shared: Shared
     database: int
     form: Form
+    judged: Judged = field(default_factory=Judged)
+    """Counts what has been judged since the stream took it last."""
 
     def small(self, plan: Published, writes: Sequence[TableWrite], send_time: int) -> Rendered | None:
         """The published changes of these writes; None if the driver should not read them at once."""
@@ -74,7 +77,11 @@ class Renderer:
             return None if table is None else decoded(table, writes)
 
         changes = self.shared.get(self.database, (_described(plan), _named(writes)), read)
-        return None if changes is None else self._rendered(changes, plan, gate.verdicts(self.engine, changes, plan), send_time)
+        if changes is None:
+            return None
+        found = gate.verdicts(self.engine, changes, plan)
+        self.judged.count(plan.publications, len(changes), int(np.count_nonzero(found)))
+        return self._rendered(changes, plan, found, send_time)
 
     def large(self, plan: Published, write: TableWrite, send_time: int) -> Iterator[Rendered]:
         """The published changes of one write, piece by piece.
@@ -87,6 +94,7 @@ class Renderer:
             if not number and gate.needs_spark(piece, plan):
                 verdicts = gate.of_write(self.engine, plan, write)
             found = gate.verdicts(self.engine, piece, plan) if verdicts is None else verdicts[piece.table["position"].to_numpy()]
+            self.judged.count(plan.publications, len(piece), int(np.count_nonzero(found)))
             if found.any():
                 yield self._rendered(piece, plan, found, send_time)
 

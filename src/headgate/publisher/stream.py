@@ -151,10 +151,16 @@ class Stream:
             return self.next(until, alone=alone)
         self._careful = max(0, self._careful - 1)
         self.position = batch.position
+        self._count()
         return batch
+
+    def _count(self) -> None:
+        """Adds what has been judged for what is given out."""
+        self._shared.tally.add(self.database, self._renderer.judged)
 
     def _batch(self, entries: Sequence[LogEntry], position: Lsn) -> Batch:
         counts = Counts()
+        self._renderer.judged.clear()  # of a batch that failed, or was too large
         if len(entries) == 1 and self._alone(entries[0]):
             return Batch(self._lazily(entries[0], counts), position, counts)
         pieces = Pieces()
@@ -318,6 +324,7 @@ class Stream:
             return
         if framing.has_changes(entry, self.wanted) and (entry.writes or entry.kind is EntryKind.COMMIT):
             yield from framing.whole(entry, self._pieces(entry), self.wanted, counts)
+        self._count()
         prepared = self.engine.log.at(entry.prepared) if entry.kind is EntryKind.ROLLBACK_PREPARED else None
         yield framing.finish(entry, prepared, self.wanted)
 

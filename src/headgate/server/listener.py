@@ -63,7 +63,7 @@ class Listener:
         """Binds the sockets; FATAL 55006/58030 when none of the addresses can be had."""
         failure: OSError | None = None
         for address in self.addresses:
-            for family, place in _places(address, self.port):
+            for family, place in places(address, self.port):
                 try:
                     self._bind(family, place)
                 except OSError as error:
@@ -185,7 +185,8 @@ class Listener:
             file.remove()
 
 
-def _places(address: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
+def places(address: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
+    """What an entry of a list of addresses stands for; none, with a line in the log, for a name that is not known."""
     if address == "*":
         return [(socket.AF_INET, ("0.0.0.0", port)), (socket.AF_INET6, ("::", port))]  # noqa: S104 - what "*" means
     try:

@@ -41,6 +41,7 @@ from headgate.server.checkpointer import Checkpointer
 from headgate.server.connection import Connection
 from headgate.server.listener import Listener
 from headgate.server.memory import MemoryWatch
+from headgate.server.scrape import Scrape
 from headgate.server.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
 from headgate.server.startup import serve
@@ -153,6 +154,18 @@ class Node:
         self.memory_watch = MemoryWatch(self)
         self.memory_watch.start()
         self.launcher = self._launcher()
+        self.scrape = self._scrape()
+
+    def _scrape(self) -> Scrape | None:
+        """What serves metrics, if a port says that somebody wants them."""
+        port = self.settings.integer("metrics_port")
+        if not port:
+            return None
+        from headgate.server import metrics
+
+        scrape = Scrape(self.settings.places("metrics_listen_addresses"), port, lambda: metrics.gather(self))
+        scrape.start()
+        return scrape
 
     def _launcher(self) -> Any:
         try:
@@ -224,6 +237,8 @@ class Node:
         self.listener.close()
         if mode == "smart":
             self._wait_for_clients()
+        if self.scrape is not None:
+            self.scrape.stop()
         self._stop_workers()
         for backend in self.activity.all():
             backend.terminate()
@@ -269,7 +284,7 @@ class Node:
 
     def background(self) -> list[Health]:
         """How the threads do that must run as long as the node."""
-        parts = (self.listener, self.log_watch, self.checkpointer, self.memory_watch, self.launcher)
+        parts = (self.listener, self.log_watch, self.checkpointer, self.memory_watch, self.launcher, self.scrape)
         threads = [*(each.thread for each in parts if each is not None), self._jvm_watch]
         return [each.health() for each in threads if each is not None]
 

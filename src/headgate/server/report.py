@@ -71,6 +71,8 @@ def _slot(node: Node, live: Live, database: str | None) -> dict[str, Any]:
         "state": "inactive" if live.active is None else "reserved" if sender is None else sender.state.value,
         "client": None if backend is None else backend.application_name,
         "address": None if backend is None else backend.client_addr,
+        "wal_status": node.checkpointer.wal_status(live.slot)[0],
+        "pinned_bytes": 0 if live.slot.lost else max(0, int(node.engine.log.end) - int(live.slot.restart_lsn)),
         "confirmed_lsn": str(live.slot.confirmed_flush_lsn),
         "lag_bytes": max(0, int(node.engine.log.end) - int(live.slot.confirmed_flush_lsn)),
         "lag_seconds": None if sender is None else sender.flush_lag,

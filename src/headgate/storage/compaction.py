@@ -74,6 +74,8 @@ def _compact(engine: Engine, key: Key) -> None:
         if len(chosen) >= MOST:
             transaction.replace_files(key, replaced(engine.table(key), state, chosen))
         transaction.commit()
+        if len(chosen) >= MOST:
+            engine.statistics.compacted(len(chosen))
     except BaseException:
         transaction.rollback()
         raise

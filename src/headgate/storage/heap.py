@@ -24,6 +24,13 @@ OWN = 0.2
 """Share that statements may take beyond what stays when none computes: the snapshots of tables that Delta holds are no statement's."""
 
 
+def usage(session: SparkSession) -> tuple[int, int]:
+    """(used, largest) bytes of the heap of a session's Java."""
+    jvm: Any = session._jvm
+    found = jvm.java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage()
+    return int(found.getUsed()), int(found.getMax())
+
+
 class Heap:
     """The heap of a session's Java; for one thread.
 

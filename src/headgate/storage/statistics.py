@@ -7,7 +7,8 @@ call anything.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Statistics:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: dict[int, DatabaseCounts] = {}
+        self.compactions = self.compacted_files = 0
 
     def of(self, database: int) -> DatabaseCounts:
         """What has been counted of a database."""
@@ -42,6 +44,22 @@ class Statistics:
     def deadlock(self, database: int) -> None:
         """A transaction was refused a lock because it would have waited for itself."""
         self._add(database, deadlocks=1)
+
+    def compacted(self, files: int) -> None:
+        """That many small files of a table have become one."""
+        with self._lock:
+            self.compactions += 1
+            self.compacted_files += files
+
+    def state(self, databases: Collection[int]) -> dict[str, dict[str, int]]:
+        """The counts of these databases, for JSON."""
+        with self._lock:
+            return {str(oid): asdict(counts) for oid, counts in self._counts.items() if oid in databases}
+
+    def restore(self, state: Mapping[str, Mapping[str, int]]) -> None:
+        """Takes what `state` gave, before anything is counted."""
+        with self._lock:
+            self._counts = {int(oid): DatabaseCounts(**counts) for oid, counts in state.items()}
 
     def _add(self, database: int, *, commits: int = 0, rollbacks: int = 0, deadlocks: int = 0) -> None:
         with self._lock:

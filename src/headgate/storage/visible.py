@@ -22,6 +22,11 @@ class Visible:
         return None if self._state is None else self._state.version
 
     @property
+    def loaded(self) -> TableState | None:
+        """The state, if it has been loaded."""
+        return self._state
+
+    @property
     def state(self) -> TableState:
         """The state; loading it is a Spark job, once."""
         if self._state is None:

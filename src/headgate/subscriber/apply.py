@@ -9,6 +9,7 @@ transactions before the failing one are applied and the error names exactly that
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from headgate.storage.engine import Engine
 from headgate.storage.log import OriginProgress
 from headgate.storage.transaction import Transaction
 from headgate.subscriber import completion, conflict, evolution, insertion, leafconstraints, partitioned
+from headgate.subscriber.account import Counters
 from headgate.subscriber.batch import Batch
 from headgate.subscriber.conflict import Place
 from headgate.subscriber.convert import Session
@@ -58,16 +60,6 @@ class Stream:
 
 
 @dataclass
-class Counters:
-    """What has been applied since the worker started."""
-
-    transactions: int = 0
-    changes: int = 0
-    missing: int = 0
-    bytes: int = 0
-
-
-@dataclass
 class Applier:
     """See the module. `session` gives what input functions depend on; `stopping` raises when the worker should end."""
 
@@ -89,16 +81,18 @@ class Applier:
     """Whether tables follow whatever the publisher changes, not only columns that they lack."""
     join: Callable[[], bool] | None = None
     """Has tables that are published and not here join the subscription; whether there were any (create_tables)."""
-    left_out: Callable[[dict[str, int]], None] = lambda _: None
-    """Is told how many changes of tables that are not in the subscription were left out."""
+    left_out: Callable[[dict[int, int]], None] = lambda _: None
+    """Is told how many changes of tables that are not in the subscription were left out, by relation."""
     relations: dict[int, m.Relation] = field(default_factory=dict)
     """What the publisher said of its relations on this connection."""
     types: dict[int, m.Type] = field(default_factory=dict)
     """The same of types that are not built in."""
     place: Place = field(default_factory=Place)
     counters: Counters = field(default_factory=Counters)
-    _left: dict[str, int] = field(default_factory=dict)
+    _left: dict[int, int] = field(default_factory=dict)
     """What was left out of the segment that is being applied."""
+    _done: Counters = field(default_factory=Counters)
+    """What is counted of the segment that is being applied."""
     _followed: dict[int, tuple[int, m.Relation]] = field(default_factory=dict)
     """What was followed last, by relation, with its LSN."""
 
@@ -205,7 +199,7 @@ class Applier:
             self._followed |= new
 
     def _apply_once(self, segment: Segment, *, dry: bool = False, also: Callable[[Any], None] | None = None) -> None:
-        self.place, self._left = Place(), {}
+        self.place, self._left, self._done = Place(), {}, Counters()
         transaction = self.engine.begin(self.stream.database)
         transaction.cancelled = self.stopping
         try:
@@ -215,8 +209,9 @@ class Applier:
             if dry or (not written and also is None):
                 transaction.rollback()
             else:
-                time = int(segment.transactions.commit_time[-1])
-                transaction.commit(OriginProgress(self.stream.origin, segment.end, time))
+                moment = int(segment.transactions.commit_time[-1])
+                with self._timed("commit"):
+                    transaction.commit(OriginProgress(self.stream.origin, segment.end, moment))
         except PostgresError:
             transaction.rollback()
             raise
@@ -229,22 +224,37 @@ class Applier:
             return
         self.learn(segment)
         self.left_out(self._left)
-        self.counters.transactions += len(segment.transactions)
-        self.counters.bytes += segment.size
+        done = self._done
+        done.transactions, done.bytes, done.batches = len(segment.transactions), segment.size, int(written)
+        done.moment = time.time() if written else None
+        self.counters.add(done)
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        """Counts the seconds of a stage."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._done.seconds[stage] = self._done.seconds.get(stage, 0.0) + time.monotonic() - began
 
     def _write(self, transaction: Transaction, segment: Segment) -> bool:
         """Writes a segment's changes; whether there was anything to write."""
         batch = Batch(self, transaction, segment)
         self._left = batch.left_out
         large = segment.on_disk and segment.size > ON_DRIVER
-        frames = batch.on_spark() if large and batch.fits_spark() else batch.on_driver()
+        frames = iter(batch.on_spark() if large and batch.fits_spark() else batch.on_driver())
         any_written = False
-        for relation, key, frame in frames:
+        while True:
+            with self._timed("decode"):
+                found = next(frames, None)
+            if found is None:
+                return any_written
+            relation, key, frame = found
             self.stopping()
             any_written = True
-            with leafconstraints.unique(transaction, relation, self.unique):
+            with self._timed("merge"), leafconstraints.unique(transaction, relation, self.unique):
                 self._merge(transaction, relation, key, frame)
-        return any_written
 
     def _merge(self, transaction: Transaction, relation: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame) -> None:
         self.place.relation, self.place.column, self.place.message = f"{relation.schema}.{relation.name}", None, "INSERT"
@@ -257,7 +267,7 @@ class Applier:
             rows = insertion.rows_of(frame["new"])
             transaction.lock(relation)  # or another could add the keys after they were looked for
             if key is None or insertion.is_new(transaction, relation, key, rows):
-                self.counters.changes += insertion.append(transaction, relation, rows)
+                self._done.count(relation.oid, insertion.append(transaction, relation, rows))
                 return
         if isinstance(frame, pa.Table) and not (pc.any(pc.equal(frame["op"], "I"))).as_py():
             self.place.message = "UPDATE"
@@ -270,8 +280,7 @@ class Applier:
                 self.unique(transaction, relation, index)
         if done.conflict is not None:
             raise partitioned.duplicate_key(transaction, relation, done.conflict.key)
-        self.counters.changes += done.changes
-        self.counters.missing += done.missing
+        self._done.count(relation.oid, done.changes, done.missing)
         if done.skipped is not None and _log.isEnabledFor(logging.DEBUG):
             partitioned.tell_skipped(transaction, relation, done.skipped)
 

@@ -11,6 +11,7 @@ import logging
 import time
 
 from headgate.catalog import origin as origins
+from headgate.catalog import relation as relations
 from headgate.catalog import subscription as subscriptions
 from headgate.catalog.physical import Cursor
 from headgate.catalog.subscription import Subscription, SubscriptionRel
@@ -79,6 +80,7 @@ class ApplyWorker(Worker):
             if two_phase and subscription.two_phase == "p":
                 self.catalog.change(lambda cursor: subscriptions.change(cursor, subscription.oid, two_phase="e"))
                 self.subscription = dataclasses.replace(self.subscription, two_phase="e")
+            self._account.progress = self.progress
             try:
                 while self._look() and self._step():
                     pass
@@ -179,18 +181,26 @@ class ApplyWorker(Worker):
             self._account.left_out.clear()
         return bool(done)
 
-    def _tell_left_out(self, counts: dict[str, int]) -> None:
+    def _tell_left_out(self, counts: dict[int, int]) -> None:
         """Counts changes of tables that are not in the subscription, and tells of each table once."""
-        for table, count in counts.items():
-            if table not in self._account.left_out:
-                _log.warning(
-                    'changes of table "%s" are left out: it is published and not in subscription "%s"',
-                    table,
-                    self.subscription.name,
-                    extra={"hint": "Run ALTER SUBSCRIPTION ... REFRESH PUBLICATION to add it."},
-                )
-            self._account.left_out[table] = self._account.left_out.get(table, 0) + count
+        for relation in counts.keys() - self._account.left_out.keys():
+            _log.warning(
+                'changes of table "%s" are left out: it is published and not in subscription "%s"',
+                self._title(relation),
+                self.subscription.name,
+                extra={"hint": "Run ALTER SUBSCRIPTION ... REFRESH PUBLICATION to add it."},
+            )
+        self._account.left_out.update(counts)
         self._look_again = time.monotonic()
+
+    def _title(self, relation: int) -> str:
+        """A table's name with its schema's."""
+        cursor = self.catalog.cursor()
+        try:
+            found = relations.find(cursor, self.subscription.database, relation)
+        finally:
+            cursor.close()
+        return str(relation) if found is None else f"{found.schema}.{found.name}"
 
     def _take_marked(self, segment: Segment) -> None:
         """A prepared transaction, or the end of one."""

@@ -51,8 +51,8 @@ class Batch:
         self.mappings: dict[m.Relation, Mapping] = {}
         self.restarted: dict[int, int] = {}
         """Where a TRUNCATE … RESTART IDENTITY of a local table stands, the last one."""
-        self.left_out: dict[str, int] = {}
-        """Changes of tables that are not in the subscription, by the table's name."""
+        self.left_out: dict[int, int] = {}
+        """Changes of tables that are not in the subscription, by relation."""
         self.session = applier.session()
 
     def mapping(self, remote: m.Relation) -> Mapping:
@@ -95,8 +95,7 @@ class Batch:
 
     def _leave_out(self, local: Relation, count: int) -> None:
         if count and self._is_outside(local):
-            name = f"{local.schema}.{local.name}"
-            self.left_out[name] = self.left_out.get(name, 0) + count
+            self.left_out[local.oid] = self.left_out.get(local.oid, 0) + count
 
     def on_driver(self) -> Iterator[Frame]:
         """Decodes here."""

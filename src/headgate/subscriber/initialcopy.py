@@ -72,6 +72,7 @@ class InitialCopy:
         self.worker, self.relation, self.slot, self.origin = worker, relation, slot, origin
         self.rows = 0
         self.bytes = 0
+        self.seconds = 0.0
         self.running = False
 
     def run(self, connection: Connection) -> Lsn:
@@ -93,7 +94,7 @@ class InitialCopy:
                 raise
         finally:
             self.running = False
-        seconds = time.monotonic() - started
+        seconds = self.seconds = time.monotonic() - started
         _log.info(
             'copied table "%s": %d rows in %.1f s (%d rows/s)', shown(self.relation), self.rows, seconds, self.rows / max(seconds, 1e-3)
         )

@@ -20,8 +20,8 @@ from headgate.catalog import role as roles
 from headgate.catalog import subscription as subscriptions
 from headgate.catalog.subscription import Subscription
 from headgate.errors import PostgresError
+from headgate.subscriber.account import Ledger
 from headgate.subscriber.applyworker import ApplyWorker
-from headgate.subscriber.report import Ledger
 from headgate.subscriber.tablesync import SyncWorker, drop_slot
 from headgate.subscriber.worker import Started, Worker
 from headgate.supervision import Supervised

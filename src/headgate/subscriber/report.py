@@ -1,24 +1,25 @@
-"""How each subscription does, for `headgate status`: state, tables, rows and bytes, lag, the last error and what to do about it.
+"""How each subscription and its tables do, for `headgate status`, for metrics and for pg_stat_subscription_rel.
 
-`subscription_report` is called by the server for its report; what workers count they keep in the launcher's `Ledger`, which lives as
-long as the node. Times are seconds since 1970, LSNs text.
+State, tables, rows and bytes, lag, the last error and what to do about it. Called by the server. What is counted is in the launcher's
+`Ledger` (`account`). Times are seconds since 1970, LSNs text.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import database as databases
-from headgate.catalog import relation as relations
+from headgate.catalog import origin as origins
 from headgate.catalog import subscription as subscriptions
 from headgate.catalog import subscription_column
-from headgate.catalog.subscription import Subscription
-from headgate.errors import PostgresError
+from headgate.catalog.subscription import Subscription, SubscriptionRel
 from headgate.sql.names import quote_ident
+from headgate.subscriber.account import Account, Failure
 from headgate.subscriber.advice import LEFT_OUT, NO_PUBLICATION, NO_TABLES, advice
-from headgate.subscriber.apply import Counters
 from headgate.subscriber.applyworker import BEHIND
 from headgate.subscriber.tablesync import SyncWorker
 from headgate.walreceiver.progress import Position
@@ -27,53 +28,79 @@ if TYPE_CHECKING:
     from headgate.subscriber.launcher import Launcher
     from headgate.subscriber.worker import Worker
 
+STATES = (
+    "disabled", "starting", "retrying after an error", "copying", "copying, with errors", "behind", "streaming",
+    "waiting for a publication", "streaming, no tables",
+)  # fmt: skip
+"""Of a subscription."""
+TABLE_STATES = {"i": "initializing", "d": "copying", "f": "copied", "s": "synchronized", "r": "ready"}
+"""By pg_subscription_rel.srsubstate."""
+
+Titles = Mapping[int, tuple[str, str]]
+
 
 @dataclass(frozen=True)
-class Failure:
-    """An error that ended a worker; `relation` is the table of a table sync."""
+class TableReport:
+    """A table of a subscription, or one whose changes are left out: then it has no `state`."""
 
-    moment: float
-    error: PostgresError
-    relation: int | None
-
-
-@dataclass
-class Account:
-    """What has been done for one subscription since the node started."""
-
-    applied: Counters = field(default_factory=Counters)
-    copied: Counters = field(default_factory=Counters)
-    failure: Failure | None = None
-    left_out: dict[str, int] = field(default_factory=dict)
-    """Changes that were left out, as their tables are published and not in the subscription, by table."""
-    unjoined: str | None = None
-    """Why published tables could not join when it was tried last (create_tables)."""
-    missing_publications: tuple[str, ...] = ()
-    """Publications that were not there when the publisher was asked last."""
-
-
-class Ledger:
-    """The accounts by subscription."""
-
-    def __init__(self) -> None:
-        self._accounts: dict[int, Account] = {}
-
-    def of(self, subscription: int) -> Account:
-        """The account of a subscription."""
-        return self._accounts.setdefault(subscription, Account())
-
-    def failed(self, worker: Worker, error: PostgresError) -> None:
-        """A worker ended with an error."""
-        self.of(worker.subscription.oid).failure = Failure(time.time(), error, worker.relation)
+    subscription: Subscription
+    relation: int
+    schema: str
+    name: str
+    state: str | None
+    lsn: str | None
+    applied: int
+    copied: int
+    missing: int
+    left_out: int
 
 
 def subscription_report(launcher: Launcher) -> list[dict[str, Any]]:
     """One entry per subscription of all databases."""
     cursor = launcher.node.catalog.cursor()
     try:
-        return [_entry(launcher, cursor, found) for found in subscriptions.all_subscriptions(cursor)]
+        names = {one.oid: one.name for one in databases.all_databases(cursor)}
+        errors = subscriptions.errors(cursor)
+        found = []
+        for each in subscriptions.all_subscriptions(cursor):
+            entry = _entry(launcher, cursor, each)
+            apply, sync = errors.get(each.oid, (0, 0))
+            found.append({"name": each.name, "database": names.get(each.database, str(each.database)), **entry,
+                          "apply_errors": apply, "sync_errors": sync})  # fmt: skip
+        return found
     finally:
         cursor.close()
+
+
+def table_report(launcher: Launcher, most: int | None = None) -> Iterator[TableReport]:
+    """The tables of all subscriptions, by subscription and oid, `most` of them."""
+    cursor = launcher.node.catalog.cursor()
+    try:
+        for each in subscriptions.all_subscriptions(cursor):
+            account = launcher.ledger.of(each.oid)
+            known = {rel.relation: rel for rel in subscriptions.tables(cursor, each.oid)}
+            wanted = sorted({*known, *account.left_out})[:most]
+            titles = subscriptions.titles(cursor, each.database, wanted)
+            most = None if most is None else most - len(wanted)
+            for oid in wanted:
+                if oid in titles:
+                    yield _table(each, account, oid, known.get(oid), titles[oid])
+    finally:
+        cursor.close()
+
+
+def _table(subscription: Subscription, account: Account, oid: int, rel: SubscriptionRel | None, title: tuple[str, str]) -> TableReport:
+    return TableReport(
+        subscription,
+        oid,
+        *title,
+        state=None if rel is None else rel.state,
+        lsn=None if rel is None or rel.lsn is None else str(rel.lsn),
+        applied=account.applied.tables[oid],
+        copied=account.copied.tables[oid],
+        missing=account.applied.table_missing[oid],
+        left_out=0 if rel is not None else account.left_out[oid],
+    )
 
 
 def _entry(launcher: Launcher, cursor: Any, subscription: Subscription) -> dict[str, Any]:
@@ -83,41 +110,62 @@ def _entry(launcher: Launcher, cursor: Any, subscription: Subscription) -> dict[
     tables = subscriptions.tables(cursor, subscription.oid)
     waiting = [rel for rel in tables if rel.state not in ("s", "r")]
     copies = [worker.copy for worker in workers if isinstance(worker, SyncWorker) and worker.copy is not None and worker.copy.running]
-    lag_bytes, lag_seconds = apply.progress.lag() if apply is not None and apply.progress is not None else (None, None)
+    streaming = apply is not None and apply.progress is not None
+    known = account.known(streaming=streaming)
+    lag = None if known is None else max(0.0, time.time() - known.since)
     failing = account.failure is not None and _lasts(account.failure, apply, waiting)
-    state = _state(subscription, apply, waiting, failing=failing, behind=bool(lag_seconds and lag_seconds > BEHIND))
+    state = _state(subscription, apply, waiting, failing=failing, behind=bool(lag and lag > BEHIND))
     if state == "streaming" and account.missing_publications:
         state = "waiting for a publication"
     elif state == "streaming" and not tables:
         state = "streaming, no tables"
+    joined = {rel.relation for rel in tables}
+    left_out = {oid: count for oid, count in account.left_out.items() if oid not in joined}
+    shown = {*(rel.relation for rel in waiting), *left_out, *([account.failure.relation or 0] if account.failure else ())}
+    titles = subscriptions.titles(cursor, subscription.database, shown)
+    failed = account.failure
     return {
-        "name": subscription.name,
-        "database": _name_of(cursor, subscription.database),
         "publications": list(subscription.publications),
         "state": state,
-        "to_do": _to_do(subscription, account, state),
+        "to_do": _to_do(subscription, account, state, left_out=bool(left_out)),
         "missing_publications": list(account.missing_publications),
-        "left_out": [{"table": table, "changes": changes} for table, changes in sorted(account.left_out.items())],
+        "left_out": sorted(
+            ({"table": _title(titles, oid), "changes": count} for oid, count in left_out.items()), key=lambda each: str(each["table"])
+        ),
         **_columns(cursor, subscription),
         "tables": len(tables),
         "tables_synced": len(tables) - len(waiting),
-        "tables_waiting": [_table_name(cursor, subscription, rel.relation) for rel in waiting],
+        "tables_waiting": [_title(titles, rel.relation) for rel in waiting],
+        "table_states": dict(Counter(TABLE_STATES[rel.state] for rel in tables)),
         "copied_rows": account.copied.changes + sum(copy.rows for copy in copies),
         "copied_bytes": account.copied.bytes + sum(copy.bytes for copy in copies),
         "applied_transactions": account.applied.transactions,
         "applied_rows": account.applied.changes,
         "applied_bytes": account.applied.bytes,
+        "batches": account.applied.batches,
+        "seconds": {**account.applied.seconds, **account.copied.seconds},
         "skipped_rows": account.applied.missing,
+        "conflicts": dict(account.conflicts),
         "received_lsn": None if apply is None or apply.position is None else str(apply.position.received),
-        "applied_lsn": None if apply is None or apply.progress is None else str(apply.progress.flushed),
-        "lag_bytes": lag_bytes,
-        "lag_seconds": lag_seconds,
+        "applied_lsn": _applied_lsn(cursor, subscription, apply),
+        "applied_at": account.applied.moment,
+        "connected": streaming,
+        "lag_bytes": None if known is None else known.bytes,
+        "lag_seconds": lag,
         "failing": failing,
-        "last_error": None if account.failure is None else _failure(cursor, subscription, account.failure),
+        "last_error": None if failed is None else _failure(subscription, failed, titles),
     }
 
 
-def _to_do(subscription: Subscription, account: Account, state: str) -> list[str]:
+def _applied_lsn(cursor: Any, subscription: Subscription, apply: Worker | None) -> str | None:
+    """Up to where the publisher's log has been applied; where nobody streams, the origin knows."""
+    if apply is not None and apply.progress is not None:
+        return str(apply.progress.flushed)
+    known = origins.progress(cursor, f"pg_{subscription.oid}")
+    return None if known is None or not known.remote_lsn else str(known.remote_lsn)
+
+
+def _to_do(subscription: Subscription, account: Account, state: str, *, left_out: bool) -> list[str]:
     """What somebody should do who is not told by an error."""
     found = []
     if account.missing_publications and state != "disabled":
@@ -127,17 +175,16 @@ def _to_do(subscription: Subscription, account: Account, state: str) -> list[str
         found.append(NO_TABLES)
     if account.unjoined is not None:
         found.append(f"Published tables cannot join, it is tried again by itself: {account.unjoined}")
-    if account.left_out:
+    if left_out:
         found.append(LEFT_OUT)
     return [each.replace("{name}", quote_ident(subscription.name)) for each in found]
 
 
 def _columns(cursor: Any, subscription: Subscription) -> dict[str, Any]:
     """The columns that are not as the publisher has them: of another type, or with rows that lack what is a default there."""
-    found = [
-        (f"{_table_name(cursor, subscription, relation)}.{each.name}", each)
-        for relation, each in subscription_column.of_subscription(cursor, subscription.oid)
-    ]
+    listed = subscription_column.of_subscription(cursor, subscription.oid)
+    titles = subscriptions.titles(cursor, subscription.database, {relation for relation, _ in listed})
+    found = [(f"{_title(titles, relation)}.{each.name}", each) for relation, each in listed]
     return {
         "types": [{"column": name, "there": each.type, "here": each.local_type} for name, each in found if each.local_type],
         "unfilled": [{"column": name, "rows": each.unfilled} for name, each in found if each.unfilled],
@@ -163,22 +210,17 @@ def _state(subscription: Subscription, apply: Worker | None, waiting: list[Any],
     return "behind" if behind else "streaming"
 
 
-def _failure(cursor: Any, subscription: Subscription, failure: Failure) -> dict[str, Any]:
+def _failure(subscription: Subscription, failure: Failure, titles: Titles) -> dict[str, Any]:
     error = failure.error
     return {
         "time": failure.moment,
-        "table": None if failure.relation is None else _table_name(cursor, subscription, failure.relation),
+        "table": None if failure.relation is None else _title(titles, failure.relation),
         "sqlstate": error.sqlstate,
         "advice": advice(error, subscription.name),
         **{name: getattr(error, name) for name in ("message", "detail", "hint", "context")},
     }
 
 
-def _table_name(cursor: Any, subscription: Subscription, oid: int) -> str:
-    found = relations.find(cursor, subscription.database, oid)
-    return str(oid) if found is None else f"{found.schema}.{found.name}"
-
-
-def _name_of(cursor: Any, database: int) -> str:
-    found = databases.find(cursor, database)
-    return str(database) if found is None else found.name
+def _title(titles: Titles, oid: int) -> str:
+    found = titles.get(oid)
+    return str(oid) if found is None else f"{found[0]}.{found[1]}"

@@ -44,6 +44,7 @@ from headgate.errors import PostgresError
 from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
 from headgate.subscriber import evolution
+from headgate.subscriber.account import Counters
 from headgate.subscriber.apply import Applier, Stream
 from headgate.subscriber.initialcopy import InitialCopy
 from headgate.subscriber.relation import MissingColumnsError
@@ -149,8 +150,9 @@ class SyncWorker(Worker):
         self.copy = InitialCopy(self, relation, self.slot, self.origin)
         position = self.copy.run(connection)
         copied = self.launcher.ledger.of(self.subscription.oid).copied
-        copied.changes += self.copy.rows
-        copied.bytes += self.copy.bytes
+        done = Counters(bytes=self.copy.bytes, batches=1, seconds={"copy": self.copy.seconds})
+        done.count(relation.oid, self.copy.rows)
+        copied.add(done)
         return position
 
     def _is_gone(self, connection: Connection) -> bool:
@@ -209,6 +211,7 @@ class SyncWorker(Worker):
         """Applies the table's changes from the copy up to at least `target`; where it ended."""
         stream = Stream(self.subscription.oid, self.subscription.database, self.origin, relation.oid)
         applier = Applier(self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique)
+        applier.counters = self.launcher.ledger.of(self.subscription.oid).applied
         receiver = self.open_stream(connection, self.slot, start, f"{self.subscription.oid}_{relation.oid}")
         assert self.spool is not None
         assert self.progress is not None

@@ -110,6 +110,13 @@ class Progress:
             return max(0, int(size)), time.monotonic() - self._waiting[0][1] if self._waiting else 0.0
 
     @property
+    def heard(self) -> float | None:
+        """When the publisher said something last, in seconds since 1970."""
+        with self._lock:
+            moment = self._position.last_receipt_time
+        return (moment + POSTGRES_EPOCH) / 1_000_000 if moment else None
+
+    @property
     def position(self) -> Position:
         """For pg_stat_subscription."""
         with self._lock:

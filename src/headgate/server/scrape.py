@@ -1,0 +1,213 @@
+"""The HTTP port on which metrics are served: `metrics_listen_addresses`, `metrics_port`.
+
+One thread of the node serves all of it; made by the node where `metrics_port` is not 0. What must hold: whoever connects costs the node
+next to nothing, whatever he does:
+
+    connections     `MOST` at a time; one more closes the oldest
+    a connection    ends with its answer, or after `SECONDS`; it may send `REQUEST_BYTES`, and is never waited for
+    an answer       is gathered at most once in `FRESH` seconds, and in ten times what gathering took, for all who ask
+
+So a scrape is as old as that. Sockets that cannot be bound are tried again (`supervision`); the node works without them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from headgate.errors import PostgresError
+from headgate.server.listener import places
+from headgate.supervision import Supervised
+
+_log = logging.getLogger("headgate.server")
+
+MOST = 32
+SECONDS = 10.0
+REQUEST_BYTES = 8192
+FRESH = 1.0
+SHARE = 10
+REST_SECONDS = 0.1
+"""How long nothing is accepted where descriptors have run out."""
+PATH = "/metrics"
+
+Render = Callable[[bool], tuple[str, bytes]]
+"""Whether the client takes OpenMetrics → content type and body."""
+
+
+@dataclass(eq=False)
+class _Client:
+    """A connection: what it has said, and what is still to be sent."""
+
+    socket: socket.socket
+    until: float
+    said: bytearray = field(default_factory=bytearray)
+    answer: memoryview | None = None
+
+
+class Scrape:
+    """See the module."""
+
+    def __init__(self, addresses: list[str], port: int, gather: Callable[[], Render]) -> None:
+        """`gather` reads the metrics, and gives what writes them."""
+        self._addresses, self.port, self._gather = addresses, port, gather
+        self._stop_reader, self._stop_writer = socket.socketpair()
+        self._clients: dict[socket.socket, _Client] = {}
+        """Oldest first."""
+        self._render: Render | None = None
+        self._stale = 0.0
+        self.thread = Supervised("metrics", self._run)
+
+    def start(self) -> None:
+        """Begins to serve."""
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        with contextlib.suppress(OSError):
+            self._stop_writer.send(b"\0")
+        self.thread.stop(5)
+        for each in (self._stop_reader, self._stop_writer):
+            each.close()
+
+    # ---- the thread -------------------------------------------------------------------------------------
+    def _run(self) -> None:
+        with contextlib.ExitStack() as stack:
+            selector = stack.enter_context(selectors.DefaultSelector())
+            stack.callback(self._close_all)
+            listening = list(self._open(stack))
+            for each in listening:
+                selector.register(each, selectors.EVENT_READ)
+            selector.register(self._stop_reader, selectors.EVENT_READ)
+            rest_until = 0.0
+            while True:
+                for key, _ in selector.select(0.5 if self._clients else None):
+                    if key.fileobj is self._stop_reader:
+                        return
+                    if key.fileobj in listening:
+                        if time.monotonic() >= rest_until and not self._accept(selector, key.fileobj):
+                            rest_until = time.monotonic() + REST_SECONDS
+                            time.sleep(REST_SECONDS)
+                    elif (client := self._clients.get(key.fileobj)) is not None:  # type: ignore[call-overload]
+                        self._serve(selector, client)
+                self._end_late(selector)
+
+    def _open(self, stack: contextlib.ExitStack) -> Iterator[socket.socket]:
+        """The sockets that listen; 58030 where there is none."""
+        found = False
+        failure = "no address"
+        for address in self._addresses:
+            for family, place in places(address, self.port):
+                made = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+                try:
+                    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    if family == socket.AF_INET6:
+                        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                    made.bind(place)
+                    made.listen(MOST)
+                except OSError as error:
+                    failure = error.strerror or str(error)
+                    _log.info('could not bind address "%s", port %d for metrics: %s', place[0], self.port, failure)
+                    continue
+                made.setblocking(False)
+                found = True
+                _log.info('serving metrics on address "%s", port %d', place[0], self.port)
+                yield made
+        if not found:
+            raise PostgresError("58030", f"could not create any sockets for metrics: {failure}")
+
+    def _accept(self, selector: selectors.BaseSelector, listening: socket.socket) -> bool:
+        """Takes a connection; False where descriptors have run out."""
+        try:
+            made, _ = listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return True
+        except OSError:
+            return False
+        made.setblocking(False)
+        if len(self._clients) >= MOST:
+            self._close(selector, next(iter(self._clients.values())))
+        self._clients[made] = _Client(made, time.monotonic() + SECONDS)
+        selector.register(made, selectors.EVENT_READ)
+        return True
+
+    def _serve(self, selector: selectors.BaseSelector, client: _Client) -> None:
+        """Reads or writes what can be without waiting."""
+        try:
+            done = self._read(selector, client) if client.answer is None else self._write(client)
+        except BlockingIOError:
+            return
+        except OSError:
+            done = True
+        if done:
+            self._close(selector, client)
+
+    def _read(self, selector: selectors.BaseSelector, client: _Client) -> bool:
+        """Takes what has been said; whether the connection is over."""
+        more = client.socket.recv(REQUEST_BYTES)
+        client.said += more
+        ended = b"\r\n\r\n" in client.said or b"\n\n" in client.said
+        if not ended and len(client.said) < REQUEST_BYTES:
+            return not more
+        client.answer = memoryview(self._answer(bytes(client.said)) if ended else _response("431 Request Header Fields Too Large"))
+        client.said.clear()
+        selector.modify(client.socket, selectors.EVENT_WRITE)
+        return self._write(client)
+
+    @staticmethod
+    def _write(client: _Client) -> bool:
+        """Sends what goes; whether that was all."""
+        assert client.answer is not None
+        client.answer = client.answer[client.socket.send(client.answer) :]
+        if client.answer:
+            return False
+        client.socket.shutdown(socket.SHUT_WR)
+        return True
+
+    def _answer(self, request: bytes) -> bytes:
+        head, *lines = request.decode("latin-1").replace("\r\n", "\n").split("\n")
+        method, _, rest = head.partition(" ")
+        if method not in ("GET", "HEAD"):
+            return _response("405 Method Not Allowed")
+        if rest.split(" ")[0].partition("?")[0] != PATH:
+            return _response("404 Not Found", body=f"metrics are at {PATH}\n".encode())
+        accept = next((line.partition(":")[2].strip() for line in lines if line.lower().startswith("accept:")), "")
+        try:
+            kind, body = self._current()("application/openmetrics-text" in accept.lower())
+        except Exception:  # noqa: BLE001 (whoever asks again finds it mended, or not)
+            _log.exception("could not gather metrics")
+            return _response("500 Internal Server Error")
+        return _response("200 OK", kind, body, with_body=method == "GET")
+
+    def _current(self) -> Render:
+        """The metrics, gathered anew if they are too old."""
+        began = time.monotonic()
+        if self._render is None or began >= self._stale:
+            self._render = self._gather()
+            ended = time.monotonic()
+            self._stale = ended + max(FRESH, SHARE * (ended - began))
+        return self._render
+
+    def _end_late(self, selector: selectors.BaseSelector) -> None:
+        now = time.monotonic()
+        while self._clients and (oldest := next(iter(self._clients.values()))).until <= now:
+            self._close(selector, oldest)
+
+    def _close(self, selector: selectors.BaseSelector, client: _Client) -> None:
+        selector.unregister(client.socket)
+        self._clients.pop(client.socket, None)
+        client.socket.close()
+
+    def _close_all(self) -> None:
+        for client in self._clients.values():
+            client.socket.close()
+        self._clients.clear()
+
+
+def _response(status: str, kind: str = "text/plain; charset=utf-8", body: bytes = b"", *, with_body: bool = True) -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode("latin-1") + (body if with_body else b"")
