@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import pyarrow.parquet as pq
 
-from headgate.catalog import physical
+from headgate.catalog import kept_statistics, physical, subscription_column
+from headgate.catalog.format import FORMAT
 from headgate.catalog.physical import Cursor, insert, run
-
-FORMAT = 2
-"""Version of the layout of the file, in hg.counter; a node refuses a file of another version."""
 
 FIRST_NORMAL_OID = 16384
 
@@ -33,6 +31,10 @@ CREATE TABLE hg.subscription_option (subid UINTEGER, suborigin VARCHAR, subrunas
 CREATE TABLE hg.applied_prepare (gid VARCHAR, subid UINTEGER, dbid UINTEGER, owner UINTEGER, xid UINTEGER, prepared TIMESTAMP);
 """
 """Tables of a node's own. hg.log_entry, hg.log_write and hg.table_version are made by floor `storage` (log.create_tables)."""
+
+
+LATER_TABLES = (subscription_column.DEFINITION, kept_statistics.DEFINITION)
+"""Those of other modules."""
 
 
 def bootstrap(cursor: Cursor, superuser: str, password_verifier: str | None) -> None:

@@ -32,8 +32,9 @@ from typing import Self, TypeVar
 
 import duckdb
 
-from headgate.catalog import bootstrap, macros, subscription_column, wal
+from headgate.catalog import bootstrap, macros, wal
 from headgate.catalog.cursor import Answers, CatalogCursor
+from headgate.catalog.format import FORMAT
 from headgate.catalog.physical import Cursor, one, refused, run
 from headgate.errors import PostgresError, disk_full
 from headgate.failpoint import Step, step
@@ -130,7 +131,8 @@ class Catalog:
         with catalog.begin() as transaction:
             bootstrap.bootstrap(transaction.cursor, superuser, password_verifier)
             macros.install(transaction.cursor)
-            run(transaction.cursor, subscription_column.DEFINITION)
+            for definition in bootstrap.LATER_TABLES:
+                run(transaction.cursor, definition)
         catalog.mock_authentication_nonce()
         run(catalog.cursor(), "CHECKPOINT")
         return catalog
@@ -138,21 +140,27 @@ class Catalog:
     @classmethod
     def open(cls, path: str | Path) -> Catalog:
         """Opens an existing file; 58P01 if there is none, 55006 if another process has it, XX001 if it is not a catalog."""
-        if not Path(path).exists():
-            raise PostgresError("58P01", f'could not open file "{path}": No such file or directory')
-        catalog = cls(_connect(path), Path(path))
+        catalog = cls.open_as_it_is(path)
         try:
             found = one(catalog.cursor(), "SELECT value FROM hg.counter WHERE name = 'format'")
         except PostgresError as error:
             catalog.close()
             raise PostgresError("XX001", f'"{path}" is not the catalog of a node') from error
-        if found is None or found[0] != bootstrap.FORMAT:
+        if found is None or found[0] != FORMAT:
             catalog.close()
-            raise PostgresError("XX001", f'catalog "{path}" was made by another version of headgate')
+            older = found is not None and found[0] < FORMAT
+            hint = 'Run "headgate upgrade".' if older else "Use the version that made it, or a newer one."
+            raise PostgresError("XX001", f'catalog "{path}" was made by another version of headgate', hint=hint)
         with catalog.begin() as transaction:
             macros.install(transaction.cursor)
-            run(transaction.cursor, subscription_column.DEFINITION)
         return catalog
+
+    @classmethod
+    def open_as_it_is(cls, path: str | Path) -> Catalog:
+        """Opens an existing file, whatever version has made it (`upgrade`)."""
+        if not Path(path).exists():
+            raise PostgresError("58P01", f'could not open file "{path}": No such file or directory')
+        return cls(_connect(path), Path(path))
 
     def cursor(self) -> Cursor:
         """A cursor of its own in autocommit, for one thread."""

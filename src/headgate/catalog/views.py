@@ -52,6 +52,18 @@ NODE_TABLES: Mapping[str, tuple[tuple[str, int], ...]] = {
 }  # fmt: skip
 
 
+OWN_VIEWS: Mapping[str, tuple[tuple[str, int], ...]] = {
+    "pg_stat_subscription_rel": (
+        ("subid", registry.OID), ("subname", registry.NAME), ("relid", registry.OID), ("schemaname", registry.NAME),
+        ("relname", registry.NAME), ("srsubstate", registry.CHAR), ("srsublsn", registry.PG_LSN), ("rows_copied", registry.INT8),
+        ("rows_applied", registry.INT8), ("rows_skipped", registry.INT8), ("changes_left_out", registry.INT8),
+    ),
+}  # fmt: skip
+"""Dynamic relations that PostgreSQL has not; pg_class has no rows of them."""
+_FIRST_OWN = 9900
+"""Their oids, which PostgreSQL leaves to those who develop it."""
+
+
 @dataclass(frozen=True)
 class SystemColumn:
     """A column of a system relation; a domain of information_schema is its base type."""
@@ -108,6 +120,9 @@ def relations() -> Mapping[tuple[str, str], SystemRelation]:
                 row["oid"], schemas[row["relnamespace"]], row["relname"], row["relkind"], listed, definitions.get(row["oid"])
             )
             found[relation.schema, relation.name] = relation
+    for oid, (name, listed_own) in enumerate(OWN_VIEWS.items(), _FIRST_OWN):
+        own = tuple(SystemColumn(column, kind, -1, place) for place, (column, kind) in enumerate(listed_own, 1))
+        found["pg_catalog", name] = SystemRelation(oid, "pg_catalog", name, "v", own)
     return found
 
 

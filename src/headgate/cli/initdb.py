@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from headgate.catalog.format import FORMAT
 from headgate.cli.message import Failed, err, out
 from headgate.errors import PostgresError
 from headgate.settings import AUTO_CONF, CONF
 from headgate.settings import file as conf_file
 
 VERSION_FILE = "HG_VERSION"
-FORMAT = "1"
 CATALOG = "catalog.duckdb"
 TABLES = "base"
 METHODS = ("trust", "reject", "scram-sha-256", "md5", "password")
@@ -204,7 +204,7 @@ def _fill(options: Options, local: str, host: str, superuser: str, password: str
         (data_dir / CATALOG).chmod(0o600)
     with _step("syncing data to disk"):
         # the last file: a directory that has it is complete
-        _write(data_dir / VERSION_FILE, FORMAT + "\n")
+        _write(data_dir / VERSION_FILE, f"{FORMAT}\n")
         for path in [*data_dir.iterdir(), data_dir]:
             handle = os.open(path, os.O_RDONLY)
             os.fsync(handle)

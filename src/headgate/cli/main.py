@@ -138,12 +138,19 @@ def reload(data_dir: DataDir = None) -> None:
 
 @app.command(help="Say whether a node runs (exit code 3: no; 4: no data directory), and what its subscriptions and slots do.")
 def status(
-    data_dir: DataDir = None, as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON, for programs.")] = False
+    data_dir: DataDir = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON, for programs.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it anew every two seconds, until Ctrl-C.")] = False,
 ) -> None:
     """As pg_ctl status, and more."""
     from headgate.cli import status as shown
 
-    shown.status(_data_dir(data_dir), as_json=as_json)
+    if watch and as_json:
+        fail("options --json and --watch cannot be used together", _TRY)
+    if watch:
+        shown.watch(_data_dir(data_dir))
+    else:
+        shown.status(_data_dir(data_dir), as_json=as_json)
 
 
 @app.command(help="Check what a node keeps on disk (exit code 0: nothing is wrong; 1: it could not be checked; 2: something is wrong).")
@@ -167,6 +174,14 @@ def check(
         raise typer.Exit(checking.report(found))
     except PostgresError as error:
         fail(error.message, *(line for line in (error.detail, error.hint) if line))
+
+
+@app.command(help="Take the data directory of a stopped node to the format of this version.")
+def upgrade(data_dir: DataDir = None) -> None:
+    """As pg_upgrade --link: in place."""
+    from headgate.cli import upgrade as upgrading
+
+    upgrading.upgrade(_data_dir(data_dir))
 
 
 @app.command(help="Copy a node, running or stopped, into an empty directory in which it can be started.")

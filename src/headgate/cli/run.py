@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 
 from headgate.backup.target import is_incomplete
+from headgate.catalog.format import FORMAT
 from headgate.cli import initdb, message
 from headgate.cli.pidfile import OPTIONS_FILE, PidFile
 from headgate.errors import PostgresError, Severity, disk_full
@@ -110,12 +111,14 @@ def check_directory(data_dir: Path) -> None:
             detail=f'File "{data_dir / initdb.VERSION_FILE}" is missing.',
             hint="You might need to initdb.",
         ) from error
-    if found != initdb.FORMAT:
+    if found != str(FORMAT):
+        older = found.isdigit() and int(found) < FORMAT
         raise PostgresError(
             "F0000",
             "database files are incompatible with headgate",
             detail=f"The data directory was initialized by headgate format version {found}, which is not compatible with this version "
-            f"{initdb.FORMAT}.",
+            f"{FORMAT}.",
+            hint=f'Run "headgate upgrade -D {data_dir}".' if older else "Use the version of headgate that made it, or a newer one.",
         )
 
 

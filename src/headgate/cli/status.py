@@ -9,12 +9,14 @@ said in words, and ``trouble`` in JSON.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ FILE = "headgate.status"
 SECONDS = 10.0
 """How long the node has to answer."""
 _POLL = 0.02
+WATCH_SECONDS = 2.0
 LINES = 40
 """Lines of a subscription that tell of its columns and tables."""
 
@@ -33,25 +36,67 @@ LINES = 40
 def status(data_dir: Path, *, as_json: bool) -> None:
     """Prints what the node does."""
     check_directory(data_dir, code=4)
+    found = _found(data_dir)
+    if as_json:
+        out(_as_json(found))
+    else:
+        for line in _lines(data_dir, found):
+            out(line)
+    if found is None or found.trouble is not None:
+        sys.exit(3)
+
+
+def watch(data_dir: Path) -> None:
+    """Shows it anew again and again, in place on a terminal, until it is interrupted."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    check_directory(data_dir, code=4)
+    console = Console()
+    with contextlib.suppress(KeyboardInterrupt), Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
+        while True:
+            live.update(Text("\n".join(_lines(data_dir, _found(data_dir)))), refresh=True)
+            time.sleep(WATCH_SECONDS)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A node that runs: what it says, and why it accepts no connections."""
+
+    running: pidfile.Running
+    report: dict[str, Any] | None
+    trouble: str | None
+
+
+def _found(data_dir: Path) -> _Found | None:
     running = pidfile.read(data_dir)
     if running is None or not pidfile.alive(data_dir):
-        out('{"running": false}' if as_json else "headgate: no node running")
-        sys.exit(3)
+        return None
     report = _ask(data_dir, running.pid) if running.ready else None
-    trouble = _trouble(running, report)
-    if as_json:
-        accepting = {"running": trouble is None, "pid": running.pid, "accepting": trouble is None}
-        out(json.dumps((report or {}) | accepting | {"trouble": trouble}, indent=2))
-    else:
-        out(f"headgate: node {'is running' if trouble is None else 'does not accept connections'} (PID: {running.pid})")
-        if trouble is not None:
-            out(f"headgate: {trouble}")
-        if (data_dir / pidfile.OPTIONS_FILE).exists():
-            out((data_dir / pidfile.OPTIONS_FILE).read_text(), end="")
-        for line in shown(report) if report is not None else ():
-            out(line)
-    if trouble is not None:
-        sys.exit(3)
+    return _Found(running, report, _trouble(running, report))
+
+
+def _as_json(found: _Found | None) -> str:
+    if found is None:
+        return '{"running": false}'
+    well = found.trouble is None
+    return json.dumps(
+        (found.report or {}) | {"running": well, "pid": found.running.pid, "accepting": well, "trouble": found.trouble}, indent=2
+    )
+
+
+def _lines(data_dir: Path, found: _Found | None) -> Iterator[str]:
+    if found is None:
+        yield "headgate: no node running"
+        return
+    yield f"headgate: node {'is running' if found.trouble is None else 'does not accept connections'} (PID: {found.running.pid})"
+    if found.trouble is not None:
+        yield f"headgate: {found.trouble}"
+    if (data_dir / pidfile.OPTIONS_FILE).exists():
+        yield (data_dir / pidfile.OPTIONS_FILE).read_text().rstrip("\n")
+    if found.report is not None:
+        yield from shown(found.report)
 
 
 def _trouble(running: pidfile.Running, report: dict[str, Any] | None) -> str | None:
@@ -91,12 +136,15 @@ def shown(report: dict[str, Any]) -> Iterator[str]:
         yield f"  {one['name']} (database {one['database']}): {one['state']}"
         waiting = f", waiting: {', '.join(one['tables_waiting'])}" if one["tables_waiting"] else ""
         yield f"    tables   {one['tables_synced']} of {one['tables']} synchronized{waiting}"
-        yield f"    copied   {one['copied_rows']:,} rows, {_size(one['copied_bytes'])}"
+        yield f"    copied   {_count(one['copied_rows'], 'row')}, {_size(one['copied_bytes'])}"
+        last = "" if one["applied_at"] is None else f", the last {_span(report['time'] - one['applied_at'])} ago"
         yield (
-            f"    applied  {one['applied_rows']:,} row changes in {one['applied_transactions']:,} transactions,"
-            f" {_size(one['applied_bytes'])}, up to {one['applied_lsn'] or 'unknown'}"
+            f"    applied  {_count(one['applied_rows'], 'row change')} in {_count(one['applied_transactions'], 'transaction')},"
+            f" {_size(one['applied_bytes'])}, up to {one['applied_lsn'] or 'unknown'}{last}"
         )
-        yield f"    lag      {_lag(one)}"
+        if one["skipped_rows"]:
+            yield f"    skipped  {_count(one['skipped_rows'], 'change')} of rows that are not here"
+        yield f"    lag      {_lag(one)}{'' if one['connected'] or one['lag_bytes'] is None else ', not connected'}"
         yield from _differences(one)
         if (failure := one["last_error"]) is not None:
             where = f" ({failure['table']})" if failure["table"] else ""
@@ -113,15 +161,15 @@ def shown(report: dict[str, Any]) -> Iterator[str]:
     for one in report["slots"]:
         client = f", client {one['client']}" if one["client"] else ""
         yield f"  {one['name']} (database {one['database']}): {one['state']}{client}"
-        yield f"    sent     {one['transactions']:,} transactions, {_size(one['bytes'])}, confirmed {one['confirmed_lsn']}"
+        yield f"    sent     {_count(one['transactions'], 'transaction')}, {_size(one['bytes'])}, confirmed {one['confirmed_lsn']}"
         yield f"    lag      {_lag(one)}"
 
 
 def _differences(one: dict[str, Any]) -> Iterator[str]:
     """What is here otherwise than there, and what was left out."""
     lines = [f"types    {each['column']}: {each['there']} there, {each['here']} here" for each in one["types"]]
-    lines += [f"unfilled {each['column']}: NULL in {each['rows']:,} rows that have a default there" for each in one["unfilled"]]
-    lines += [f"left out {each['table']}: {each['changes']:,} changes" for each in one["left_out"]]
+    lines += [f"unfilled {each['column']}: NULL in {_count(each['rows'], 'row')} with a default there" for each in one["unfilled"]]
+    lines += [f"left out {each['table']}: {_count(each['changes'], 'change')}" for each in one["left_out"]]
     for line in lines[:LINES]:
         yield f"    {line}"
     if len(lines) > LINES:
@@ -132,7 +180,19 @@ def _lag(one: dict[str, Any]) -> str:
     if one["lag_bytes"] is None:
         return "unknown"
     seconds = one["lag_seconds"]
-    return _size(one["lag_bytes"]) + ("" if seconds is None else f", {seconds:.1f} s")
+    return _size(one["lag_bytes"]) + ("" if seconds is None else f", {_span(seconds)}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _span(seconds: float) -> str:
+    """Seconds, and from ten minutes on minutes, hours and days."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= max(600, 2 * size):
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0.0, seconds):.1f} s"
 
 
 def _size(count: int) -> str:

@@ -17,7 +17,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
@@ -278,6 +278,13 @@ class Slots:
             for live in list(self._live.values()) if name is None else [self._find(name)]:
                 live.counts = Counts()
                 live.reset = time.time()
+
+    def restore_statistics(self, kept: Mapping[str, tuple[Counts, float | None]]) -> None:
+        """Takes counters, with when they began, from before a restart."""
+        with self._changed:
+            for name, (counts, reset) in kept.items():
+                if name in self._live:
+                    self._live[name].counts, self._live[name].reset = counts, reset
 
     # ---- what slots keep --------------------------------------------------------------------------------
     def invalidate(self, limit: int, terminate: Callable[[int], object]) -> None:

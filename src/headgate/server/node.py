@@ -34,7 +34,7 @@ from headgate.errors import PostgresError, Severity
 from headgate.publisher.decoded import Shared
 from headgate.publisher.slots import Slots
 from headgate.publisher.watch import LogWatch
-from headgate.server import log, reinitialize
+from headgate.server import kept, log, reinitialize
 from headgate.server.access import Access
 from headgate.server.activity import Activity, Backend
 from headgate.server.checkpointer import Checkpointer
@@ -70,7 +70,7 @@ class Node:
         self.access = Access(settings, self.data_dir)
         self.activity = Activity()
         self.started_at = time.time()
-        self.reloaded_at = self.started_at
+        self.reloaded_at = self.counted_since = self.started_at
         self.on_stopping: Callable[[], None] = lambda: None
         self._on_ready = on_ready
         self._given_spark = spark
@@ -154,6 +154,9 @@ class Node:
         self.memory_watch = MemoryWatch(self)
         self.memory_watch.start()
         self.launcher = self._launcher()
+        kept.take(self)
+        if self.launcher is not None:
+            self.launcher.start()
         self.scrape = self._scrape()
 
     def _scrape(self) -> Scrape | None:
@@ -173,9 +176,7 @@ class Node:
         except ImportError:
             _log.info("no subscriber in this build")
             return None
-        launcher = Launcher(self)
-        launcher.start()
-        return launcher
+        return Launcher(self)
 
     # ---- run --------------------------------------------------------------------------------------------
     def run(self) -> None:
@@ -248,6 +249,7 @@ class Node:
         self.checkpointer.stop()
         self.engine.foreign.stop()
         self.slots.persist_all()
+        kept.keep(self)
         self.log_watch.stop()
         _log.info("shutting down")
         with contextlib.suppress(Exception):

@@ -25,6 +25,7 @@ from headgate.server.certificate import shown
 from headgate.server.hbaline import shown as address_shown
 from headgate.storage.log import POSTGRES_EPOCH
 from headgate.subscriber.prepared import all_prepared
+from headgate.subscriber.report import table_report
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
@@ -53,6 +54,7 @@ def providers(node: Node, session: Session) -> Mapping[str, Callable[[], Any]]:
     }
     if node.launcher is not None:
         found["pg_stat_subscription"] = partial(subscriptions, node)
+        found["pg_stat_subscription_rel"] = partial(_subscription_tables, node)
         found["pg_stat_progress_copy"] = partial(_copies, node, session)
     return found
 
@@ -113,7 +115,7 @@ def _activity(node: Node, session: Session) -> Iterator[Row]:
 
 
 def _databases(node: Node) -> Iterator[Row]:
-    """Counted since the node's start; what it does not count (blocks, tuples, time) is NULL."""
+    """Counted since the node was made, or a crash; what it does not count (blocks, tuples, time) is NULL."""
     cursor = node.catalog.cursor()
     names = {one.oid: one.name for one in databases.all_databases(cursor)}
     cursor.close()
@@ -129,7 +131,7 @@ def _databases(node: Node) -> Iterator[Row]:
             *[None] * 10,
             counts.deadlocks,
             *[None] * 11,
-            _moment(node.started_at),
+            _moment(node.counted_since),
         )
 
 
@@ -269,6 +271,13 @@ def subscriptions(node: Node) -> Iterator[Row]:
     """The rows of pg_stat_subscription."""
     for row in node.launcher.subscription_rows():
         yield tuple(_since_2000(value) if name.endswith("_time") else value for name, value in row.items())
+
+
+def _subscription_tables(node: Node) -> Iterator[Row]:
+    """What has been done with each table of each subscription, and with published ones that are in none."""
+    for one in table_report(node.launcher):
+        head = (one.subscription.oid, one.subscription.name, one.relation, one.schema, one.name, one.state, one.lsn)
+        yield (*head, one.copied, one.applied, one.missing, one.left_out)
 
 
 def _copies(node: Node, session: Session) -> Iterator[Row]:

@@ -17,6 +17,7 @@ from headgate.catalog import origin as origins
 from headgate.catalog import subscription as subscriptions
 from headgate.catalog import subscription_column
 from headgate.catalog.subscription import Subscription, SubscriptionRel
+from headgate.lsn import Lsn
 from headgate.sql.names import quote_ident
 from headgate.subscriber.account import Account, Failure
 from headgate.subscriber.advice import LEFT_OUT, NO_PUBLICATION, NO_TABLES, advice
@@ -48,7 +49,7 @@ class TableReport:
     schema: str
     name: str
     state: str | None
-    lsn: str | None
+    lsn: Lsn | None
     applied: int
     copied: int
     missing: int
@@ -95,7 +96,7 @@ def _table(subscription: Subscription, account: Account, oid: int, rel: Subscrip
         oid,
         *title,
         state=None if rel is None else rel.state,
-        lsn=None if rel is None or rel.lsn is None else str(rel.lsn),
+        lsn=None if rel is None else rel.lsn,
         applied=account.applied.tables[oid],
         copied=account.copied.tables[oid],
         missing=account.applied.table_missing[oid],

@@ -1,0 +1,61 @@
+"""From the layout of an earlier version to the present one: `headgate upgrade`.
+
+A step for each format takes the catalog to the next one, in one transaction with its number: a kill leaves the format before or the one
+behind, and whoever comes again goes on from there. Called by the command line while no node runs in the directory.
+
+A step uses nothing of the present code but `run`: what it writes must stay what that format was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from headgate.catalog.catalog import Catalog
+from headgate.catalog.format import FORMAT
+from headgate.catalog.physical import Cursor, one, run
+from headgate.errors import PostgresError
+from headgate.failpoint import Step
+
+OLDEST = 2
+
+
+def _to_3(cursor: Cursor) -> None:
+    """Columns of followed tables, which some directories of format 2 have already; statistics that outlive a clean restart."""
+    run(
+        cursor,
+        "CREATE TABLE IF NOT EXISTS hg.subscription_column (dbid UINTEGER, subid UINTEGER, relid UINTEGER, attnum INTEGER,"
+        " attname VARCHAR, former VARCHAR[], remote_type VARCHAR, typoid UINTEGER, typmod INTEGER, local_type VARCHAR, not_null BOOLEAN,"
+        " default_text VARCHAR, dropped BOOLEAN, unfilled BIGINT)",
+    )
+    run(cursor, "CREATE TABLE IF NOT EXISTS hg.kept_statistics (content VARCHAR)")
+
+
+STEPS: Mapping[int, Callable[[Cursor], None]] = {2: _to_3}
+"""By the format that a step begins with."""
+
+
+def upgrade(path: Path) -> Iterator[int]:
+    """Takes a catalog to the present format, step by step; the format that is reached with each. 0A000 where there is no way."""
+    catalog = Catalog.open_as_it_is(path)
+    try:
+        while (now := _format(catalog)) != FORMAT:
+            step = STEPS.get(now)
+            if step is None:
+                there = f"newer than {FORMAT}" if now > FORMAT else f"older than {OLDEST}"
+                raise PostgresError("0A000", f'cannot upgrade catalog "{path}"', detail=f"Its format is {now}, which is {there}.")
+            catalog.change(lambda cursor, now=now, step=step: _take(cursor, now, step), Step.DEFINITION)  # type: ignore[misc]
+            yield now + 1
+    finally:
+        catalog.close()
+
+
+def _take(cursor: Cursor, now: int, step: Callable[[Cursor], None]) -> None:
+    step(cursor)
+    run(cursor, "UPDATE hg.counter SET value = ? WHERE name = 'format'", [now + 1])
+
+
+def _format(catalog: Catalog) -> int:
+    found = one(catalog.cursor(), "SELECT value FROM hg.counter WHERE name = 'format'")
+    assert found is not None
+    return int(found[0])

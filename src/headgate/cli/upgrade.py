@@ -1,0 +1,51 @@
+"""``headgate upgrade``: takes a stopped node's data directory to the format of this version.
+
+Called by `main`. The catalog goes first, step by step (`headgate.catalog.upgrade`), then HG_VERSION says that it is done: until then no
+node starts there, and the command can be given again.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from headgate.catalog.format import FORMAT
+from headgate.cli import control, initdb, pidfile
+from headgate.cli.message import fail, out
+from headgate.errors import PostgresError
+
+
+def upgrade(data_dir: Path) -> None:
+    """Upgrades a directory; says each step."""
+    control.check_directory(data_dir)
+    if pidfile.alive(data_dir):
+        fail(f'node is running in directory "{data_dir}"', "Stop it with the version of headgate that runs it.")
+    version = data_dir / initdb.VERSION_FILE
+    said = version.read_text().strip()
+    if not said.isdigit() or int(said) > FORMAT:
+        fail(f'data directory "{data_dir}" has format {said}, which this version does not know', "Use a newer version of headgate.")
+    if said == str(FORMAT):
+        out(f"data directory has format {FORMAT} already")
+        return
+    from headgate.catalog import upgrade as steps
+
+    try:
+        with pidfile.occupied(data_dir):
+            for reached in steps.upgrade(data_dir / initdb.CATALOG):
+                out(f"catalog has format {reached}")
+            _write(version)
+    except PostgresError as error:
+        fail(error.message, *(line for line in (error.detail, error.hint) if line))
+    out(f"data directory has format {FORMAT}")
+
+
+def _write(version: Path) -> None:
+    """Writes the number whole, behind all that it speaks of."""
+    draft = version.with_name(f"{version.name}.tmp")
+    draft.write_text(f"{FORMAT}\n")
+    draft.chmod(0o600)
+    for path, then in ((draft, lambda: draft.replace(version)), (version.parent, lambda: None)):
+        handle = os.open(path, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
+        then()

@@ -1,0 +1,99 @@
+"""`headgate upgrade`: a directory that an earlier version has made becomes one that this version has made, wherever it is killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import duckdb
+import pytest
+from tests.conftest import HEADGATE, NodeServer, Server, check
+
+from headgate.catalog.catalog import Catalog
+from headgate.catalog.format import FORMAT
+from headgate.catalog.upgrade import OLDEST, STEPS
+
+FORMATS = Path(__file__).parents[1] / "catalog" / "formats"
+EARLIER = [int(path.name.removesuffix(".tar.xz")) for path in sorted(FORMATS.glob("*.tar.xz"))]
+
+
+def unpacked(number: int, folder: Path) -> Path:
+    """A directory of that format: made by that version, stopped, packed with its empty reserve left out."""
+    with tarfile.open(FORMATS / f"{number}.tar.xz") as packed:
+        packed.extractall(folder / "data", filter="data")
+    return folder / "data"
+
+
+def headgate(command: str, data: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*HEADGATE, command, "-D", str(data), *words], capture_output=True, text=True, timeout=120)
+
+
+def layout(catalog: Path) -> list[tuple[object, ...]]:
+    """The columns of the tables that initdb makes; those of the log come with the first start."""
+    with duckdb.connect(str(catalog), read_only=True) as connection:
+        listed = (
+            "SELECT table_name, column_name, data_type, column_index FROM duckdb_columns() WHERE schema_name = 'hg'"
+            " AND table_name NOT IN ('intent', 'log_entry', 'log_message', 'log_write', 'prepared_xact', 'table_version') ORDER BY ALL"
+        )
+        return connection.execute(listed).fetchall()
+
+
+def test_each_format_has_a_step_and_a_directory_that_it_has_made() -> None:
+    assert list(range(OLDEST, FORMAT)) == sorted(STEPS) == EARLIER
+
+
+@pytest.mark.parametrize("number", EARLIER)
+def test_an_upgraded_catalog_is_laid_out_as_a_new_one(number: int, tmp_path: Path, catalog_file: Path) -> None:
+    data = unpacked(number, tmp_path)
+    refused = headgate("run", data)
+    assert refused.returncode == 1
+    assert f'HINT:  Run "headgate upgrade -D {data}".' in refused.stderr
+    done = headgate("upgrade", data)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == f"data directory has format {FORMAT}"
+    assert layout(data / "catalog.duckdb") == layout(catalog_file)
+    assert headgate("upgrade", data).stdout == f"data directory has format {FORMAT} already\n"
+    Catalog.open(data / "catalog.duckdb").close()
+
+
+@pytest.mark.parametrize("place", ["definition before", "definition behind"])
+def test_a_killed_upgrade_is_given_again(place: str, tmp_path: Path, catalog_file: Path) -> None:
+    data = unpacked(EARLIER[-1], tmp_path)
+    killed = f"from pathlib import Path; from headgate import failpoint; from headgate.cli.upgrade import upgrade; failpoint.arm({place + '=kill'!r}); "
+    done = subprocess.run([sys.executable, "-c", f"{killed}upgrade(Path({str(data)!r}))"], capture_output=True, timeout=120)
+    assert done.returncode == -9
+    assert (data / "HG_VERSION").read_text() == "1\n"
+    assert headgate("upgrade", data).returncode == 0
+    assert layout(data / "catalog.duckdb") == layout(catalog_file)
+
+
+def test_what_this_version_does_not_know_is_refused(tmp_path: Path) -> None:
+    data = unpacked(EARLIER[-1], tmp_path)
+    (data / "HG_VERSION").write_text(f"{FORMAT + 1}\n")
+    refused = headgate("upgrade", data)
+    assert (refused.returncode, "Use a newer version" in refused.stderr) == (1, True)
+    assert "or a newer one" in headgate("run", data).stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", EARLIER)
+def test_a_node_goes_on_where_the_earlier_version_stopped(number: int, own_node) -> None:
+    node: Server = own_node(start=False)
+    assert isinstance(node, NodeServer)
+    conf = (node.data / "headgate.conf").read_text()
+    for path in sorted(node.data.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    node.data.rmdir()
+    unpacked(number, node.folder)
+    (node.data / "headgate.conf").write_text(conf)
+    node.headgate("upgrade")
+    node.start()
+    assert node.psql("postgres", "SELECT * FROM t ORDER BY id") == "1|one\n2|zwei\n3|three"
+    assert node.psql("postgres", "SELECT slot_name FROM pg_replication_slots; SELECT subname FROM pg_subscription") == "s\noff"
+    options = "'proto_version', '1', 'publication_names', 'p'"
+    sent = f"SELECT string_agg(chr(get_byte(data, 0)), '' ORDER BY lsn) FROM pg_logical_slot_get_binary_changes('s', NULL, NULL, {options})"
+    assert node.psql("postgres", sent).count("I") == 1
+    node.psql("postgres", "INSERT INTO t VALUES (4, 'four')")
+    check(node)
