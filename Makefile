@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 ABREAST := -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-all soak check format lock bench clean
+.PHONY: help setup demo test test-quick test-all soak check format lock wheel bench clean
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ format: setup  ## Format the code and mend what ruff can mend
 
 lock: setup  ## Lock the packages anew (requirements*.txt)
 	@bash scripts/lock.sh
+
+wheel: setup  ## Make dist/headgate-….whl
+	@rm -rf dist && $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 bench: setup  ## Measure a node beside native PostgreSQL (BENCH=… for options)
 	@$(BIN)/python -m bench $(BENCH)

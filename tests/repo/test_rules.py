@@ -28,7 +28,7 @@ def test_the_readmes_commands_are_targets_and_ci_runs_the_test_command() -> None
     assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("exec make test")
 
 
-@pytest.mark.parametrize("command", ["initdb", "start", "stop", "restart", "reload", "status", "check", "backup", "run", "demo"])
+@pytest.mark.parametrize("command", ["initdb", "start", "stop", "restart", "reload", "status", "check", "backup", "upgrade", "run", "demo"])
 def test_every_command_has_a_help(command: str) -> None:
     done = subprocess.run([sys.executable, "-m", "headgate.cli.main", command, "--help"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
