@@ -19,7 +19,7 @@ def test_five_minutes_with_psql(cluster, tmp_path: Path) -> None:
     section = (ROOT / "README.md").read_text().split("## Five minutes with psql")[1].split("\n## ")[0]
     postgres: Server = cluster()
     port = free_port()
-    environment = {**os.environ, "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{PG_BIN}:{os.environ['PATH']}"}
+    environment = {**os.environ, "PGHOST": "127.0.0.1", "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{PG_BIN}:{os.environ['PATH']}"}
     wrapper = tmp_path / "headgate"
     wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} -m headgate.cli.main "$@"\n')
     wrapper.chmod(0o755)

@@ -65,7 +65,7 @@ def start(call: Start) -> None:
     check_directory(call.data_dir)
     if pidfile.alive(call.data_dir):
         err("headgate: another node might be running; trying to start node anyway")
-    _fetch_jars()
+    fetch_jars()
     command = [sys.executable, "-m", "headgate.cli.main", "run", "-D", str(call.data_dir), *call.options]
     child, said_before = _spawn(call, command)
     if not call.wait:
@@ -89,18 +89,31 @@ def start(call: Start) -> None:
     out(" done\nnode started")
 
 
-def _fetch_jars() -> None:
+def fetch_jars() -> None:
     """Before the first start of a node that was installed by pip, the jars are fetched; that is not the start's time."""
     try:
         jars.find_jars()
     except PostgresError:
         out("fetching the Delta jars ... ", end="")
         try:
-            jars.resolve()
+            _with_bar()
         except PostgresError as error:
             out("failed")
             fail(error.message, *([f"HINT: {error.hint}"] if error.hint else []))
         out("ok")
+
+
+def _with_bar() -> None:
+    """Fetches the jars; on a terminal a bar shows how many are there."""
+    if not sys.stderr.isatty():
+        jars.resolve()
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("fetching the Delta jars", total=len(jars.JARS))
+        jars.resolve(tell=lambda done, whole: progress.update(task, completed=min(done, whole)))
 
 
 def _spawn(call: Start, command: list[str]) -> tuple[subprocess.Popen[bytes], int]:

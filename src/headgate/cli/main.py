@@ -276,9 +276,11 @@ def demo(
     seconds: Annotated[float, typer.Option(help="How long the live workload runs.")] = 20,
 ) -> None:
     """Starts all servers in a temporary directory; exit code 0 only if all contents agreed."""
+    from headgate.cli.control import fetch_jars
     from headgate.cli.demo.course import demo as show
     from headgate.errors import PostgresError
 
+    fetch_jars()
     try:
         code = show(keep=keep, rows=rows, seconds=seconds)
     except PostgresError as error:

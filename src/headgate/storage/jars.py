@@ -17,7 +17,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +51,7 @@ class Jar:
         yield folder.joinpath(*self.group.split("."), self.artifact, self.version, self.file)
 
 
+_POLL = 0.1
 DELTA = "4.4.0"
 JARS = (
     Jar("io.delta", "delta-spark_4.1_2.13", DELTA, "75a9400986853c061f5109f012547de2545a5759e5e752e5ef633dabe16a4f10"),
@@ -122,8 +124,11 @@ def ensure() -> list[Path]:
         return find_jars()
 
 
-def resolve(target: Path | None = None) -> None:
-    """Fetches the jars into `target` (`own_folder`); raises 58000 with the resolver's last words when that fails."""
+def resolve(target: Path | None = None, tell: Callable[[int, int], None] = lambda _done, _all: None) -> None:
+    """Fetches the jars into `target` (`own_folder`); raises 58000 with the resolver's last words when that fails.
+
+    `tell` hears now and then how many of how many have been fetched.
+    """
     target = target or own_folder()
     with tempfile.TemporaryDirectory(prefix="headgate-jars-") as scratch:
         folder = Path(scratch)
@@ -144,9 +149,13 @@ def resolve(target: Path | None = None) -> None:
         # a home of its own: a half-filled ~/.m2 makes Ivy fail rather than ask Maven Central
         options = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -Duser.home={folder}"
         environment = {**os.environ, "SPARK_SUBMIT_OPTS": options, "PYSPARK_DRIVER_PYTHON": sys.executable}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
-        if done.returncode:
-            last = "\n".join([line for line in done.stderr.splitlines() if line.strip()][-15:])
+        said = folder / "said"
+        with said.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output, env=environment, cwd=folder) as running:
+            while running.poll() is None:
+                tell(sum(1 for _ in (folder / "ivy").glob("cache/**/*.jar")), len(JARS))
+                time.sleep(_POLL)
+        if running.returncode:
+            last = "\n".join([line for line in said.read_text(errors="replace").splitlines() if line.strip()][-15:])
             raise PostgresError(
                 "58000",
                 "could not fetch the Delta jars from Maven Central",
