@@ -172,6 +172,7 @@ class Node:
 
     def _launcher(self) -> Any:
         try:
+            import headgate.subscriber.report  # noqa: F401 (while there are descriptors: `headgate status` asks when there may be none)
             from headgate.subscriber.launcher import Launcher
         except ImportError:
             _log.info("no subscriber in this build")
