@@ -49,21 +49,32 @@ def command_lines(pid: int) -> list[str]:
     return lines
 
 
-def test_what_a_node_writes_is_its_users_alone(careless: Server) -> None:
-    database = careless.new_database()
-    careless.psql(
+def test_what_a_node_writes_is_its_users_alone(spare_node: Callable[..., Server]) -> None:
+    everything_is_hidden(spare_node())
+
+
+@pytest.mark.slow
+def test_what_a_node_writes_is_its_users_alone_whatever_the_umask(careless: Server) -> None:
+    everything_is_hidden(careless)
+
+
+def everything_is_hidden(node: Server) -> None:
+    """Has a node write files of every kind and looks at all that it has."""
+    database = node.new_database()
+    node.psql(
         database,
         """CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t SELECT g, repeat('x', 100) FROM generate_series(1, 30000) g;
            UPDATE t SET b = 'y' WHERE a % 3 = 0; DELETE FROM t WHERE a < 20000; INSERT INTO t VALUES (1, 'small'); CHECKPOINT;
            CREATE PUBLICATION p FOR ALL TABLES; SELECT pg_create_logical_replication_slot('hidden', 'pgoutput')""",
     )
-    shown = {name: oct(stat.S_IMODE(mode)) for name, mode in modes(careless.data).items()}
+    shown = {name: oct(stat.S_IMODE(mode)) for name, mode in modes(node.data).items()}
     assert any(name.endswith(".parquet") for name in shown)
     assert any(name.endswith(".bin") for name in shown)
     assert {name: mode for name, mode in shown.items() if int(mode, 8) & 0o077} == {}
-    careless.psql(database, "SELECT pg_drop_replication_slot('hidden')")
+    node.psql(database, "SELECT pg_drop_replication_slot('hidden')")
 
 
+@pytest.mark.slow
 def test_settings_of_spark_stand_on_no_command_line_and_in_no_file_of_its_own(careless: Server) -> None:
     lines = command_lines(careless.pid)
     assert any("SparkSubmit" in line for line in lines)
@@ -71,6 +82,7 @@ def test_settings_of_spark_stand_on_no_command_line_and_in_no_file_of_its_own(ca
     assert not list((careless.data / "pgsql_tmp").rglob("*.properties"))
 
 
+@pytest.mark.slow
 def test_settings_of_spark_reach_it_and_are_for_superusers_only(careless: Server) -> None:
     careless.psql("postgres", "DROP ROLE IF EXISTS anybody; CREATE ROLE anybody LOGIN")
     assert careless.psql("postgres", 'SHOW "spark.hadoop.fs.s3a.secret.key"') == SECRET

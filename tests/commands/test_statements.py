@@ -9,8 +9,11 @@ from tests.conftest import Server
 from tests.publisher.test_statements import shown
 
 SCRIPTS = sorted((Path(__file__).parent / "statements").glob("*.sql"))
+LONG = {"by_key_of_each_type"}
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+@pytest.mark.parametrize(
+    "script", [pytest.param(each, id=each.stem, marks=[pytest.mark.slow] if each.stem in LONG else []) for each in SCRIPTS]
+)
 def test_psql_prints_the_same(postgres: Server, node: Server, script: Path) -> None:
     assert shown(node, script) == shown(postgres, script)

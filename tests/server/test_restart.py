@@ -28,6 +28,7 @@ def test_a_slot_that_was_behind_got_58p01_for_ever_after_drop_table_and_a_restar
     node.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")
 
 
+@pytest.mark.slow
 def test_a_node_was_never_warmed_up_and_java_started_without_its_classes(spare_node: Callable[..., Server]) -> None:
     node = spare_node(warm_up="on", log_min_messages="debug1")
     until(lambda: "the warm-up took" in node.log(), "the warm-up does not end", seconds=60)

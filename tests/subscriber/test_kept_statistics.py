@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from tests.conftest import NodeServer, Server, until
 
 
@@ -14,6 +15,7 @@ def status(node: Server, name: str) -> dict[str, Any]:
     return next(each for each in told["subscriptions"] if each["name"] == name)
 
 
+@pytest.mark.slow
 def test_counters_survive_a_restart_and_lag_survives_errors(postgres: Server, spare_node) -> None:
     node = spare_node()
     publisher, here = postgres.new_database(), node.new_database()

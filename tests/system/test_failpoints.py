@@ -300,7 +300,7 @@ def faults() -> Iterator[Any]:
 def test_a_fault_at_a_durable_step_leaves_all_or_nothing(
     spare_node: Callable[..., Server], postgres: Server, where: str, action: Action, work: Callable[[Scene], None]
 ) -> None:
-    node = spare_node(file_retention="0")
+    node = spare_node(**({"file_retention": "0"} if work is cleaning else {}))
     assert isinstance(node, NodeServer)
     scene = Scene(node, postgres)
     node.logfile.write_text("")
