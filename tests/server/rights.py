@@ -177,6 +177,12 @@ MERGE INTO touched USING (VALUES (1), (2)) n (x) ON a = x WHEN MATCHED THEN UPDA
 SET LOCAL row_security = off; MERGE INTO touched USING (VALUES (1)) n (x) ON a = x WHEN MATCHED THEN DELETE
 SELECT 'a'::shut.kind::text
 SELECT NULL::shut.kind[]
+ALTER VIEW information_schema.tables RENAME TO mine
+SELECT to_regtype('shut.kind') IS NULL
+SELECT to_regtype('kind') IS NULL
+SELECT to_regtype('numeric(8,2)')::text, to_regtype('nosuch')::text, 'timestamp with time zone'::regtype::text
+SELECT 'shut.kind[]'::regtype::text
+SELECT 'kind'::regtype
 SELECT shut.kind 'a'
 SELECT a FROM t WHERE b = 'a'::shut.kind::text
 ALTER TABLE t ALTER b TYPE shut.kind USING 'a'
@@ -871,6 +877,7 @@ DIFFERENT: dict[tuple[str, str], tuple[object, str]] = {
     ("WITH s AS (SELECT * FROM secret) SELECT 1", ""): ("42501", _EARLY),
     ("PREPARE s AS SELECT * FROM secret", ""): ("42501", _EARLY),
     ("CREATE VIEW open.w AS SELECT * FROM secret", "rights_writer"): ("42501", _EARLY),
+    ("ALTER VIEW information_schema.tables RENAME TO mine", "rights_super"): ("42501", "a node's own views stay as they are"),
     ("DROP OWNED BY CURRENT_USER", "rights_reader"): ("DROP OWNED", "a role gives its rights up; there they stay, with warnings, or are an error"),
     ("DROP OWNED BY CURRENT_USER", "rights_writer"): ("DROP OWNED", "likewise"),
 }  # fmt: skip

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from pyspark.sql import functions as F
 from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, made, relation, rows
 
 from headgate.catalog.relation import Column, Relation
+from headgate.errors import PostgresError
 from headgate.storage import feed
 from headgate.storage.delta import FILE, ROW
 from headgate.storage.engine import Engine
@@ -123,6 +125,27 @@ def test_an_added_column_needs_no_column_mapping_until_a_column_has_gone(engine:
     writer.commit()
     assert mapped()
     assert contents(engine, again) == [(1, 5, None), (2, 6, None)]
+
+
+def test_what_needs_column_mapping_is_refused_where_that_is_off(engine: Engine) -> None:
+    made(engine, T, (1, "x"))
+    wider = with_columns(T, (1, "a", INT8), (2, "b", TEXT), (3, "c", INT4))
+    engine.column_mapping = False
+    refused = [(1, "a", INT8)], [(1, "a", INT8), (2, "other", TEXT)], [(1, "a", INT8), (2, "b", TEXT), (3, "d e", INT4)]
+    for columns in refused:
+        writer = engine.begin(DATABASE)
+        with pytest.raises(PostgresError, match='table "t" would need column mapping, which is off'):
+            writer.alter_table(T, with_columns(T, *columns))
+        writer.rollback()
+    writer = engine.begin(DATABASE)
+    with pytest.raises(PostgresError, match='table "spaced" would need column mapping'):
+        writer.create_table(replace(with_columns(T, (1, "a b", INT8)), oid=T.oid + 7, name="spaced"))
+    writer.rollback()
+    writer = engine.begin(DATABASE)
+    writer.alter_table(T, wider)
+    writer.commit()
+    assert contents(engine, wider) == [(1, "x", None)]
+    assert "columnMapping" not in engine.visible[DATABASE, T.oid].state.protocol["readerFeatures"]
 
 
 def test_a_column_that_is_added_to_a_table_without_columns(engine: Engine) -> None:

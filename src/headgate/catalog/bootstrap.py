@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 from headgate.catalog import kept_statistics, physical, subscription_column
 from headgate.catalog.format import FORMAT
 from headgate.catalog.physical import Cursor, insert, run
-
-FIRST_NORMAL_OID = 16384
+from headgate.types.registry import FIRST_USER_OID
 
 PUBLIC_NAMESPACE = 2200
 DATABASE_OWNER = 6171  # the role pg_database_owner
@@ -45,7 +44,7 @@ def bootstrap(cursor: Cursor, superuser: str, password_verifier: str | None) -> 
             run(cursor, statement)
     for table in physical.tables().values():
         _create(cursor, table)
-    run(cursor, "INSERT INTO hg.counter VALUES ('format', ?), ('oid', ?)", [FORMAT, FIRST_NORMAL_OID])
+    run(cursor, "INSERT INTO hg.counter VALUES ('format', ?), ('oid', ?)", [FORMAT, FIRST_USER_OID])
     run(cursor, "UPDATE hg.pg_authid SET rolname = ?, rolpassword = ? WHERE oid = ?", [superuser, password_verifier, BOOTSTRAP_SUPERUSER])
     run(cursor, "DELETE FROM hg.pg_namespace WHERE oid = ?", [PUBLIC_NAMESPACE])
     for oid, name, template, connectable in ((1, "template1", True, True), (4, "template0", True, False), (5, "postgres", False, True)):

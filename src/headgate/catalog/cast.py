@@ -18,8 +18,6 @@ from headgate.types import registry as t
 from headgate.types.column import Session
 from headgate.types.registry import format_type
 
-FIRST_USER_OID = 16384
-
 
 @dataclass(frozen=True)
 class Names:
@@ -213,7 +211,7 @@ def _q(text: str) -> str:
 def _registered(kind: int, sql: str, names: Names) -> str:
     arguments = f"{sql}, {names.database}, {names.path}"
     constant = re.fullmatch(r"CAST\((\d+) AS UINTEGER\)", sql)
-    if kind == t.REGTYPE and constant and int(constant[1]) < FIRST_USER_OID:
+    if kind == t.REGTYPE and constant and int(constant[1]) < t.FIRST_USER_OID:
         return _q(format_type(int(constant[1])))
     if kind == t.REGCLASS:
         return f"hg.regclass_out({arguments})"

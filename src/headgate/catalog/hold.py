@@ -18,8 +18,9 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+from headgate.types.registry import FIRST_USER_OID
+
 PUBLIC = 2200
-FIRST_OID = 16384
 """Objects below are the system's and stay, but for the schema public."""
 
 
@@ -40,7 +41,7 @@ CONFLICTING = {hold: tuple(other for other in Hold if hold.conflicts(other)) for
 
 def is_pinned(catalog: str, oid: int) -> bool:
     """Whether an object is the system's, so that nobody can drop it."""
-    return oid < FIRST_OID and (catalog, oid) != ("pg_namespace", PUBLIC)
+    return oid < FIRST_USER_OID and (catalog, oid) != ("pg_namespace", PUBLIC)
 
 
 def use(cursor: Any, catalog: str, oid: int) -> None:

@@ -74,7 +74,7 @@ user_type(o, db, p) AS (SELECT CASE WHEN list_contains(p, _t.typnamespace) THEN 
     CASE WHEN _e.oid IS NULL THEN hg.quote_ident(_t.typname) ELSE hg.quote_ident(_e.typname) || '[]' END
     FROM hg.pg_type _t JOIN hg.pg_namespace _n ON _n.oid = _t.typnamespace AND _n.dbid IN (0, db)
     LEFT JOIN hg.pg_type _e ON _e.oid = _t.typelem AND _e.typarray = _t.oid AND _e.dbid IN (0, db) WHERE _t.oid = o AND _t.dbid IN (0, db))
-format_type(o, m, db, p) AS CASE WHEN o = 0 THEN '-' ELSE coalesce((SELECT CASE WHEN m IS NULL THEN _x.plain
+format_type(o, m, db, p) AS CASE WHEN o IS NULL THEN NULL WHEN o = 0 THEN '-' ELSE coalesce((SELECT CASE WHEN m IS NULL THEN _x.plain
     WHEN m < 0 OR NOT _x.has_typmod THEN _x.unmodified ELSE _x.head || hg.typmod_text(_x.base, m) || _x.tail END
     FROM hg.type_text _x WHERE _x.oid = o), hg.user_type(o, db, p), '???') END
 userbyid(o) AS coalesce((SELECT _r.rolname FROM hg.pg_authid _r WHERE _r.oid = o), 'unknown (OID=' || CAST(o AS VARCHAR) || ')')

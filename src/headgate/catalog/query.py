@@ -71,7 +71,7 @@ def uses_catalog_only(tree: Any, context: SessionContext, cursor: Cursor) -> boo
             path = effective(cursor, context.database, context.user, context.search_path, context.temp_schema)
         schema = (context.temp_schema or schema) if schema == "pg_temp" else schema
         oid = relation.find_oid(cursor, context.database, schema, name, path)
-        if oid is not None and oid >= 16384:
+        if oid is not None and oid >= t.FIRST_USER_OID:
             return False
         if oid is None and schema is not None:
             check_use(cursor, context.user, context.database, schema)

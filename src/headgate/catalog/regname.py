@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from headgate.catalog import namespace, relation
-from headgate.catalog.physical import Cursor, one, rows
+from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError
 from headgate.sql.names import split_identifiers, strings, type_name
@@ -39,7 +39,7 @@ _SIGNED = frozenset({2202, 2203, 2204})
 def resolve(cursor: Cursor, context: SessionContext, schemas: Callable[[], Iterable[str]], text: str, kind: int, where: int | None) -> int:
     """The oid that the text of a reg… literal stands for; 42P01, 42704, 42883, 3F000 if there is none. `schemas`: the search path.
 
-    42501 for a relation in a schema that the user may not use.
+    42501 for a relation or a type in a schema that the user may not use.
     """
     database, word = context.database, text.strip()
     if word.isdigit():
@@ -47,7 +47,7 @@ def resolve(cursor: Cursor, context: SessionContext, schemas: Callable[[], Itera
     if word == "-":
         return 0
     if kind == t.REGTYPE:
-        return _resolve_type(cursor, database, word, where)
+        return _resolve_type(cursor, context, schemas(), word, where)
     parts = _split(word, where) if kind in _SIGNED else _identifiers(word, where)
     schema, name = (parts[-2] if len(parts) > 1 else None), parts[-1]
     if kind == t.REGCLASS:
@@ -66,28 +66,38 @@ def resolve(cursor: Cursor, context: SessionContext, schemas: Callable[[], Itera
     return int(found[0][0])
 
 
-def _resolve_type(cursor: Cursor, database: int, word: str, where: int | None) -> int:
+def _resolve_type(cursor: Cursor, context: SessionContext, path: Iterable[str], word: str, where: int | None) -> int:
     known = t.builtin().find_name(word.removeprefix("pg_catalog.").strip('"') if not word.startswith('"') or word.count('"') == 2 else word)
     if known is not None:
         return known.oid
-    parts = _split(word.removesuffix("[]"), where)
-    column = "typarray" if word.endswith("[]") else "oid"
-    sql = (
-        f"SELECT t.{column} FROM hg.pg_type t JOIN hg.pg_namespace n ON n.oid = t.typnamespace AND n.dbid IN (0, ?)"
-        " WHERE t.dbid IN (0, ?)"
-        " AND t.typname = ? AND (? = '' OR n.nspname = ?)"
-    )
-    schema = parts[-2] if len(parts) > 1 else ""
-    found = one(cursor, sql, [database, database, parts[-1], schema, schema])
+    found = _named_type(cursor, context, path, word, where)
     if found is None:
         try:
             cast = parse_expression(f"NULL::{word}")
-            if cast.DESCRIPTOR.name == "TypeCast":
-                return type_name(cast.type_name)[0]
+            if cast.DESCRIPTOR.name == "TypeCast" and (oid := type_name(cast.type_name)[0]) < t.FIRST_USER_OID:
+                return oid  # "numeric(8,2)", "timestamp with time zone"
         except PostgresError:
             pass
         raise PostgresError("42704", f'type "{word}" does not exist', position=where)
-    return int(found[0])
+    return found
+
+
+def _named_type(cursor: Cursor, context: SessionContext, path: Iterable[str], word: str, where: int | None) -> int | None:
+    """The type that a plain name stands for; None for one that is not there, and for what is more than a name."""
+    try:
+        parts = _split(word.removesuffix("[]"), where)
+    except PostgresError:
+        return None
+    column = "typarray" if word.endswith("[]") else "oid"
+    sql = (
+        f"SELECT n.nspname, t.{column} FROM hg.pg_type t JOIN hg.pg_namespace n ON n.oid = t.typnamespace AND n.dbid IN (0, ?)"
+        " WHERE t.dbid IN (0, ?) AND t.typname = ?"
+    )
+    by_schema = dict(rows(cursor, sql, [context.database, context.database, parts[-1]]))
+    if len(parts) > 1 and parts[-2] != context.temp_schema:
+        namespace.check_use(cursor, context.user, context.database, parts[-2])
+    searched = [parts[-2]] if len(parts) > 1 else ["pg_catalog", *path]
+    return next((by_schema[each] for each in searched if each in by_schema), None)
 
 
 def _identifiers(text: str, where: int | None) -> list[str]:

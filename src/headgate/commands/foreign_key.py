@@ -47,8 +47,7 @@ def add(declared: ForeignKeyNeed, relation: Relation, session: Session, transact
     transaction.use_object("pg_class", target.oid)
     if target.kind not in "rp":
         raise PostgresError("42809", f'referenced relation "{target.name}" is not a table')
-    if target.oid < 16384:
-        raise PostgresError("42501", f'permission denied: "{target.name}" is a system catalog')
+    privilege.refuse_system(target)
     if "p" in (relation.kind, target.kind) or relation.parent or target.parent:
         raise not_supported("foreign keys of partitioned tables are not supported", position=position(node.location))
     _check_persistence(relation, target)

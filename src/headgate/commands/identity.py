@@ -25,6 +25,7 @@ from headgate.catalog.relation import Relation
 from headgate.errors import PostgresError
 from headgate.expression import serial
 from headgate.expression.node import ColumnRef, walk
+from headgate.types.registry import FIRST_USER_OID
 
 _ACTIONS = {"insert", "update", "delete", "truncate"}
 _WORDS = {"update": ("update", "updates", "updating"), "delete": ("delete from", "deletes", "deleting from")}
@@ -36,7 +37,7 @@ def check(cursor: Cursor, relation: Relation, action: str) -> None:
         for leaf in partition.load(cursor, relation.database, relation.oid).leaves():
             check(cursor, leaf, action)
         return
-    if relation.persistence != "p" or relation.oid < 16384 or relation.kind != "r":
+    if relation.persistence != "p" or relation.oid < FIRST_USER_OID or relation.kind != "r":
         return
     key = relation.identity_key()
     full = relation.replica_identity == "f"

@@ -36,6 +36,7 @@ from headgate.expression.node import Expression, FuncExpr, Param, SetToDefault
 from headgate.expression.scope import EMPTY
 from headgate.sql.parser import position, unwrap, walk
 from headgate.storage import spool
+from headgate.types.registry import FIRST_USER_OID
 from headgate.types.resultset import ResultSet
 from headgate.types.storage import NO_COLUMN, arrow_type
 
@@ -91,7 +92,7 @@ def writable(relation: Relation, session: Session, doing: str, *rights: str) -> 
         raise PostgresError("42809", f'cannot change sequence "{relation.name}"')
     for right in rights:
         _check_right(cursor, context.user, relation, right)
-    if relation.oid < 16384:
+    if relation.oid < FIRST_USER_OID:
         raise not_supported(f'changing the system catalog "{relation.name}" is not supported')
     if relation.persistence == "t":
         temporary.touched(session, session.begin_statement(), relation)

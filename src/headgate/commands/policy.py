@@ -273,8 +273,7 @@ def _get(cursor: Cursor, relation: Relation, name: str) -> Policy:
 def _table(node: Any, session: Session, cursor: Cursor) -> Relation:
     relation = lookup.table(cursor, session.context, node)
     privilege.check_owner(cursor, session.context.user, relation.owner, "table", relation.name)
-    if relation.oid < 16384:
-        raise PostgresError("42501", f'permission denied: "{relation.name}" is a system catalog')
+    privilege.refuse_system(relation)
     return relation
 
 

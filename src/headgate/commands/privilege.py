@@ -187,7 +187,7 @@ def may_on_table(cursor: Cursor, role: str, database: int, relation: int, privil
     if found is None:
         return True
     who = acl.role(cursor, role)
-    if any(oid in who.roles and privilege in rights for oid, rights in _OF_ALL.items()) and relation >= 16384:
+    if any(oid in who.roles and privilege in rights for oid, rights in _OF_ALL.items()) and relation >= FIRST_USER_OID:
         return True
     owner, given, kind = found
     items = acl.read(given, "s" if kind == "S" else "r", role_name(cursor, owner))

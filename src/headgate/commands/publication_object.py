@@ -24,8 +24,7 @@ from headgate.rowfilter.filter import RowFilter, bind_filter
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types.column import Session
-
-FIRST_USER_OID = 16384
+from headgate.types.registry import FIRST_USER_OID
 
 
 @dataclass

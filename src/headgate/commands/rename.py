@@ -56,6 +56,7 @@ def _named(node: Any, word: str, session: Session, transaction: Transaction) -> 
             detail="This operation is not supported for sequences.",
         )
     privilege.check_owner(cursor, context.user, relation.owner, lookup.KINDS[relation.kind], relation.name)
+    privilege.refuse_system(relation)  # PostgreSQL renames views of information_schema; here nothing could read them afterwards
     transaction.own(relation)
     view.hold_readers(transaction, relation)
     return relation

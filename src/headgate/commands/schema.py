@@ -53,7 +53,7 @@ def drop(node: Any, session: Session) -> CommandResult:
                 raise PostgresError("3F000", f'schema "{name}" does not exist')
             session.notices.notice(f'schema "{name}" does not exist, skipping')
             continue
-        if schema.oid < 16384 and name != "public":
+        if schema.oid < registry.FIRST_USER_OID and name != "public":
             raise PostgresError("2BP01", f"cannot drop schema {name} because it is required by the database system")
         privilege.check_owner(cursor, context.user, schema.owner, "schema", name)
         transaction.lock_object("pg_namespace", schema.oid)

@@ -151,7 +151,7 @@ def drop(node: Any, session: Session) -> CommandResult:
         relation = lookup.dropped(cursor, session, unwrap(item).items, "view", missing_ok=node.missing_ok)
         if relation is None:
             continue
-        if relation.oid < 16384:
+        if relation.oid < registry.FIRST_USER_OID:
             raise PostgresError("2BP01", f"cannot drop view {relation.name} because it is required by the database system")
         privilege.check_owner(cursor, context.user, relation.owner, "view", relation.name)
         if all(relation.oid != other.oid for other in found):
@@ -179,7 +179,7 @@ _DOING = {
 
 def not_writable(cursor: Cursor, relation: Relation, doing: str, right: str) -> PostgresError:
     """The error of a write to a view: PostgreSQL's where the view cannot be updated there either, else 0A000."""
-    if relation.oid < 16384:
+    if relation.oid < registry.FIRST_USER_OID:
         return PostgresError("55000", f'cannot {doing} view "{relation.name}"')
     [statement] = parse(views.query(cursor, relation.database, relation.oid))
     reason = _why_not_updatable(statement.node)

@@ -17,7 +17,6 @@ from typing import Any
 
 from headgate.types import registry
 
-FIRST_NORMAL_OID = 16384
 DEFAULT_COLLATION = 100
 
 

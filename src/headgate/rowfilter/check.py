@@ -14,6 +14,7 @@ from headgate.expression import node as n
 from headgate.expression.context import BindContext
 from headgate.expression.location import location_of
 from headgate.sql.parser import walk
+from headgate.types.registry import FIRST_USER_OID
 
 SYSTEM_COLUMN = "System columns are not allowed."
 OPERATOR = "User-defined operators are not allowed."
@@ -55,13 +56,13 @@ def refusal(node: n.Expression) -> str | None:
         return NODE
     if isinstance(node, n.ColumnRef) and node.attnum < 0:
         return SYSTEM_COLUMN
-    if any(operator >= n.FIRST_NORMAL_OID for operator in _operators(node)):
+    if any(operator >= FIRST_USER_OID for operator in _operators(node)):
         return OPERATOR
-    if node.type.oid >= n.FIRST_NORMAL_OID or _whole_row(node):
+    if node.type.oid >= FIRST_USER_OID or _whole_row(node):
         return TYPE
     if any(_mutable(function) for function in _functions(node)):
         return FUNCTION
-    if node.type.collation >= n.FIRST_NORMAL_OID:
+    if node.type.collation >= FIRST_USER_OID:
         return COLLATION
     return None
 
@@ -83,4 +84,4 @@ def _functions(node: n.Expression) -> tuple[int, ...]:
 
 
 def _mutable(oid: int) -> bool:
-    return oid >= n.FIRST_NORMAL_OID or builtin.function(oid).volatility != "i"
+    return oid >= FIRST_USER_OID or builtin.function(oid).volatility != "i"

@@ -134,6 +134,14 @@ _OWN = (
         extra="The first statements are answered sooner; costs some seconds of processor time at each start.",
     ),
     _own(
+        "column_mapping",
+        Kind.BOOL,
+        True,
+        Context.POSTMASTER,
+        "Lets tables come to need Delta's column mapping.",
+        extra="Not all readers of Delta Lake know it. Off, what needs it is refused: DROP, RENAME and a new type of a column.",
+    ),
+    _own(
         "data_location",
         Kind.STRING,
         "",

@@ -16,6 +16,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
+from headgate.errors import PostgresError
 from headgate.storage.delta_log import PLACEHOLDER, check_names, needs_mapping
 from headgate.storage.file_action import Action
 from headgate.storage.staged import StagedTable
@@ -26,10 +27,11 @@ _ID, _PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 _MODE = "delta.columnMapping.mode"
 
 
-def actions(staged: StagedTable, old: Any, new: Any, retyped: str | None = None) -> list[Action]:
+def actions(staged: StagedTable, old: Any, new: Any, retyped: str | None = None, *, may_map: bool = True) -> list[Action]:
     """The metadata and protocol actions that make a table of relation `old` one of relation `new` (columns matched by attnum).
 
-    The column named `retyped` gets its new type under a new name in the files, where it is still to be written.
+    The column named `retyped` gets its new type under a new name in the files, where it is still to be written. 0A000 where column
+    mapping must be switched on and `may_map` (column_mapping) is off.
     """
     metadata: Action = dict(staged.state.metadata)
     fields = json.loads(metadata["schemaString"])["fields"]
@@ -40,6 +42,8 @@ def actions(staged: StagedTable, old: Any, new: Any, retyped: str | None = None)
     names = {attnum: name for attnum, name, _ in wanted}
     stay = len(known) == len(fields) and all(names.get(attnum) == field["name"] for attnum, field in known.items())
     mapped = _MODE in configuration or not stay or any(needs_mapping(name) for name in names.values())
+    if mapped and not may_map and _MODE not in configuration:
+        raise mapping_is_off(new)
     if mapped:
         made, settings = _mapped(fields, known, wanted, configuration)
     else:
@@ -50,6 +54,16 @@ def actions(staged: StagedTable, old: Any, new: Any, retyped: str | None = None)
     metadata["schemaString"] = json.dumps(schema)
     metadata["configuration"] = configuration | settings | {ALTERED: str(staged.base.version + 1)}
     return [{"metaData": metadata}, {"protocol": _features(staged.state.protocol, metadata["schemaString"], mapped=mapped)}]
+
+
+def mapping_is_off(relation: Any) -> PostgresError:
+    """0A000: what is to become of a table needs what the node's setting forbids."""
+    return PostgresError(
+        "0A000",
+        f'table "{relation.name}" would need column mapping, which is off',
+        detail='Dropped, renamed and converted columns need it, and names with a character of " ,;{}()=".',
+        hint="Where no reader of the table lacks column mapping, start the node with column_mapping = on. Otherwise make a new table.",
+    )
 
 
 def _field(name: str, kind: Any, **more: Any) -> Action:

@@ -65,6 +65,8 @@ class Engine:
         self.spark = session
         self.settings = settings
         self.durable = settings.get("fsync", "on") == "on"
+        self.column_mapping = settings.get("column_mapping", "on") == "on"
+        """Whether a table may come to need Delta's column mapping."""
         self.delta = Delta(self.spark)
         self.log = TransactionLog(catalog)
         self.statistics = Statistics()

@@ -264,7 +264,9 @@ class Transaction(Uncommitted):
     # writing
 
     def create_table(self, relation: Any) -> None:
-        """Makes the Delta table of a new relation."""
+        """Makes the Delta table of a new relation; 0A000 where a name needs column mapping and that is off."""
+        if not self.engine.column_mapping and any(delta_log.needs_mapping(column.name) for column in relation.columns):
+            raise alteration.mapping_is_off(relation)
         self._locked.add((relation.database, relation.oid))  # nobody else knows it: there is no definition to look at again
         key = self._lock(relation)
         path = self.engine.path(key)
@@ -284,7 +286,7 @@ class Transaction(Uncommitted):
         """Makes the Delta table of relation `old` that of `new`: columns added (NULL in existing rows), dropped, renamed. No change row."""
         key = self._lock(old)
         self._record_history()
-        self._stage(key, alteration.actions(self._staged(key), old, new))
+        self._stage(key, alteration.actions(self._staged(key), old, new, may_map=self.engine.column_mapping))
 
     def change_type(self, old: Any, new: Any, name: str, value: Column) -> None:
         """Gives a column another type: `value` is the new value, over the columns of `old`. The log does not name the rewritten rows."""
@@ -293,7 +295,7 @@ class Transaction(Uncommitted):
         table, before = self.engine.table(key), self._base(key)
         values = [value.alias(c.name) if c.name == name else F.col(quoted(c.name)) for c in old.columns]
         rows = table.frame(before).select(*values)
-        self._stage(key, alteration.actions(self._staged(key), old, new, retyped=name))
+        self._stage(key, alteration.actions(self._staged(key), old, new, retyped=name, may_map=self.engine.column_mapping))
         added = [{"add": {**a["add"], "dataChange": False}} for a in table.write(self._base(key), rows) if "add" in a]
         removed = [file_action.removal(add, data_change=False) for add in before.files.values()]
         if removed or added:

@@ -26,6 +26,7 @@ from headgate.expression.node import Const, Expression, TypeRef
 from headgate.sql import names
 from headgate.sql.parser import unwrap, walk
 from headgate.types import registry
+from headgate.types.registry import FIRST_USER_OID
 from headgate.types.resultset import ResultColumn, ResultSet
 
 MOST = 10_000
@@ -93,7 +94,7 @@ def _table(planner: Planner, written: Any) -> HeldTable:
     """The table, which the role may read."""
     cursor = planner.transaction.cursor
     relation = lookup.source(cursor, planner.session.context, written)
-    if relation.oid < from_clause.FIRST_USER_OID:
+    if relation.oid < FIRST_USER_OID:
         raise NotColumnwise("a system relation")
     privilege.readable(cursor, planner.role, relation)
     alias = written.alias.aliasname

@@ -31,7 +31,6 @@ from headgate.types.storage import own_name
 if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
-FIRST_USER_OID = 16384
 LEAF = own_name("_leaf")
 """The column of a partitioned table's frame that names the leaf of each row (its oid)."""
 
@@ -101,11 +100,11 @@ def _range_var(planner: Planner, node: Any) -> Source:
     alias = node.alias.aliasname or relation.name
     schema = None if node.alias.aliasname else relation.schema
     locks = row_lock.permit(planner, relation, alias)
-    if relation.kind == "v" and relation.oid >= FIRST_USER_OID:
+    if relation.kind == "v" and relation.oid >= registry.FIRST_USER_OID:
         source = as_table(planner, planner.view(relation, row_lock.inside(locks, alias)), alias, names.strings(node.alias.colnames), schema)
         restrict(planner, relation, source.star)
         return source
-    if relation.oid < FIRST_USER_OID:
+    if relation.oid < registry.FIRST_USER_OID:
         return as_table(planner, system_relation.read(planner, node, relation), alias, names.strings(node.alias.colnames), schema)
     if relation.kind in "iI":
         raise PostgresError("42809", f'cannot open relation "{relation.name}"', detail="This operation is not supported for indexes.")

@@ -13,12 +13,11 @@ from headgate.commands.query import system_relation
 from headgate.commands.query.plan import Plan
 from headgate.errors import PostgresError, not_supported
 from headgate.sql.parser import unwrap, walk
+from headgate.types.registry import FIRST_USER_OID
 from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
-
-_FIRST_USER_OID = 16384
 
 
 def freeze(planner: Planner, clause: Any, statement: Any) -> None:
@@ -33,7 +32,7 @@ def freeze(planner: Planner, clause: Any, statement: Any) -> None:
             relation = lookup.source(cursor, context, each)
         except PostgresError:  # the name of a query in WITH, or one that is refused where it is read
             continue
-        if relation.oid >= _FIRST_USER_OID and relation.kind in "rp" and relation.oid not in planner.frozen:
+        if relation.oid >= FIRST_USER_OID and relation.kind in "rp" and relation.oid not in planner.frozen:
             planner.frozen[relation.oid] = planner.frame_of(relation)
 
 

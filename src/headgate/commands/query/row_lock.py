@@ -26,6 +26,7 @@ from headgate.expression import builtin
 from headgate.expression.node import Aggregate, FuncExpr, WindowCall, walk
 from headgate.sql import command_tag
 from headgate.sql.parser import position, unwrap
+from headgate.types.registry import FIRST_USER_OID
 
 if TYPE_CHECKING:
     from headgate.catalog.relation import Relation
@@ -145,7 +146,7 @@ def permit(planner: Planner, relation: Relation, alias: str) -> tuple[RowLock, .
     found = tuple(each for each in planner.locks if each.of(alias))
     if found and relation.kind == "S":
         raise PostgresError("42809", f'cannot lock rows in sequence "{relation.name}"')
-    if found and relation.oid >= 16384:
+    if found and relation.oid >= FIRST_USER_OID:
         cursor, role = planner.transaction.cursor, planner.role
         whole = privilege.may_on_table(cursor, role, relation.database, relation.oid, "UPDATE")
         if not whole and not privilege.columns_with(cursor, role, relation, "UPDATE"):
