@@ -210,12 +210,7 @@ def subscription(scene: Scene) -> None:
     scene.insist("CREATE TABLE big (id int PRIMARY KEY, v text)", "SELECT count(*) = 1 FROM pg_class WHERE relname = 'big'")
     scene.agrees = False
     scene.insist("TRUNCATE a, b", "SELECT count(*) = 0 FROM a")
-    options = f"slot_name = '{name}', two_phase = true"
-    scene.insist(
-        f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo(scene.source)}' PUBLICATION p WITH ({options})",
-        "SELECT count(*) = 1 FROM pg_subscription WHERE subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())",
-        says=lambda sql: _subscribed(scene, sql, name),
-    )
+    _subscribe(scene, f"slot_name = '{name}', two_phase = true", name)
     until(lambda: scene.holds("SELECT count(*) = 3 FROM pg_subscription_rel WHERE srsubstate = 'r'"), "the copies do not end", PATIENCE)
     scene.agrees = True
     publisher.psql(scene.source, "BEGIN; INSERT INTO a VALUES (41, 'n'); INSERT INTO b VALUES (41, 'n'); UPDATE a SET v = 'u'; COMMIT")
@@ -239,13 +234,18 @@ def parallel_copy(scene: Scene) -> None:
     )
     assert int(publisher.psql(scene.source, "SELECT pg_relation_size('big')")) > PARALLEL_SIZE
     scene.insist("CREATE TABLE big (id int PRIMARY KEY, v text)", "SELECT count(*) = 1 FROM pg_class WHERE relname = 'big'")
-    scene.insist(
-        f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo(scene.source)}' PUBLICATION p WITH (slot_name = '{name}')",
-        "SELECT count(*) = 1 FROM pg_subscription WHERE subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())",
-        says=lambda sql: _subscribed(scene, sql, name),
-    )
+    _subscribe(scene, f"slot_name = '{name}'", name)
     until(lambda: scene.holds("SELECT count(*) = 1 FROM pg_subscription_rel WHERE srsubstate = 'r'"), "the copy does not end", PATIENCE)
     assert scene.ask("SELECT count(*), count(DISTINCT id), min(length(v)), sum(id) FROM big") == [(80000, 80000, 640, 3200040000)]
+
+
+def _subscribe(scene: Scene, options: str, slot_name: str) -> None:
+    """Subscribes to the publication p."""
+    scene.insist(
+        f"CREATE SUBSCRIPTION s CONNECTION '{scene.publisher.conninfo(scene.source)}' PUBLICATION p WITH ({options})",
+        "SELECT count(*) = 1 FROM pg_subscription WHERE subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())",
+        says=lambda sql: _subscribed(scene, sql, slot_name),
+    )
 
 
 def _subscribed(scene: Scene, sql: str, slot_name: str) -> None:

@@ -16,7 +16,7 @@ import typer
 
 import headgate
 from headgate.cli import message
-from headgate.cli.message import Failed, err, fail, out
+from headgate.cli.message import Failed, err, fail, out, refusing
 
 app = typer.Typer(
     name="headgate",
@@ -37,6 +37,8 @@ Port = Annotated[str | None, typer.Option("-p", "--port", metavar="PORT", help="
 Options = Annotated[
     list[str] | None, typer.Option("-o", "--options", metavar="OPTIONS", help='Options of "headgate run", such as "-c name=value".')
 ]
+Superuser = Annotated[str | None, typer.Option("-U", "--username", metavar="NAME", help="The superuser to connect as.")]
+Settings = Annotated[list[str] | None, typer.Option("-c", metavar="NAME=VALUE", help="Set a setting, as the node is run with.")]
 Wait = Annotated[bool, typer.Option("-w/-W", "--wait/--no-wait", help="Wait until it is done.")]
 
 
@@ -160,20 +162,17 @@ def check(
         str | None, typer.Option("-d", "--database", metavar="NAME", help="Check the tables of this database alone.")
     ] = None,
     online: Annotated[bool, typer.Option("--online", help="Ask the running node; without it the node must be stopped.")] = False,
-    username: Annotated[str | None, typer.Option("-U", "--username", metavar="NAME", help="The superuser to connect as.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("-c", metavar="NAME=VALUE", help="Set a setting, as the node is run with.")] = None,
+    username: Superuser = None,
+    settings: Settings = None,
 ) -> None:
     """As pg_amcheck."""
     from headgate.cli import check as checking
-    from headgate.errors import PostgresError
 
     directory = _data_dir(data_dir)
-    try:
+    with refusing():
         given = dict(_pair(text, "-c") for text in settings or [])
         found = checking.online(directory, username, database) if online else checking.offline(directory, given, database)
         raise typer.Exit(checking.report(found))
-    except PostgresError as error:
-        fail(error.message, *(line for line in (error.detail, error.hint) if line))
 
 
 @app.command(help="Take the data directory of a stopped node to the format of this version.")
@@ -188,19 +187,16 @@ def upgrade(data_dir: DataDir = None) -> None:
 def backup(
     destination: Annotated[Path, typer.Argument(metavar="TARGET", show_default=False)],
     data_dir: DataDir = None,
-    username: Annotated[str | None, typer.Option("-U", "--username", metavar="NAME", help="The superuser to connect as.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("-c", metavar="NAME=VALUE", help="Set a setting, as the node is run with.")] = None,
+    username: Superuser = None,
+    settings: Settings = None,
 ) -> None:
     """As pg_basebackup, on the node's own machine."""
     from headgate.cli import backup as backing
-    from headgate.errors import PostgresError
 
     directory = _data_dir(data_dir)
-    try:
+    with refusing():
         given = dict(_pair(text, "-c") for text in settings or [])
         backing.backup(directory, destination.absolute(), given, username)
-    except PostgresError as error:
-        fail(error.message, *(line for line in (error.detail, error.hint) if line))
 
 
 @app.command(help="List the tables of a node for readers of their files: path, Delta version, LSN, rows, bytes, columns.")
@@ -209,19 +205,16 @@ def tables(
     database: Annotated[str | None, typer.Option("-d", "--database", metavar="NAME", help="The tables of this database alone.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON, for programs.")] = False,
     as_sql: Annotated[bool, typer.Option("--sql", help="Print the statements that make them known to Spark's catalog.")] = False,
-    username: Annotated[str | None, typer.Option("-U", "--username", metavar="NAME", help="The superuser to connect as.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("-c", metavar="NAME=VALUE", help="Set a setting, as the node is run with.")] = None,
+    username: Superuser = None,
+    settings: Settings = None,
 ) -> None:
     """Of a running node and of a stopped one."""
     from headgate.cli import tables as listing
-    from headgate.errors import PostgresError
 
     directory = _data_dir(data_dir)
-    try:
+    with refusing():
         given = dict(_pair(text, "-c") for text in settings or [])
         listing.tables(directory, given, username, database, as_json=as_json, as_sql=as_sql)
-    except PostgresError as error:
-        fail(error.message, *(line for line in (error.detail, error.hint) if line))
 
 
 @app.command(
@@ -278,13 +271,10 @@ def demo(
     """Starts all servers in a temporary directory; exit code 0 only if all contents agreed."""
     from headgate.cli.control import fetch_jars
     from headgate.cli.demo.course import demo as show
-    from headgate.errors import PostgresError
 
     fetch_jars()
-    try:
+    with refusing():
         code = show(keep=keep, rows=rows, seconds=seconds)
-    except PostgresError as error:
-        fail(error.message, *(line for line in (error.detail, error.hint) if line))
     raise typer.Exit(code)
 
 

@@ -5,9 +5,11 @@ Used by all modules of `cli`.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import sys
+from collections.abc import Iterator
 from typing import NoReturn
 
 from headgate.errors import PostgresError, Severity
@@ -25,6 +27,15 @@ class Failed(Exception):
 def fail(message: str, *more: str, code: int = 1) -> NoReturn:
     """Ends the command with ``headgate: message`` and further lines, as pg_ctl does."""
     raise Failed(f"headgate: {message}", *more, code=code)
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    """A PostgreSQL error inside ends the command with its message, DETAIL and HINT."""
+    try:
+        yield
+    except PostgresError as error:
+        fail(error.message, *(line for line in (error.detail, error.hint) if line))
 
 
 def out(text: str = "", *, end: str = "\n") -> None:

@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from headgate.catalog.catalog import Catalog
-from headgate.cli import control, pidfile, registration, session
+from headgate.cli import control, initdb, pidfile, registration, session
 from headgate.cli.message import out
 from headgate.cli.run import read_settings
 from headgate.errors import PostgresError
 from headgate.storage import delta_log, inventory
 from headgate.storage.log import TransactionLog
 from headgate.walreceiver.connection import literal
-
-_CATALOG = "catalog.duckdb"
 
 
 def tables(
@@ -57,9 +55,9 @@ def _of_running(data_dir: Path, username: str | None, database: str | None) -> I
 def _of_stopped(data_dir: Path, location: str, database: str | None) -> Iterator[dict[str, Any]]:
     """From a copy of the catalog, so that the directory stays as it is."""
     with pidfile.occupied(data_dir), tempfile.TemporaryDirectory(prefix="headgate-tables-") as folder:
-        for file in data_dir.glob(f"{_CATALOG}*"):
+        for file in data_dir.glob(f"{initdb.CATALOG}*"):
             shutil.copyfile(file, Path(folder) / file.name)
-        catalog = Catalog.open(Path(folder) / _CATALOG)
+        catalog = Catalog.open(Path(folder) / initdb.CATALOG)
         try:
             log = TransactionLog(catalog)
             base = Path(location) if location else data_dir / "base"

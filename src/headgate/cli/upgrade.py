@@ -11,8 +11,7 @@ from pathlib import Path
 
 from headgate.catalog.format import FORMAT
 from headgate.cli import control, initdb, pidfile
-from headgate.cli.message import fail, out
-from headgate.errors import PostgresError
+from headgate.cli.message import fail, out, refusing
 
 
 def upgrade(data_dir: Path) -> None:
@@ -29,13 +28,10 @@ def upgrade(data_dir: Path) -> None:
         return
     from headgate.catalog import upgrade as steps
 
-    try:
-        with pidfile.occupied(data_dir):
-            for reached in steps.upgrade(data_dir / initdb.CATALOG):
-                out(f"catalog has format {reached}")
-            _write(version)
-    except PostgresError as error:
-        fail(error.message, *(line for line in (error.detail, error.hint) if line))
+    with refusing(), pidfile.occupied(data_dir):
+        for reached in steps.upgrade(data_dir / initdb.CATALOG):
+            out(f"catalog has format {reached}")
+        _write(version)
     out(f"data directory has format {FORMAT}")
 
 
