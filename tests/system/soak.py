@@ -28,6 +28,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -174,7 +175,8 @@ class Soak:
             time.sleep(self.random.uniform(1, 6))
             struck.append(self.strike())
         self.writing.clear()
-        until(lambda: self.node.sql("SELECT 1") == "1", "the node does not answer", PATIENCE)
+        for server in (self.source, self.node, self.last):
+            until(lambda server=server: _answers(server), f"{server.name} does not answer", PATIENCE)
         arrived(self.source, "s", PATIENCE)
         arrived(self.node, "s", PATIENCE)
         return struck, self.wrong()
@@ -227,10 +229,16 @@ class Soak:
         for server in reversed(self.servers):
             with contextlib.suppress(Exception):
                 server.stop("fast")
-        checked = subprocess.run([*HEADGATE, "check", "-D", str(self.servers[1].data)], text=True)
+        return subprocess.run([*HEADGATE, "check", "-D", str(self.servers[1].data)], text=True).returncode
+
+    def keep(self, folder: Path) -> None:
+        """Copies the node out of its small disk, which ends with the run."""
+        shutil.copytree(self.servers[1].data, folder, symlinks=True)
+
+    def close(self) -> None:
+        """Ends the disk."""
         if self.disk is not None:
             self.disk.end()
-        return checked.returncode
 
 
 FAULTS: dict[str, Callable[[Soak], None]] = {
@@ -261,6 +269,13 @@ class _Behind:
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder
+
+
+def _answers(server: Database) -> bool:
+    """Whether it does; a node whose Java virtual machine was the last to be struck starts itself again."""
+    with contextlib.suppress(SqlError, subprocess.TimeoutExpired):
+        return server.sql("SELECT 1") == "1"
+    return False
 
 
 def _started(server: PostgresServer | NodeServer) -> bool:
@@ -302,25 +317,36 @@ def main() -> int:
     print(f"seed {given.seed}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="headgate-soak-"))
     folder.chmod(0o755)
-    soak = Soak(folder, given.seed)
+    with contextlib.closing(Soak(folder, given.seed)) as soak:
+        wrong = run(soak, given.minutes)
+        if wrong:
+            soak.keep(folder / "node")
+    if wrong:
+        print(f"the servers' files are kept in {folder}", flush=True)
+        return 1
+    shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+def run(soak: Soak, minutes: float) -> list[str]:
+    """Rounds for so many minutes, or until one finds something, and `headgate check`; what is wrong."""
     rounds: list[dict[str, float]] = []
     wrong: list[str] = []
-    end = time.monotonic() + given.minutes * 60
+    end = time.monotonic() + minutes * 60
     try:
         while time.monotonic() < end and not wrong:
             struck, wrong = soak.round()
             rounds.append(soak.takes())
             shown = ", ".join(f"{name} {value:.0f}" for name, value in rounds[-1].items())
             print(f"round {len(rounds)}: {soak.written} transactions, {len(soak.given)} rows; {'; '.join(struck)}\n  {shown}", flush=True)
+    except (AssertionError, SqlError, psycopg.Error) as error:
+        traceback.print_exc()
+        wrong = [f"{type(error).__name__}: {error}"]
     finally:
         checked = soak.end()
     wrong += grown(rounds) + ([f"headgate check: exit code {checked}"] if checked else [])
     print("\n".join(wrong) if wrong else f"{len(rounds)} rounds, nothing lost, nothing twice, nothing grown", flush=True)
-    if wrong:
-        print(f"the servers' files are kept in {folder}", flush=True)
-        return 1
-    shutil.rmtree(folder, ignore_errors=True)
-    return 0
+    return wrong
 
 
 if __name__ == "__main__":
