@@ -1,6 +1,7 @@
 """What a client sends and what files say, spoiled at random: packets, messages, SQL, COPY, literals, access rules, replication commands.
 
-The packets and messages are those of psql and psycopg with a real PostgreSQL, recorded when the test begins.
+The packets and messages are those of psql and psycopg with a real PostgreSQL, recorded when the test begins, and of asyncpg and the JDBC
+driver, recorded before (`conversations`).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from headgate.walreceiver.link import check_conninfo
 from headgate.walsender import grammar, options
 
 SCRIPTS = Path(__file__).parent.parent
+CONVERSATIONS = Path(__file__).parent / "conversations"
 ADDRESS = b"""# who
 local all all trust
 host "a b",@names all,+group 127.0.0.1/32 md5
@@ -93,7 +95,7 @@ def recorded_with(postgres: Server) -> list[bytes]:
             with session.pipeline():
                 session.execute("SELECT 1")
                 session.execute("SELECT 2")
-        return list(tap.said)
+        return list(tap.said) + [frame for path in sorted(CONVERSATIONS.glob("*.frames")) for frame in frames(bytearray(path.read_bytes()))]
 
 
 @pytest.fixture(scope="module")
