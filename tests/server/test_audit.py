@@ -299,7 +299,7 @@ def test_who_may_use_the_socket(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("temp_file_limit", "1GB"), ("log_lock_waits", "on"), ("log_destination", "csvlog"), ("log_destination", "stderr, syslog")],
+    [("log_lock_waits", "on"), ("log_destination", "csvlog"), ("log_destination", "stderr, syslog")],
 )
 def test_settings_that_would_do_nothing_are_refused(name: str, value: str) -> None:
     with pytest.raises(PostgresError) as refused:

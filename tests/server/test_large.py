@@ -109,3 +109,14 @@ def test_a_group_that_fills_the_memory_fails_alone(node: Server, database: str) 
             assert time.monotonic() - asked < MOMENTS
         assert running.state == "53200"
         assert other.execute("SELECT count(*) FROM t").fetchone() == (1,)
+
+
+def test_temporary_files_beyond_the_limit_of_a_role_end_its_statement(node: Server, database: str) -> None:
+    role = f"spiller_{database}"
+    node.psql(database, f"CREATE ROLE {role} LOGIN; ALTER ROLE {role} SET temp_file_limit = '1MB'; GRANT SELECT ON t TO {role}")
+    with psycopg.connect(node.conninfo(database, user=role), autocommit=True) as session:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            session.execute("SET temp_file_limit = -1")
+        with pytest.raises(psycopg.errors.ConfigurationLimitExceeded, match=r"temporary file size exceeds temp_file_limit \(1024kB\)"):
+            session.execute("SELECT count(DISTINCT md5(g::text)) FROM generate_series(1, 1000000000) g")
+        assert session.execute("SELECT count(*) FROM t").fetchone() == (1,)

@@ -76,7 +76,7 @@ _UNQUOTED = frozenset({"DateStyle", "listen_addresses", "synchronous_standby_nam
 
 
 _WITHOUT_EFFECT = frozenset(
-    "temp_file_limit log_lock_waits log_temp_files log_transaction_sample_rate log_error_verbosity log_parser_stats log_planner_stats"
+    "log_lock_waits log_temp_files log_transaction_sample_rate log_error_verbosity log_parser_stats log_planner_stats"
     " log_executor_stats log_statement_stats".split()
 )
 """Settings that somebody would rely on; they are refused until they do something."""

@@ -81,6 +81,8 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
         "spark.python.daemon.module": "headgate.storage.daemon",
         # a task that is cancelled ends its worker at once
         "spark.python.task.killTimeout": "0ms",
+        # what tasks have spilled is known as often as this (`storage.spill`); by default each 10 s
+        "spark.executor.heartbeatInterval": "1s",
         # a statement that uses up the heap fails; it does not end the node
         "spark.executor.killOnFatalError.depth": "0",
         # Hadoop sets the permissions of each file that it makes, whatever the process's umask

@@ -12,6 +12,7 @@ from headgate.commands.query.plan import Plan, col
 from headgate.commands.query.spark_error import translated
 from headgate.commands.session import Session
 from headgate.storage import spool
+from headgate.storage.spill import Spill
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet
 from headgate.types.text import write_text
@@ -60,11 +61,18 @@ def _names(columns: Sequence[object]) -> list[str]:
 
 @contextmanager
 def running(session: Session, transaction: Transaction) -> Iterator[None]:
-    """Spark's work inside belongs to the session: a cancel request stops it, and what Spark raises becomes PostgreSQL's error."""
-    context = transaction.engine.spark.sparkContext
+    """Spark's work inside belongs to the session: a cancel and `temp_file_limit` stop it; what Spark raises becomes PostgreSQL's error."""
+    spark = transaction.engine.spark
+    context = spark.sparkContext
+    spill = Spill(spark, session.job_group, session.settings.integer("temp_file_limit"))
+
+    def check() -> None:
+        session.check_cancel()
+        spill.check()
+
     context.setJobGroup(session.job_group, "headgate session", interruptOnCancel=False)
     try:
-        with session.cancelling(lambda: context.cancelJobGroup(session.job_group), in_java=True), translated(session.check_cancel):
+        with spill, session.cancelling(lambda: context.cancelJobGroup(session.job_group), in_java=True), translated(check):
             yield
     finally:
         context.setLocalProperty("spark.jobGroup.id", "")
