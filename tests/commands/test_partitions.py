@@ -373,3 +373,20 @@ def test_a_statement_saw_the_rows_that_it_writes_to_a_partitioned_table(node: Se
         "SELECT count(*) FROM w",
     ]
     assert not differences(node, postgres, statements)
+
+
+def test_an_empty_leaf_hid_the_rows_of_the_leaves_behind_it(node: Server, postgres: Server) -> None:
+    statements = [
+        "CREATE TABLE e (a int PRIMARY KEY, b text) PARTITION BY LIST (a)",
+        *(f"CREATE TABLE e{n} PARTITION OF e FOR VALUES IN ({n})" for n in range(5)),
+        "CREATE TABLE ed PARTITION OF e DEFAULT",
+        "INSERT INTO e VALUES (0, 'x'), (2, 'y'), (9, 'z')",
+        "SELECT * FROM e ORDER BY a",
+        "SELECT count(*), min(a), max(a) FROM e",
+        "UPDATE e SET b = b || '!' WHERE b > ''",
+        "DELETE FROM e WHERE a = 2",
+        "SELECT tableoid::regclass, * FROM e ORDER BY a",
+        "UPDATE e SET a = a + 1",
+        "SELECT tableoid::regclass, * FROM e ORDER BY a",
+    ]
+    assert not differences(node, postgres, statements)

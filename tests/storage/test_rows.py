@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, made, relation, rows
 
 from headgate.catalog.relation import Column
 from headgate.errors import PostgresError
 from headgate.storage import delta
 from headgate.storage.engine import Engine
+from headgate.storage.local import in_one_piece, local_frame
 
 T = relation(25000, "t", a=INT8, b=TEXT)
 KEY = (DATABASE, T.oid)
@@ -62,3 +66,11 @@ def test_a_damaged_file_of_a_small_table_is_named(engine: Engine) -> None:
     with pytest.raises(PostgresError, match=file.name) as refused:
         contents(engine, T)
     assert refused.value.sqlstate == "XX001"
+
+
+def test_rows_behind_an_empty_piece_of_a_small_table_were_lost(spark: SparkSession) -> None:
+    pieces = [pa.table({"a": pa.array(values, pa.int64())}) for values in ([1], [], [2, 3], [])]
+    whole = pa.concat_tables(pieces)
+    for frame in (local_frame(spark, whole), in_one_piece(spark, whole, StructType([StructField("a", LongType())]))):
+        assert frame.toArrow()["a"].to_pylist() == [1, 2, 3]
+        assert frame.count() == 3

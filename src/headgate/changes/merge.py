@@ -30,6 +30,7 @@ from headgate.changes.lookup import Key
 from headgate.changes.merged import KeyConflict, Merged, Strategy
 from headgate.changes.replay import Replayed, Row, keys, listed, replay
 from headgate.lsn import Lsn
+from headgate.storage.local import local_frame
 from headgate.storage.transaction import Transaction
 from headgate.storage.write import arrow_row
 from headgate.types import buffers
@@ -78,7 +79,7 @@ def merge(
             return _merge_slices(transaction, relation, key, changes, others, many=many)
     if on_driver and changes.num_rows <= SMALL_CHANGES:
         return _merge_small(transaction, relation, key, changes, strategy, others, many=many)
-    frame = changes if isinstance(changes, DataFrame) else transaction.engine.spark.createDataFrame(changes)
+    frame = changes if isinstance(changes, DataFrame) else local_frame(transaction.engine.spark, changes)
     held = frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         summary = summary_of(held, relation, key)

@@ -219,7 +219,7 @@ def _writing(planner: Planner) -> reference.Writing:
 
     def update(relation: Relation, rows: DataFrame | pa.Table, columns: set[str]) -> None:
         identity.check(planner.transaction.cursor, relation, "update")
-        frame = planner.session_spark.createDataFrame(rows) if isinstance(rows, pa.Table) else rows
+        frame = local_frame(planner.session_spark, rows) if isinstance(rows, pa.Table) else rows
         rewrite(planner, relation, frame, columns, keep=False)
 
     def default(relation: Relation, column: Any) -> Any:
@@ -270,7 +270,7 @@ def refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table,
     special = [each for each in judged if not each.plain]
     if special:
         spark = planner.session_spark
-        gone = spark.createDataFrame(pa.table({FILE: changed["file"], ROW: changed["row"]}))
+        gone = local_frame(spark, pa.table({FILE: changed["file"], ROW: changed["row"]}))
         left = _newest(planner, relation).join(gone, [FILE, ROW], "left_anti")
         new = local_frame(spark, rows, spark_columns(relation))
         uniqueness.check_new(planner.transaction, relation, new, existing=left, indexes=special)

@@ -21,6 +21,7 @@ from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder
 from headgate.sql.parser import unwrap
+from headgate.storage.local import local_frame
 from headgate.storage.partitioned import Fence
 
 
@@ -181,7 +182,7 @@ def _update(clause: Any, node: Any, planner: Planner, writer: NewRows, rows: pa.
             _, written = assignment.rewrite_few(planner, relation, few, _set_columns(clause.target_list), keep=True)
             assert written is not None
             return written
-    frame = planner.session_spark.createDataFrame(wide)
+    frame = local_frame(planner.session_spark, wide)
     ours = from_clause.table_source(
         planner,
         frame.select(*[F.col(quoted(f"o_{n}")).alias(n) for n in names]),

@@ -24,6 +24,7 @@ from headgate.expression import compile as compiler
 from headgate.expression import operators
 from headgate.expression.node import ColumnRef
 from headgate.storage.delta import FILE, ROW
+from headgate.storage.local import local_frame
 from headgate.storage.transaction import Transaction
 from headgate.types import registry
 from headgate.types.storage import arrow_type
@@ -122,7 +123,7 @@ def missing_rows(
             there = np.isin(places, found["i"].to_numpy())
             missing = values.filter(pa.array(~there))
             return missing if missing.num_rows else None
-        values = transaction.engine.spark.createDataFrame(values)
+        values = local_frame(transaction.engine.spark, values)
     missing_frame = unmatched(transaction, relation, columns, target, target_columns, values)
     return None if missing_frame.limit(1).isEmpty() else missing_frame
 
@@ -155,7 +156,7 @@ def rows_with(
                 for place in range(len(columns)):
                     found = found.append_column(f"n{place}", values[f"n{place}"].take(source))
             return found.drop_columns(["i"])
-        values = transaction.engine.spark.createDataFrame(values)
+        values = local_frame(transaction.engine.spark, values)
     with transaction.seeing_newest():  # who added a row that names one of these held the lock of the other table, which has been waited for
         positions = transaction.positions(child)
     rows = positions.select(

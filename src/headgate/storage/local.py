@@ -11,7 +11,8 @@ def local_frame(spark: SparkSession, table: pa.Table, schema: StructType | None 
     """A frame that holds the rows of `table` in their order."""
     if table.num_rows == 0 and schema is not None:
         return spark.createDataFrame([], schema)
-    return spark.createDataFrame(table, schema)
+    # Spark takes an empty chunk for the end: the rows of leaves behind an empty one would be lost
+    return spark.createDataFrame(table.combine_chunks(), schema)
 
 
 def in_one_piece(spark: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:

@@ -24,6 +24,7 @@ from headgate.catalog.relation import Column, Relation
 from headgate.errors import PostgresError
 from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
+from headgate.storage.local import local_frame
 from headgate.storage.transaction import Transaction
 from headgate.subscriber import completion, conflict, convert, leafconstraints
 from headgate.subscriber.conflict import Place
@@ -203,7 +204,7 @@ class Batch:
                     decoded = ids.mapInArrow(task, frame_type(found))
                     whole = decoded if whole is None else whole.unionByName(decoded)
             for table in truncated.get(local_oid, ()):
-                rows = spark.createDataFrame(table, frame_type(found))
+                rows = local_frame(spark, table, frame_type(found))
                 whole = rows if whole is None else whole.unionByName(rows)
             if whole is not None:
                 yield found.local, found.key, whole

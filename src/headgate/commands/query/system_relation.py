@@ -15,6 +15,7 @@ from headgate.commands.query.plan import Plan, PlanColumn
 from headgate.expression.node import TypeRef
 from headgate.sql import names
 from headgate.sql.parser import parse
+from headgate.storage.local import local_frame
 from headgate.types import registry
 from headgate.types.resultset import ResultSet
 from headgate.types.storage import arrow_type
@@ -52,7 +53,7 @@ def sequence(planner: Planner, relation: Relation) -> Plan:
         for place, (name, kind) in enumerate((("last_value", registry.INT8), ("log_cnt", registry.INT8), ("is_called", registry.BOOL)), 1)
     )
     values = [pa.array([last], pa.int64()), pa.array([0], pa.int64()), pa.array([called], pa.bool_())]
-    return Plan(planner.session_spark.createDataFrame(pa.table(values, names=[each.key for each in columns])), columns)
+    return Plan(local_frame(planner.session_spark, pa.table(values, names=[each.key for each in columns])), columns)
 
 
 def frame_of(planner: Planner, result: ResultSet) -> Plan:
@@ -73,7 +74,7 @@ def frame_of(planner: Planner, result: ResultSet) -> Plan:
         if columns
         else pa.table({"none": pa.array([None] * sum(b.num_rows for b in batches), pa.bool_())})
     )
-    return Plan(planner.session_spark.createDataFrame(table), tuple(columns))
+    return Plan(local_frame(planner.session_spark, table), tuple(columns))
 
 
 def _collation(oid: int) -> int:
