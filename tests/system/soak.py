@@ -339,7 +339,7 @@ def run(soak: Soak, minutes: float) -> list[str]:
             rounds.append(soak.takes())
             shown = ", ".join(f"{name} {value:.0f}" for name, value in rounds[-1].items())
             print(f"round {len(rounds)}: {soak.written} transactions, {len(soak.given)} rows; {'; '.join(struck)}\n  {shown}", flush=True)
-    except (AssertionError, SqlError, psycopg.Error) as error:
+    except (AssertionError, SqlError, psycopg.Error, subprocess.TimeoutExpired) as error:
         traceback.print_exc()
         wrong = [f"{type(error).__name__}: {error}"]
     finally:
