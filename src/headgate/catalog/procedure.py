@@ -34,7 +34,15 @@ class Procedure:
 OWN_SCHEMA = "headgate"
 """What stands before the names of a node's own functions; pg_namespace and pg_proc know nothing of them."""
 _SNAPSHOT = (("schema", t.NAME), ("name", t.NAME), ("oid", t.OID), ("path", t.TEXT), ("version", t.INT8), ("lsn", t.PG_LSN))
-OWN = {"headgate.snapshot": Procedure("headgate.snapshot", (), (), 0, 0, t.RECORD, is_set=True, outputs=_SNAPSHOT)}
+_VERIFIED = (
+    ("schema", t.NAME), ("name", t.NAME), ("result", t.TEXT), ("key", t.TEXT), ("columns", t.TEXT), ("rows", t.INT8), ("seconds", t.FLOAT8),
+)  # fmt: skip
+OWN = {
+    "headgate.snapshot": Procedure("headgate.snapshot", (), (), 0, 0, t.RECORD, is_set=True, outputs=_SNAPSHOT),
+    "headgate.verify": Procedure(
+        "headgate.verify", (t.TEXT, t.TEXT), ("subscription", "relation"), 1, 0, t.RECORD, is_set=True, outputs=_VERIFIED
+    ),
+}
 
 _procedures: dict[str, list[Procedure]] = {}
 

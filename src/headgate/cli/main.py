@@ -217,6 +217,23 @@ def tables(
         listing.tables(directory, given, username, database, as_json=as_json, as_sql=as_sql)
 
 
+@app.command(help="Compare the tables of subscriptions with their publishers at one LSN, while both work; exit code 1 where rows differ.")
+def verify(
+    subscription: Annotated[str | None, typer.Argument(metavar="[SUBSCRIPTION]", help="This subscription alone.")] = None,
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="This table of it alone.")] = None,
+    data_dir: DataDir = None,
+    database: Annotated[str, typer.Option("-d", "--database", metavar="NAME", help="The database of the subscriptions.")] = "postgres",
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON, for programs.")] = False,
+    username: Superuser = None,
+) -> None:
+    """Of a running node."""
+    from headgate.cli import verify as verifying
+
+    directory = _data_dir(data_dir)
+    with refusing():
+        verifying.verify(directory, username, database, subscription, table, as_json=as_json)
+
+
 @app.command(
     help="Run a node in the foreground; --NAME=VALUE sets any setting.",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},

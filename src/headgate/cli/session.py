@@ -1,7 +1,7 @@
 """A replication connection to the node of a data directory, for the commands that a running node carries out.
 
-Called by `check` and `backup`. Where the node listens stands in its pid file; who connects is libpq's choice (PGUSER, PGPASSWORD, .pgpass)
-unless a name is given.
+Called by `check`, `backup`, `tables` and `verify`. Where the node listens stands in its pid file; who connects is libpq's choice (PGUSER,
+PGPASSWORD, .pgpass) unless a name is given.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ANY = {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (wh
 
 
 @contextmanager
-def opened(data_dir: Path, username: str | None) -> Iterator[psycopg.Connection[Any]]:
+def opened(data_dir: Path, username: str | None, database: str = "postgres") -> Iterator[psycopg.Connection[Any]]:
     """The connection; the node's errors become PostgresError."""
     control.check_directory(data_dir)
     running = pidfile.read(data_dir)
@@ -31,7 +31,7 @@ def opened(data_dir: Path, username: str | None) -> Iterator[psycopg.Connection[
     host = running.directory or _ANY.get(running.address, running.address)
     try:
         with psycopg.connect(
-            make_conninfo(host=host, port=running.port, user=username, dbname="postgres", replication="database"), autocommit=True
+            make_conninfo(host=host, port=running.port, user=username, dbname=database, replication="database"), autocommit=True
         ) as connection:
             yield connection
     except psycopg.Error as error:

@@ -21,6 +21,7 @@ from headgate.server.session_origin import SessionOrigin
 from headgate.server.slot_function import SlotFunctions
 from headgate.server.snapshot_function import SnapshotFunction
 from headgate.server.subscription_function import SubscriptionFunctions
+from headgate.server.verify_function import VerifyFunction
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
@@ -35,10 +36,10 @@ def functions(node: Node, session: Session) -> Mapping[str, Callable[..., Any]]:
     """The functions by name."""
     own = _Functions(node, session)
     found = {name.removeprefix("fn_"): getattr(own, name) for name in dir(own) if name.startswith("fn_")}
-    return found | {"headgate.snapshot": own.snapshot}
+    return found | {"headgate.snapshot": own.snapshot, "headgate.verify": own.verify}
 
 
-class _Functions(SequenceFunctions, SlotFunctions, SnapshotFunction, SubscriptionFunctions):
+class _Functions(SequenceFunctions, SlotFunctions, SnapshotFunction, SubscriptionFunctions, VerifyFunction):
     """One session's functions."""
 
     def __init__(self, node: Node, session: Session) -> None:

@@ -180,10 +180,13 @@ _NO_CAST = frozenset({registry.BOOL, registry.CHAR, registry.BPCHAR, registry.XM
 """Built-in types whose cast to text is not their output function."""
 
 
-def _as_text(column: RemoteColumn) -> str:
-    """The column's text form as an expression. num_nulls, as a composite value of NULLs IS NULL too."""
-    name = quote_ident(column.name)
-    if column.type_oid < registry.FIRST_USER_OID and column.type_oid not in _NO_CAST:
+def as_text(column: str, type_oid: int) -> str:
+    """A column's text form, that of its type's output function, as an expression.
+
+    num_nulls, as a composite value of NULLs IS NULL too.
+    """
+    name = quote_ident(column)
+    if type_oid < registry.FIRST_USER_OID and type_oid not in _NO_CAST:
         return f"{name}::pg_catalog.text"
     return f"CASE WHEN pg_catalog.num_nulls({name}) OPERATOR(pg_catalog.=) 0 THEN pg_catalog.concat({name}) END"
 
@@ -195,7 +198,7 @@ def copy_command(
 
     `where` is one more condition (a range of the table), `binary` asks for COPY's binary format, in which `texts` are sent in text form.
     """
-    columns = ", ".join(_as_text(column) if column in texts else quote_ident(column.name) for column in relation.columns)
+    columns = ", ".join(as_text(one.name, one.type_oid) if one in texts else quote_ident(one.name) for one in relation.columns)
     name = qualified(relation.schema, relation.name)
     tail = " WITH (FORMAT binary)" if binary else ""
     if relation.kind == "r" and not relation.filters and where is None and not texts:

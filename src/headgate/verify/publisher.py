@@ -1,0 +1,125 @@
+"""The publisher at one position of its log: a slot of this connection alone, a session under its snapshot, and what comes behind it.
+
+    opened      the temporary slot is made at `lsn`, the reader has imported its snapshot: both read the same rows as often as they like
+    streaming   `changes` has started the slot's stream up to a position, once; the reader goes on
+    closed      the publisher drops slot and snapshot with the connections
+
+Called by `verification`. The reader's transaction is READ ONLY. The stream takes no streamed and no prepared transactions: what is not
+committed at the publisher is of no interest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+
+from headgate.catalog.subscription import Subscription
+from headgate.errors import PostgresError
+from headgate.lsn import Lsn
+from headgate.pgoutput import decode
+from headgate.verify.digest import DIGESTS, ROWS, Compared, digests_query, rows_query
+from headgate.walreceiver.connection import Connection, literal
+from headgate.walreceiver.progress import Progress
+from headgate.walreceiver.reassembly import Reassembly
+from headgate.walreceiver.receiver import Limits, Receiver
+from headgate.walreceiver.spool import Spool
+from headgate.walreceiver.waker import Waker
+
+BEGIN = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT {}"
+UTC = "SET TimeZone = 'UTC'"
+"""Texts of both sides are of one time zone."""
+PIECE = 8 << 20
+"""Bytes of the stream that are decoded at a time."""
+
+
+class Publisher:
+    """See the module; a context."""
+
+    def __init__(self, subscription: Subscription, name: str, folder: Path, limits: Callable[[], Limits]) -> None:
+        """`name` is that of the slot; `folder` takes what the stream brings."""
+        self._subscription, self._name, self._folder, self._limits = subscription, name, folder, limits
+        self.waker = Waker()
+        self._stream_waker = Waker()
+        """The stream's own: its receiver ends by it, and the reader goes on."""
+        self._control: Connection | None = None
+        self._reader: Connection | None = None
+        self.lsn = Lsn(0)
+
+    def __enter__(self) -> Self:
+        try:
+            self._control = Connection.open(self._subscription.conninfo, self._name, waker=self._stream_waker)
+            self._control.query(UTC)
+            created = self._control.create_slot(self._name, snapshot="export", temporary=True)
+            self.lsn = created.consistent_point
+            self._reader = Connection.open(self._subscription.conninfo, self._name, waker=self.waker, replication=False)
+            self._reader.query(UTC)
+            self._reader.query(BEGIN.format(literal(created.snapshot or "")))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in (self._reader, self._control):
+            if each is not None:
+                each.close()
+        self.waker.close()
+        self._stream_waker.close()
+
+    def stop(self) -> None:
+        """Ends all waits, from another thread."""
+        self.waker.stop()
+        self._stream_waker.stop()
+
+    @property
+    def reader(self) -> Connection:
+        """The session that reads at `lsn`."""
+        assert self._reader is not None
+        return self._reader
+
+    def digests(self, table: Compared, without: Sequence[str]) -> pa.Table:
+        """The ranges of a table (`digest.DIGESTS`), without the rows whose keys have these hashes."""
+        rows = self.reader.query(digests_query(table, without), 3)
+        columns = [pa.array([row[place] for row in rows], pa.string()) for place in range(3)]
+        return pa.table([column.cast(field.type) for column, field in zip(columns, DIGESTS, strict=True)], schema=DIGESTS)
+
+    def rows(self, table: Compared, ranges: Sequence[str]) -> pa.Table:
+        """The rows of some ranges (`digest.ROWS`)."""
+        rows = self.reader.query(rows_query(table, ranges), 2)
+        return pa.table([pa.array([row[place] for row in rows], pa.string()) for place in range(2)], schema=ROWS)
+
+    def changes(self, until: Lsn, check: Callable[[], None]) -> Iterator[decode.Decoded]:
+        """What is committed behind `lsn` and ends at or before `until`, a run of transactions after the other; the last may go further.
+
+        `check` raises to end the wait. Raises what the receiver does.
+        """
+        connection, subscription = self._control, self._subscription
+        assert connection is not None
+        only_local = subscription.origin == "none"
+        options = {"origin": "none"} if only_local and connection.server_version >= 160000 else {}
+        connection.start_streaming(self._name, self.lsn, subscription.publications, options)
+        spool, progress = Spool(self._folder), Progress(self.lsn)
+        whole = Reassembly(spool, only_local=True) if only_local else None
+        receiver = Receiver(connection, spool, progress, self._stream_waker, self._limits, reassembly=whole)
+        receiver.start(f"{self._name} receiver")
+        known: dict[int, object] = {}
+        try:
+            while progress.flushed < until:
+                check()
+                segment = spool.take(0.1, PIECE)
+                if segment is None:
+                    continue
+                decoded = decode.decode(*segment.read(), relations=known, first_seq=segment.first_seq)  # type: ignore[arg-type]
+                known.update(decoded.relations)
+                yield decoded
+                progress.applied(segment.end)
+                spool.release(segment)
+        except PostgresError:
+            check()
+            raise
+        finally:
+            receiver.stop()
+            spool.close()

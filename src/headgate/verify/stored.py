@@ -1,0 +1,70 @@
+"""The tables of a node as one of its transactions sees them: digests and rows as `digest` has them, computed on Spark.
+
+Called by `verification`. The texts are those of the same expressions that the publisher computes, with the rights of the subscription's
+owner and in UTC; what is gathered here is a digest for each range, or the rows of a few ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headgate.catalog.subscription import Subscription
+from headgate.commands.applied_rows import WorkerSession, owners_context
+from headgate.commands.query.plan import col
+from headgate.commands.query.planner import Planner
+from headgate.sql.parser import parse
+from headgate.storage.local import local_frame
+from headgate.storage.transaction import Transaction
+from headgate.verify.digest import DIGESTS, DIGITS, ROWS, Compared, joined, marks, of_key
+
+
+class Stored:
+    """See the module."""
+
+    def __init__(self, node: Any, subscription: Subscription, transaction: Transaction) -> None:
+        context = replace(owners_context(node, transaction.cursor, subscription), settings={"TimeZone": "UTC"})
+        self._session = WorkerSession(node, context, transaction)
+        self._transaction = transaction
+
+    def digests(self, table: Compared, without: Sequence[str]) -> pa.Table:
+        """The ranges of a table (`digest.DIGESTS`), without the rows whose keys have these hashes."""
+        frame = self._frame(table, [f"md5({of_key(table, table.ours)})", f"md5({joined(table.ours)})"])
+        if without:
+            frame = frame.join(self._hashes(without), frame["c0"] == F.col("h"), "left_anti")
+        number = F.conv(F.substring("c1", 1, DIGITS), 16, 10).cast("bigint")
+        found = frame.groupBy(F.substring("c0", 1, table.digits).alias("range")).agg(
+            F.count(F.lit(1)).alias("rows"), F.sum(number).alias("sum")
+        )
+        return found.toArrow().cast(DIGESTS)
+
+    def rows(self, table: Compared, ranges: Sequence[str]) -> pa.Table:
+        """The rows of some ranges (`digest.ROWS`)."""
+        return self._gathered(self._rows(table).where(F.substring(F.md5("c0"), 1, table.digits).isin(list(ranges))))
+
+    def rows_of(self, table: Compared, hashes: Sequence[str]) -> pa.Table:
+        """The rows whose keys have these hashes."""
+        frame = self._rows(table)
+        return self._gathered(frame.join(self._hashes(hashes), F.md5("c0") == F.col("h"), "left_semi"))
+
+    @staticmethod
+    def _gathered(frame: DataFrame) -> pa.Table:
+        return frame.toArrow().rename_columns(ROWS.names).cast(ROWS)
+
+    def _rows(self, table: Compared) -> DataFrame:
+        return self._frame(table, [of_key(table, table.ours), marks(table.ours)])
+
+    def _hashes(self, hashes: Sequence[str]) -> DataFrame:
+        spark = self._transaction.engine.spark
+        return F.broadcast(local_frame(spark, pa.table({"h": pa.array(hashes, pa.string())})))
+
+    def _frame(self, table: Compared, expressions: Sequence[str]) -> DataFrame:
+        """The expressions over the table's rows: columns c0, c1…."""
+        [statement] = parse(f"SELECT {', '.join(expressions)} {table.target}")
+        plan = Planner(self._session, self._transaction).select(statement.node, None)  # type: ignore[arg-type]
+        return plan.frame.select(*[col(each.key).alias(f"c{place}") for place, each in enumerate(plan.columns)])

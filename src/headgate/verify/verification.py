@@ -1,0 +1,216 @@
+"""One comparison of a subscription's tables with the publisher's, from the slot to the last row that differs.
+
+    described    what is compared: the tables in state r that the publications have, their columns, filters and keys
+    reached      the worker has applied everything up to the slot's position L; a transaction is begun, which sees the publisher at M
+    followed     the stream from L to M has told which rows changed
+    compared     range by range; rows of the ranges that differ; the changed rows by themselves
+
+A table of which the stream cannot tell what changed (it was truncated, it has no key) is compared again from a later position, ROUNDS times
+in all; then it is reported as skipped. Called by `server.verify_function`, in the session's thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.catalog import origin as origins
+from headgate.catalog import relation as relations
+from headgate.catalog import subscription as subscriptions
+from headgate.catalog.relation import Relation
+from headgate.catalog.subscription import Subscription
+from headgate.lsn import Lsn
+from headgate.sql.names import qualified
+from headgate.storage.transaction import Transaction
+from headgate.types import registry
+from headgate.verify.changed import Changed
+from headgate.verify.digest import Compared, Difference, compared, differing, digits_for
+from headgate.verify.publisher import Publisher
+from headgate.verify.stored import Stored
+from headgate.walreceiver import answer
+from headgate.walreceiver.receiver import Limits
+from headgate.walreceiver.remote import RemoteRelation, as_text, fetch_relation, published_tables
+
+ROUNDS = 3
+SHOWN = 1_000
+"""Rows that are told of a table; all are counted."""
+FETCHED = 50_000
+"""Rows that are fetched from either side at a time."""
+PAUSE = 0.05
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of one table: `result` is equal, different or skipped; `rows`: compared; `differences`: the first ones, of `count`."""
+
+    schema: str
+    name: str
+    result: str
+    rows: int = 0
+    seconds: float = 0.0
+    differences: tuple[Difference, ...] = ()
+    count: int = 0
+    reason: str = ""
+
+
+@dataclass
+class Verification:
+    """See the module.
+
+    `applied`: how far the subscription's worker has applied, None while there is none; `computing`: Spark's work for the session inside a
+    transaction; `check` raises to end it all.
+    """
+
+    node: Any
+    subscription: Subscription
+    name: str
+    applied: Callable[[], Lsn | None]
+    computing: Callable[[Transaction], AbstractContextManager[None]]
+    check: Callable[[], None]
+    limits: Callable[[], Limits]
+    only: Relation | None = None
+    _done: dict[tuple[str, str], Verdict] = field(default_factory=dict)
+
+    def run(self, opening: Callable[[Publisher], None]) -> Iterator[Verdict]:
+        """The verdicts, table by table; `opening` is given each publisher before it is opened (its `stop` ends its waits)."""
+        for last in (False,) * (ROUNDS - 1) + (True,):
+            folder = self.node.data_dir / "pg_replication" / self.name
+            publisher = Publisher(self.subscription, self.name, folder, self.limits)
+            opening(publisher)
+            with publisher:
+                again = yield from self._round(publisher, last=last)
+            if not again:
+                return
+
+    def _round(self, publisher: Publisher, *, last: bool) -> Generator[Verdict, None, bool]:
+        """Compares what has no verdict yet; whether something is left."""
+        self._wait(publisher.lsn)
+        engine = self.node.engine
+        transaction = engine.begin(self.subscription.database)
+        try:
+            with engine.commit_lock:  # nothing is committed between the rows' snapshot and the catalog's, which has the origin's progress
+                transaction.isolate(None, serializable=False)
+                known = origins.progress(transaction.cursor, f"pg_{self.subscription.oid}")
+            tables = [each for each in self._described(publisher, transaction) if (each.schema, each.name) not in self._done]
+            changes = {(table.schema, table.name): Changed(table) for table in tables}
+            if known is not None and known.remote_lsn > publisher.lsn:
+                for decoded in publisher.changes(known.remote_lsn, self.check):
+                    for each in changes.values():
+                        each.add(decoded, int(known.remote_lsn))
+            stored = Stored(self.node, self.subscription, transaction)
+            left = False
+            for table in tables:
+                changed = changes[table.schema, table.name]
+                if changed.whole and not last:
+                    left = True
+                    continue
+                found = (
+                    Verdict(table.schema, table.name, "skipped", reason="it changed while it was compared")
+                    if changed.whole
+                    else self._compared(table, publisher, stored, changed, transaction)
+                )
+                self._done[table.schema, table.name] = found
+                yield found
+            return left
+        finally:
+            transaction.rollback()
+
+    def _wait(self, position: Lsn) -> None:
+        """Until everything that the publisher committed before the position is visible here."""
+        while (applied := self.applied()) is None or applied < position:
+            self.check()
+            time.sleep(PAUSE)
+
+    # ---- what is compared ------------------------------------------------------------------------------------
+    def _described(self, publisher: Publisher, transaction: Transaction) -> Iterator[Compared]:
+        cursor, subscription = transaction.cursor, self.subscription
+        states = {each.relation: each.state for each in subscriptions.tables(cursor, subscription.oid)}
+        for each in published_tables(publisher.reader, subscription.publications):
+            local = relations.lookup(cursor, subscription.database, each.schema, each.name)
+            if local is None or local.oid not in states or (self.only is not None and local.oid != self.only.oid):
+                continue
+            remote = fetch_relation(publisher.reader, each.schema, each.name, subscription.publications)
+            yield self._table(publisher, transaction, remote, local)
+
+    def _table(self, publisher: Publisher, transaction: Transaction, remote: RemoteRelation, local: Relation) -> Compared:
+        here = {column.name: column for column in local.columns}
+        sent = [column for column in remote.columns if column.name in here and here[column.name].generated is None]
+        modifiers = {
+            str(row[0]): answer.number(row[1], least=-1)
+            for row in publisher.reader.query(f"SELECT attname, atttypmod FROM pg_catalog.pg_attribute WHERE attrelid = {remote.oid}", 2)
+        }
+        names = [column.name for column in sent]
+        theirs, kinds = [], []
+        for column in sent:
+            ours, text = here[column.name], as_text(column.name, column.type_oid)
+            same = (column.type_oid, modifiers.get(column.name, -1)) == (ours.type_oid, ours.typmod)
+            plain = same or ours.type_oid >= registry.FIRST_USER_OID or column.type_oid >= registry.FIRST_USER_OID
+            kinds.append(None if plain else (ours.type_oid, ours.typmod))
+            theirs.append(text if plain else _converted(text, ours.type_oid, ours.typmod))
+        key = [name for column in sent if column.key for name in [column.name]]
+        if not key and local.primary_key:
+            wanted = [column.name for column in local.columns if column.attnum in local.primary_key]
+            key = wanted if set(wanted) <= set(names) else []
+        only = "ONLY " if remote.kind == "r" else ""
+        where = f" WHERE {' OR '.join(remote.filters)}" if remote.filters else ""
+        rows = sum(state.rows for state in transaction.states(local))
+        return Compared(
+            local.schema, local.name, tuple(names), tuple(theirs), tuple(as_text(name, here[name].type_oid) for name in names),
+            tuple(names.index(name) for name in key), f"FROM {only}{qualified(remote.schema, remote.name)}{where}",
+            f"FROM {qualified(local.schema, local.name)}", tuple(kinds), digits_for(rows),
+        )  # fmt: skip
+
+    # ---- comparing ---------------------------------------------------------------------------------------------
+    def _compared(self, table: Compared, publisher: Publisher, stored: Stored, changed: Changed, transaction: Transaction) -> Verdict:
+        began = time.monotonic()
+        hashes = changed.hashes()
+        with ThreadPoolExecutor(1, "verify") as pool, self.computing(transaction):
+            asked = pool.submit(publisher.digests, table, hashes)
+            try:
+                ours = stored.digests(table, hashes)
+            except BaseException:
+                publisher.stop()
+                raise
+            theirs = asked.result()
+            found = self._differences(table, publisher, stored, changed, differing(theirs, ours), _rows(theirs))
+            first = tuple(islice(found, SHOWN))
+            count = len(first) + sum(1 for _ in found)
+        rows = max(_rows(theirs), _rows(ours)) + len(hashes)
+        result = "different" if count else "equal"
+        return Verdict(table.schema, table.name, result, rows, time.monotonic() - began, first, count)
+
+    def _differences(
+        self, table: Compared, publisher: Publisher, stored: Stored, changed: Changed, ranges: list[str], rows: int
+    ) -> Iterator[Difference]:
+        left_out = pa.array(changed.keys(), pa.string())
+        at_a_time = max(1, FETCHED * 16**table.digits // max(rows, 1))
+        for place in range(0, len(ranges), at_a_time):
+            self.check()
+            some = ranges[place : place + at_a_time]
+            theirs, ours = (side.rows(table, some) for side in (publisher, stored))
+            yield from compared(table, *(each.filter(pc.invert(pc.is_in(each["key"], left_out))) for each in (theirs, ours)))
+        if len(left_out):
+            yield from compared(table, changed.rows(), stored.rows_of(table, changed.hashes()))
+
+
+def _converted(text: str, oid: int, typmod: int) -> str:
+    """A text of the publisher as the text of another type: what its input function makes of it, written again."""
+    named = f"({text})::{registry.format_type(oid, typmod)}"
+    probe = as_text("x", oid)
+    return (
+        f"({named})::pg_catalog.text"
+        if probe == "x::pg_catalog.text"
+        else f"CASE WHEN ({named}) IS NOT NULL THEN pg_catalog.concat({named}) END"
+    )
+
+
+def _rows(digests: pa.Table) -> int:
+    return int(pc.sum(digests["rows"]).as_py() or 0)

@@ -1,0 +1,58 @@
+"""What is hashed, and what two sets of digests or rows differ in."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from headgate.verify import digest
+from headgate.verify.digest import DIGESTS, ROWS, Compared, Difference, compared, differing, digits_for, key_shown
+
+
+def table(*columns: str, key: tuple[int, ...] = (0,)) -> Compared:
+    texts = tuple(f"{name}::text" for name in columns)
+    return Compared("public", "t", columns, texts, texts, key, "FROM t", "FROM t", tuple(None for _ in columns))
+
+
+def rows(*given: tuple[str, str]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(ROWS.names, each, strict=True)) for each in given], schema=ROWS)
+
+
+def test_ranges_differ_by_count_or_sum_or_because_one_side_has_none() -> None:
+    def of(*given: tuple[str, int, int]) -> pa.Table:
+        return pa.Table.from_pylist([dict(zip(DIGESTS.names, each, strict=True)) for each in given], schema=DIGESTS)
+
+    theirs, ours = of(("0", 2, 5), ("1", 1, 1), ("2", 1, 1), ("3", 1, 7)), of(("0", 2, 5), ("1", 2, 1), ("2", 1, 2), ("4", 1, 7))
+    assert differing(theirs, ours) == ["1", "2", "3", "4"]
+
+
+def test_rows_are_missing_extra_or_different_and_what_was_not_sent_is_not_compared() -> None:
+    theirs = rows(("1:1", "a,b"), ("1:2", "a,b"), ("1:3", "a,*"), ("1:4", "a,b"))
+    ours = rows(("1:1", "a,b"), ("1:2", "a,c"), ("1:3", "a,z"), ("1:5", "a,b"))
+    found = list(compared(table("id", "v"), theirs, ours))
+    assert found == [Difference("different", "(id)=(2)", ("v",)), Difference("missing", "(id)=(4)"), Difference("extra", "(id)=(5)")]
+
+
+def test_rows_without_a_key_are_counted() -> None:
+    one = table("a", key=())
+    found = list(compared(one, rows(("1:x", "h"), ("1:x", "h"), ("1:y", "g")), rows(("1:x", "h"), ("1:z", "f"))))
+    assert found == [Difference("missing", "(a)=(x)"), Difference("missing", "(a)=(y)"), Difference("extra", "(a)=(z)")]
+
+
+def test_a_row_that_is_there_twice_under_its_key_is_extra() -> None:
+    assert list(compared(table("id", "v"), rows(("1:1", "a,b")), rows(("1:1", "a,b"), ("1:1", "a,b")))) == [Difference("extra", "(id)=(1)")]
+
+
+@pytest.mark.parametrize(("text", "shown"), [("1:7", "(id)=(7)"), (":", "(id)=(null)"), ("0:", "(id)=()"), ("3:a:b", "(id)=(a:b)")])
+def test_keys_are_shown_as_in_errors(text: str, shown: str) -> None:
+    assert key_shown(table("id"), text) == shown
+
+
+def test_a_range_has_about_a_thousand_rows() -> None:
+    assert [digits_for(count) for count in (0, 1_000, 20_000, 300_000, 10_000_000, 10**9)] == [1, 1, 2, 3, 4, 4]
+
+
+def test_more_columns_than_a_function_takes_are_joined_in_several_calls() -> None:
+    words = digest.joined([f"c{place}::text" for place in range(100)])
+    assert words.count("concat(") == 5
+    assert digest.marks([f"c{place}::text" for place in range(100)]).count("concat_ws(") == 3

@@ -1,0 +1,145 @@
+"""headgate.verify() and `headgate verify`: a node beside a real PostgreSQL, at rest and while both are written to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from tests.conftest import HEADGATE, NodeServer, PostgresServer, SqlError
+from tests.system.chain import Database, arrived, subscribe
+
+MAKE = """
+CREATE TABLE t (id int PRIMARY KEY, v text, n numeric(12,2), at timestamptz DEFAULT '2024-02-29 12:00:00+00', f float8, b bool, c char(5), j jsonb);
+CREATE TABLE u (a int, b text);
+CREATE TABLE other (id {big} PRIMARY KEY, x {text}, y numeric{scale});
+"""
+FILL = """
+INSERT INTO t SELECT i, CASE i % 3 WHEN 0 THEN NULL WHEN 1 THEN '' ELSE md5(i::text) END, i * 1.5, now(), sqrt(i), i % 2 = 0, 'ab', '{"a": [1]}'
+  FROM generate_series(1, 2000) i;
+INSERT INTO u SELECT i % 10, 'x' FROM generate_series(1, 50) i; ALTER TABLE u REPLICA IDENTITY FULL;
+INSERT INTO other SELECT i, i, i / 3.0 FROM generate_series(1, 100) i;
+CREATE PUBLICATION p FOR TABLE t WHERE (id % 5 <> 0), u, other
+"""
+PLANT = """
+DELETE FROM t WHERE id = 1; INSERT INTO t (id) VALUES (5); UPDATE t SET v = NULL WHERE id = 4; UPDATE t SET v = '' WHERE id = 3;
+UPDATE t SET f = f + 0.0000001, b = NOT b WHERE id = 7; INSERT INTO u VALUES (3, 'x'); DELETE FROM other WHERE id = 77
+"""
+PLANTED = [
+    "public|other|different||", "public|other|missing|(id)=(77)|", "public|t|different||", "public|t|different|(id)=(3)|v",
+    "public|t|different|(id)=(4)|v", "public|t|different|(id)=(7)|f, b", "public|t|extra|(id)=(5)|", "public|t|missing|(id)=(1)|",
+    "public|u|different||", "public|u|extra|(a, b)=(3, x)|",
+]  # fmt: skip
+VERIFY = "SELECT schema, name, result, key, columns FROM headgate.verify('s')"
+EQUAL = [f"public|{name}|equal||" for name in ("other", "t", "u")]
+
+
+@pytest.fixture
+def pair(postgres: PostgresServer, node: NodeServer) -> Iterator[tuple[Database, Database]]:
+    """A publisher and a subscriber that has its rows."""
+    publisher, subscriber = Database.new(postgres), Database.new(node)
+    publisher.sql(MAKE.format(big="int", text="int", scale="") + FILL)
+    subscriber.sql(MAKE.format(big="bigint", text="text", scale="(10,3)"))
+    subscribe(subscriber, publisher, "s", "p")
+    yield publisher, subscriber
+    subscriber.unsubscribe()
+
+
+@contextmanager
+def meanwhile(work: Callable[[int], object]) -> Iterator[None]:
+    """Does it over and over; its error is the test's."""
+    over, failed = threading.Event(), []
+
+    def loop() -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            try:
+                work(number)
+            except Exception as error:  # noqa: BLE001
+                failed.append(error)
+                return
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    assert not failed
+
+
+def test_each_planted_difference_is_named_and_nothing_else(pair: tuple[Database, Database], node: NodeServer) -> None:
+    publisher, subscriber = pair
+    assert subscriber.rows(VERIFY) == EQUAL
+    subscriber.sql(PLANT)
+    assert subscriber.rows(VERIFY) == sorted(PLANTED)
+    assert subscriber.rows("SELECT result, key FROM headgate.verify('s', 'other')") == ["different|", "missing|(id)=(77)"]
+    command = [*HEADGATE, "verify", "-D", str(node.data), "-U", "postgres", "-d", subscriber.name, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 1, done.stderr
+    assert [row["key"] for row in json.loads(done.stdout) if row["name"] == "other"] == [None, "(id)=(77)"]
+    publisher.sql("SELECT 1")
+    assert publisher.sql("SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%verify%'") == "0"
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])])
+def test_no_false_alarm_while_both_sides_are_written_to(pair: tuple[Database, Database], times: int) -> None:
+    publisher, subscriber = pair
+    with psycopg.connect(publisher.conninfo, autocommit=True) as writer:
+
+        def change(number: int) -> None:
+            key = number * 37 % 2000
+            writer.execute("UPDATE t SET v = md5(%s::text), n = n + 1 WHERE id BETWEEN %s AND %s", (number, key, key + 20))
+            writer.execute("UPDATE t SET id = id + 100000 WHERE id = %s", (key,))
+            writer.execute("DELETE FROM t WHERE id = %s", (key + 7,))
+            writer.execute("INSERT INTO t (id, v) VALUES (%s, 'new')", (300_000 + number,))
+            writer.execute("UPDATE other SET x = x + 1 WHERE id = %s", (number % 100,))
+
+        with meanwhile(change):
+            found = [subscriber.rows(VERIFY) for _ in range(times)]
+    assert found == [EQUAL] * times
+    arrived(publisher, "s")
+
+
+def test_a_table_without_a_key_that_changes_all_the_time_is_skipped_and_a_truncated_one_is_compared_again(
+    pair: tuple[Database, Database],
+) -> None:
+    publisher, subscriber = pair
+    with psycopg.connect(publisher.conninfo, autocommit=True) as writer, meanwhile(lambda _: writer.execute("UPDATE u SET a = a + 1")):
+        results = {line.split("|")[1]: line.split("|")[2] for line in subscriber.rows(VERIFY)}
+    assert results["t"] == results["other"] == "equal"
+    assert results["u"] in ("skipped", "equal")
+    publisher.sql("TRUNCATE t")
+    assert subscriber.rows(VERIFY) == EQUAL
+
+
+def test_who_does_not_own_the_subscription_may_not_and_one_that_is_disabled_is_refused(pair: tuple[Database, Database]) -> None:
+    _, subscriber = pair
+    role = f"reader_{subscriber.name}"
+    subscriber.sql(f"CREATE ROLE {role} LOGIN")
+    with pytest.raises(SqlError, match="must be owner of subscription s"):
+        subscriber.sql(f"SET ROLE {role}; {VERIFY}")
+    with pytest.raises(SqlError, match='subscription "nosuch" does not exist'):
+        subscriber.sql("SELECT * FROM headgate.verify('nosuch')")
+    with pytest.raises(SqlError, match='relation "nosuch" does not exist'):
+        subscriber.sql("SELECT * FROM headgate.verify('s', 'nosuch')")
+    subscriber.sql("ALTER SUBSCRIPTION s DISABLE")
+    with pytest.raises(SqlError, match='subscription "s" is disabled'):
+        subscriber.sql(VERIFY)
+
+
+def test_a_cancel_ends_it_and_leaves_nothing_at_the_publisher(pair: tuple[Database, Database]) -> None:
+    publisher, subscriber = pair
+    with psycopg.connect(publisher.conninfo) as holder:
+        holder.execute("INSERT INTO u VALUES (1, 'open')")  # the slot waits for the end of this transaction
+        with pytest.raises(SqlError, match="canceling statement due to statement timeout"):
+            subscriber.sql(f"SET statement_timeout = '2s'; {VERIFY}")
+        holder.rollback()
+    publisher.wait("SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%verify%'", "0")
+    assert subscriber.rows(VERIFY) == EQUAL
