@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pyarrow as pa
 import pytest
 
+from headgate.errors import PostgresError
 from headgate.verify import digest
 from headgate.verify.digest import DIGESTS, ROWS, Compared, Difference, compared, differing, digits_for, key_shown
+from headgate.verify.publisher import taken
 
 
 def table(*columns: str, key: tuple[int, ...] = (0,)) -> Compared:
@@ -46,6 +50,18 @@ def test_a_row_that_is_there_twice_under_its_key_is_extra() -> None:
 @pytest.mark.parametrize(("text", "shown"), [("1:7", "(id)=(7)"), (":", "(id)=(null)"), ("0:", "(id)=()"), ("3:a:b", "(id)=(a:b)")])
 def test_keys_are_shown_as_in_errors(text: str, shown: str) -> None:
     assert key_shown(table("id"), text) == shown
+
+
+@pytest.mark.parametrize("row", [("0", "x", "1"), ("0", "1", "9" * 30), (None, "1", "1"), ("0", None, "1"), ("0", "-", "")])
+def test_an_answer_that_is_none_is_refused(row: tuple[str | None, ...]) -> None:
+    with pytest.raises(PostgresError, match="invalid response from publisher"):
+        taken([("1", "1", "1"), row], DIGESTS)
+
+
+@pytest.mark.parametrize("key", ["", "x", "7", "x:1", "9:a", "-3:abc", ":::"])
+def test_a_key_that_is_none_is_shown_or_refused(key: str) -> None:
+    with contextlib.suppress(PostgresError):
+        assert key_shown(table("id"), key).startswith("(id)=(")
 
 
 def test_a_range_has_about_a_thousand_rows() -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.errors import PostgresError
 from headgate.walreceiver.connection import literal
 
 DIGITS = 12
@@ -146,19 +147,24 @@ def _counted(rows: pa.Table) -> pa.Table:
 
 
 def _names(table: Compared, one: str, other: str) -> tuple[str, ...]:
-    marked = zip(table.columns, one.split(","), other.split(","), strict=True)
+    marks_of = one.split(","), other.split(",")
+    if {len(each) for each in marks_of} != {len(table.columns)}:
+        raise PostgresError("08P01", "invalid response from publisher")
+    marked = zip(table.columns, *marks_of, strict=True)
     return tuple(name for name, a, b in marked if a != b and "*" not in (a, b))
 
 
 def key_shown(table: Compared, text: str) -> str:
-    """The key as PostgreSQL's errors show it; of a table without a key, its row.
+    """The key as PostgreSQL's errors show it; of a table without a key, its row. 08P01 for a text that is none.
 
     >>> key_shown(Compared("s", "t", ("a", "b"), (), (), (0,), "", "", ()), "1:7")
     '(a)=(7)'
     """
     values, at = [], 0
     while at < len(text):
-        colon = text.index(":", at)
+        colon = text.find(":", at)
+        if colon < 0 or not (text[at:colon] or "0").isdecimal():
+            raise PostgresError("08P01", "invalid response from publisher")
         length = int(text[at:colon]) if colon > at else None
         values.append("null" if length is None else text[colon + 1 : colon + 1 + length])
         at = colon + 1 + (length or 0)

@@ -22,6 +22,7 @@ from headgate.lsn import Lsn
 from headgate.pgoutput import decode
 from headgate.verify.digest import DIGESTS, ROWS, Compared, digests_query, rows_query
 from headgate.walreceiver.connection import Connection, literal
+from headgate.walreceiver.link import Row
 from headgate.walreceiver.progress import Progress
 from headgate.walreceiver.reassembly import Reassembly
 from headgate.walreceiver.receiver import Limits, Receiver
@@ -33,6 +34,17 @@ UTC = "SET TimeZone = 'UTC'"
 """Texts of both sides are of one time zone."""
 PIECE = 8 << 20
 """Bytes of the stream that are decoded at a time."""
+
+
+def taken(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
+    """An answer of the publisher; 08P01 where it is not what was asked for: it may say anything."""
+    try:
+        columns = [pa.array([row[place] for row in rows], pa.string()).cast(field.type) for place, field in enumerate(schema)]
+    except pa.ArrowInvalid as error:
+        raise PostgresError("08P01", "invalid response from publisher") from error
+    if any(column.null_count for column in columns):
+        raise PostgresError("08P01", "invalid response from publisher")
+    return pa.table(columns, schema=schema)
 
 
 class Publisher:
@@ -82,14 +94,11 @@ class Publisher:
 
     def digests(self, table: Compared, without: Sequence[str]) -> pa.Table:
         """The ranges of a table (`digest.DIGESTS`), without the rows whose keys have these hashes."""
-        rows = self.reader.query(digests_query(table, without), 3)
-        columns = [pa.array([row[place] for row in rows], pa.string()) for place in range(3)]
-        return pa.table([column.cast(field.type) for column, field in zip(columns, DIGESTS, strict=True)], schema=DIGESTS)
+        return taken(self.reader.query(digests_query(table, without), len(DIGESTS)), DIGESTS)
 
     def rows(self, table: Compared, ranges: Sequence[str]) -> pa.Table:
         """The rows of some ranges (`digest.ROWS`)."""
-        rows = self.reader.query(rows_query(table, ranges), 2)
-        return pa.table([pa.array([row[place] for row in rows], pa.string()) for place in range(2)], schema=ROWS)
+        return taken(self.reader.query(rows_query(table, ranges), len(ROWS)), ROWS)
 
     def changes(self, until: Lsn, check: Callable[[], None]) -> Iterator[decode.Decoded]:
         """What is committed behind `lsn` and ends at or before `until`, a run of transactions after the other; the last may go further.
