@@ -37,6 +37,7 @@ class Definition:
     keys: Sequence[Key] = ()
     checks: Sequence[NewCheck] = ()
     partition_key: PartitionKey | None = None
+    options: Sequence[str] = ()
 
 
 def create(cursor: Cursor, oids: Oids, database: int, definition: Definition) -> Relation:
@@ -50,6 +51,7 @@ def create(cursor: Cursor, oids: Oids, database: int, definition: Definition) ->
         relowner=definition.owner, relam=HEAP if definition.kind in "rt" else 0, relfilenode=oid if definition.kind != "p" else 0,
         reltuples=-1.0, relpersistence=definition.persistence, relkind=definition.kind, relnatts=len(definition.columns),
         relispopulated=True, relreplident="d" if definition.kind in "rp" else "n",
+        reloptions=list(definition.options) or None,
         relfrozenxid=700 if definition.kind == "r" else 0, relminmxid=1 if definition.kind == "r" else 0,
     )  # fmt: skip
     for place, column in enumerate(definition.columns, 1):

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from headgate.catalog.physical import Cursor, one, rows
 from headgate.errors import PostgresError
+from headgate.settings.definition import read_bool
 
 T = TypeVar("T")
 
@@ -149,6 +150,8 @@ class Relation:
     referenced: tuple[ForeignKey, ...] = ()
     row_security: bool = False
     force_row_security: bool = False
+    options: tuple[str, ...] = ()
+    """pg_class.reloptions: ``name=value``."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -182,6 +185,11 @@ class Relation:
         """The live column of this number, or None."""
         return next((column for column in self.columns if column.attnum == attnum), None)
 
+    def is_on(self, option: str, otherwise: bool) -> bool:
+        """What WITH (…) says of something that is on or off; `otherwise` where it says nothing."""
+        value = dict(each.split("=", 1) for each in self.options).get(option)
+        return otherwise if value is None else read_bool(value) is True
+
     def dump(self) -> dict[str, Any]:
         """A value for JSON that `load` reads back."""
         return asdict(self)
@@ -194,6 +202,7 @@ class Relation:
         read["indexes"] = tuple(_tupled(Index, each) for each in value["indexes"])
         for field in ("foreign_keys", "referenced"):
             read[field] = tuple(_tupled(ForeignKey, each) for each in value.get(field, ()))
+        read["options"] = tuple(value.get("options", ()))
         read["checks"] = tuple(Check(**each) for each in value["checks"])
         key = value["partition_key"]
         read["partition_key"] = None if key is None else PartitionKey.load(key)
@@ -275,7 +284,7 @@ def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relati
     classes = rows(
         cursor,
         f"SELECT c.oid, c.relnamespace, n.nspname, c.relname, c.relkind, c.relowner, c.relpersistence, c.relreplident, c.relpartbound,"
-        f" i.inhparent, c.relrowsecurity, c.relforcerowsecurity, p.partstrat, p.partattrs, p.partkeydef,"
+        f" i.inhparent, c.relrowsecurity, c.relforcerowsecurity, c.reloptions, p.partstrat, p.partattrs, p.partkeydef,"
         f" p.partexprs, p.partclass, p.partcollation"
         f" FROM hg.pg_class c JOIN hg.pg_namespace n ON n.oid = c.relnamespace"
         f" AND n.{dbid} LEFT JOIN hg.pg_inherits i ON i.inhrelid = c.oid AND i.{dbid} LEFT JOIN hg.pg_partitioned_table p"
@@ -290,12 +299,13 @@ def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relati
         own.setdefault(each.relation, []).append(each)
         referenced.setdefault(each.target, []).append(each)
     found = {}
-    for oid, namespace, schema, name, kind, owner, persistence, identity, bound, parent, secured, forced, *key in classes:
+    for oid, namespace, schema, name, kind, owner, persistence, identity, bound, parent, secured, forced, options, *key in classes:
         found[oid] = Relation(
             oid, database, namespace, schema, name, kind, tuple(columns.get(oid, ())), owner, persistence, identity,
             tuple(indexes.get(oid, ())), tuple(checks.get(oid, ())), parent or 0, bound,
             _partition_key(*key) if key[0] else None,
             tuple(own.get(oid, ())), tuple(sorted(referenced.get(oid, ()), key=lambda each: each.oid)), secured, forced,
+            tuple(options or ()),
         )  # fmt: skip
     return [found[oid] for oid in oids if oid in found]
 

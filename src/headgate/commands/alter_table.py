@@ -26,6 +26,7 @@ from headgate.commands import (
     lookup,
     partition_alter,
     privilege,
+    table_option,
     view_option,
 )
 from headgate.commands.alteration import Alteration
@@ -255,9 +256,11 @@ def triggers(alteration: Alteration, command: Any) -> None:
 
 
 def set_options(alteration: Alteration, command: Any) -> None:
-    """SET (…) and RESET (…): those of a table are about PostgreSQL's storage."""
+    """SET (…) and RESET (…); those of an index are about PostgreSQL's storage."""
     if alteration.relation.kind == "v":
         view_option.alter(alteration, command)
+    elif alteration.relation.kind in "rp":
+        table_option.alter(alteration, command)
 
 
 def accept(alteration: Alteration, command: Any) -> None:

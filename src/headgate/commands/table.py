@@ -32,6 +32,7 @@ from headgate.commands import (
     sequence,
     subscription_state,
     table_definition,
+    table_option,
 )
 from headgate.commands import temporary as temporary_tables
 from headgate.commands.result import CommandResult
@@ -60,6 +61,7 @@ def create(node: Any, session: Session) -> CommandResult:
     if relations.find_oid(cursor, context.database, schema, target.relname) is not None and node.if_not_exists:
         session.notices.notice(f'relation "{target.relname}" already exists, skipping', sqlstate="42P07")
         return CommandResult("CREATE TABLE")
+    given = table_option.read(node.options, "p" if node.HasField("partspec") else "r")
     node, later = like.expand(node, session)
     parent = partition.parent_of(node, session, transaction) if node.HasField("partbound") else None
     elements = table_definition.read(
@@ -89,6 +91,7 @@ def create(node: Any, session: Session) -> CommandResult:
             namespace, target.relname, columns, owner, kind="p" if key else "r",
             persistence="t" if temporary else target.relpersistence or "p",
             checks=list({each.name or place: each for place, each in enumerate(checks)}.values()), partition_key=key,
+            options=given,
         ),
     )  # fmt: skip
     if key is not None:

@@ -142,6 +142,14 @@ _OWN = (
         extra="Not all readers of Delta Lake know it. Off, what needs it is refused: DROP, RENAME and a new type of a column.",
     ),
     _own(
+        "deletion_vectors",
+        Kind.BOOL,
+        True,
+        Context.POSTMASTER,
+        "Lets new tables have Delta's deletion vectors.",
+        extra="Not all readers of Delta Lake know them. Off, UPDATE and DELETE write the files of changed rows anew.",
+    ),
+    _own(
         "data_location",
         Kind.STRING,
         "",

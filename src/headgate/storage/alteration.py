@@ -17,10 +17,10 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from headgate.errors import PostgresError
-from headgate.storage.delta_log import PLACEHOLDER, check_names, needs_mapping
+from headgate.storage.delta_log import PLACEHOLDER, check_names, needs_mapping, protocol_of
 from headgate.storage.file_action import Action
 from headgate.storage.staged import StagedTable
-from headgate.storage.table_state import ALTERED, TableState
+from headgate.storage.table_state import ALTERED, VECTORS, TableState
 from headgate.types.storage import spark_type
 
 _ID, _PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
@@ -62,7 +62,21 @@ def mapping_is_off(relation: Any) -> PostgresError:
         "0A000",
         f'table "{relation.name}" would need column mapping, which is off',
         detail='Dropped, renamed and converted columns need it, and names with a character of " ,;{}()=".',
-        hint="Where no reader of the table lacks column mapping, start the node with column_mapping = on. Otherwise make a new table.",
+        hint="Where no reader of the table lacks column mapping, ALTER TABLE … SET (column_mapping = on). Otherwise make a new table.",
+    )
+
+
+def is_mapped(state: TableState) -> bool:
+    """Whether a table has column mapping."""
+    return _MODE in (state.metadata.get("configuration") or {})
+
+
+def has_mapping(relation: Any) -> PostgresError:
+    """0A000: a table cannot be without what its files are read by."""
+    return PostgresError(
+        "0A000",
+        f'table "{relation.name}" has column mapping already',
+        hint="Make a new table WITH (column_mapping = off) and write the rows into it.",
     )
 
 
@@ -95,13 +109,24 @@ def _mapped(
 def _features(protocol: Action, schema: str, *, mapped: bool) -> Action:
     wanted = [*(["columnMapping"] if mapped else []), *(["timestampNtz"] if '"timestamp_ntz"' in schema else [])]
     read, write = list(protocol.get("readerFeatures") or []), list(protocol.get("writerFeatures") or [])
-    return {
-        **protocol,
-        "readerFeatures": read + [each for each in wanted if each not in read],
-        "writerFeatures": write + [each for each in wanted if each not in write],
-    }
+    read += [each for each in wanted if each not in read]
+    known: Action = {"minReaderVersion": 3, "readerFeatures": read} if read else {}
+    return {**protocol, **known, "writerFeatures": write + [each for each in wanted if each not in write]}
+
+
+def with_vectors(state: TableState, *, on: bool) -> list[Action]:
+    """The metadata and protocol actions that let a table have deletion vectors, or say that it has none: its files are the caller's."""
+    configuration = {name: value for name, value in (state.metadata.get("configuration") or {}).items() if name != VECTORS}
+    features = [each for each in state.protocol.get("readerFeatures") or [] if each != "deletionVectors"]
+    if on:
+        configuration[VECTORS] = "true"
+        features.insert(0, "deletionVectors")
+    others = [each for each in state.protocol.get("writerFeatures") or [] if each not in (*features, "deletionVectors", "changeDataFeed")]
+    protocol = protocol_of(features)
+    protocol["writerFeatures"] += others
+    return [{"metaData": {**state.metadata, "configuration": configuration}}, {"protocol": protocol}]
 
 
 def restored(to: TableState) -> list[Action]:
-    """The metadata action that gives a table the columns of an earlier state."""
-    return [{"metaData": to.metadata}]
+    """The actions that give a table the columns, properties and features of an earlier state."""
+    return [{"metaData": to.metadata}, {"protocol": to.protocol}]

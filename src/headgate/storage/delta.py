@@ -200,12 +200,12 @@ class DeltaTable:
         `in_order`: those of a small table in the order in which they were written, as a heap has them; otherwise Spark reads the largest
         file first. Rows that an UPDATE has changed are written anew, and so come last.
         """
-        frame = self._rows(state)
         held = self.held(state, positions=positions)
         if held is not None:
             row = StructType([*state.schema.fields, *(PLACE.fields if positions else ())])
             return in_one_piece(self.delta.spark, held, row)
         in_order = in_order and _orderable(state)
+        frame = self._rows(state, placed=positions or in_order)
         if not (positions or in_order):
             return frame
         place = frame.metadataColumn("_metadata")  # not by its name, which a column may have
@@ -243,14 +243,18 @@ class DeltaTable:
         """Some columns of all rows of a table of any size, in the order of its files, piece by piece."""
         return rows.pieces(self.path, state, names)
 
-    def _rows(self, state: TableState) -> DataFrame:
+    def _rows(self, state: TableState, *, placed: bool) -> DataFrame:
         """The rows at a version, or with what is staged on it.
 
-        A table of few files is read by these, as they are known: so Delta needs not replay the log, which is a Spark job.
+        A table of few files is read by these, as they are known: so Delta needs not replay the log, which is a Spark job. Where rows are
+        `placed`, so is one without deletion vectors: Delta numbers the rows of tables alone that have some.
         """
         d = self.delta
-        if state.staged or len(state.files) <= LISTED_FILES:
+        if state.staged or len(state.files) <= LISTED_FILES or (placed and not state.has_vectors):
             adds = d.seq(d.action({"add": add}) for add in state.files.values())
+            if not state.has_vectors:
+                metadata, protocol = alteration.with_vectors(state, on=True)
+                state = replace(state, metadata=metadata["metaData"], protocol=protocol["protocol"])
             return DataFrame(self._log.createDataFrame(self._likeness(state), adds, False, d.none), d.spark)
         # as a time travel: otherwise the relation would look up the newest version when it runs
         relation = self._log.createRelation(d.nothing, d.some(self._snapshot(state.version)), d.none, True)
@@ -335,7 +339,7 @@ class DeltaTable:
     def undo(self, state: TableState, to: TableState, mark: str) -> TableState:
         """Makes the newest version (`state`) equal to an earlier one by inverse file actions, without change rows."""
         actions = difference(state, to)
-        if state.schema != to.schema:
+        if state.metadata != to.metadata or state.protocol != to.protocol:
             actions = [*alteration.restored(to), *actions]
         return self.commit_version(state, actions, mark) if actions else state
 

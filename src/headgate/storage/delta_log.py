@@ -57,37 +57,32 @@ def needs_mapping(name: str) -> bool:
 
 
 @step(Step.STAGED)
-def create(path: Path, row: StructType, *, description: str | None = None) -> None:
+def create(path: Path, row: StructType, *, description: str | None = None, vectors: bool = True) -> None:
     """Makes an empty table: version 0 with the protocol and the metadata, written as the one small file that it is.
 
-    Change feed and deletion vectors are on; column mapping is on only if a name has one of the characters that Parquet's
-    schema language refuses (space , ; { } ( ) = newline tab), or is one that DuckDB takes for its own. Columns are nullable: NOT NULL is
-    the node's business.
+    The change feed is on, and so are deletion vectors but where `vectors` says no; column mapping is on only if a name has one of the
+    characters that Parquet's schema language refuses (space , ; { } ( ) = newline tab), or is one that DuckDB takes for its own. Columns
+    are nullable: NOT NULL is the node's business.
     """
     check_names(row)
     mapped = any(map(needs_mapping, row.fieldNames()))
     configuration = {
         "delta.enableChangeDataFeed": "true",
-        "delta.enableDeletionVectors": "true",
         "delta.checkpointInterval": str(2**31 - 1),  # `delta_checkpoint` writes them
         "delta.logRetentionDuration": "interval 30 days",
         "delta.enableExpiredLogCleanup": "false",  # `clean` knows what slots need
         "delta.deletedFileRetentionDuration": "interval 7 days",
     }
     fields = json.loads(row.json())["fields"]
-    writer = ["changeDataFeed", "deletionVectors"]
-    reader = ["deletionVectors"]
-    if '"timestamp_ntz"' in row.json():
-        writer.append("timestampNtz")
-        reader.append("timestampNtz")
+    if vectors:
+        configuration["delta.enableDeletionVectors"] = "true"
+    wanted = (vectors, "deletionVectors"), ('"timestamp_ntz"' in row.json(), "timestampNtz"), (mapped, "columnMapping")
     if mapped:
-        writer.append("columnMapping")
-        reader.append("columnMapping")
         configuration |= {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": str(len(fields))}
         for number, column in enumerate(fields, 1):
             column["metadata"] = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{uuid.uuid4()}"}
     created = int(time.time() * 1000)
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": reader, "writerFeatures": writer}
+    protocol = protocol_of([feature for needed, feature in wanted if needed])
     metadata: Action = {
         "id": str(uuid.uuid4()),
         "description": description,
@@ -104,20 +99,28 @@ def create(path: Path, row: StructType, *, description: str | None = None) -> No
     ]
     log = path / "_delta_log"
     log.mkdir(parents=True)
-    (log / f"{0:020d}.crc").write_text(json.dumps(_checksum(protocol, metadata), separators=(",", ":")))
+    (log / f"{0:020d}.crc").write_text(json.dumps(_checksum(protocol, metadata, vectors=vectors), separators=(",", ":")))
     text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
     durable.write_synced(log / ".0.tmp", text)
     (log / ".0.tmp").rename(log / f"{0:020d}.json")
 
 
-def _checksum(protocol: Action, metadata: Action) -> Action:
+def protocol_of(reader: Sequence[str]) -> Action:
+    """The protocol of a table whose readers must know these features; where there are none, every reader reads it."""
+    known: Action = {"minReaderVersion": 3, "readerFeatures": list(reader)} if reader else {"minReaderVersion": 1}
+    return {**known, "minWriterVersion": 7, "writerFeatures": ["changeDataFeed", *reader]}
+
+
+def _checksum(protocol: Action, metadata: Action, *, vectors: bool) -> Action:
     """The version checksum of an empty table: without it Delta replays the log by a Spark job before it commits the first rows."""
-    empty = ("tableSizeBytes", "numFiles", "numDeletedRecordsOpt", "numDeletionVectorsOpt")
-    return {
-        **dict.fromkeys(empty, 0), "numMetadata": 1, "numProtocol": 1, "metadata": metadata, "protocol": protocol,
+    told: Action = {
+        "tableSizeBytes": 0, "numFiles": 0, "numMetadata": 1, "numProtocol": 1, "metadata": metadata, "protocol": protocol,
         "setTransactions": [], "domainMetadata": [], "allFiles": [],
-        "deletedRecordCountsHistogramOpt": {"deletedRecordCounts": [0] * DELETED_ROWS_BINS},
     }  # fmt: skip
+    if vectors:
+        deleted = {"deletedRecordCounts": [0] * DELETED_ROWS_BINS}
+        told |= {"numDeletedRecordsOpt": 0, "numDeletionVectorsOpt": 0, "deletedRecordCountsHistogramOpt": deleted}
+    return told
 
 
 def read_version(path: Path, version: int) -> list[Action]:

@@ -66,7 +66,9 @@ class Engine:
         self.settings = settings
         self.durable = settings.get("fsync", "on") == "on"
         self.column_mapping = settings.get("column_mapping", "on") == "on"
-        """Whether a table may come to need Delta's column mapping."""
+        """Whether a table may come to need Delta's column mapping, where WITH (…) says nothing of it."""
+        self.deletion_vectors = settings.get("deletion_vectors", "on") == "on"
+        """Whether new tables have deletion vectors, likewise."""
         self.delta = Delta(self.spark)
         self.log = TransactionLog(catalog)
         self.statistics = Statistics()

@@ -17,6 +17,9 @@ from headgate.storage import vector
 
 Action = dict[str, Any]
 
+KEPT = "headgate.kept"
+"""Tag of a file that only holds rows of others that it takes the place of."""
+
 _PART = re.compile(r"(?:part|cdc)-(\d+)-")
 
 
@@ -24,6 +27,11 @@ def records(add: Action) -> int:
     """Number of rows in the file of an `add` action, those in its deletion vector included."""
     stats = add.get("stats")
     return int(json.loads(stats).get("numRecords", 0)) if stats else 0
+
+
+def is_kept(file: Action) -> bool:
+    """Whether a file of a write holds no row that the write has changed."""
+    return KEPT in (file.get("tags") or {})
 
 
 def order(file: Mapping[str, Any]) -> tuple[int, str]:

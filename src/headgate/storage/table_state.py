@@ -16,6 +16,7 @@ from headgate.storage.file_action import Action, files_after, records, removal
 
 ALTERED = "headgate.altered"
 """Table property: the version that last changed the columns."""
+VECTORS = "delta.enableDeletionVectors"
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,11 @@ class TableState:
         row = StructType.fromJson(json.loads(metadata["schemaString"]))
         since = int((metadata.get("configuration") or {}).get(ALTERED, 0))
         return cls(version, metadata, protocol, files, row, physical_names(row), since)
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether rows are deleted by deletion vectors; otherwise their files are written anew without them."""
+        return (self.metadata.get("configuration") or {}).get(VECTORS) == "true"
 
     @property
     def place(self) -> tuple[int, int]:

@@ -33,7 +33,7 @@ from headgate.catalog.hold import Hold
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
-from headgate.storage import alteration, compaction, delta_log, durable, file_action, write
+from headgate.storage import alteration, compaction, copy_on_write, delta_log, durable, file_action, write
 from headgate.storage.delta import FILE, PLACE, ROW
 from headgate.storage.file_action import Action
 from headgate.storage.intent import Intent
@@ -265,7 +265,7 @@ class Transaction(Uncommitted):
 
     def create_table(self, relation: Any) -> None:
         """Makes the Delta table of a new relation; 0A000 where a name needs column mapping and that is off."""
-        if not self.engine.column_mapping and any(delta_log.needs_mapping(column.name) for column in relation.columns):
+        if not self._may_map(relation) and any(delta_log.needs_mapping(column.name) for column in relation.columns):
             raise alteration.mapping_is_off(relation)
         self._locked.add((relation.database, relation.oid))  # nobody else knows it: there is no definition to look at again
         key = self._lock(relation)
@@ -275,7 +275,8 @@ class Transaction(Uncommitted):
         elif path.exists():
             self.engine.forget(key)
         self._open.created.add(key)  # also where the folder is only half made
-        delta_log.create(path, stored(relation), description=f"{relation.schema}.{relation.name}")
+        vectors = relation.is_on("deletion_vectors", self.engine.deletion_vectors)
+        delta_log.create(path, stored(relation), description=f"{relation.schema}.{relation.name}", vectors=vectors)
         self._open.tables[key] = StagedTable.of(self._table(relation).state(0))
 
     def drop_table(self, relation: Any) -> None:
@@ -286,7 +287,24 @@ class Transaction(Uncommitted):
         """Makes the Delta table of relation `old` that of `new`: columns added (NULL in existing rows), dropped, renamed. No change row."""
         key = self._lock(old)
         self._record_history()
-        self._stage(key, alteration.actions(self._staged(key), old, new, may_map=self.engine.column_mapping))
+        self._stage(key, alteration.actions(self._staged(key), old, new, may_map=self._may_map(old)))
+
+    def _may_map(self, relation: Any) -> bool:
+        return bool(relation.is_on("column_mapping", self.engine.column_mapping))
+
+    def alter_settings(self, relation: Any) -> None:
+        """Makes a table what its options say now: its rows stay, also where the files that hold deleted ones are written anew.
+
+        0A000 where it has column mapping, which cannot be taken from it, and that is off.
+        """
+        key = self._lock(relation)
+        before, vectors = self._base(key), relation.is_on("deletion_vectors", self.engine.deletion_vectors)
+        if not relation.is_on("column_mapping", True) and alteration.is_mapped(before):
+            raise alteration.has_mapping(relation)
+        if before.has_vectors != vectors:
+            self._stage(key, alteration.with_vectors(before, on=vectors))
+            if actions := copy_on_write.without_vectors(self.engine.table(key), before):
+                self._stage(key, actions)
 
     def change_type(self, old: Any, new: Any, name: str, value: Column) -> None:
         """Gives a column another type: `value` is the new value, over the columns of `old`. The log does not name the rewritten rows."""
@@ -295,7 +313,7 @@ class Transaction(Uncommitted):
         table, before = self.engine.table(key), self._base(key)
         values = [value.alias(c.name) if c.name == name else F.col(quoted(c.name)) for c in old.columns]
         rows = table.frame(before).select(*values)
-        self._stage(key, alteration.actions(self._staged(key), old, new, retyped=name, may_map=self.engine.column_mapping))
+        self._stage(key, alteration.actions(self._staged(key), old, new, retyped=name, may_map=self._may_map(old)))
         added = [{"add": {**a["add"], "dataChange": False}} for a in table.write(self._base(key), rows) if "add" in a]
         removed = [file_action.removal(add, data_change=False) for add in before.files.values()]
         if removed or added:

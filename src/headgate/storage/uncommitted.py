@@ -367,7 +367,8 @@ class Uncommitted:
         self._record_history()
         self._stage(key, actions)
         staged = self._open.tables[key]
-        size = sum(action[name]["size"] for action in actions for name in ("add", "cdc") if name in action and kind == "write")
+        named = [action[name] for action in actions for name in ("add", "cdc") if name in action and kind == "write"]
+        size = sum(file["size"] for file in named if not file_action.is_kept(file))
         physical = {name: stored for name, stored in staged.state.physical.items() if stored != name} or None
         files = write.files_of(self.engine.path(key), actions) if kind == "write" else ()
         self._note(key[1], kind, staged.base.version + 1, changes, statement, options, size, made, files, physical)

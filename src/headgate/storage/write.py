@@ -24,7 +24,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
-from headgate.storage import file_action, parquet, vector
+from headgate.storage import copy_on_write, file_action, parquet, vector
 from headgate.storage.delta import FILE, ROW, DeltaTable
 from headgate.storage.delta_log import PLACEHOLDER
 from headgate.storage.file_action import Action
@@ -147,7 +147,8 @@ def rewrite(
         actions = table.write(state, _change_rows(relation, held))
         places = held.where("file IS NOT NULL").select(F.col("file").alias(FILE), F.col("row").alias(ROW))
         with _whole(table, actions):
-            return Written(actions + table.deletions(state, places), count)
+            deleted = table.deletions(state, places) if state.has_vectors else copy_on_write.left_by_spark(table, state, places)
+            return Written(deleted + actions, count)
     finally:
         held.unpersist()
 
@@ -198,7 +199,7 @@ def _rewrite_small(table: DeltaTable, relation: Any, state: TableState, changed:
             actions.insert(0, parquet.write(table.path, _flat(relation, added), state.physical))
         if has_old.any():
             places = changed.select(["file", "row"]).filter(pa.array(has_old))
-            actions += mark_deleted(table, state, places["file"], places["row"])
+            actions[:0] = mark_deleted(table, state, places["file"], places["row"])  # what is left of a file comes before what is new
     return Written(actions, changed.num_rows)
 
 
@@ -295,7 +296,10 @@ def on_other_state(table: DeltaTable, state: TableState, other: TableState, acti
 
 
 def mark_deleted(table: DeltaTable, state: TableState, files: pa.ChunkedArray, rows: pa.ChunkedArray) -> list[Action]:
-    """The actions that delete rows by position, without Spark: `remove` of each file, `add` with its new vector unless no row is left."""
+    """The actions that delete rows by position, without Spark: `remove` of each file, `add` with its new vector unless no row is left.
+
+    Where the table has no deletion vectors, the rows that are left are in new files (`copy_on_write`).
+    """
     grouped = pa.table({"file": files, "row": rows}).group_by("file", use_threads=False).aggregate([("row", "list")])
     vectors: dict[str, vector.Rows] = {}
     actions: list[Action] = []
@@ -312,5 +316,7 @@ def mark_deleted(table: DeltaTable, state: TableState, files: pa.ChunkedArray, r
         actions.append(file_action.removal(state.files[path], data_change=True))
         if len(deleted) < file_action.records(state.files[path]):
             vectors[path] = deleted
+    if not state.has_vectors:
+        return actions + copy_on_write.left(table, state, vectors)
     described = vector.write(table.path, vectors) if vectors else {}
     return actions + [file_action.marked(state.files[path], described[path]) for path in vectors]

@@ -1,0 +1,31 @@
+-- WITH (…), SET (…) and RESET (…) of tables
+CREATE TABLE t (a int, b text) WITH (fillfactor = 70, autovacuum_enabled, autovacuum_vacuum_scale_factor = 0.2, vacuum_index_cleanup = auto);
+SELECT reloptions FROM pg_class WHERE relname = 't';
+\d+ t
+ALTER TABLE t SET (fillfactor = 80, parallel_workers = 2);
+SELECT reloptions FROM pg_class WHERE relname = 't';
+ALTER TABLE t RESET (fillfactor, autovacuum_enabled, nosuch);
+SELECT reloptions FROM pg_class WHERE relname = 't';
+ALTER TABLE t SET (nosuch = 1);
+ALTER TABLE t SET (fillfactor = 5);
+ALTER TABLE t SET (fillfactor = 'x');
+ALTER TABLE t SET (autovacuum_enabled = perhaps);
+ALTER TABLE t SET (autovacuum_vacuum_scale_factor = 101);
+ALTER TABLE t SET (autovacuum_vacuum_scale_factor = 'x');
+ALTER TABLE t SET (vacuum_index_cleanup = sometimes);
+ALTER TABLE t SET (other.fillfactor = 50);
+ALTER TABLE t SET (toast.nosuch = 50);
+ALTER TABLE t SET (toast.fillfactor = 50);
+ALTER TABLE t SET (fillfactor = 50, fillfactor = 60);
+ALTER TABLE t RESET (fillfactor = 50);
+ALTER TABLE t RESET (autovacuum_vacuum_scale_factor, vacuum_index_cleanup, parallel_workers);
+SELECT reloptions FROM pg_class WHERE relname = 't';
+CREATE TABLE u (a int) WITH (nosuch);
+CREATE TABLE u (a int) WITH (oids = true);
+CREATE TABLE u (a int) WITH (oids = false);
+SELECT reloptions FROM pg_class WHERE relname = 'u';
+CREATE TABLE p (a int) PARTITION BY LIST (a) WITH (fillfactor = 70);
+CREATE TABLE p (a int) PARTITION BY LIST (a);
+ALTER TABLE p SET (fillfactor = 70);
+CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1) WITH (fillfactor = 70);
+SELECT reloptions FROM pg_class WHERE relname = 'p1';

@@ -1,0 +1,189 @@
+"""Tables without deletion vectors: what any reader of Parquet files and of Delta's first protocol finds is what the node shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+import pytest
+from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, made, relation, rows
+
+from headgate.catalog.relation import Column, Relation
+from headgate.errors import PostgresError
+from headgate.storage import compaction, copy_on_write, delta_log, feed, write
+from headgate.storage.engine import Engine
+
+PLAIN = replace(relation(26000, "plain", id=INT8, v=TEXT), options=("deletion_vectors=off",))
+VECTORS = replace(PLAIN, options=())
+SMALL, LARGE = 10_000, -1
+
+
+def plainly(engine: Engine, table: Relation) -> list[tuple[Any, ...]]:
+    """The rows as a reader sees them that knows the files of the log and nothing else."""
+    path = engine.path((DATABASE, table.oid))
+    newest = delta_log.newest_version(path)
+    assert newest is not None
+    files = delta_log.files_at(path, newest)
+    assert not any(add.get("deletionVector") for add in files.values())
+    found = [tuple(row.values()) for name in files for row in pq.read_table(path / unquote(name)).to_pylist()]
+    return sorted(found, key=repr)
+
+
+def protocol(engine: Engine, table: Relation) -> tuple[int, list[str]]:
+    state = engine.table((DATABASE, table.oid)).state()
+    return state.protocol["minReaderVersion"], state.protocol.get("readerFeatures", [])
+
+
+@pytest.mark.parametrize("small", [SMALL, pytest.param(LARGE, marks=pytest.mark.slow)])
+def test_rows_are_changed_without_deletion_vectors(engine: Engine, monkeypatch: pytest.MonkeyPatch, small: int) -> None:
+    monkeypatch.setattr(write, "SMALL_ROWS", small)
+    monkeypatch.setattr(copy_on_write, "FILE_BYTES", 8 << 10)
+    monkeypatch.setattr(copy_on_write, "BATCH_ROWS", 200)
+    made(engine, PLAIN, *[(i, "x") for i in range(1500)])
+    assert protocol(engine, PLAIN) == (1, [])
+    before = engine.log.end
+    writer = engine.begin(DATABASE)
+    assert change(writer, PLAIN, "id % 5 = 0", v="'y'") == 300
+    assert change(writer, PLAIN, "id % 7 = 3") == 214
+    expected = sorted([(i, "y" if i % 5 == 0 else "x") for i in range(1500) if i % 7 != 3], key=repr)
+    assert contents(writer, PLAIN) == expected
+    assert len(contents(engine, PLAIN)) == 1500
+    writer.commit()
+    assert contents(engine, PLAIN) == plainly(engine, PLAIN) == expected
+    [entry] = engine.log.entries(before, DATABASE, 1)
+    assert sum(each.bytes for each in entry.writes) < 200_000
+    seen = feed.changes(engine, PLAIN, entry.writes).groupBy("op").count().toArrow().to_pylist()
+    assert {each["op"]: each["count"] for each in seen} == {"U": 300, "D": 214}
+    writer = engine.begin(DATABASE)
+    change(writer, PLAIN, "id >= 0")
+    assert writer.state(PLAIN).files == {}
+    writer.rollback()
+    assert contents(engine, PLAIN) == expected
+
+
+def test_inserted_changed_and_truncated_in_one_transaction(engine: Engine) -> None:
+    made(engine, PLAIN, (1, "a"), (2, "b"))
+    before = engine.log.end
+    writer = engine.begin(DATABASE)
+    writer.append(PLAIN, rows(PLAIN, (3, "c"), (4, "d")))
+    change(writer, PLAIN, "id = 3", v="'C'")
+    change(writer, PLAIN, "id = 1")
+    writer.savepoint("s")
+    change(writer, PLAIN, "id = 4")
+    writer.rollback_to("s")
+    assert contents(writer, PLAIN) == [(2, "b"), (3, "C"), (4, "d")]
+    writer.truncate([PLAIN])
+    writer.append(PLAIN, rows(PLAIN, (5, "e")))
+    writer.commit()
+    assert contents(engine, PLAIN) == plainly(engine, PLAIN) == [(5, "e")]
+    [entry] = engine.log.entries(before, DATABASE, 1)
+    rows_written = [each for each in entry.writes if each.kind == "write"]
+    told = feed.changes(engine, PLAIN, rows_written).orderBy("seq", "position").toArrow().to_pylist()
+    ids = [(each["op"], (each["new"] or each["old"])["id"]) for each in told]
+    assert ids == [("I", 3), ("I", 4), ("U", 3), ("D", 1), ("I", 5)]
+
+
+def test_who_reads_as_of_his_begin_changes_rows_that_nobody_has_touched(engine: Engine) -> None:
+    made(engine, PLAIN, (1, "a"), (2, "b"))
+    other = engine.begin(DATABASE)
+    other.append(PLAIN, rows(PLAIN, (3, "c")))
+    other.commit()
+    late = engine.begin(DATABASE)
+    late.isolate(None, serializable=False)
+    assert len(contents(late, PLAIN)) == 3
+    other = engine.begin(DATABASE)
+    change(other, PLAIN, "id = 3", v="'other'")
+    other.commit()
+    change(late, PLAIN, "id = 1", v="'late'")
+    assert contents(late, PLAIN) == [(1, "late"), (2, "b"), (3, "c")]
+    with pytest.raises(PostgresError, match="could not serialize access due to concurrent update"):
+        change(late, PLAIN, "id = 3", v="'late'")
+    late.rollback()
+    assert contents(engine, PLAIN) == plainly(engine, PLAIN) == [(1, "a"), (2, "b"), (3, "other")]
+
+
+def test_a_table_loses_its_vectors_and_gets_them_back(engine: Engine) -> None:
+    made(engine, VECTORS, *[(i, "x") for i in range(10)])
+    writer = engine.begin(DATABASE)
+    change(writer, VECTORS, "id < 3", v="'y'")
+    writer.commit()
+    shown = contents(engine, VECTORS)
+    assert protocol(engine, VECTORS) == (3, ["deletionVectors"])
+    writer = engine.begin(DATABASE)
+    writer.alter_settings(PLAIN)
+    assert contents(writer, PLAIN) == shown
+    writer.rollback()
+    assert protocol(engine, VECTORS) == (3, ["deletionVectors"])
+    writer = engine.begin(DATABASE)
+    writer.alter_settings(PLAIN)
+    change(writer, PLAIN, "id = 9")
+    writer.commit()
+    assert protocol(engine, PLAIN) == (1, [])
+    assert contents(engine, PLAIN) == plainly(engine, PLAIN) == shown[:-1]
+    writer = engine.begin(DATABASE)
+    writer.alter_settings(VECTORS)
+    change(writer, VECTORS, "id = 8")
+    writer.commit()
+    assert protocol(engine, VECTORS) == (3, ["deletionVectors"])
+    assert contents(engine, VECTORS) == shown[:-2]
+    plain = engine.spark.read.format("delta").load(str(engine.path((DATABASE, PLAIN.oid))))
+    assert plain.count() == 8
+
+
+def test_lost_vectors_are_undone_with_their_protocol(engine: Engine) -> None:
+    made(engine, VECTORS, (1, "x"), (2, "y"))
+    writer = engine.begin(DATABASE)
+    change(writer, VECTORS, "id = 1")
+    writer.commit()
+    table = engine.table((DATABASE, VECTORS.oid))
+    before = table.state()
+    writer = engine.begin(DATABASE)
+    writer.alter_settings(PLAIN)
+    writer.commit()
+    undone = table.undo(table.state(), before, "undone")
+    assert undone.has_vectors
+    assert table.state().protocol == before.protocol
+    assert table.frame(undone).count() == 1
+
+
+def test_a_column_that_needs_more_of_readers_is_told_in_the_protocol(engine: Engine) -> None:
+    made(engine, PLAIN, (1, "x"))
+    narrow = replace(PLAIN, all_columns=(Column(1, "id", INT8), Column(3, "w", INT4)))
+    writer = engine.begin(DATABASE)
+    with pytest.raises(PostgresError, match="would need column mapping"):
+        writer.alter_table(replace(PLAIN, options=("deletion_vectors=off", "column_mapping=off")), narrow)
+    writer.alter_table(PLAIN, narrow)
+    change(writer, narrow, "id = 1", w="7")
+    writer.append(narrow, rows(narrow, (2, 8), (3, 9)))
+    writer.commit()
+    assert protocol(engine, narrow) == (3, ["columnMapping"])
+    writer = engine.begin(DATABASE)
+    with pytest.raises(PostgresError, match='table "plain" has column mapping already'):
+        writer.alter_settings(replace(narrow, options=("column_mapping=off",)))
+    change(writer, narrow, "id = 3")
+    writer.commit()
+    assert contents(engine, narrow) == [(1, 7), (2, 8)]
+    plain = engine.spark.read.format("delta").load(str(engine.path((DATABASE, PLAIN.oid))))
+    assert sorted(map(tuple, plain.collect())) == [(1, 7), (2, 8)]
+
+
+def test_small_files_are_put_together_without_vectors(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "MOST", 4)
+    made(engine, PLAIN, (0, "x"))
+    for number in range(1, 8):
+        writer = engine.begin(DATABASE)
+        writer.append(PLAIN, rows(PLAIN, (number, "x")))
+        change(writer, PLAIN, f"id = {number - 1}", v="'y'")
+        writer.commit()
+    assert len(engine.table((DATABASE, PLAIN.oid)).state().files) < 8
+    assert contents(engine, PLAIN) == plainly(engine, PLAIN) == [*[(i, "y") for i in range(7)], (7, "x")]
+
+
+def test_deletion_vectors_off_is_the_nodes_word_for_new_tables(engine: Engine) -> None:
+    engine.deletion_vectors = False
+    made(engine, VECTORS, (1, "x"))
+    assert protocol(engine, VECTORS) == (1, [])
+    made(engine, replace(PLAIN, oid=PLAIN.oid + 1, options=("deletion_vectors=on",)), (1, "x"))
+    assert protocol(engine, replace(PLAIN, oid=PLAIN.oid + 1)) == (3, ["deletionVectors"])
