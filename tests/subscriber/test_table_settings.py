@@ -1,0 +1,53 @@
+"""Tables WITH (deletion_vectors = off) are written by sessions and subscriptions, and their files alone say what SELECT shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.parse import unquote
+
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+from tests.subscriber.conftest import READY
+
+from headgate.storage import delta_log
+
+
+def plainly(path: Path) -> list[str]:
+    """The rows as a reader sees them that knows the files of the log and nothing else; it must not need to know more."""
+    newest = delta_log.newest_version(path)
+    assert newest is not None
+    _, protocol, files = delta_log.read_state(path, newest)
+    assert protocol["minReaderVersion"] == 1, json.dumps(protocol)
+    assert not any(add.get("deletionVector") for add in files.values())
+    return sorted(f"{row['a']} {row['b']}" for name in files for row in pq.read_table(path / unquote(name)).to_pylist())
+
+
+def test_without_deletion_vectors_the_files_are_what_is_shown(publisher, subscriber) -> None:
+    made = "CREATE TABLE t (a int PRIMARY KEY, b text)"
+    publisher.sql(f"{made}; INSERT INTO t SELECT i, 'x' FROM generate_series(1, 100) i; CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql(f"{made} WITH (deletion_vectors = off)")
+    subscriber.sql(publisher.subscription())
+    subscriber.wait(READY, "t")
+    path = Path(subscriber.sql("SELECT path FROM headgate.snapshot() WHERE name = 't'"))
+    publisher.sql("UPDATE t SET b = 'y' WHERE a % 10 = 0; DELETE FROM t WHERE a > 50; INSERT INTO t VALUES (200, 'new')")
+    publisher.wait_confirmed()
+    shown = "SELECT a || ' ' || b FROM t"
+    assert subscriber.rows(shown) == publisher.rows(shown)
+    subscriber.sql("UPDATE t SET b = 'z' WHERE a = 7; DELETE FROM t WHERE a = 8; BEGIN; DELETE FROM t; ROLLBACK")
+    subscriber.sql("INSERT INTO t VALUES (9, 'c') ON CONFLICT (a) DO UPDATE SET b = excluded.b || '+'")
+    assert subscriber.sql("SELECT b FROM t WHERE a = 9") == "c+"
+    assert plainly(path) == subscriber.rows(shown)
+    before = subscriber.rows(shown)
+    subscriber.sql("ALTER TABLE t SET (deletion_vectors = on); DELETE FROM t WHERE a = 1; ALTER TABLE t RESET (deletion_vectors)")
+    with pytest.raises(AssertionError, match="deletionVectors"):
+        plainly(path)
+    subscriber.sql("ALTER TABLE t SET (deletion_vectors = off, column_mapping = off)")
+    assert plainly(path) == subscriber.rows(shown) == before[1:]
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="would need column mapping"):
+        subscriber.sql("ALTER TABLE t RENAME b TO c")
+    publisher.sql("UPDATE t SET b = 'late' WHERE a = 2")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT b FROM t WHERE a = 2") == "late"
+    assert subscriber.sql("SELECT reloptions FROM pg_class WHERE relname = 't'") == "{deletion_vectors=off,column_mapping=off}"
