@@ -135,9 +135,10 @@ class Soak:
         until(lambda: _started(self.servers[place]), "a killed server does not start", PATIENCE)
 
     def kill_jvm(self) -> None:
-        found = subprocess.run(["pgrep", "-P", str(self.servers[1].pid), "java"], capture_output=True, text=True).stdout.split()
-        for each in found:
-            os.kill(int(each), signal.SIGKILL)
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a node that starts itself again has no pid file for a moment
+            found = subprocess.run(["pgrep", "-P", str(self.servers[1].pid), "java"], capture_output=True, text=True).stdout.split()
+            for each in found:
+                os.kill(int(each), signal.SIGKILL)
 
     def stall(self) -> None:
         for proxy in self.proxies:
@@ -339,7 +340,7 @@ def run(soak: Soak, minutes: float) -> list[str]:
             rounds.append(soak.takes())
             shown = ", ".join(f"{name} {value:.0f}" for name, value in rounds[-1].items())
             print(f"round {len(rounds)}: {soak.written} transactions, {len(soak.given)} rows; {'; '.join(struck)}\n  {shown}", flush=True)
-    except (AssertionError, SqlError, psycopg.Error, subprocess.TimeoutExpired) as error:
+    except (AssertionError, OSError, SqlError, psycopg.Error, subprocess.TimeoutExpired) as error:
         traceback.print_exc()
         wrong = [f"{type(error).__name__}: {error}"]
     finally:
