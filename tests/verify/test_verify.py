@@ -51,12 +51,12 @@ def pair(postgres: PostgresServer, node: NodeServer) -> Iterator[tuple[Database,
 
 @contextmanager
 def meanwhile(work: Callable[[int], object]) -> Iterator[None]:
-    """Does it over and over; its error is the test's."""
+    """Does it over and over, a hundred times a second at most: what comes later has to be applied too; its error is the test's."""
     over, failed = threading.Event(), []
 
     def loop() -> None:
         number = 0
-        while not over.is_set():
+        while not over.wait(0.01):
             number += 1
             try:
                 work(number)

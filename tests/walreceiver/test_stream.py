@@ -217,3 +217,12 @@ def test_a_silent_publisher_is_given_up(stream, postgres, database) -> None:
             opened.spool.take(10, WHOLE)
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def test_a_receiver_is_stopped_while_the_publisher_has_always_something_to_send(stream, postgres, database) -> None:
+    sent = 300_000
+    postgres.psql(database, f"INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, {sent}) i")
+    opened = stream()
+    until(lambda: opened.spool.outstanding > 0)
+    opened.receiver.stop()
+    assert opened.spool.outstanding < sent * 100

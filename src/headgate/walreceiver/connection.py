@@ -129,7 +129,11 @@ class Connection(Link):
         self.streaming = True
 
     def receive(self, limit: int = 8 << 20) -> list[memoryview] | None:
-        """What has arrived, without waiting: contents of CopyData, at most about `limit` bytes; None at the end of the stream."""
+        """What has arrived, without waiting: contents of CopyData, at most about `limit` bytes; None at the end of the stream.
+
+        57P01 if the waker has been stopped: a publisher that is written to without a pause always has something, so nobody might ever wait.
+        """
+        self._go_on()
         frames: list[memoryview] = []
         size = 0
         get = self._pgconn.get_copy_data
@@ -223,6 +227,7 @@ class Connection(Link):
             pieces.append(data)
             held += length
             if held >= size:
+                self._go_on()
                 yield b"".join(pieces)
                 pieces, held = [], 0
         if pieces:

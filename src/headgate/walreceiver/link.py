@@ -251,9 +251,8 @@ class Link:
 
     def _wait(self, timeout: float | None, *, write: bool = False) -> bool:
         """Waits for the socket; False if the waker or the timeout came first."""
+        self._go_on()
         waker = self._waker
-        if waker is not None and waker.stopped:
-            raise terminated()
         poll = select.poll()
         socket = self._pgconn.socket
         poll.register(socket, select.POLLIN | (select.POLLOUT if write else 0))
@@ -262,9 +261,13 @@ class Link:
         ready = dict(poll.poll(None if timeout is None else max(timeout, 0) * 1000))
         if waker is not None and waker.fileno() in ready:
             waker.clear()
-            if waker.stopped:
-                raise terminated()
+            self._go_on()
         return socket in ready
+
+    def _go_on(self) -> None:
+        """57P01 if the waker has been stopped; for what may find input for ever and never wait."""
+        if self._waker is not None and self._waker.stopped:
+            raise terminated()
 
 
 def _chomp(text: str) -> str:
