@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow.parquet as pq
 
-from headgate.catalog import kept_statistics, physical, subscription_column
+from headgate.catalog import kept_statistics, physical, subscription_column, subscription_resync
 from headgate.catalog.format import FORMAT
 from headgate.catalog.physical import Cursor, insert, run
 from headgate.types.registry import FIRST_USER_OID
@@ -32,7 +32,7 @@ CREATE TABLE hg.applied_prepare (gid VARCHAR, subid UINTEGER, dbid UINTEGER, own
 """Tables of a node's own. hg.log_entry, hg.log_write and hg.table_version are made by floor `storage` (log.create_tables)."""
 
 
-LATER_TABLES = (subscription_column.DEFINITION, kept_statistics.DEFINITION)
+LATER_TABLES = (subscription_column.DEFINITION, kept_statistics.DEFINITION, subscription_resync.DEFINITION)
 """Those of other modules."""
 
 

@@ -1,6 +1,6 @@
 """The number of the layout of a data directory. A module without imports: the command line asks for it at once."""
 
-FORMAT = 3
+FORMAT = 4
 """In hg.counter of the catalog and in HG_VERSION, which said 1 while hg.counter said 1 or 2. A node refuses another one.
 
 Who raises it adds a step to `upgrade`, and a directory that the version before has made to tests/catalog/formats.

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headgate.catalog import subscription_column
+from headgate.catalog import subscription_column, subscription_resync
 from headgate.catalog.physical import Cursor, insert, one, rows, run, update
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
@@ -130,6 +130,7 @@ def drop(cursor: Cursor, oid: int) -> None:
     run(cursor, "DELETE FROM hg.pg_subscription_rel WHERE srsubid = ?", [oid])
     run(cursor, "DELETE FROM hg.subscription_stats WHERE subid = ?", [oid])
     subscription_column.forget(cursor, oid)
+    subscription_resync.forget(cursor, oid)
     run(cursor, "DELETE FROM hg.subscription_option WHERE subid = ?", [oid])
     run(cursor, "DELETE FROM hg.pg_subscription WHERE oid = ?", [oid])
 
@@ -183,6 +184,7 @@ def drop_table(cursor: Cursor, oid: int, relation: int) -> None:
     """Removes a table from a subscription."""
     run(cursor, "DELETE FROM hg.pg_subscription_rel WHERE srsubid = ? AND srrelid = ?", [oid, relation])
     subscription_column.forget(cursor, oid, relation)
+    subscription_resync.forget(cursor, oid, relation)
 
 
 def subscribing(cursor: Cursor, database: int, relation: int) -> Sequence[int]:

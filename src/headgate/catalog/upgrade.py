@@ -31,7 +31,12 @@ def _to_3(cursor: Cursor) -> None:
     run(cursor, "CREATE TABLE IF NOT EXISTS hg.kept_statistics (content VARCHAR)")
 
 
-STEPS: Mapping[int, Callable[[Cursor], None]] = {2: _to_3}
+def _to_4(cursor: Cursor) -> None:
+    """Tables that are to be synchronized again."""
+    run(cursor, "CREATE TABLE IF NOT EXISTS hg.subscription_resync (dbid UINTEGER, subid UINTEGER, relid UINTEGER, method VARCHAR)")
+
+
+STEPS: Mapping[int, Callable[[Cursor], None]] = {2: _to_3, 3: _to_4}
 """By the format that a step begins with."""
 
 

@@ -42,6 +42,7 @@ REFERENCES = (
         *(
             "pg_policy.polrelid",
             "subscription_column.relid",
+            "subscription_resync.relid",
             "sequence_state.seqrelid",
             "partition_ancestor.relid",
             "partition_ancestor.ancestor",
@@ -66,6 +67,7 @@ REFERENCES = (
         "subscription_option.subid",
         "subscription_stats.subid",
         "subscription_column.subid",
+        "subscription_resync.subid",
     ),
     *_to("pg_database", "pg_subscription.subdbid", "replication_slot.datoid", "prepared_xact.dbid"),
     Reference("pg_subscription", ("oid",), "subscription_option", ("subid",)),
