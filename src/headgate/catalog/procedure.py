@@ -37,7 +37,10 @@ _SNAPSHOT = (("schema", t.NAME), ("name", t.NAME), ("oid", t.OID), ("path", t.TE
 _VERIFIED = (
     ("schema", t.NAME), ("name", t.NAME), ("result", t.TEXT), ("key", t.TEXT), ("columns", t.TEXT), ("rows", t.INT8), ("seconds", t.FLOAT8),
 )  # fmt: skip
+_TABLE = ((t.TEXT, t.TEXT), ("subscription", "relation"), 2, 0, t.VOID, False, ())
 OWN = {
+    "headgate.reconcile": Procedure("headgate.reconcile", *_TABLE),
+    "headgate.resync": Procedure("headgate.resync", *_TABLE),
     "headgate.snapshot": Procedure("headgate.snapshot", (), (), 0, 0, t.RECORD, is_set=True, outputs=_SNAPSHOT),
     "headgate.verify": Procedure(
         "headgate.verify", (t.TEXT, t.TEXT), ("subscription", "relation"), 1, 0, t.RECORD, is_set=True, outputs=_VERIFIED

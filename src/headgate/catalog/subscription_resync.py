@@ -2,10 +2,12 @@
 
     (none)      the table is as its stream left it
     requested   by a session (`commands`), in any state of the table
-    taken       by the apply worker, between two batches, from a table in state r: the table goes back to state i
-    done        by the sync worker, in the commit that writes state s: the request is removed
+    taken       by the apply worker, between two batches, from a table in state r: the table goes back to state i in the same commit
+    done        by the sync worker, in the commit that writes state s: what was taken is removed
 
-One row a table. What a crash finds here goes on from the table's state: i and d begin again, by the same method.
+A table has at most one row that is requested and one that is taken: what is asked for while a copy runs may be about something that the
+copy's snapshot does not show, and is done after it. What a crash finds taken goes on from the table's state: i and d begin again, by the
+same method; a copy that is taken back (`subscriber.tablesync`) is made again by it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ import enum
 
 from headgate.catalog.physical import Cursor, rows, run
 
-DEFINITION = "CREATE TABLE IF NOT EXISTS hg.subscription_resync (dbid UINTEGER, subid UINTEGER, relid UINTEGER, method VARCHAR)"
+DEFINITION = (
+    "CREATE TABLE IF NOT EXISTS hg.subscription_resync (dbid UINTEGER, subid UINTEGER, relid UINTEGER, method VARCHAR, taken BOOLEAN)"
+)
 
 
 class Method(enum.Enum):
@@ -26,21 +30,38 @@ class Method(enum.Enum):
     """Both sides are compared, and what differs is written in one commit."""
 
 
-def request(cursor: Cursor, database: int, subscription: int, relation: int, method: Method) -> bool:
-    """Asks for a table; False if it has been asked for before and is not done."""
-    if relation in requested(cursor, subscription):
-        return False
-    run(cursor, "INSERT INTO hg.subscription_resync VALUES (?, ?, ?, ?)", [database, subscription, relation, method.value])
-    return True
+def request(cursor: Cursor, database: int, subscription: int, relation: int, method: Method) -> None:
+    """Asks for a table; what has been asked for before and is not taken yet is done as the later request says."""
+    run(cursor, "DELETE FROM hg.subscription_resync WHERE subid = ? AND relid = ? AND NOT taken", [subscription, relation])
+    run(cursor, "INSERT INTO hg.subscription_resync VALUES (?, ?, ?, ?, false)", [database, subscription, relation, method.value])
 
 
 def requested(cursor: Cursor, subscription: int) -> dict[int, Method]:
-    """What is asked for and not done, by relation."""
-    found = rows(cursor, "SELECT relid, method FROM hg.subscription_resync WHERE subid = ?", [subscription])
-    return {relation: Method(method) for relation, method in found}
+    """What is asked for and not taken yet, by relation."""
+    return _found(cursor, subscription, "NOT taken")
+
+
+def take(cursor: Cursor, subscription: int, relation: int) -> None:
+    """requested → taken."""
+    run(cursor, "UPDATE hg.subscription_resync SET taken = true WHERE subid = ? AND relid = ?", [subscription, relation])
+
+
+def taken(cursor: Cursor, subscription: int) -> dict[int, Method]:
+    """What is being done, by relation."""
+    return _found(cursor, subscription, "taken")
+
+
+def done(cursor: Cursor, subscription: int, relation: int) -> None:
+    """Removes what was taken."""
+    run(cursor, "DELETE FROM hg.subscription_resync WHERE subid = ? AND relid = ? AND taken", [subscription, relation])
 
 
 def forget(cursor: Cursor, subscription: int, relation: int | None = None) -> None:
-    """Removes a request, or all of a subscription."""
+    """Removes whatever is asked for of a table, or of a subscription."""
     only = "" if relation is None else " AND relid = ?"
     run(cursor, f"DELETE FROM hg.subscription_resync WHERE subid = ?{only}", [subscription, *([] if relation is None else [relation])])
+
+
+def _found(cursor: Cursor, subscription: int, state: str) -> dict[int, Method]:
+    found = rows(cursor, f"SELECT relid, method FROM hg.subscription_resync WHERE subid = ? AND {state}", [subscription])
+    return {relation: Method(method) for relation, method in found}

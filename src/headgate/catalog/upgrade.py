@@ -33,7 +33,8 @@ def _to_3(cursor: Cursor) -> None:
 
 def _to_4(cursor: Cursor) -> None:
     """Tables that are to be synchronized again."""
-    run(cursor, "CREATE TABLE IF NOT EXISTS hg.subscription_resync (dbid UINTEGER, subid UINTEGER, relid UINTEGER, method VARCHAR)")
+    columns = "dbid UINTEGER, subid UINTEGER, relid UINTEGER, method VARCHAR, taken BOOLEAN"
+    run(cursor, f"CREATE TABLE IF NOT EXISTS hg.subscription_resync ({columns})")
 
 
 STEPS: Mapping[int, Callable[[Cursor], None]] = {2: _to_3, 3: _to_4}

@@ -57,6 +57,7 @@ OWN_VIEWS: Mapping[str, tuple[tuple[str, int], ...]] = {
         ("subid", registry.OID), ("subname", registry.NAME), ("relid", registry.OID), ("schemaname", registry.NAME),
         ("relname", registry.NAME), ("srsubstate", registry.CHAR), ("srsublsn", registry.PG_LSN), ("rows_copied", registry.INT8),
         ("rows_applied", registry.INT8), ("rows_skipped", registry.INT8), ("changes_left_out", registry.INT8),
+        ("resync", registry.TEXT),
     ),
 }  # fmt: skip
 """Dynamic relations that PostgreSQL has not; pg_class has no rows of them."""

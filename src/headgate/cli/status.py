@@ -136,6 +136,8 @@ def shown(report: dict[str, Any]) -> Iterator[str]:
         yield f"  {one['name']} (database {one['database']}): {one['state']}"
         waiting = f", waiting: {', '.join(one['tables_waiting'])}" if one["tables_waiting"] else ""
         yield f"    tables   {one['tables_synced']} of {one['tables']} synchronized{waiting}"
+        for table, method in one["tables_resync"].items():
+            yield f"    again    {table}: {_AGAIN[method]}"
         yield f"    copied   {_count(one['copied_rows'], 'row')}, {_size(one['copied_bytes'])}"
         last = "" if one["applied_at"] is None else f", the last {_span(report['time'] - one['applied_at'])} ago"
         yield (
@@ -163,6 +165,9 @@ def shown(report: dict[str, Any]) -> Iterator[str]:
         yield f"  {one['name']} (database {one['database']}): {one['state']}{client}"
         yield f"    sent     {_count(one['transactions'], 'transaction')}, {_size(one['bytes'])}, confirmed {one['confirmed_lsn']}"
         yield f"    lag      {_lag(one)}"
+
+
+_AGAIN = {"copy": "copied again, as asked for", "difference": "compared and made equal, as asked for"}
 
 
 def _differences(one: dict[str, Any]) -> Iterator[str]:

@@ -13,7 +13,9 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import origin as origins
 from headgate.catalog import subscription as subscriptions
+from headgate.catalog import subscription_resync
 from headgate.catalog.subscription import Subscription
+from headgate.catalog.subscription_resync import Method
 from headgate.commands import privilege, subscription_tables
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -239,14 +241,18 @@ def _check_refresh(session: Session, subscription: Subscription, options: Option
 def _refresh(node: Any, session: Session, transaction: Transaction, subscription: Subscription) -> None:
     if not subscription.enabled:
         raise PostgresError("55000", "ALTER SUBSCRIPTION ... REFRESH is not allowed for disabled subscriptions")
-    options = read(node.options, {"copy_data"})
-    if subscription.two_phase == "e" and options.copy_data:
+    options = read(node.options, {"copy_data", "reconcile"})
+    if subscription.two_phase == "e" and (options.copy_data or options.reconcile):
+        word = "copy_data" if options.copy_data else "reconcile"
         raise PostgresError(
             "42601",
-            "ALTER SUBSCRIPTION ... REFRESH with copy_data is not allowed when two_phase is enabled",
+            f"ALTER SUBSCRIPTION ... REFRESH with {word} is not allowed when two_phase is enabled",
             hint="Use ALTER SUBSCRIPTION ... REFRESH with copy_data = false, or use DROP/CREATE SUBSCRIPTION.",
         )
     session.prevent_in_block("ALTER SUBSCRIPTION ... REFRESH")
+    if options.reconcile:  # what joins now is copied anyway
+        for each in subscriptions.tables(transaction.cursor, subscription.oid):
+            subscription_resync.request(transaction.cursor, subscription.database, subscription.oid, each.relation, Method.DIFFERENCE)
     _do_refresh(session, transaction, subscription, options.copy_data, validate=[])
 
 

@@ -50,6 +50,7 @@ class Options:
     slot_name: str | None = None
     copy_data: bool = True
     refresh: bool = True
+    reconcile: bool = False
     synchronous_commit: str = "off"
     binary: bool = False
     streaming: bool = False

@@ -36,7 +36,7 @@ def functions(node: Node, session: Session) -> Mapping[str, Callable[..., Any]]:
     """The functions by name."""
     own = _Functions(node, session)
     found = {name.removeprefix("fn_"): getattr(own, name) for name in dir(own) if name.startswith("fn_")}
-    return found | {"headgate.snapshot": own.snapshot, "headgate.verify": own.verify}
+    return found | {f"headgate.{name}": getattr(own, name) for name in ("reconcile", "resync", "snapshot", "verify")}
 
 
 class _Functions(SequenceFunctions, SlotFunctions, SnapshotFunction, SubscriptionFunctions, VerifyFunction):

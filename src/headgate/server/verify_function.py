@@ -11,14 +11,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
-from headgate.catalog import relation as relations
-from headgate.catalog import subscription as subscriptions
-from headgate.catalog.relation import Relation
-from headgate.commands import lookup, privilege
 from headgate.commands.query import render
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.sql.names import split_identifiers
+from headgate.server.subscription_function import named_table, owned
 from headgate.storage.transaction import Transaction
 from headgate.verify.publisher import Publisher
 from headgate.verify.verification import Verdict, Verification
@@ -41,17 +37,10 @@ class VerifyFunction:
     def verify(self, subscription: str | None, relation: str | None = None) -> Iterator[Row]:
         """(schema, name, result, key, columns, rows, seconds)."""
         session, cursor = self.session, self.session.begin_statement().cursor
-        found = None if subscription is None else subscriptions.lookup(cursor, session.context.database, subscription)
-        if found is None:
-            raise PostgresError("42704", f'subscription "{subscription}" does not exist')
-        privilege.check_owner(cursor, session.context.user, found.owner, "subscription", found.name)
-        if not found.enabled:
-            raise PostgresError(
-                "55000", f'subscription "{found.name}" is disabled', hint=f"Run ALTER SUBSCRIPTION {found.name} ENABLE first."
-            )
+        found = owned(session, cursor, subscription)
         made = Verification(
             self.node, found, f"pg_{found.oid}_verify_{session.backend.pid}", lambda: self._applied(found.oid), self._computing,
-            session.interrupts.check, self._limits, None if relation is None else self._table(cursor, relation),
+            session.interrupts.check, self._limits, None if relation is None else named_table(session, cursor, relation),
         )  # fmt: skip
         stop: list[Publisher] = []
         with session.cancelling(lambda: stop[-1].stop() if stop else None):
@@ -61,18 +50,6 @@ class VerifyFunction:
             except PostgresError:
                 session.interrupts.check()  # a cancel ends the waits for the publisher with an error of theirs
                 raise
-
-    def _table(self, cursor: Any, relation: str) -> Relation:
-        parts = split_identifiers(relation, ".")
-        if not parts or len(parts) > 2:
-            raise PostgresError("42602", "invalid name syntax")
-        schema, name = (parts[0] if len(parts) > 1 else None), parts[-1]
-        context = self.session.context
-        oid = relations.find_oid(cursor, context.database, schema, name, lookup.search_path(cursor, context))
-        found = None if oid is None else relations.find(cursor, context.database, oid)
-        if found is None:
-            raise PostgresError("42P01", f'relation "{relation}" does not exist')
-        return found
 
     def _applied(self, oid: int) -> Lsn | None:
         """How far the subscription's apply worker has applied; None while there is none that streams."""

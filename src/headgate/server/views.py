@@ -277,7 +277,7 @@ def _subscription_tables(node: Node) -> Iterator[Row]:
     """What has been done with each table of each subscription, and with published ones that are in none."""
     for one in table_report(node.launcher):
         head = (one.subscription.oid, one.subscription.name, one.relation, one.schema, one.name, one.state, one.lsn)
-        yield (*head, one.copied, one.applied, one.missing, one.left_out)
+        yield (*head, one.copied, one.applied, one.missing, one.left_out, one.resync)
 
 
 def _copies(node: Node, session: Session) -> Iterator[Row]:

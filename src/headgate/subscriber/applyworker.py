@@ -13,6 +13,7 @@ import time
 from headgate.catalog import origin as origins
 from headgate.catalog import relation as relations
 from headgate.catalog import subscription as subscriptions
+from headgate.catalog import subscription_resync
 from headgate.catalog.physical import Cursor
 from headgate.catalog.subscription import Subscription, SubscriptionRel
 from headgate.errors import PostgresError, Severity
@@ -105,9 +106,10 @@ class ApplyWorker(Worker):
         cursor = self.catalog.cursor()
         try:
             tables = subscriptions.tables(cursor, self.subscription.oid)
+            requested = subscription_resync.requested(cursor, self.subscription.oid)
         finally:
             cursor.close()
-        return bool(tables) and all(rel.state == "r" for rel in tables)
+        return bool(tables) and not requested and all(rel.state == "r" for rel in tables)
 
     def _step(self) -> bool:
         """Applies what has come, as the subscription is when it comes (it may have been altered meanwhile); whether to go on."""
@@ -272,11 +274,14 @@ class ApplyWorker(Worker):
         cursor = self.catalog.cursor()
         try:
             known = subscriptions.tables(cursor, self.subscription.oid)
+            requested = subscription_resync.requested(cursor, self.subscription.oid)
         finally:
             cursor.close()
+        if requested:
+            known = [self._taken_again(rel) if rel.state == "r" and rel.relation in requested else rel for rel in known]
         tables = sorted((rel for rel in known if rel.state != "r"), key=lambda rel: self._sync_started.get(rel.relation, 0.0))
-        self._unsettled = bool(tables)
-        self._restart = bool(known) and not tables and self.subscription.two_phase == "p"
+        self._unsettled = bool(tables) or bool(requested)
+        self._restart = bool(known) and not self._unsettled and self.subscription.two_phase == "p"
         for rel in tables:
             if rel.state == "s":
                 self._make_ready(rel)
@@ -284,6 +289,18 @@ class ApplyWorker(Worker):
                 self._lead(sync)
             else:
                 self._start_sync(rel)
+
+    def _taken_again(self, rel: SubscriptionRel) -> SubscriptionRel:
+        """r → i: a table that is to be synchronized again, from here on without what this worker applies; later, if a slot is left."""
+        oid, again = self.subscription.oid, dataclasses.replace(rel, state="i", lsn=None)
+
+        def take(cursor: Cursor) -> bool:
+            if origins.find(cursor, f"pg_{oid}_{rel.relation}") is not None or not subscriptions.set_table(cursor, again):
+                return False
+            subscription_resync.take(cursor, oid, rel.relation)
+            return True
+
+        return again if self.catalog.change(take, Step.SYNCHRONIZATION) else rel
 
     def _make_ready(self, rel: SubscriptionRel) -> None:
         assert self.progress is not None

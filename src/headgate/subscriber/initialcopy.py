@@ -66,10 +66,10 @@ STOP_SECONDS = 0.5
 
 
 class InitialCopy:
-    """One copy, run by a table sync."""
+    """One copy, run by a table sync; `replaces`: its rows take the place of those that are here, which are seen until it commits."""
 
-    def __init__(self, worker: SyncWorker, relation: Relation, slot: str, origin: str) -> None:
-        self.worker, self.relation, self.slot, self.origin = worker, relation, slot, origin
+    def __init__(self, worker: SyncWorker, relation: Relation, slot: str, origin: str, *, replaces: bool = False) -> None:
+        self.worker, self.relation, self.slot, self.origin, self.replaces = worker, relation, slot, origin, replaces
         self.rows = 0
         self.bytes = 0
         self.seconds = 0.0
@@ -133,6 +133,8 @@ class InitialCopy:
         named = {column.name for column in remote.columns if column.key}
         trusted = all({c.name for c in local.columns if c.attnum in key} >= named and named for key in keys)
         transaction.lock(local)
+        if self.replaces:
+            transaction.truncate([local])
         empty = not any(state.files for state in transaction.states(local))
         return Target(local, remote, sources, self.worker.session(), checked=bool(keys) and not (trusted and empty))
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.catalog import database as databases
 from headgate.catalog import origin as origins
 from headgate.catalog import subscription as subscriptions
-from headgate.catalog import subscription_column
+from headgate.catalog import subscription_column, subscription_resync
 from headgate.catalog.subscription import Subscription, SubscriptionRel
 from headgate.lsn import Lsn
 from headgate.sql.names import quote_ident
@@ -54,6 +54,8 @@ class TableReport:
     copied: int
     missing: int
     left_out: int
+    resync: str | None = None
+    """How the table is synchronized again, asked for or under way."""
 
 
 def subscription_report(launcher: Launcher) -> list[dict[str, Any]]:
@@ -82,15 +84,18 @@ def table_report(launcher: Launcher, most: int | None = None) -> Iterator[TableR
             known = {rel.relation: rel for rel in subscriptions.tables(cursor, each.oid)}
             wanted = sorted({*known, *account.left_out})[:most]
             titles = subscriptions.titles(cursor, each.database, wanted)
+            again = _again(cursor, each.oid)
             most = None if most is None else most - len(wanted)
             for oid in wanted:
                 if oid in titles:
-                    yield _table(each, account, oid, known.get(oid), titles[oid])
+                    yield _table(each, account, oid, known.get(oid), titles[oid], again.get(oid))
     finally:
         cursor.close()
 
 
-def _table(subscription: Subscription, account: Account, oid: int, rel: SubscriptionRel | None, title: tuple[str, str]) -> TableReport:
+def _table(
+    subscription: Subscription, account: Account, oid: int, rel: SubscriptionRel | None, title: tuple[str, str], resync: str | None
+) -> TableReport:
     return TableReport(
         subscription,
         oid,
@@ -101,7 +106,14 @@ def _table(subscription: Subscription, account: Account, oid: int, rel: Subscrip
         copied=account.copied.tables[oid],
         missing=account.applied.table_missing[oid],
         left_out=0 if rel is not None else account.left_out[oid],
+        resync=resync,
     )
+
+
+def _again(cursor: Any, subscription: int) -> dict[int, str]:
+    """The tables that are synchronized again, or are asked to be, with how."""
+    found = subscription_resync.taken(cursor, subscription) | subscription_resync.requested(cursor, subscription)
+    return {oid: method.value for oid, method in found.items()}
 
 
 def _entry(launcher: Launcher, cursor: Any, subscription: Subscription) -> dict[str, Any]:
@@ -122,7 +134,8 @@ def _entry(launcher: Launcher, cursor: Any, subscription: Subscription) -> dict[
         state = "streaming, no tables"
     joined = {rel.relation for rel in tables}
     left_out = {oid: count for oid, count in account.left_out.items() if oid not in joined}
-    shown = {*(rel.relation for rel in waiting), *left_out, *([account.failure.relation or 0] if account.failure else ())}
+    again = _again(cursor, subscription.oid)
+    shown = {*again, *(rel.relation for rel in waiting), *left_out, *([account.failure.relation or 0] if account.failure else ())}
     titles = subscriptions.titles(cursor, subscription.database, shown)
     failed = account.failure
     return {
@@ -137,6 +150,7 @@ def _entry(launcher: Launcher, cursor: Any, subscription: Subscription) -> dict[
         "tables": len(tables),
         "tables_synced": len(tables) - len(waiting),
         "tables_waiting": [_title(titles, rel.relation) for rel in waiting],
+        "tables_resync": {_title(titles, oid): method for oid, method in again.items()},
         "table_states": dict(Counter(TABLE_STATES[rel.state] for rel in tables)),
         "copied_rows": account.copied.changes + sum(copy.rows for copy in copies),
         "copied_bytes": account.copied.bytes + sum(copy.bytes for copy in copies),

@@ -8,7 +8,7 @@ States of a table in pg_subscription_rel, and phases of its sync worker; a state
        SYNCWAIT      (in memory) the copy stands at `lsn`; the worker waits for the apply worker
        CATCHUP       (in memory) apply worker: `lsn` is its own position, up to which the sync worker streams
     s  SYNCDONE      sync worker: all changes that end at or before `lsn` are in the table; the slot is dropped
-    r  READY         apply worker, when its position has reached `lsn`
+    r  READY         apply worker, when its position has reached `lsn`; from here back to i, if a session asks for it (subscription_resync)
 
 The apply worker does nothing else while a worker is in CATCHUP, so its position stands still; it applies to a table in state s the
 transactions whose commit LSN is at or behind the state's LSN. Traced, the sync behind: copy at 0/50, apply worker at 0/80: CATCHUP to
@@ -37,9 +37,11 @@ import numpy as np
 from headgate.catalog import origin as origins
 from headgate.catalog import relation as relations
 from headgate.catalog import subscription as subscriptions
+from headgate.catalog import subscription_resync
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import Relation
 from headgate.catalog.subscription import SubscriptionRel
+from headgate.catalog.subscription_resync import Method
 from headgate.errors import PostgresError
 from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
@@ -147,13 +149,22 @@ class SyncWorker(Worker):
         if state.state == "d":
             connection.drop_slot(self.slot, missing_ok=True)
         self.catalog.change(lambda cursor: self._begin_copy(cursor, relation.oid), Step.SYNCHRONIZATION)
-        self.copy = InitialCopy(self, relation, self.slot, self.origin)
+        method = self._method(relation)
+        self.copy = InitialCopy(self, relation, self.slot, self.origin, replaces=method is Method.COPY)
         position = self.copy.run(connection)
         copied = self.launcher.ledger.of(self.subscription.oid).copied
         done = Counters(bytes=self.copy.bytes, batches=1, seconds={"copy": self.copy.seconds})
         done.count(relation.oid, self.copy.rows)
         copied.add(done)
         return position
+
+    def _method(self, relation: Relation) -> Method | None:
+        """How a table that had been synchronized before is synchronized again; None for a first copy."""
+        cursor = self.catalog.cursor()
+        try:
+            return subscription_resync.taken(cursor, self.subscription.oid).get(relation.oid)
+        finally:
+            cursor.close()
 
     def _is_gone(self, connection: Connection) -> bool:
         """Whether the publisher no longer has the slot of a copied table."""
@@ -233,7 +244,12 @@ class SyncWorker(Worker):
         """CATCHUP → SYNCDONE, durable first; then the slot goes, and with it the origin."""
         assert self.relation is not None
         done = SubscriptionRel(self.subscription.oid, self.relation, "s", end)
-        self.catalog.change(lambda cursor: subscriptions.set_table(cursor, done), Step.SYNCHRONIZATION)
+
+        def finish(cursor: Cursor) -> None:
+            subscriptions.set_table(cursor, done)
+            subscription_resync.done(cursor, done.subscription, done.relation)
+
+        self.catalog.change(finish, Step.SYNCHRONIZATION)
         with self._moved:
             self.phase = Phase.SYNCDONE
             self._moved.notify_all()
