@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from headgate.catalog.cast import output
 from headgate.catalog.fromfunction import result_rows
+from headgate.catalog.procedure import called
 from headgate.catalog.rewrite import Rewriter
 from headgate.catalog.scope import Query
 from headgate.catalog.sessioncall import Acting, constant, python_value
@@ -102,7 +103,7 @@ def _settle_inner(rewriter: Rewriter, query: Query, select: Any, run: Run) -> No
 
 def acts(node: Any, functions: Container[str]) -> bool:
     """Whether a node of a tree calls one of the functions that act or that tell of the node's state."""
-    return node.DESCRIPTOR.name == "FuncCall" and strings(node.funcname)[-1] in functions
+    return node.DESCRIPTOR.name == "FuncCall" and called(strings(node.funcname)) in functions
 
 
 def _call(rewriter: Rewriter, acting: Acting, values: list[Any]) -> str | None:

@@ -14,6 +14,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import function
 from headgate.catalog.cast import coerce
+from headgate.catalog.procedure import OWN, called
 from headgate.catalog.scope import Scope
 from headgate.catalog.value import Value, no_function, position, quote
 from headgate.catalog.writer import ExpressionWriter
@@ -36,8 +37,8 @@ class CallWriter(ExpressionWriter):
 
     def _funccall(self, node: Any, scope: Scope) -> Value:
         parts = sql_names.strings(node.funcname)
-        name = parts[-1]
-        if len(parts) > 1 and parts[-2] not in ("pg_catalog", "information_schema"):
+        name = called(parts)
+        if len(parts) > 1 and parts[-2] not in ("pg_catalog", "information_schema") and name not in OWN:
             raise no_function(".".join(parts), self.expressions(node.args, scope), node.location)
         found = self.session_call(name, node, scope) or self.set_call(name, node, scope)
         if found is not None:
