@@ -345,6 +345,12 @@ class Node:
 
         check_applied(transaction, relation, index)
 
+    def applied_difference(self, subscription: Any, transaction: Any, mapping: Any, remote: Any, reader: Any) -> Any:
+        """What a table must be changed by to be the publisher's."""
+        from headgate.verify.difference import Difference
+
+        return Difference(self, subscription, transaction, mapping, remote, reader)
+
     def applied_evolution(self, subscription: Any, told: Any, stopping: Any) -> None:
         """Has tables follow what their publisher told of their columns (schema_evolution)."""
         from headgate.commands.applied_evolution import evolve

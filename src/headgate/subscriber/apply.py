@@ -254,9 +254,10 @@ class Applier:
             self.stopping()
             any_written = True
             with self._timed("merge"), leafconstraints.unique(transaction, relation, self.unique):
-                self._merge(transaction, relation, key, frame)
+                self.merge(transaction, relation, key, frame)
 
-    def _merge(self, transaction: Transaction, relation: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame) -> None:
+    def merge(self, transaction: Transaction, relation: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame) -> None:
+        """Applies a changes frame to one table inside a transaction, with the rights and the constraints of what is applied."""
         self.place.relation, self.place.column, self.place.message = f"{relation.schema}.{relation.name}", None, "INSERT"
         if self.rights is not None:
             self._check_rights(self.rights, transaction, relation, frame)

@@ -120,6 +120,11 @@ def _without(local: Relation, unsent: frozenset[str]) -> tuple[Relation, list[st
     return replace(local, all_columns=tuple(columns), checks=tuple(checks)), kept
 
 
+def kept_by_update(local: Relation, unsent: frozenset[str]) -> list[str]:
+    """The generated columns that an UPDATE without these columns leaves as they are; 0A000 for a mixture."""
+    return _without(local, unsent)[1] if unsent else []
+
+
 def _mixture(local: Relation, what: str) -> PostgresError:
     return not_supported(
         f'{what} of logical replication target relation "{shown(local)}" needs columns that an UPDATE did not send',

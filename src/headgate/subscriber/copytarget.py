@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,7 +69,10 @@ class Target:
         names = [column.name for column in self.remote.columns]
         if not names:
             return self._empty(piece.count(b"\n"))
-        texts = read_copy_text(piece, len(names), names=names, first_line=line)
+        return self.of_texts(read_copy_text(piece, len(names), names=names, first_line=line), line)
+
+    def of_texts(self, texts: Sequence[pa.Array], line: int) -> pa.Table:
+        """Rows of the text forms of the published columns."""
         fields = []
         for column, source in zip(self.local.columns, self.sources, strict=True):
             if source is None:

@@ -17,8 +17,9 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from pyspark.errors import PySparkException
 from headgate.catalog import subscription as subscriptions
 from headgate.catalog.relation import Relation
 from headgate.catalog.subscription import SubscriptionRel
+from headgate.catalog.subscription_resync import Method
 from headgate.changes.merge import merge
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
@@ -39,12 +41,12 @@ from headgate.storage.file_action import Action
 from headgate.storage.log import OriginProgress
 from headgate.storage.partitioned import Fence
 from headgate.storage.transaction import Transaction
-from headgate.subscriber import completion, conflict, leafconstraints, partitioned
+from headgate.subscriber import completion, conflict, leafconstraints, partitioned, reconciliation
 from headgate.subscriber.conflict import Place
 from headgate.subscriber.copytarget import BEGIN, PIECE, CopyTask, Target
 from headgate.subscriber.relation import check_kind, map_columns, shown
 from headgate.walreceiver import answer
-from headgate.walreceiver.connection import Connection, literal
+from headgate.walreceiver.connection import Connection, CreatedSlot, literal
 from headgate.walreceiver.remote import RemoteRelation, copy_command, fetch_relation
 
 if TYPE_CHECKING:
@@ -66,10 +68,13 @@ STOP_SECONDS = 0.5
 
 
 class InitialCopy:
-    """One copy, run by a table sync; `replaces`: its rows take the place of those that are here, which are seen until it commits."""
+    """One copy, run by a table sync.
 
-    def __init__(self, worker: SyncWorker, relation: Relation, slot: str, origin: str, *, replaces: bool = False) -> None:
-        self.worker, self.relation, self.slot, self.origin, self.replaces = worker, relation, slot, origin, replaces
+    `method`: how a table that was synchronized before is synchronized again; what is here is seen until the copy commits.
+    """
+
+    def __init__(self, worker: SyncWorker, relation: Relation, slot: str, origin: str, method: Method | None = None) -> None:
+        self.worker, self.relation, self.slot, self.origin, self.method = worker, relation, slot, origin, method
         self.rows = 0
         self.bytes = 0
         self.seconds = 0.0
@@ -80,12 +85,14 @@ class InitialCopy:
         self.running = True
         started = time.monotonic()
         try:
-            parallel = self._is_large(connection)
+            copied = (
+                self._difference if self.method is Method.DIFFERENCE else self._parallel if self._is_large(connection) else self._single
+            )
             transaction = self.worker.engine.begin(self.relation.database)
             transaction.cancelled = self.worker.patience
             try:
                 with leafconstraints.unique(transaction, self.relation, self.worker.unique):
-                    position = self._parallel(connection, transaction) if parallel else self._single(connection, transaction)
+                    position = copied(connection, transaction)
                 self._commit(transaction, position)
             except BaseException as error:
                 transaction.rollback()
@@ -123,7 +130,8 @@ class InitialCopy:
         )
         return bool(rows) and rows[0][1] == "r" and answer.number(rows[0][0], most=MOST_BYTES) >= PARALLEL_SIZE
 
-    def _prepare(self, transaction: Transaction, remote: RemoteRelation) -> Target:
+    def target(self, transaction: Transaction, remote: RemoteRelation) -> Target:
+        """What rows are read into; the table is locked, and emptied where the copy takes the place of its rows."""
         check_kind(self.relation)
         local = self.relation
         if (rights := self.worker.rights) is not None:
@@ -133,7 +141,7 @@ class InitialCopy:
         named = {column.name for column in remote.columns if column.key}
         trusted = all({c.name for c in local.columns if c.attnum in key} >= named and named for key in keys)
         transaction.lock(local)
-        if self.replaces:
+        if self.method is Method.COPY:
             transaction.truncate([local])
         empty = not any(state.files for state in transaction.states(local))
         return Target(local, remote, sources, self.worker.session(), checked=bool(keys) and not (trusted and empty))
@@ -145,7 +153,7 @@ class InitialCopy:
         created = connection.create_slot(self.slot, snapshot="use")
         publications = self.worker.subscription.publications
         remote = fetch_relation(connection, self.relation.schema, self.relation.name, publications)
-        target = self._prepare(transaction, remote)
+        target = self.target(transaction, remote)
         sql = copy_command(remote)
         line = 1
         try:
@@ -172,7 +180,7 @@ class InitialCopy:
         if not rows.num_rows:
             return
         try:
-            rows = self._checked(transaction, target, rows)
+            rows = self.checked(transaction, target, rows)
         except _REFUSED as error:
             raise self._located(error, transaction, target, rows, line, piece) from error
         if not target.checked:
@@ -189,7 +197,7 @@ class InitialCopy:
             twice = partitioned.duplicate_key(transaction, self.relation, done.conflict.key)
             raise twice.within(f"COPY {self.relation.name}, line {line + _row_of(rows, done.conflict.key)}")
 
-    def _checked(self, transaction: Transaction, target: Target, rows: pa.Table) -> pa.Table:
+    def checked(self, transaction: Transaction, target: Target, rows: pa.Table) -> pa.Table:
         """Rows with their defaults and generated columns; 23502, 23514."""
         factory = self.worker.rows
         if factory is not None and target.completed:
@@ -210,7 +218,7 @@ class InitialCopy:
         while bad - good > 1:
             middle = (good + bad) // 2
             try:
-                self._checked(transaction, target, rows.slice(good, middle - good))
+                self.checked(transaction, target, rows.slice(good, middle - good))
             except _REFUSED as earlier:
                 error, bad = earlier, middle
             else:
@@ -221,18 +229,34 @@ class InitialCopy:
         known = error if isinstance(error, PostgresError) else conflict.carried(error, Place())
         return known.within(f'COPY {self.relation.name}, line {line + good}: "{text}{dots}"')
 
+    # ---- the difference ---------------------------------------------------------------------------------
+
+    def _difference(self, connection: Connection, transaction: Transaction) -> Lsn:
+        with self._exported(connection) as (created, reader):
+            reader.query("SET TimeZone = 'UTC'")  # as the texts here
+            remote = fetch_relation(reader, self.relation.schema, self.relation.name, self.worker.subscription.publications)
+            reconciliation.reconcile(self, self.worker.difference, transaction, reader, remote)
+        return created.consistent_point
+
+    @contextmanager
+    def _exported(self, connection: Connection) -> Iterator[tuple[CreatedSlot, Connection]]:
+        """The slot, and a session that reads under its snapshot."""
+        created = connection.create_slot(self.slot, snapshot="export")
+        if created.snapshot is None:
+            raise PostgresError("08P01", "publisher has exported no snapshot")
+        conninfo, waker = self.worker.subscription.conninfo, self.worker.waker
+        with Connection.open(conninfo, self.slot, waker=waker, replication=False) as reader:
+            _begin(reader)
+            reader.query(f"SET TRANSACTION SNAPSHOT {literal(created.snapshot)}")
+            yield created, reader
+
     # ---- parallel ---------------------------------------------------------------------------------------
 
     def _parallel(self, connection: Connection, transaction: Transaction) -> Lsn:
-        created = connection.create_slot(self.slot, snapshot="export")
         subscription = self.worker.subscription
-        if created.snapshot is None:
-            raise PostgresError("08P01", "publisher has exported no snapshot")
-        with Connection.open(subscription.conninfo, self.slot, waker=self.worker.waker, replication=False) as reader:
-            _begin(reader)
-            reader.query(f"SET TRANSACTION SNAPSHOT {literal(created.snapshot)}")
+        with self._exported(connection) as (created, reader):
             remote = fetch_relation(reader, self.relation.schema, self.relation.name, subscription.publications)
-            target = self._prepare(transaction, remote)
+            target = self.target(transaction, remote)
             size = reader.query(f"SELECT pg_catalog.pg_relation_size({remote.oid})", 1)
             pages = answer.number(size[0][0] if size else None, most=MOST_BYTES) // 8192
             if target.checked or target.completed or not remote.columns or self.relation.kind == "p" or self.relation.parent:
@@ -246,7 +270,7 @@ class InitialCopy:
             else:
                 conditions = _page_ranges(pages)
                 place, physical = transaction.data_path(self.relation), dict(transaction.state(self.relation).physical)
-                task = CopyTask(subscription.conninfo, self.slot, created.snapshot, target, place, physical)
+                task = CopyTask(subscription.conninfo, self.slot, created.snapshot or "", target, place, physical)
                 transaction.add_files(self.relation, self._written(transaction, task, conditions))
         return created.consistent_point
 

@@ -30,6 +30,7 @@ from __future__ import annotations
 import enum
 import logging
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -97,6 +98,15 @@ class SyncWorker(Worker):
 
     # ---- the sync worker's side -------------------------------------------------------------------------
 
+    def applier(self, relation: int) -> Applier:
+        """What applies changes of the table alone."""
+        stream = Stream(self.subscription.oid, self.subscription.database, self.origin, relation)
+        return Applier(self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique)
+
+    def folder(self, name: str) -> Path:
+        """Where the worker may keep files of its own."""
+        return Path(self.node.data_dir) / "pg_replication" / f"{self.subscription.oid}_{self.relation}_{name}"
+
     def work(self) -> None:
         """From whatever state the catalog has to SYNCDONE."""
         try:
@@ -149,8 +159,7 @@ class SyncWorker(Worker):
         if state.state == "d":
             connection.drop_slot(self.slot, missing_ok=True)
         self.catalog.change(lambda cursor: self._begin_copy(cursor, relation.oid), Step.SYNCHRONIZATION)
-        method = self._method(relation)
-        self.copy = InitialCopy(self, relation, self.slot, self.origin, replaces=method is Method.COPY)
+        self.copy = InitialCopy(self, relation, self.slot, self.origin, self._method(relation))
         position = self.copy.run(connection)
         copied = self.launcher.ledger.of(self.subscription.oid).copied
         done = Counters(bytes=self.copy.bytes, batches=1, seconds={"copy": self.copy.seconds})
@@ -220,8 +229,7 @@ class SyncWorker(Worker):
 
     def _stream(self, connection: Connection, relation: Relation, start: Lsn, target: Lsn) -> Lsn:
         """Applies the table's changes from the copy up to at least `target`; where it ended."""
-        stream = Stream(self.subscription.oid, self.subscription.database, self.origin, relation.oid)
-        applier = Applier(self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique)
+        applier = self.applier(relation.oid)
         applier.counters = self.launcher.ledger.of(self.subscription.oid).applied
         receiver = self.open_stream(connection, self.slot, start, f"{self.subscription.oid}_{relation.oid}")
         assert self.spool is not None

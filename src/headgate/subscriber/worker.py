@@ -30,12 +30,15 @@ from headgate.storage.transaction import Transaction
 from headgate.subscriber.completion import Factory, Rows
 from headgate.subscriber.convert import Session
 from headgate.subscriber.evolution import Evolve
+from headgate.subscriber.reconciliation import Difference, MadeDifference
+from headgate.subscriber.relation import Mapping
 from headgate.types import column
 from headgate.walreceiver.connection import Connection
 from headgate.walreceiver.link import terminated
 from headgate.walreceiver.progress import Position, Progress
 from headgate.walreceiver.reassembly import Reassembly
 from headgate.walreceiver.receiver import Limits, Receiver, StreamEndError
+from headgate.walreceiver.remote import RemoteRelation
 from headgate.walreceiver.segment import Segment
 from headgate.walreceiver.spool import Spool
 from headgate.walreceiver.waker import Waker
@@ -142,6 +145,15 @@ class Worker:
     def unique(self) -> Callable[[Any, Relation, Any], None] | None:
         """Raises 23505 if a table has a key of a unique index twice; None in tests without commands."""
         return getattr(self.node, "applied_unique", None)
+
+    @property
+    def difference(self) -> MadeDifference:
+        """Makes the difference between a table and the publisher's."""
+
+        def difference(transaction: Transaction, mapping: Mapping, remote: RemoteRelation, reader: Connection) -> Difference:
+            return cast("Difference", self.node.applied_difference(self.subscription, transaction, mapping, remote, reader))
+
+        return difference
 
     @property
     def evolve(self) -> Evolve | None:

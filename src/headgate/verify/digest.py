@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
+from headgate.sql.names import quote_ident
 from headgate.walreceiver.connection import literal
 
 DIGITS = 12
@@ -98,6 +99,14 @@ def rows_query(table: Compared, ranges: Sequence[str]) -> str:
     """The publisher's rows of some ranges: (key, columns)."""
     wanted = f"SELECT {of_key(table, table.theirs)} AS k, {marks(table.theirs)} AS c {table.source}"
     return f"SELECT k, c FROM ({wanted}) AS d WHERE substr(md5(k), 1, {table.digits}) = ANY ({_list(ranges)})"
+
+
+def copy_query(table: Compared, ranges: Sequence[str]) -> str:
+    """The publisher's rows of some ranges, all where they are all of them: hashes of key and row, and the columns as COPY sends them."""
+    key = f"md5({of_key(table, table.theirs)})"
+    columns = [key, f"md5({joined(table.theirs)})", *map(quote_ident, table.columns)]
+    only = "" if len(ranges) == 16**table.digits else f" WHERE substr({key}, 1, {table.digits}) = ANY ({_list(ranges)})"
+    return f"SELECT {', '.join(columns)} FROM (SELECT * {table.source}) AS d{only}"
 
 
 def _list(texts: Sequence[str]) -> str:

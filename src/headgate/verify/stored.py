@@ -34,7 +34,7 @@ class Stored:
 
     def digests(self, table: Compared, without: Sequence[str]) -> pa.Table:
         """The ranges of a table (`digest.DIGESTS`), without the rows whose keys have these hashes."""
-        frame = self._frame(table, [f"md5({of_key(table, table.ours)})", f"md5({joined(table.ours)})"])
+        frame = self.frame(table, self.hashes(table))
         if without:
             frame = frame.join(self._hashes(without), frame["c0"] == F.col("h"), "left_anti")
         number = F.conv(F.substring("c1", 1, DIGITS), 16, 10).cast("bigint")
@@ -42,6 +42,11 @@ class Stored:
             F.count(F.lit(1)).alias("rows"), F.sum(number).alias("sum")
         )
         return found.toArrow().cast(DIGESTS)
+
+    @staticmethod
+    def hashes(table: Compared) -> list[str]:
+        """The expressions of the hashes of a row's key and of the row."""
+        return [f"md5({of_key(table, table.ours)})", f"md5({joined(table.ours)})"]
 
     def rows(self, table: Compared, ranges: Sequence[str]) -> pa.Table:
         """The rows of some ranges (`digest.ROWS`)."""
@@ -57,13 +62,13 @@ class Stored:
         return frame.toArrow().rename_columns(ROWS.names).cast(ROWS)
 
     def _rows(self, table: Compared) -> DataFrame:
-        return self._frame(table, [of_key(table, table.ours), marks(table.ours)])
+        return self.frame(table, [of_key(table, table.ours), marks(table.ours)])
 
     def _hashes(self, hashes: Sequence[str]) -> DataFrame:
         spark = self._transaction.engine.spark
         return F.broadcast(local_frame(spark, pa.table({"h": pa.array(hashes, pa.string())})))
 
-    def _frame(self, table: Compared, expressions: Sequence[str]) -> DataFrame:
+    def frame(self, table: Compared, expressions: Sequence[str]) -> DataFrame:
         """The expressions over the table's rows: columns c0, c1…."""
         [statement] = parse(f"SELECT {', '.join(expressions)} {table.target}")
         plan = Planner(self._session, self._transaction).select(statement.node, None)  # type: ignore[arg-type]

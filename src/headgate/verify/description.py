@@ -1,0 +1,56 @@
+"""How one published table is compared: its columns, filters and key, and the text forms of both sides.
+
+Called by `verification` and `difference` for each table, with what `remote.fetch_relation` tells of it.
+"""
+
+from __future__ import annotations
+
+from headgate.catalog.relation import Relation
+from headgate.sql.names import qualified
+from headgate.storage.transaction import Transaction
+from headgate.types import registry
+from headgate.verify.digest import Compared, digits_for
+from headgate.walreceiver import answer
+from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.remote import RemoteRelation, as_text
+
+
+def described(reader: Connection, transaction: Transaction, remote: RemoteRelation, local: Relation) -> Compared:
+    """What `reader` (the publisher) and the transaction (here) are asked of a published table. Raises what `reader` does."""
+    here = {column.name: column for column in local.columns}
+    sent = [column for column in remote.columns if column.name in here and here[column.name].generated is None]
+    modifiers = {
+        str(row[0]): answer.number(row[1], least=-1)
+        for row in reader.query(f"SELECT attname, atttypmod FROM pg_catalog.pg_attribute WHERE attrelid = {remote.oid}", 2)
+    }
+    names = [column.name for column in sent]
+    theirs, kinds = [], []
+    for column in sent:
+        ours, text = here[column.name], as_text(column.name, column.type_oid)
+        same = (column.type_oid, modifiers.get(column.name, -1)) == (ours.type_oid, ours.typmod)
+        plain = same or ours.type_oid >= registry.FIRST_USER_OID or column.type_oid >= registry.FIRST_USER_OID
+        kinds.append(None if plain else (ours.type_oid, ours.typmod))
+        theirs.append(text if plain else _converted(text, ours.type_oid, ours.typmod))
+    key = [name for column in sent if column.key for name in [column.name]]
+    if not key and local.primary_key:
+        wanted = [column.name for column in local.columns if column.attnum in local.primary_key]
+        key = wanted if set(wanted) <= set(names) else []
+    only = "ONLY " if remote.kind == "r" else ""
+    where = f" WHERE {' OR '.join(remote.filters)}" if remote.filters else ""
+    rows = sum(state.rows for state in transaction.states(local))
+    return Compared(
+        local.schema, local.name, tuple(names), tuple(theirs), tuple(as_text(name, here[name].type_oid) for name in names),
+        tuple(names.index(name) for name in key), f"FROM {only}{qualified(remote.schema, remote.name)}{where}",
+        f"FROM {qualified(local.schema, local.name)}", tuple(kinds), digits_for(rows),
+    )  # fmt: skip
+
+
+def _converted(text: str, oid: int, typmod: int) -> str:
+    """A text of the publisher as the text of another type: what its input function makes of it, written again."""
+    named = f"({text})::{registry.format_type(oid, typmod)}"
+    probe = as_text("x", oid)
+    return (
+        f"({named})::pg_catalog.text"
+        if probe == "x::pg_catalog.text"
+        else f"CASE WHEN ({named}) IS NOT NULL THEN pg_catalog.concat({named}) END"
+    )
