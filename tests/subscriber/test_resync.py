@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 from tests.conftest import NodeServer, PostgresServer, SqlError
-from tests.system.chain import Database, arrived, subscribe
+from tests.system.chain import Database, arrived, meanwhile, subscribe
 
 MAKE = "CREATE TABLE t (id int PRIMARY KEY, v text, n numeric(12,2)); CREATE TABLE other (id int PRIMARY KEY)"
 FILL = """
@@ -64,3 +65,102 @@ def test_who_may_ask_and_for_what(pair: tuple[Database, Database], function: str
         with pytest.raises(SqlError, match=message):
             subscriber.sql(call)
     assert subscriber.sql("SELECT count(*) FROM pg_stat_subscription_rel WHERE resync IS NOT NULL") == "0"
+
+
+KINDS = """
+CREATE TABLE whole (a int, b text, c float8); ALTER TABLE whole REPLICA IDENTITY FULL;
+CREATE TABLE parts (id int, region text, v text, PRIMARY KEY (id, region)) PARTITION BY LIST (region);
+CREATE TABLE parts_a PARTITION OF parts FOR VALUES IN ('a'); CREATE TABLE parts_b PARTITION OF parts FOR VALUES IN ('b', 'c');
+CREATE TABLE pairs (k1 {big}, k2 {text}, n {scale}, at timestamptz, j jsonb, xs int[], raw bytea, PRIMARY KEY (k1, k2));
+CREATE TABLE swapped (id int PRIMARY KEY, u int UNIQUE, "k" text, "r" text);
+CREATE TABLE made (id int PRIMARY KEY, a int, twice int GENERATED ALWAYS AS (a * 2) STORED {extra})
+"""
+ROWS_THERE = """
+INSERT INTO whole SELECT i % 7, NULLIF(i % 3, 0)::text, i % 2 FROM generate_series(1, 200) i;
+INSERT INTO parts SELECT i, chr(97 + i % 3), 'p' || i FROM generate_series(1, 300) i;
+INSERT INTO pairs SELECT i, 'k' || i, i / 4.0, '2024-01-01 00:00+00'::timestamptz + i * interval '1 hour', '{"a": [1, null]}', ARRAY[i, NULL], '\\x00ff'
+  FROM generate_series(1, 300) i;
+INSERT INTO swapped SELECT i, i, 'x', NULL FROM generate_series(1, 300) i;
+INSERT INTO made (id, a) SELECT i, i FROM generate_series(1, 300) i;
+CREATE PUBLICATION p FOR TABLE whole, parts, pairs, swapped, made WITH (publish_via_partition_root = true)
+"""
+DRIFT = """
+DELETE FROM whole WHERE ctid IN (SELECT ctid FROM whole WHERE a = 1 LIMIT 3); INSERT INTO whole VALUES (1, 'x', 0), (2, NULL, 0), (2, NULL, 0);
+DELETE FROM parts WHERE id < 20; INSERT INTO parts VALUES (7, 'c', 'elsewhere'), (1000, 'a', 'more'); UPDATE parts SET v = NULL WHERE id = 100;
+UPDATE pairs SET n = n + 0.01 WHERE k1 = 5; UPDATE pairs SET xs = '{}', raw = '' WHERE k1 = 6; UPDATE pairs SET j = NULL, at = NULL WHERE k1 = 7;
+DELETE FROM pairs WHERE k1 = 8;
+DELETE FROM swapped WHERE id IN (1, 2); INSERT INTO swapped VALUES (1, 2, 'y', 'z'), (2, 1, NULL, ''), (999, 999, '', '');
+UPDATE made SET a = a + 1, mine = 'kept' WHERE id <= 10; DELETE FROM made WHERE id = 20; INSERT INTO made (id, a, mine) VALUES (777, 1, 'lost')
+"""
+SAME = [
+    "SELECT count(*), a, b, c FROM whole GROUP BY a, b, c", "SELECT tableoid::regclass, * FROM parts", "SELECT k1, k2, n::numeric, at, j, xs, raw FROM pairs",
+    "SELECT * FROM swapped", "SELECT id, a, twice FROM made",
+]  # fmt: skip
+
+
+def test_tables_of_every_kind_are_made_equal_and_what_the_publisher_does_not_send_stays(postgres: PostgresServer, node: NodeServer) -> None:
+    publisher, subscriber = Database.new(postgres), Database.new(node)
+    publisher.sql(KINDS.format(big="int", text="varchar(20)", scale="numeric(12,2)", extra="") + ";" + ROWS_THERE)
+    subscriber.sql(KINDS.format(big="bigint", text="text", scale="numeric", extra=", mine text DEFAULT 'here'"))
+    subscribe(subscriber, publisher, "s", "p")
+    try:
+        assert [subscriber.rows(query) for query in SAME] == [publisher.rows(query) for query in SAME]
+        subscriber.sql(DRIFT.replace("ctid IN (SELECT ctid FROM whole WHERE a = 1 LIMIT 3)", "a = 1 AND b = '1'"))
+        assert all(subscriber.rows(query) != publisher.rows(query) for query in SAME)
+        subscriber.sql("ALTER SUBSCRIPTION s REFRESH PUBLICATION WITH (reconcile = true)")
+        subscriber.wait(SETTLED, "0")
+        assert [subscriber.rows(query) for query in SAME] == [publisher.rows(query) for query in SAME]
+        mine = "SELECT string_agg(mine || ':' || id, ' ' ORDER BY id) FROM made WHERE id <= 12 OR id IN (20, 777)"
+        assert subscriber.sql(mine) == " ".join([f"kept:{n}" for n in range(1, 11)] + ["here:11", "here:12", "here:20"])
+    finally:
+        subscriber.unsubscribe()
+
+
+def test_a_filter_that_changed_is_followed_and_no_other_row_is_written(pair: tuple[Database, Database]) -> None:
+    publisher, subscriber = pair
+    before = "SELECT count(*) FROM t WHERE v = 'mine'"
+    publisher.sql("ALTER PUBLICATION p SET TABLE t WHERE (id % 7 <> 0), other")
+    subscriber.sql("ALTER SUBSCRIPTION s REFRESH PUBLICATION WITH (reconcile = true)")
+    subscriber.wait(SETTLED, "0")
+    assert subscriber.sql(ROWS) == published(publisher, "id % 7 <> 0")
+    copied = "SELECT rows_copied FROM pg_stat_subscription_rel WHERE relname = 't'"
+    entered = publisher.sql("SELECT count(*) FROM t WHERE id % 10 = 0 AND id % 7 <> 0")
+    assert int(subscriber.sql(copied)) - int(publisher.sql("SELECT count(*) FROM t WHERE id % 10 <> 0")) == int(entered)
+    assert subscriber.sql(before) == "0"
+
+
+@pytest.mark.parametrize("function", ["resync", "reconcile"])
+def test_nothing_is_lost_or_doubled_while_the_publisher_is_written_to(pair: tuple[Database, Database], function: str) -> None:
+    publisher, subscriber = pair
+    with psycopg.connect(publisher.conninfo, autocommit=True) as writer:
+
+        def change(number: int) -> None:
+            key = number * 37 % 3000
+            writer.execute("UPDATE t SET v = %s, n = n + 1 WHERE id BETWEEN %s AND %s", (f"v{number}", key, key + 20))
+            writer.execute("UPDATE t SET id = id + 100000 WHERE id = %s", (key,))
+            writer.execute("DELETE FROM t WHERE id = %s", (key + 7,))
+            writer.execute("INSERT INTO t VALUES (%s, 'new', 1)", (300_000 + number,))
+
+        with meanwhile(change):
+            for _ in range(3):
+                subscriber.sql(f"DELETE FROM t WHERE id % 3 = 0; SELECT headgate.{function}('s', 't')")
+                subscriber.wait(SETTLED, "0")
+    arrived(publisher, "s")
+    assert subscriber.sql(ROWS) == published(publisher)
+
+
+def test_readers_see_the_old_rows_until_the_commit_and_writers_wait(pair: tuple[Database, Database], node: NodeServer) -> None:
+    publisher, subscriber = pair
+    subscriber.sql("DELETE FROM t WHERE id > 100")
+    old = subscriber.sql("SELECT count(*) FROM t")
+    with psycopg.connect(subscriber.conninfo) as writer:
+        writer.execute("UPDATE t SET v = 'open' WHERE id = 3")
+        subscriber.sql("SELECT headgate.resync('s', 't')")
+        waiting = "SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'logical replication worker' AND wait_event_type = 'Lock'"
+        subscriber.wait(waiting, "t")
+        assert subscriber.sql("SELECT count(*) FROM t") == old
+        publisher.sql("INSERT INTO other VALUES (5000)")
+        subscriber.wait("SELECT count(*) FROM other WHERE id = 5000", "1")  # other tables are not held up
+        writer.rollback()
+    subscriber.wait(SETTLED, "0")
+    assert subscriber.sql(ROWS) == published(publisher)

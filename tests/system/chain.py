@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -70,3 +73,28 @@ def arrived(publisher: Database, name: str, seconds: float = 90) -> None:
     query = f"""SELECT '{lsn}' <= r.flush_lsn FROM pg_stat_replication r JOIN pg_replication_slots s ON s.active_pid = r.pid
                 WHERE r.application_name = '{name}' AND s.database = current_database()"""
     publisher.wait(query, "t", seconds)
+
+
+@contextmanager
+def meanwhile(work: Callable[[int], object]) -> Iterator[None]:
+    """Does it over and over, a hundred times a second at most: what comes later has to be applied too; its error is the test's."""
+    over, failed = threading.Event(), []
+
+    def loop() -> None:
+        number = 0
+        while not over.wait(0.01):
+            number += 1
+            try:
+                work(number)
+            except Exception as error:  # noqa: BLE001
+                failed.append(error)
+                return
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    assert not failed

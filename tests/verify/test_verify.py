@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 
 import psycopg
 import pytest
 from tests.conftest import HEADGATE, NodeServer, PostgresServer, SqlError
-from tests.system.chain import Database, arrived, subscribe
+from tests.system.chain import Database, arrived, meanwhile, subscribe
 
 MAKE = """
 CREATE TABLE t (id int PRIMARY KEY, v text, n numeric(12,2), at timestamptz DEFAULT '2024-02-29 12:00:00+00', f float8, b bool, c char(5), j jsonb);
@@ -47,31 +45,6 @@ def pair(postgres: PostgresServer, node: NodeServer) -> Iterator[tuple[Database,
     subscribe(subscriber, publisher, "s", "p")
     yield publisher, subscriber
     subscriber.unsubscribe()
-
-
-@contextmanager
-def meanwhile(work: Callable[[int], object]) -> Iterator[None]:
-    """Does it over and over, a hundred times a second at most: what comes later has to be applied too; its error is the test's."""
-    over, failed = threading.Event(), []
-
-    def loop() -> None:
-        number = 0
-        while not over.wait(0.01):
-            number += 1
-            try:
-                work(number)
-            except Exception as error:  # noqa: BLE001
-                failed.append(error)
-                return
-
-    thread = threading.Thread(target=loop)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-    assert not failed
 
 
 def test_each_planted_difference_is_named_and_nothing_else(pair: tuple[Database, Database], node: NodeServer) -> None:
