@@ -36,6 +36,8 @@ class Scene:
         self.conf = node.data / "headgate.conf"
         self.before = self.conf.read_text()
         self.starts = 0
+        self.armed = ""
+        """The faults that are to come."""
         self.agrees = True
         """Whether the two tables must hold the same keys at every moment; not while each is copied by itself."""
         for server, database in ((node, self.lake), (publisher, self.source)):
@@ -43,7 +45,8 @@ class Scene:
 
     # ---- faults -----------------------------------------------------------------------------------------
     def arm(self, text: str) -> None:
-        """The faults that are to come; an empty text for none."""
+        """Has faults come; an empty text for none."""
+        self.armed = text
         self.conf.write_text(f"{self.before}headgate.failpoints = '{text}'\n")
         os.kill(self.node.pid, signal.SIGHUP)
         until(
@@ -239,6 +242,32 @@ def parallel_copy(scene: Scene) -> None:
     assert scene.ask("SELECT count(*), count(DISTINCT id), min(length(v)), sum(id) FROM big") == [(80000, 80000, 640, 3200040000)]
 
 
+def resynchronization(scene: Scene) -> None:
+    """Tables of a subscription that are asked to be synchronized again: one is copied, one made equal by what differs."""
+    publisher, name, faults = scene.publisher, f"{scene.lake}_s", scene.armed
+    scene.arm("")
+    publisher.psql(scene.source, "CREATE PUBLICATION p FOR TABLE a, b; INSERT INTO a SELECT i, 'x' FROM generate_series(2001, 3980) i")
+    publisher.psql(scene.source, "INSERT INTO b SELECT * FROM a WHERE id > 20")
+    scene.agrees = False
+    scene.ask("TRUNCATE a, b")
+    _subscribe(scene, f"slot_name = '{name}'", name)
+    settled = "SELECT count(*) = 2 FROM pg_stat_subscription_rel WHERE srsubstate = 'r' AND resync IS NULL AND subname = 's'"
+    until(lambda: scene.holds(settled), "the copies do not end", PATIENCE)
+    scene.ask(
+        "DELETE FROM a WHERE id < 2500; INSERT INTO a VALUES (9000, 'here'); DELETE FROM b WHERE id > 3500; UPDATE b SET v = 'here' WHERE id < 9"
+    )
+    scene.arm(faults)
+    for table, function in (("a", "resync"), ("b", "reconcile")):
+        asked = f"SELECT count(*) > 0 FROM pg_stat_subscription_rel WHERE relname = '{table}' AND resync IS NOT NULL"
+        scene.insist(f"SELECT headgate.{function}('s', '{table}')", asked)
+        publisher.psql(scene.source, f"INSERT INTO {table} VALUES (8000, 'later')")
+    until(lambda: scene.holds(settled), f"the tables are not settled\n{scene.node.log()[-3000:]}", PATIENCE)
+    until(lambda: scene.holds("SELECT (SELECT count(*) FROM a) + (SELECT count(*) FROM b) = 4002"), "changes do not arrive", PATIENCE)
+    assert scene.ask(AGREE) == [(True,)]
+    slots = "SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%sync%' AND database = current_database()"
+    until(lambda: scene.holds("SELECT true") and publisher.psql(scene.source, slots) == "0", "a slot is left", PATIENCE)
+
+
 def _subscribe(scene: Scene, options: str, slot_name: str) -> None:
     """Subscribes to the publication p."""
     scene.insist(
@@ -259,18 +288,18 @@ def _subscribed(scene: Scene, sql: str, slot_name: str) -> None:
 WORK: dict[Step, tuple[Callable[[Scene], None], ...]] = {
     Step.SEGMENT: (subscription,),
     Step.PREPARED_SEGMENT: (subscription,),
-    Step.STAGED: (commit, subscription),
+    Step.STAGED: (commit, subscription, resynchronization),
     Step.SYNC: (commit, alteration),
     Step.INTENT: (commit, subscription),
-    Step.VERSION: (commit, alteration, subscription),
-    Step.ENTRY: (commit, alteration, subscription),
-    Step.DEFINITION: (definition,),
+    Step.VERSION: (commit, alteration, subscription, resynchronization),
+    Step.ENTRY: (commit, alteration, subscription, resynchronization),
+    Step.DEFINITION: (definition, resynchronization),
     Step.TAKEN_BACK: (commit,),
     Step.PREPARED: (prepare, subscription),
     Step.PREPARED_END: (prepare,),
     Step.SLOT: (slot,),
-    Step.SYNCHRONIZATION: (subscription,),
-    Step.COPY_RANGE: (parallel_copy,),
+    Step.SYNCHRONIZATION: (subscription, resynchronization),
+    Step.COPY_RANGE: (parallel_copy, resynchronization),
     Step.FEEDBACK: (subscription,),
     Step.COMPACTION: (compaction,),
     Step.CLEANING: (cleaning,),
