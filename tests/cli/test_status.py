@@ -10,7 +10,7 @@ from tests.conftest import HEADGATE
 from headgate.cli.status import _span, shown
 
 SUBSCRIPTION: dict[str, Any] = {
-    "name": "s", "database": "d", "state": "retrying after an error", "tables_waiting": [], "tables": 1, "tables_synced": 1, "copied_rows": 1,
+    "name": "s", "database": "d", "state": "retrying after an error", "tables_waiting": [], "tables_resync": {"public.u": "copy"}, "tables": 1, "tables_synced": 1, "copied_rows": 1,
     "copied_bytes": 7, "applied_rows": 1, "applied_transactions": 1, "applied_bytes": 120, "applied_lsn": "0/1", "applied_at": 90.0,
     "skipped_rows": 1, "connected": False, "lag_bytes": 0, "lag_seconds": 35.0, "types": [], "left_out": [{"table": "public.t", "changes": 1}],
     "unfilled": [{"column": "public.t.c", "rows": 1}], "last_error": None, "to_do": [],
@@ -19,13 +19,14 @@ SUBSCRIPTION: dict[str, Any] = {
 
 def test_one_is_singular_and_what_is_not_connected_says_so() -> None:
     lines = list(shown({"time": 100.0, "subscriptions": [SUBSCRIPTION], "slots": [], "log_end": "0/0"}))
-    assert [line.strip() for line in lines[2:9]] == [
+    assert [line.strip() for line in lines[2:10]] == [
         "tables   1 of 1 synchronized",
+        "again    public.u: copied again, as asked for",
         "copied   1 row, 7 bytes",
         "applied  1 row change in 1 transaction, 120 bytes, up to 0/1, the last 10.0 s ago",
         "skipped  1 change of rows that are not here",
         "lag      0 bytes, 35.0 s, not connected",
-        "unfilled public.t.c: NULL in 1 row with a default there",
+        "unfilled public.t.c: 1 row that the publisher has values for",
         "left out public.t: 1 change",
     ]
 

@@ -159,3 +159,23 @@ def test_a_publishers_type_ran_as_sql_of_the_subscriptions_owner(publisher, subs
         subscriber.sql(publisher.subscription("create_tables = true"))
     assert subscriber.sql("SELECT count(*) FROM pg_roles WHERE rolname = 'pwned'") == "0"
     assert subscriber.sql("SELECT count(*) FROM pg_class WHERE relname IN ('t', 'x')") == "0"
+
+
+def test_rows_from_before_a_column_was_added_are_found_updated_and_deleted(publisher, subscriber) -> None:
+    added = "ADD COLUMN b text, ADD COLUMN n numeric(10,2), ADD COLUMN xs int[], ADD COLUMN d date, ADD COLUMN j jsonb, ADD COLUMN f bool"
+    for each in (publisher, subscriber):
+        each.sql("CREATE TABLE t (a int PRIMARY KEY, c int); CREATE TABLE whole (a int, c int); ALTER TABLE whole REPLICA IDENTITY FULL")
+    publisher.sql("INSERT INTO t SELECT i, i FROM generate_series(1, 50) i; INSERT INTO whole SELECT i, i FROM generate_series(1, 50) i")
+    publisher.sql("CREATE PUBLICATION p FOR TABLE t, whole")
+    subscriber.sql(publisher.subscription())
+    subscriber.wait(READY, "t")
+    for each in (subscriber, publisher):
+        each.sql(f"ALTER TABLE t {added}; ALTER TABLE whole {added}")
+    publisher.sql("UPDATE t SET b = 'y', xs = '{1}' WHERE a = 2; DELETE FROM t WHERE a = 3; UPDATE whole SET d = '2024-01-01' WHERE a = 4")
+    publisher.sql("DELETE FROM whole WHERE a = 5; UPDATE t SET a = 100 WHERE a = 6")
+    publisher.wait_confirmed()
+    assert [subscriber.rows(f"TABLE {name}") for name in ("t", "whole")] == [publisher.rows(f"TABLE {name}") for name in ("t", "whole")]
+    own = "UPDATE t SET n = 1.5 WHERE a = 7; DELETE FROM t WHERE a = 8; INSERT INTO t VALUES (9, 0) ON CONFLICT (a) DO UPDATE SET j = '[]'"
+    for each in (subscriber, publisher):
+        each.sql(own)
+    assert subscriber.rows("TABLE t") == publisher.rows("TABLE t")

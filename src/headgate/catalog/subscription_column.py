@@ -27,7 +27,7 @@ class FollowedColumn:
     """A column of a published table, as it was when it was looked at last.
 
     `attnum` is the publisher's, `name` that of the column here too; `former` are names that it has had. `local_type`: the type here where
-    it is another. `unfilled`: rows that were here when the column was added, and have NULL where the publisher has a default.
+    it is another. `unfilled`: rows that were here when the column was added, and have yet to get what the publisher has in it.
     """
 
     attnum: int
@@ -69,6 +69,11 @@ def write(cursor: Cursor, database: int, subscription: int, relation: int, colum
                 each.local_type, each.not_null, each.default, each.dropped, each.unfilled,
             ],
         )  # fmt: skip
+
+
+def filled(cursor: Cursor, subscription: int, relation: int) -> None:
+    """The rows of a table have what the publisher has in all columns."""
+    run(cursor, "UPDATE hg.subscription_column SET unfilled = 0 WHERE subid = ? AND relid = ?", [subscription, relation])
 
 
 def forget(cursor: Cursor, subscription: int, relation: int | None = None) -> None:

@@ -19,7 +19,6 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from duckdb.func import FunctionNullHandling, PythonUDFType
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -216,10 +215,9 @@ def _files(state: TableState, key: Key, wanted: pa.Table) -> list[str]:
 def _query(table: DeltaTable, state: TableState, key: Key, row: pa.Schema, files: list[str], wanted: pa.Table) -> pa.Table:
     """Joins the wanted keys with the files: i, filename, row and the relation's columns under c0, c1, …."""
     paths = [str(table.path / unquote(name)) for name in files]
-    for path in paths:
-        parquet.verify(path)
-    held = _held(state, paths)
-    names = {n: "NULL" if held is not None and state.physical.get(n, n) not in held else f"p.{_identifier(state, n)}" for n in row.names}
+    held = frozenset[str]().union(*[parquet.verify(path) for path in paths])
+    # columns that were added behind all of these files: they are NULL there
+    names = {n: f"p.{_identifier(state, n)}" if state.physical.get(n, n) in held else "NULL" for n in row.names}
     columns = ", ".join(f"{names[n]} AS c{i}" for i, n in enumerate(row.names))
     match = " AND ".join(
         f"{_canonical_sql(names[n], kind)} IS NOT DISTINCT FROM w.k{i}"
@@ -238,20 +236,16 @@ def _query(table: DeltaTable, state: TableState, key: Key, row: pa.Schema, files
         ).to_arrow_table()
     finally:
         cursor.close()
-    arrays = [buffers.whole(found[f"c{i}"]).cast(field.type) for i, field in enumerate(row)]
+    arrays = [
+        pa.nulls(found.num_rows, field.type) if names[field.name] == "NULL" else buffers.whole(found[f"c{i}"]).cast(field.type)
+        for i, field in enumerate(row)
+    ]
     old = pa.StructArray.from_arrays(arrays, fields=list(row)) if arrays else pa.array([{}] * found.num_rows, pa.struct([]))
     return pa.table({"i": found["i"], "old": old, "filename": found["filename"], "row": found["file_row_number"]})
 
 
 def _identifier(state: TableState, name: str) -> str:
     return '"' + state.physical.get(name, name).replace('"', '""') + '"'
-
-
-def _held(state: TableState, paths: Sequence[str]) -> set[str] | None:
-    """The columns that the files of an altered table have, some of them fewer than the table; None: all have all."""
-    if all(physical == name for name, physical in state.physical.items()):
-        return None
-    return {name for path in paths for name in pq.read_schema(path).names}
 
 
 def _live(table: DeltaTable, state: TableState, files: list[str], found: pa.Table) -> pa.Table:

@@ -173,7 +173,7 @@ _AGAIN = {"copy": "copied again, as asked for", "difference": "compared and made
 def _differences(one: dict[str, Any]) -> Iterator[str]:
     """What is here otherwise than there, and what was left out."""
     lines = [f"types    {each['column']}: {each['there']} there, {each['here']} here" for each in one["types"]]
-    lines += [f"unfilled {each['column']}: NULL in {_count(each['rows'], 'row')} with a default there" for each in one["unfilled"]]
+    lines += [f"unfilled {each['column']}: {_count(each['rows'], 'row')} that the publisher has values for" for each in one["unfilled"]]
     lines += [f"left out {each['table']}: {_count(each['changes'], 'change')}" for each in one["left_out"]]
     for line in lines[:LINES]:
         yield f"    {line}"

@@ -6,8 +6,9 @@ by the number of the column, against what it was when it was last looked at (`ca
 stream: nothing is renamed or dropped as long as the stream has the old name.
 
 What must hold: a change that cannot be followed raises, with the statement for a person to type; nothing differs in silence. A column that
-is added has in the rows that are here what they have there, where the publisher's catalog says it (a default that is a constant); where it
-does not, they have NULL, are counted, and told.
+is added has in the rows that are here what they have there, where the publisher's catalog says it (a default that is a constant). Where
+the publisher has anything else (the column had been there, and was added to a list; its default is no constant), the rows are counted and
+the table is asked to be reconciled (`subscription_resync`), which fills them; where it cannot be (two_phase), that is told.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from typing import Any, cast
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import relation as relations
-from headgate.catalog import subscription_column
+from headgate.catalog import subscription as subscriptions
+from headgate.catalog import subscription_column, subscription_resync
 from headgate.catalog.relation import Relation
 from headgate.catalog.subscription import Subscription
 from headgate.catalog.subscription_column import FollowedColumn
+from headgate.catalog.subscription_resync import Method
 from headgate.commands.applied_ddl import OwnerSession, acting
 from headgate.commands.applied_table import default_of, followed, kept
 from headgate.commands.applied_type import LocalType, Types
@@ -35,9 +38,9 @@ from headgate.sql.names import qualified, quote_ident
 from headgate.subscriber.evolution import Told
 from headgate.types import registry
 from headgate.walreceiver import definition
-from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.connection import Connection, literal
 from headgate.walreceiver.definition import DefinedColumn, Definitions, RemoteTable
-from headgate.walreceiver.remote import PublishedTable
+from headgate.walreceiver.remote import PublishedTable, as_text
 
 _log = logging.getLogger("headgate.subscriber")
 
@@ -57,6 +60,7 @@ def evolve(node: Any, subscription: Subscription, told: Sequence[Told], stopping
                 follower.run()
                 done += follower.done
                 warnings += follower.warnings
+    node.launcher.wake()  # for tables that are to be reconciled
     for line in done:
         _log.info('subscription "%s": %s', subscription.name, line)
     for line in warnings:
@@ -248,7 +252,7 @@ class _Follower:
         if column.added_with is not None:
             value = pb.Node(a_const=pb.A_Const(sval=pb.String(sval=column.added_with), location=-1))
             words.append(statement.constraint(pb.CONSTR_DEFAULT, raw_expr=value))
-        lacking = rows if column.added_with is None and (column.default is not None or column.identity) else 0
+        lacking = rows if rows and self._has_others(column) else 0
         not_null = column.not_null and not (rows and column.added_with is None)
         if not_null:
             words.append(statement.constraint(pb.CONSTR_NOTNULL))
@@ -260,11 +264,37 @@ class _Follower:
         if column.default is not None or column.added_with is not None:
             self._set_default(column, kind)
         if lacking:
-            self.warnings.append(
-                f'table "{self._shown}": column "{column.name}" is NULL in the {lacking} rows that were here before it;'
-                " the publisher has a default"
-            )
+            self._have_filled(column, lacking)
         return replace(kept(column, self.types), unfilled=lacking, not_null=not_null)
+
+    def _has_others(self, column: DefinedColumn) -> bool:
+        """Whether the publisher has other values of a column than the rows here get, whatever its filters let through."""
+        if column.added_with is None and (column.default is not None or column.identity):
+            return True
+        given = "NULL" if column.added_with is None else literal(column.added_with)
+        table = qualified(self.told.schema, self.told.name)
+        asked = f"SELECT 1 FROM {table} WHERE {as_text(column.name, column.type_oid)} IS DISTINCT FROM {given} LIMIT 1"
+        with Connection.open(self.subscription.conninfo, self.subscription.name) as connection:
+            return bool(connection.query(asked)) if self._is_there(connection, column) else True
+
+    def _is_there(self, connection: Connection, column: DefinedColumn) -> bool:
+        """Whether the column has the name still that the stream has for it."""
+        name = literal(qualified(self.told.schema, self.told.name))
+        asked = f"SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = {name}::regclass AND attname = {literal(column.name)}"
+        return bool(connection.query(f"{asked} AND NOT attisdropped"))
+
+    def _have_filled(self, column: DefinedColumn, rows: int) -> None:
+        """Has the rows that were here before a column get what the publisher has in it."""
+        cursor, subscription = self.session.transaction.cursor, self.subscription
+        table = f'table "{self._shown}"'
+        state = subscriptions.table(cursor, subscription.oid, self.local.oid)
+        if state is None or subscription.two_phase == "e":
+            self.warnings.append(
+                f'{table}: column "{column.name}" is not filled in the {rows} rows that were here before it; the publisher has values'
+            )
+        elif state.state not in ("i", "d"):  # else a copy that has yet to begin brings them
+            subscription_resync.request(cursor, subscription.database, subscription.oid, self.local.oid, Method.DIFFERENCE)
+            self.done.append(f'{table}: the {rows} rows that were here before column "{column.name}" are filled from the publisher')
 
     def _rows(self) -> int:
         transaction, table = self.session.transaction, self._whole

@@ -38,7 +38,7 @@ import numpy as np
 from headgate.catalog import origin as origins
 from headgate.catalog import relation as relations
 from headgate.catalog import subscription as subscriptions
-from headgate.catalog import subscription_resync
+from headgate.catalog import subscription_column, subscription_resync
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import Relation
 from headgate.catalog.subscription import SubscriptionRel
@@ -255,7 +255,9 @@ class SyncWorker(Worker):
 
         def finish(cursor: Cursor) -> None:
             subscriptions.set_table(cursor, done)
-            subscription_resync.done(cursor, done.subscription, done.relation)
+            if done.relation in subscription_resync.taken(cursor, done.subscription):
+                subscription_resync.done(cursor, done.subscription, done.relation)
+                subscription_column.filled(cursor, done.subscription, done.relation)
 
         self.catalog.change(finish, Step.SYNCHRONIZATION)
         with self._moved:
