@@ -57,8 +57,23 @@ def test_each_planted_difference_is_named_and_nothing_else(pair: tuple[Database,
     done = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert done.returncode == 1, done.stderr
     assert [row["key"] for row in json.loads(done.stdout) if row["name"] == "other"] == [None, "(id)=(77)"]
-    publisher.sql("SELECT 1")
+    repaired = subprocess.run([*command[:-1], "--repair"], capture_output=True, text=True, timeout=180)
+    assert repaired.returncode == 0, repaired.stdout + repaired.stderr
+    assert "public.other: is made equal" in repaired.stdout
+    assert subscriber.rows(VERIFY) == EQUAL
     assert publisher.sql("SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%verify%'") == "0"
+
+
+def test_a_table_that_cannot_be_made_equal_is_given_up_with_what_to_do(pair: tuple[Database, Database], node: NodeServer) -> None:
+    _, subscriber = pair
+    subscriber.sql("DELETE FROM other WHERE id = 77; ALTER TABLE other ADD CHECK (id <> 77)")
+    command = [*HEADGATE, "verify", "-D", str(node.data), "-U", "postgres", "-d", subscriber.name, "s", "other", "--repair"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 1
+    assert 'tables of subscription "s" could not be made equal' in done.stderr
+    assert "headgate status" in done.stderr
+    subscriber.sql("ALTER TABLE other DROP CONSTRAINT other_id_check")
+    subscriber.wait("SELECT count(*) FROM other", "100")
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])])

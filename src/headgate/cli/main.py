@@ -223,6 +223,7 @@ def verify(
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="This table of it alone.")] = None,
     data_dir: DataDir = None,
     database: Annotated[str, typer.Option("-d", "--database", metavar="NAME", help="The database of the subscriptions.")] = "postgres",
+    repair: Annotated[bool, typer.Option("--repair", help="Make tables that differ equal, and compare them again.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON, for programs.")] = False,
     username: Superuser = None,
 ) -> None:
@@ -231,7 +232,7 @@ def verify(
 
     directory = _data_dir(data_dir)
     with refusing():
-        verifying.verify(directory, username, database, subscription, table, as_json=as_json)
+        verifying.verify(directory, username, database, subscription, table, as_json=as_json, repair=repair)
 
 
 @app.command(

@@ -30,9 +30,9 @@ def opened(data_dir: Path, username: str | None, database: str = "postgres") -> 
         fail(f'no node is running in directory "{data_dir}"')
     host = running.directory or _ANY.get(running.address, running.address)
     try:
-        with psycopg.connect(
-            make_conninfo(host=host, port=running.port, user=username, dbname=database, replication="database"), autocommit=True
-        ) as connection:
+        conninfo = make_conninfo(host=host, port=running.port, user=username, dbname=database, replication="database")
+        # a replication connection has no prepared statements, which psycopg makes of what is said often
+        with psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as connection:
             yield connection
     except psycopg.Error as error:
         diagnostic = error.diag

@@ -1,44 +1,95 @@
 """``headgate verify``: whether the tables of subscriptions are what their publishers have, by `headgate.verify()` of the running node.
 
 Called by `main`. A line for each table, with its rows and seconds, one more for each row that differs (its key, and the columns). Exit
-code 1 where rows differ, 0 where none do; a table that was not compared is named and counts as none.
+code 1 where rows differ (with --repair: still differ), 0 where none do; a table that was not compared is named and counts as none.
 """
 
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import typer
 
 from headgate.cli import session
 from headgate.cli.message import out
+from headgate.errors import PostgresError
+from headgate.sql.names import qualified
 from headgate.walreceiver.connection import literal
 
 HERE = "(SELECT oid FROM pg_database WHERE datname = current_database())"
 NAMES = f"SELECT subname FROM pg_subscription WHERE subenabled AND subdbid = {HERE} ORDER BY 1"
+PAUSE = 0.5
+"""Seconds between two looks at tables that are made equal."""
+ATTEMPTS = 3
+"""Times that a table's worker may fail before it is given up waiting for it."""
+Opened = psycopg.Connection[Any]
+Row = dict[str, Any]
 FIELDS = ("schema", "name", "result", "key", "columns", "rows", "seconds")
 
 
-def verify(data_dir: Path, username: str | None, database: str, subscription: str | None, table: str | None, *, as_json: bool) -> None:
-    """Prints what differs, of one subscription or of all that are enabled; SystemExit(1) where something does."""
-    found: list[dict[str, Any]] = []
+def verify(
+    data_dir: Path, username: str | None, database: str, subscription: str | None, table: str | None, *, as_json: bool, repair: bool = False
+) -> None:
+    """Prints what differs, of one subscription or of all that are enabled; SystemExit(1) where something does.
+
+    `repair`: tables that differ are made equal (`headgate.reconcile()`), which is waited for, and compared again.
+    """
+    tell = (lambda _: None) if as_json else out
+    found: list[Row] = []
     with session.opened(data_dir, username, database) as opened:
         wanted = [subscription] if subscription is not None else [name for (name,) in opened.execute(NAMES.encode()).fetchall()]
         for each in wanted:
-            given = literal(each) if table is None else f"{literal(each)}, {literal(table)}"
-            for row in opened.execute(f"SELECT * FROM headgate.verify({given})".encode()).fetchall():
-                found.append({"subscription": each, **dict(zip(FIELDS, row, strict=True))})
-                if not as_json:
-                    out(_line(found[-1]))
+            rows = _compared(opened, each, table, tell)
+            differing = [
+                qualified(str(row["schema"]), str(row["name"])) for row in rows if row["key"] is None and row["result"] == "different"
+            ]
+            if repair and differing:
+                _repair(opened, each, differing, tell)
+                rows = [row for row in rows if qualified(str(row["schema"]), str(row["name"])) not in differing]
+                rows += [row for name in differing for row in _compared(opened, each, name, tell)]
+            found += rows
     if as_json:
         out(json.dumps(found, indent=2))
     if any(row["result"] not in ("equal", "skipped") for row in found):
         raise typer.Exit(1)
 
 
-def _line(row: dict[str, Any]) -> str:
+def _compared(opened: Opened, subscription: str, table: str | None, tell: Callable[[str], None]) -> list[Row]:
+    given = literal(subscription) if table is None else f"{literal(subscription)}, {literal(table)}"
+    found = []
+    for row in opened.execute(f"SELECT * FROM headgate.verify({given})".encode()).fetchall():
+        found.append({"subscription": subscription, **dict(zip(FIELDS, row, strict=True))})
+        tell(_line(found[-1]))
+    return found
+
+
+def _repair(opened: Opened, subscription: str, tables: Sequence[str], tell: Callable[[str], None]) -> None:
+    """Has tables be made equal, and waits until they are and stream again; 55000 where their workers fail again and again."""
+    failed = f"SELECT sync_error_count FROM pg_stat_subscription_stats WHERE subname = {literal(subscription)}"
+    [(before,)] = opened.execute(failed.encode()).fetchall()
+    for each in tables:
+        tell(f"{subscription}  {each}: is made equal")
+        opened.execute(f"SELECT headgate.reconcile({literal(subscription)}, {literal(each)})".encode())
+    listed = ", ".join(literal(each) for each in tables)
+    left = (
+        "SELECT relname FROM pg_stat_subscription_rel"
+        f" WHERE subname = {literal(subscription)} AND quote_ident(schemaname) || '.' || quote_ident(relname) IN ({listed})"
+        " AND (resync IS NOT NULL OR srsubstate <> 'r')"
+    )
+    while opened.execute(left.encode()).fetchall():
+        [(errors,)] = opened.execute(failed.encode()).fetchall()
+        if int(errors) >= int(before) + ATTEMPTS:
+            hint = 'Run "headgate status", which shows the error. What was asked for stays asked for, and is tried again.'
+            raise PostgresError("55000", f'tables of subscription "{subscription}" could not be made equal', hint=hint)
+        time.sleep(PAUSE)
+
+
+def _line(row: Row) -> str:
     if row["key"] is not None:
         return f"    {row['result']}: {row['key']}" + (f", columns {row['columns']}" if row["columns"] else "")
     more = f" ({row['columns']})" if row["columns"] else ""
