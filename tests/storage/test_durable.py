@@ -47,3 +47,13 @@ def test_a_version_is_synchronized_with_its_checksums_and_a_new_table_with_the_f
     seen.clear()
     durable.sync_version(log.parent, 0)
     assert {"5/20000/_delta_log", "5/20000", "5", "."} <= set(seen)
+
+
+@pytest.mark.parametrize(
+    ("name", "folders"), [("tn/part.parquet", {"tn", "."}), ("x/y/part.parquet", {"x/y", "x", "."}), ("part.parquet", {"."})]
+)
+def test_folders_that_came_with_a_file_are_not_lost_with_a_power_failure(tmp_path, seen, name, folders):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_bytes(b"")
+    durable.sync_files(tmp_path, [{"add": {"path": name}}])
+    assert set(seen) == {name, *folders}

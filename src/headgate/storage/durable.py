@@ -19,8 +19,12 @@ from headgate.storage.file_action import Action
 
 
 def sync_files(table: Path, actions: Iterable[Action]) -> None:
-    """Synchronizes the data, change and deletion-vector files that actions add, and their folders."""
-    _sync_all(set(file_action.files_of(table, actions)))
+    """Synchronizes the data, change and deletion-vector files that actions add, and the folders from theirs up to the table's.
+
+    A folder below the table's may be new with the file: _change_data, or the random prefix that Spark gives files of a mapped table.
+    """
+    files = set(file_action.files_of(table, actions))
+    _sync_all(files, {folder for path in files for folder in path.parents if folder.is_relative_to(table)})
 
 
 def sync_version(table: Path, version: int) -> None:
@@ -46,8 +50,8 @@ def write_synced(path: Path, text: str) -> None:
         os.fsync(file.fileno())
 
 
-def _sync_all(files: Iterable[Path]) -> None:
-    folders = set()
+def _sync_all(files: Iterable[Path], above: Iterable[Path] = ()) -> None:
+    folders = set(above)
     for path in files:
         _sync(path)
         beside = path.with_name(f".{path.name}.crc")
