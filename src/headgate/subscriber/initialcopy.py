@@ -102,8 +102,9 @@ class InitialCopy:
         finally:
             self.running = False
         seconds = self.seconds = time.monotonic() - started
+        word = "copied" if self.method is not Method.DIFFERENCE else "reconciled"
         _log.info(
-            'copied table "%s": %d rows in %.1f s (%d rows/s)', shown(self.relation), self.rows, seconds, self.rows / max(seconds, 1e-3)
+            '%s table "%s": %d rows in %.1f s (%d rows/s)', word, shown(self.relation), self.rows, seconds, self.rows / max(seconds, 1e-3)
         )
         return position
 

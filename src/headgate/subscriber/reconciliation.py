@@ -92,7 +92,7 @@ def reconcile(copy: InitialCopy, made: MadeDifference, transaction: Transaction,
             shutil.rmtree(folder, ignore_errors=True)
     copy.rows = counts.get("I", 0) + counts.get("U", 0)
     _log.info(
-        'reconciled table "%s": %d ranges differed; %d rows inserted, %d updated, %d deleted',
+        'table "%s": %d ranges differ from the publisher\'s; %d rows to insert, %d to update, %d to delete',
         shown(target.local), len(ranges), *(counts.get(op, 0) for op in "IUD"),
     )  # fmt: skip
 
