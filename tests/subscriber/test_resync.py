@@ -129,7 +129,7 @@ def test_a_filter_that_changed_is_followed_and_no_other_row_is_written(pair: tup
     assert subscriber.sql(before) == "0"
 
 
-@pytest.mark.parametrize("function", ["resync", "reconcile"])
+@pytest.mark.parametrize("function", [pytest.param("resync", marks=pytest.mark.slow), "reconcile"])
 def test_nothing_is_lost_or_doubled_while_the_publisher_is_written_to(pair: tuple[Database, Database], function: str) -> None:
     publisher, subscriber = pair
     with psycopg.connect(publisher.conninfo, autocommit=True) as writer:
@@ -164,3 +164,33 @@ def test_readers_see_the_old_rows_until_the_commit_and_writers_wait(pair: tuple[
         writer.rollback()
     subscriber.wait(SETTLED, "0")
     assert subscriber.sql(ROWS) == published(publisher)
+
+
+@pytest.mark.parametrize("end", ["DISABLE", "DROP", "SET PUBLICATION"])
+def test_a_subscription_that_is_altered_while_a_table_is_made_equal(postgres: PostgresServer, node: NodeServer, end: str) -> None:
+    publisher, subscriber = Database.new(postgres), Database.new(node)
+    publisher.sql(
+        f"{MAKE}; INSERT INTO t SELECT i, md5(i::text), i FROM generate_series(1, 60000) i; CREATE PUBLICATION p FOR TABLE t, other"
+    )
+    publisher.sql("CREATE PUBLICATION q FOR TABLE other")
+    subscriber.sql(MAKE)
+    subscribe(subscriber, publisher, "s", "p")
+    try:
+        subscriber.sql("DELETE FROM t WHERE id % 2 = 0; SELECT headgate.reconcile('s', 't')")
+        subscriber.wait("SELECT srsubstate FROM pg_stat_subscription_rel WHERE relname = 't' AND subname = 's'", "d")
+        if end == "DROP":
+            subscriber.sql("DROP SUBSCRIPTION s")
+            assert subscriber.sql("SELECT count(*) FROM t") == "30000"
+        elif end == "DISABLE":
+            subscriber.sql("ALTER SUBSCRIPTION s DISABLE")
+            assert subscriber.sql("SELECT count(*) FROM t") == "30000"
+            subscriber.sql("ALTER SUBSCRIPTION s ENABLE")
+            subscriber.wait(SETTLED, "0")
+            assert subscriber.sql("SELECT count(*), count(v) FROM t") == "60000|60000"
+        else:
+            subscriber.sql("ALTER SUBSCRIPTION s SET PUBLICATION q")
+            assert subscriber.sql("SELECT string_agg(relname, ' ') FROM pg_stat_subscription_rel WHERE subname = 's'") == "other"
+        slots = "SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%sync%' AND database = current_database()"
+        publisher.wait(slots, "0")
+    finally:
+        subscriber.unsubscribe()

@@ -13,12 +13,16 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headgate.subscriber")
 
+STOP_SECONDS = 0.5
+"""How often it is looked whether the worker shall end."""
 _HASHES = ("k", "r")
 """The columns before those of the table: hashes of a row's key and of the row."""
 
@@ -78,23 +84,48 @@ def reconcile(copy: InitialCopy, made: MadeDifference, transaction: Transaction,
     target = copy.target(transaction, remote)
     mapping = _mapped(transaction, target)
     difference = made(transaction, mapping, remote, reader)
-    ranges = difference.ranges()
-    copy.worker.check_stop()
+    folder = copy.worker.folder("reconcile")
+    shutil.rmtree(folder, ignore_errors=True)
     counts: dict[str, int] = {}
-    if ranges:
-        folder = copy.worker.folder("reconcile")
+    try:
+        with _stopped_with(copy, transaction):
+            ranges = difference.ranges()
+            copy.worker.check_stop()
+            if ranges:
+                (folder / "rows").mkdir(parents=True)
+                _stage(copy, transaction, target, difference, reader, folder / "rows")
+                counts = _merge(copy, transaction, mapping, difference, folder)
+    finally:
         shutil.rmtree(folder, ignore_errors=True)
-        (folder / "rows").mkdir(parents=True)
-        try:
-            _stage(copy, transaction, target, difference, reader, folder / "rows")
-            counts = _merge(copy, transaction, mapping, difference, folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
     copy.rows = counts.get("I", 0) + counts.get("U", 0)
     _log.info(
         'table "%s": %d ranges differ from the publisher\'s; %d rows to insert, %d to update, %d to delete',
         shown(target.local), len(ranges), *(counts.get(op, 0) for op in "IUD"),
     )  # fmt: skip
+
+
+@contextmanager
+def _stopped_with(copy: InitialCopy, transaction: Transaction) -> Iterator[None]:
+    """Spark's work inside ends when the worker is asked to end; then 57P01."""
+    context, over = transaction.engine.spark.sparkContext, threading.Event()
+
+    def watch() -> None:
+        while not over.wait(STOP_SECONDS):
+            if copy.worker.waker.stopped:
+                context.cancelJobGroup(copy.slot)
+
+    context.setJobGroup(copy.slot, "reconciliation", interruptOnCancel=False)
+    watcher = threading.Thread(target=watch, name="reconciliation watcher", daemon=True)
+    watcher.start()
+    try:
+        yield
+    except (PySparkException, Py4JJavaError):
+        copy.worker.check_stop()
+        raise
+    finally:
+        over.set()
+        watcher.join()
+        context.setLocalProperty("spark.jobGroup.id", "")
 
 
 def _mapped(transaction: Transaction, target: Target) -> Mapping:
