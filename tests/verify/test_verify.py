@@ -131,3 +131,16 @@ def test_a_cancel_ends_it_and_leaves_nothing_at_the_publisher(pair: tuple[Databa
         holder.rollback()
     publisher.wait("SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%verify%'", "0")
     assert subscriber.rows(VERIFY) == EQUAL
+
+
+def test_a_table_that_is_being_copied_is_no_false_alarm(pair: tuple[Database, Database]) -> None:
+    publisher, subscriber = pair
+    with psycopg.connect(subscriber.conninfo) as writer:
+        writer.execute("UPDATE t SET v = 'open' WHERE id = 3")
+        subscriber.sql("SELECT headgate.resync('s', 't')")  # which waits for the writer
+        subscriber.wait("SELECT srsubstate FROM pg_stat_subscription_rel WHERE relname = 't' AND subname = 's'", "d")
+        publisher.sql("UPDATE t SET v = 'later'")
+        assert subscriber.rows(VERIFY) == ["public|other|equal||", "public|t|skipped||it is being copied", "public|u|equal||"]
+        writer.rollback()
+    subscriber.wait("SELECT srsubstate FROM pg_stat_subscription_rel WHERE relname = 't' AND subname = 's'", "r")
+    assert subscriber.rows(VERIFY) == EQUAL

@@ -5,8 +5,8 @@
     followed     the stream from L to M has told which rows changed
     compared     range by range; rows of the ranges that differ; the changed rows by themselves
 
-A table of which the stream cannot tell what changed (it was truncated, it has no key) is compared again from a later position, ROUNDS times
-in all; then it is reported as skipped. Called by `server.verify_function`, in the session's thread.
+A table of which the stream cannot tell what changed (it was truncated, it has no key), and one that is being copied, is compared again
+from a later position, ROUNDS times in all; then it is reported as skipped. Called by `server.verify_function`, in the session's thread.
 """
 
 from __future__ import annotations
@@ -97,14 +97,19 @@ class Verification:
             with engine.commit_lock:  # nothing is committed between the rows' snapshot and the catalog's, which has the origin's progress
                 transaction.isolate(None, serializable=False)
                 known = origins.progress(transaction.cursor, f"pg_{self.subscription.oid}")
-            tables = [each for each in self._described(publisher, transaction) if (each.schema, each.name) not in self._done]
+            wanted = [local for local in self._published(publisher, transaction) if (local.schema, local.name) not in self._done]
+            ready = {each.relation for each in subscriptions.tables(transaction.cursor, self.subscription.oid) if each.state == "r"}
+            tables = [self._described(publisher, transaction, local) for local in wanted if local.oid in ready]
             changes = {(table.schema, table.name): Changed(table) for table in tables}
             if known is not None and known.remote_lsn > publisher.lsn:
                 for decoded in publisher.changes(known.remote_lsn, self.check):
                     for each in changes.values():
                         each.add(decoded, int(known.remote_lsn))
             stored = Stored(self.node, self.subscription, transaction)
-            left = False
+            copied = [local for local in wanted if local.oid not in ready]  # what they hold is not of this position
+            left = bool(copied) and not last
+            if last:
+                yield from (Verdict(each.schema, each.name, "skipped", reason="it is being copied") for each in copied)
             for table in tables:
                 changed = changes[table.schema, table.name]
                 if changed.whole and not last:
@@ -128,15 +133,18 @@ class Verification:
             time.sleep(PAUSE)
 
     # ---- what is compared ------------------------------------------------------------------------------------
-    def _described(self, publisher: Publisher, transaction: Transaction) -> Iterator[Compared]:
+    def _published(self, publisher: Publisher, transaction: Transaction) -> Iterator[Relation]:
+        """The tables that are published and part of the subscription, in whatever state."""
         cursor, subscription = transaction.cursor, self.subscription
-        states = {each.relation: each.state for each in subscriptions.tables(cursor, subscription.oid)}
+        states = {each.relation for each in subscriptions.tables(cursor, subscription.oid)}
         for each in published_tables(publisher.reader, subscription.publications):
             local = relations.lookup(cursor, subscription.database, each.schema, each.name)
-            if local is None or local.oid not in states or (self.only is not None and local.oid != self.only.oid):
-                continue
-            remote = fetch_relation(publisher.reader, each.schema, each.name, subscription.publications)
-            yield described(publisher.reader, transaction, remote, local)
+            if local is not None and local.oid in states and (self.only is None or local.oid == self.only.oid):
+                yield local
+
+    def _described(self, publisher: Publisher, transaction: Transaction, local: Relation) -> Compared:
+        remote = fetch_relation(publisher.reader, local.schema, local.name, self.subscription.publications)
+        return described(publisher.reader, transaction, remote, local)
 
     # ---- comparing ---------------------------------------------------------------------------------------------
     def _compared(self, table: Compared, publisher: Publisher, stored: Stored, changed: Changed, transaction: Transaction) -> Verdict:
