@@ -38,7 +38,7 @@ class CallWriter(ExpressionWriter):
     def _funccall(self, node: Any, scope: Scope) -> Value:
         parts = sql_names.strings(node.funcname)
         name = called(parts)
-        if len(parts) > 1 and parts[-2] not in ("pg_catalog", "information_schema") and name not in OWN:
+        if len(parts) > 1 and parts[-2] not in ("pg_catalog", "information_schema") and (name not in OWN or OWN[name].is_set):
             raise no_function(".".join(parts), self.expressions(node.args, scope), node.location)
         found = self.session_call(name, node, scope) or self.set_call(name, node, scope)
         if found is not None:

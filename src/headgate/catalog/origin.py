@@ -68,6 +68,13 @@ def drop(cursor: Cursor, name: str, *, missing_ok: bool = False) -> None:
     run(cursor, "DELETE FROM hg.pg_replication_origin WHERE roident = ?", [ident])
 
 
+def forget_subscription(cursor: Cursor, subscription: int) -> None:
+    """Removes the origins of a subscription that is gone, and progress that belongs to no origin any more."""
+    own = f"pg_{int(subscription)}"
+    run(cursor, "DELETE FROM hg.pg_replication_origin WHERE roname = ? OR starts_with(roname, ?)", [own, f"{own}_"])
+    run(cursor, "DELETE FROM hg.origin_progress WHERE roident NOT IN (SELECT roident FROM hg.pg_replication_origin)", [])
+
+
 def progress(cursor: Cursor, name: str) -> Progress | None:
     """How far an origin has been applied, None if nothing is recorded."""
     return next((each for each in all_progress(cursor) if each.name == name), None)

@@ -292,7 +292,7 @@ def drop(node: Any, session: Session) -> CommandResult:
     if subscription.slot_name is not None:
         session.prevent_in_block("DROP SUBSCRIPTION")
     oid = subscription.oid
-    session.after_commit(lambda: _released(launcher, oid))
+    session.after_commit(lambda: _removed(session, oid))
     session.after_rollback(lambda: _released(launcher, oid))
     launcher.hold(oid, session.check_cancel)
     tables = [each for each in subscriptions.tables(cursor, oid) if each.state != "r"]
@@ -332,6 +332,12 @@ def _may_own(cursor: Any, user: str, owner: int) -> bool:
     except PostgresError:
         return False
     return True
+
+
+def _removed(session: Session, oid: int) -> None:
+    """Behind the commit of a DROP: what workers wrote after the block's look at the catalog goes too; then they may be forgotten."""
+    session.node.engine.catalog.change(lambda cursor: origins.forget_subscription(cursor, oid))
+    _released(session.node.launcher, oid)
 
 
 def _released(launcher: Any, oid: int) -> None:

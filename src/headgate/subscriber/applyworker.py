@@ -28,6 +28,7 @@ from headgate.subscriber.tablesync import Phase, SyncWorker
 from headgate.subscriber.worker import Started, Worker
 from headgate.walreceiver import remote
 from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.receiver import StreamEndError
 from headgate.walreceiver.segment import Segment
 
 _log = logging.getLogger("headgate.subscriber")
@@ -91,6 +92,8 @@ class ApplyWorker(Worker):
             connection.close()
 
     def _start_position(self, cursor: Cursor) -> Lsn:
+        if subscriptions.find(cursor, self.subscription.oid) is None:  # dropped since the launcher saw it: an origin would stay for ever
+            raise StreamEndError("55000", f'subscription "{self.subscription.name}" was removed')
         if origins.find(cursor, self.origin) is None:
             origins.create(cursor, self.origin)
         origins.check_room(cursor, self.origin, self.settings.integer("max_replication_slots"))
