@@ -51,8 +51,8 @@ def test_the_numbers_are_those_of_the_servers(postgres: Server, spare_node) -> N
     )
     node.psql(here, f"CREATE SUBSCRIPTION s_{here} CONNECTION '{postgres.conninfo(publisher)}' PUBLICATION p")
     node.psql(here, """CREATE PUBLICATION few FOR TABLE "odd ""\\ name" WHERE (id > 110)""")
-    node.psql(here, f"SELECT pg_create_logical_replication_slot('slot_{here}', 'pgoutput')")
     until(lambda: node.psql(here, "SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel") == "t")
+    node.psql(here, f"SELECT pg_create_logical_replication_slot('slot_{here}', 'pgoutput')")  # behind the copy, which is not judged
     postgres.psql(
         publisher,
         """INSERT INTO "odd ""\\ name" SELECT i, i FROM generate_series(101, 120) i; UPDATE "odd ""\\ name" SET v = 'x' WHERE id <= 5""",
