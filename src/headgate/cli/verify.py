@@ -26,7 +26,7 @@ NAMES = f"SELECT subname FROM pg_subscription WHERE subenabled AND subdbid = {HE
 PAUSE = 0.5
 """Seconds between two looks at tables that are made equal."""
 ATTEMPTS = 3
-"""Times that a table's worker may fail before it is given up waiting for it."""
+"""Times that the worker of each table may fail, on the average, before it is given up waiting for them."""
 Opened = psycopg.Connection[Any]
 Row = dict[str, Any]
 FIELDS = ("schema", "name", "result", "key", "columns", "rows", "seconds")
@@ -83,7 +83,7 @@ def _repair(opened: Opened, subscription: str, tables: Sequence[str], tell: Call
     )
     while opened.execute(left.encode()).fetchall():
         [(errors,)] = opened.execute(failed.encode()).fetchall()
-        if int(errors) >= int(before) + ATTEMPTS:
+        if int(errors) >= int(before) + ATTEMPTS * len(tables):
             hint = 'Run "headgate status", which shows the error. What was asked for stays asked for, and is tried again.'
             raise PostgresError("55000", f'tables of subscription "{subscription}" could not be made equal', hint=hint)
         time.sleep(PAUSE)
