@@ -178,6 +178,17 @@ class Server:
         self.psql("postgres", f"CREATE DATABASE {name}")
         return name
 
+    def await_release(self, slot: str, timeout: float = 60) -> None:
+        """Waits until nobody uses a slot: a walsender ends some time after its client has gone."""
+        deadline = time.monotonic() + timeout
+        while self.psql("postgres", f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'") == "t":
+            assert time.monotonic() < deadline, f'replication slot "{slot}" is still in use'
+
+    def drop_slot(self, database: str, slot: str) -> None:
+        """Drops a slot as soon as nobody uses it."""
+        self.await_release(slot)
+        self.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")
+
 
 class PostgresServer(Server):
     """A real PostgreSQL 15; run by the user postgres when the tests are run by root, because it refuses root."""

@@ -112,7 +112,7 @@ def test_a_full_disk_was_reported_as_a_conflict_or_stopped_the_node(node: NodeSe
         session.execute("ALTER SUBSCRIPTION sub SET (slot_name = NONE)")
         session.execute("DROP SUBSCRIPTION sub")
         after = seen()
-    postgres.psql(source, "SELECT pg_drop_replication_slot('sub')")
+    postgres.drop_slot(source, "sub")
     disk.fill()
     node.stop()
     with contextlib.suppress(AssertionError):

@@ -81,11 +81,11 @@ def test_a_stream_is_printed_in_the_style_of_its_own_connection(server: Server) 
         done = subprocess.run(words, stdout=subprocess.PIPE, timeout=60, env={**os.environ, "PGOPTIONS": options}, check=False)
         assert all(word in done.stdout for word in expected), (options, done.stdout)
         assert b"2009" not in done.stdout
-        server.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")
+        server.drop_slot(database, slot)
         server.psql(database, f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
         server.psql(
             database,
             "UPDATE t SET i = i WHERE d > '2010-01-01'; DELETE FROM t; INSERT INTO t VALUES ('2011-02-03', '1 day', '{2011-02-03}')",
         )
         end = server.psql(database, "SELECT pg_current_wal_lsn()")
-    server.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")
+    server.drop_slot(database, slot)

@@ -55,6 +55,7 @@ class Recorded:
         started = next(asked for asked in self.answers if asked.startswith("START"))
         self.frames = [frame[HEAD:] for frame in self.answers[started][0] if frame[HEAD : HEAD + 1] == b"w"]
         postgres.psql(database, STREAMED)
+        postgres.await_release(slot)
         asked = "'proto_version', '3', 'publication_names', 'p', 'streaming', 'on', 'two_phase', 'on'"
         shown = postgres.psql(
             database,
@@ -64,7 +65,7 @@ class Recorded:
         self.copied = (
             postgres.psql(database, "COPY (SELECT n, 'a\\tb\\n', NULL, '{1,2}' FROM generate_series(1, 20) n) TO STDOUT").encode() + b"\n"
         )
-        postgres.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")
+        postgres.drop_slot(database, slot)
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ def talk(postgres: Server, tmp_path: Path) -> Iterator[Talk]:
     with made.tap:
         made.all()
         repeated = Repeated(made.tap.answers)
-    postgres.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")
+    postgres.drop_slot(database, slot)
     made.tap = Tap(repeated.port)
     with made.tap:
         yield made

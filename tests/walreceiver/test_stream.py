@@ -81,7 +81,7 @@ def stream(postgres, database, tmp_path) -> Iterator[Open]:
     yield start
     for each in opened:
         each.close()
-    postgres.psql(database, f"SELECT pg_drop_replication_slot('{slot}') WHERE NOT EXISTS (SELECT FROM pg_replication_slots WHERE active)")
+    postgres.drop_slot(database, slot)
 
 
 def rows(segment: Segment, relations: dict[int, m.Relation] | None = None) -> int:
