@@ -173,6 +173,15 @@ def changes(cursor: Cursor, database: int, after: int, until: int) -> list[tuple
     return [(lsn, seq) for lsn, seq in rows(cursor, sql, [database, after, until])]
 
 
+def following(cursor: Cursor, database: int, after: int, until: int) -> list[int]:
+    """The LSNs in (after, until] at which a publication changed whose alterations are followed (`reconcile`), in order."""
+    sql = (
+        "SELECT DISTINCT lsn FROM hg.history WHERE dbid = ? AND lsn > ? AND lsn <= ? AND kind = 'publication'"
+        " AND contains(state, '\"reconcile\":true') ORDER BY 1"
+    )
+    return [lsn for (lsn,) in rows(cursor, sql, [database, after, until])]
+
+
 def prune(cursor: Cursor, database: int, lsn: int) -> None:
     """Removes what no reader at or after `lsn` needs: rows that a later one, itself before `lsn`, supersedes."""
     run(

@@ -26,7 +26,10 @@ class Member:
 
 @dataclass(frozen=True)
 class Publication:
-    """A publication with its tables (by oid) and schemas (oids)."""
+    """A publication with its tables (by oid) and schemas (oids).
+
+    `reconcile`: an alteration is followed by the streams (`publisher.alteration`); a node alone has it.
+    """
 
     oid: int
     name: str
@@ -39,6 +42,7 @@ class Publication:
     via_root: bool = False
     members: tuple[Member, ...] = ()
     schemas: tuple[int, ...] = ()
+    reconcile: bool = False
 
     def member(self, relation: int) -> Member | None:
         """The membership of a table, or None."""
@@ -46,7 +50,10 @@ class Publication:
 
     def dump(self) -> dict[str, Any]:
         """A value for JSON that `load` reads back."""
-        return asdict(self)
+        value = asdict(self)
+        if not self.reconcile:
+            del value["reconcile"]  # as it was recorded before there was the option
+        return value
 
     @classmethod
     def load(cls, value: dict[str, Any]) -> Publication:
@@ -58,8 +65,11 @@ class Publication:
         return cls(**{**value, "members": members, "schemas": tuple(value["schemas"])})
 
 
-_COLUMNS = "oid, pubname, pubowner, puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot"
-_OPTIONS = {"insert": "pubinsert", "update": "pubupdate", "delete": "pubdelete", "truncate": "pubtruncate", "via_root": "pubviaroot"}
+_COLUMNS = "oid, pubname, pubowner, puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot, coalesce(pubreconcile, false)"
+_OPTIONS = {
+    "insert": "pubinsert", "update": "pubupdate", "delete": "pubdelete", "truncate": "pubtruncate", "via_root": "pubviaroot",
+    "reconcile": "pubreconcile",
+}  # fmt: skip
 
 
 def lookup(cursor: Cursor, database: int, name: str) -> Publication | None:
@@ -95,7 +105,7 @@ def create(cursor: Cursor, oids: Oids, database: int, publication: Publication) 
     insert(
         cursor, "pg_publication", dbid=database, oid=oid, pubname=publication.name, pubowner=publication.owner,
         puballtables=publication.all_tables, pubinsert=publication.insert, pubupdate=publication.update, pubdelete=publication.delete,
-        pubtruncate=publication.truncate, pubviaroot=publication.via_root,
+        pubtruncate=publication.truncate, pubviaroot=publication.via_root, pubreconcile=publication.reconcile,
     )  # fmt: skip
     for member in publication.members:
         add_member(cursor, oids, database, oid, member)
@@ -112,7 +122,7 @@ def drop(cursor: Cursor, database: int, oid: int) -> None:
 
 
 def set_options(cursor: Cursor, database: int, oid: int, **options: bool) -> None:
-    """ALTER PUBLICATION … SET (…): any of insert, update, delete, truncate, via_root."""
+    """ALTER PUBLICATION … SET (…): any of insert, update, delete, truncate, via_root, reconcile."""
     for option, value in options.items():
         run(cursor, f"UPDATE hg.pg_publication SET {_OPTIONS[option]} = ? WHERE dbid = ? AND oid = ?", [value, database, oid])
 
@@ -188,4 +198,7 @@ def _read(cursor: Cursor, database: int, condition: str, parameters: list[Any]) 
     sql = "SELECT pnpubid, pnnspid FROM hg.pg_publication_namespace WHERE dbid = ? ORDER BY pnpubid, pnnspid"
     for publication, schema in rows(cursor, sql, [database]):
         schemas.setdefault(publication, []).append(schema)
-    return [replace(Publication(*row), members=tuple(members.get(row[0], ())), schemas=tuple(schemas.get(row[0], ()))) for row in found]
+    return [
+        replace(Publication(*row[:-1]), members=tuple(members.get(row[0], ())), schemas=tuple(schemas.get(row[0], ())), reconcile=row[-1])
+        for row in found
+    ]

@@ -17,7 +17,7 @@ from headgate.catalog import relation as relations
 from headgate.catalog.physical import Cursor
 from headgate.catalog.publication import Member, Publication
 from headgate.catalog.session import SessionContext
-from headgate.commands import lookup, privilege, publication_object
+from headgate.commands import lookup, privilege, publication_object, reconciled
 from headgate.commands.publication_object import TableObject
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -28,15 +28,16 @@ from headgate.sql.options import Option, conflicting, options
 from headgate.sql.parser import unwrap
 from headgate.storage.transaction import Transaction
 
+_OPTIONS = {"publish": "publish", "publish_via_partition_root": "via_root", "reconcile": "reconcile"}
 ACTIONS = ("insert", "update", "delete", "truncate")
 
 
 def read_options(nodes: Iterable[Any]) -> dict[str, bool]:
-    """The options as fields of `Publication`: insert, update, delete and truncate (all four or none), via_root."""
+    """The options as fields of `Publication`: insert, update, delete and truncate (all four or none), via_root, reconcile."""
     found: dict[str, bool] = {}
     given: set[str] = set()
     for option in options(nodes):
-        if option.name not in ("publish", "publish_via_partition_root"):
+        if option.name not in _OPTIONS:
             raise PostgresError("42601", f'unrecognized publication parameter: "{option.name}"')
         if option.name in given:
             raise conflicting(option)
@@ -44,7 +45,7 @@ def read_options(nodes: Iterable[Any]) -> dict[str, bool]:
         if option.name == "publish":
             found |= _actions(option)
         else:
-            found["via_root"] = option.boolean()
+            found[_OPTIONS[option.name]] = option.boolean()
     return found
 
 
@@ -84,6 +85,7 @@ def create(node: Any, session: Session) -> CommandResult:
             publication_object.check_schema(cursor, context.database, schema)
     owner = privilege.used_role(cursor, context.user)
     publication = Publication(0, node.pubname, owner, node.for_all_tables, members=tuple(members), schemas=tuple(schemas), **given)
+    reconciled.check_options(publication)
     publications.create(cursor, oids(transaction), context.database, publication)
     transaction.catalog_changed()
     if session.settings.text("wal_level") != "logical":
@@ -114,6 +116,10 @@ def alter(node: Any, session: Session) -> CommandResult:
     else:
         _alter_objects(node, publication, session, transaction)
     transaction.catalog_changed()
+    now = publications.get(cursor, context.database, node.pubname)
+    reconciled.check_options(now)
+    if publication.reconcile and now.reconcile:
+        reconciled.follow(transaction, publication, now)
     return CommandResult("ALTER PUBLICATION")
 
 

@@ -22,6 +22,8 @@ from headgate.storage.log import EntryKind, LogEntry, TableWrite
 if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog
 
+_LAST = 2**31 - 1
+"""Behind every change of a transaction."""
 _KEPT = 8
 """States that are kept."""
 
@@ -65,6 +67,21 @@ class Judgement:
             place = (lsns[before - 1] if before else base, mine if last >= 0 else -1, last)
             found.append((each, write, self._state(place)))
         return found
+
+    def following(self, entries: Sequence[LogEntry]) -> dict[Lsn, tuple[PublishedState, PublishedState]]:
+        """By the LSN of their commit the states before and behind those entries that changed publications which are followed."""
+        commits = {int(each.commit_lsn): each for each in entries if each.kind is not EntryKind.PREPARE}
+        if not commits:
+            return {}
+        found = history.following(self._cursor, self._database, min(commits) - 1, max(commits))
+        return {
+            commits[lsn].commit_lsn: (
+                history.at(self._cursor, self._database, lsn - 1, _LAST),
+                history.at(self._cursor, self._database, lsn, _LAST),
+            )
+            for lsn in found
+            if lsn in commits
+        }
 
     def _own(self, entry: LogEntry) -> int:
         """Where the history has what the entry's transaction changed itself."""

@@ -38,11 +38,11 @@ FILTERED = (Action.INSERT, Action.UPDATE, Action.DELETE)
 
 @dataclass(frozen=True)
 class Published:
-    """How the changes of `relation` are sent.
+    """How the changes of `relation` are sent, and which of its rows a subscriber has.
 
     `target`: the relation that the messages name (the changed one, or a partitioned table above it). `filters`: per action the
     bound filters as JSON, ORed; an action that is missing there passes unfiltered. `columns`: attnums of the target that are
-    sent, in table order.
+    sent, in table order. `copied`: the filters of a first copy, those of all publications ORed whatever they publish; none: every row.
     """
 
     relation: Relation
@@ -52,6 +52,7 @@ class Published:
     columns: tuple[int, ...] = ()
     publications: tuple[str, ...] = ()
     """The names of those that publish the relation."""
+    copied: tuple[str, ...] = ()
 
     @property
     def sent_columns(self) -> tuple[Column, ...]:
@@ -101,7 +102,8 @@ def published(state: PublishedState, publications: Sequence[Publication], oid: i
     if not actions:
         return Published(relation, target, frozenset())
     filters = _filters(contributing, target)
-    return Published(relation, target, frozenset(actions), filters, _columns(contributing, target), tuple(names))
+    copied = _copied(contributing, target)
+    return Published(relation, target, frozenset(actions), filters, _columns(contributing, target), tuple(names), copied)
 
 
 def _sent_as(state: PublishedState, publication: Publication, relation: Relation, ancestors: Sequence[int]) -> tuple[int, int] | None:
@@ -148,6 +150,13 @@ def _filters(publications: Sequence[Publication], target: Relation) -> dict[Acti
             else:
                 found.setdefault(action, []).append(member.tree)
     return {action: tuple(dict.fromkeys(trees)) for action, trees in found.items() if action not in without}
+
+
+def _copied(publications: Sequence[Publication], target: Relation) -> tuple[str, ...]:
+    """The filters of a first copy; none where one publication has none (fetch_remote_table_info)."""
+    members = [None if _whole(publication, target) else publication.member(target.oid) for publication in publications]
+    trees = [member.tree for member in members if member is not None and member.tree is not None]
+    return tuple(dict.fromkeys(trees)) if len(trees) == len(members) else ()
 
 
 def _columns(publications: Sequence[Publication], target: Relation) -> tuple[int, ...]:

@@ -98,6 +98,10 @@ class Renderer:
             if found.any():
                 yield self._rendered(piece, plan, found, send_time)
 
+    def of_rows(self, plan: Published, changes: Decoded, send_time: int) -> Rendered:
+        """Changes that are this stream's alone, all of which are sent (`alteration`)."""
+        return Rendered(_frames(changes, plan, self.form, send_time), changes.lsn)
+
     def _pieces(self, plan: Published, write: TableWrite) -> Iterator[Decoded]:
         """The pieces of a write, each read by one of the streams that need it at about the same time."""
         read = 0

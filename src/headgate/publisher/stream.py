@@ -4,7 +4,8 @@
 transactions are one batch: their changes of one relation are read, filtered and encoded together, and then put in order by
 LSN. A transaction that is too large for that, or that is more than B … C (`framing`), is a batch of its own, whose frames come lazily,
 write by write, in bounded memory. What must hold: a change is judged by the catalog as it was at its place (`judgement`), and
-transactions of which nothing is published leave no trace but the position.
+transactions of which nothing is published leave no trace but the position. An entry that alters publications which are followed is a
+batch of its own too: behind its own changes it has what the alteration means (`alteration`).
 
 Traced: entries 0/1500 (insert a=1, a=7 into t: seq 0) and 0/1600 (ALTER PUBLICATION: no write; TRUNCATE t: seq 0), filter a > 5.
 One segment of state up to 0/1600, one from there. Frames, by key: B R I(7) C of the first, B R T C of the second;
@@ -13,6 +14,7 @@ position 0/1628, the end of the second entry.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -27,7 +29,8 @@ from headgate.expression.failure import from_spark
 from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import encode
 from headgate.pgoutput import message as m
-from headgate.publisher import framing
+from headgate.publisher import alteration, framing
+from headgate.publisher.alteration import Alteration, Crossing
 from headgate.publisher.announcement import Announcer, frame
 from headgate.publisher.decoded import Shared
 from headgate.publisher.framing import Counts, Piece, Wanted
@@ -112,6 +115,8 @@ class Stream:
         self._catalog = catalog
         self._judgement = Judgement(catalog, database, asked.created)
         self._careful = 0
+        self._altered: dict[Lsn, tuple[Alteration, list[Crossing]]] = {}
+        """By commit the entries of the batch that alter publications which are followed."""
         self._shared.enter(database)
 
     def close(self) -> None:
@@ -131,6 +136,7 @@ class Stream:
         entries = self.engine.log.entries(self.position, self.database, wanted)
         if until is not None:
             entries = [entry for entry in entries if entry.end_lsn <= until]
+        self._altered = self._alterations(entries)
         complete = len(entries) < wanted
         chosen = self._until_full(entries)
         complete = complete and len(chosen) == len(entries)
@@ -153,6 +159,14 @@ class Stream:
         self.position = batch.position
         self._count()
         return batch
+
+    def _alterations(self, entries: Sequence[LogEntry]) -> dict[Lsn, tuple[Alteration, list[Crossing]]]:
+        found = {}
+        for lsn, (before, after) in self._judgement.following(entries).items():
+            altered = alteration.alteration(before, after, self.asked.publications)
+            if altered is not None:
+                found[lsn] = altered, altered.crossings(before)
+        return found
 
     def _count(self) -> None:
         """Adds what has been judged for what is given out."""
@@ -179,8 +193,12 @@ class Stream:
         return Batch(frames, position, counts)
 
     def _alone(self, entry: LogEntry) -> bool:
-        """Whether the entry cannot be put together with others: it is large, or more than changes between B and C."""
-        if entry.kind is not EntryKind.COMMIT or any(write.kind == "message" for write in entry.writes):
+        """Whether the entry cannot be put together with others: it is large, or more than changes between B and C, or an alteration."""
+        if (
+            entry.kind is not EntryKind.COMMIT
+            or entry.commit_lsn in self._altered
+            or any(write.kind == "message" for write in entry.writes)
+        ):
             return True
         changes = sum(write.changes for write in entry.writes)
         return changes > CHANGES or (self.wanted.streaming and changes * framing.CHANGE_BYTES * 4 > self.wanted.work_mem)
@@ -333,7 +351,10 @@ class Stream:
         if self.wanted.streaming:
             self.announcer.forget_all()
         statements: dict[int, list[tuple[TableWrite, PublishedState]]] = {}
+        altered, crossed = self._altered.get(entry.commit_lsn, (None, []))
         states = self._judgement.states([entry])
+        if altered is not None:
+            states = [(each, write, altered.judged(state)) for each, write, state in states]
         for _, write, state in states:
             if write.kind == "truncate":
                 statements.setdefault(write.statement, []).append((write, state))
@@ -348,12 +369,41 @@ class Stream:
                     yield from self._truncate_piece(_Segment(state, write), [one for one, _ in statements[write.statement]], xid)
             else:
                 yield from self._large_write(_Segment(state, write), write, xid)
+        if altered is not None:
+            self.announcer.move(altered.state)
+            for crossing in crossed:
+                yield from self._crossing(entry, crossing)
+
+    def _crossing(self, entry: LogEntry, crossing: Crossing) -> Iterator[Piece]:
+        """The rows of a table that an alteration lets through, or no more."""
+        oid, lsn, last = crossing.relation.oid, int(entry.commit_lsn), None
+        with self._told(entry.commit_lsn):
+            for plan, rows in alteration.changes(self.engine, crossing, entry.commit_lsn, entry.end_lsn):
+                part = self._renderer.of_rows(plan, rows, now())
+                if plan is not last or not self.announcer.knows(oid):
+                    last = plan
+                    yield Piece(framing.frames_of(self.announcer.announce(plan, now())), lsn, entry.xid, 0)
+                yield Piece(part.frames, lsn, entry.xid, len(part.frames))
+        if last is not crossing.now:
+            self.announcer.forget(oid)
+
+    @contextlib.contextmanager
+    def _told(self, lsn: Lsn) -> Iterator[None]:
+        """Errors in the change callback say so."""
+        try:
+            yield
+        except PostgresError as error:
+            raise self._context(error, lsn) from error
+        except (GeneratorExit, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            raise self._context(from_spark(error), lsn) from error
 
     def _large_write(self, segment: _Segment, write: TableWrite, xid: int) -> Iterator[Piece]:
         plan = self._plan(segment, write)
         if plan is None or not plan.actions:
             return
-        try:
+        with self._told(write.lsn):
             for part in self._parts(plan, write):
                 if not len(part.lsn):
                     continue
@@ -361,12 +411,6 @@ class Stream:
                 if not self.announcer.knows(plan.relation.oid):
                     yield Piece(framing.frames_of(self.announcer.announce(plan, now())), first, xid, 0)
                 yield Piece(part.frames, first, xid, len(part.frames))
-        except PostgresError as error:
-            raise self._context(error, write.lsn) from error
-        except (GeneratorExit, KeyboardInterrupt):
-            raise
-        except Exception as error:
-            raise self._context(from_spark(error), write.lsn) from error
 
     def _parts(self, plan: Published, write: TableWrite) -> Iterable[Rendered]:
         if write.changes <= SMALL:

@@ -591,7 +591,9 @@ class Transaction(Uncommitted):
         self._open.writes.append(TableWrite(seq, 0, "message", 0, 1, seq, bytes=size, seen=self.engine.log.end, xid=xid, emitted=said))
 
     def hand_over(self) -> Handed:
-        """PREPARE TRANSACTION: gives away what is staged, and ends without releasing the locks (`prepared`)."""
+        """PREPARE TRANSACTION: gives away what is staged, and ends without releasing the locks (`prepared`); 0A000 if `unpreparable`."""
+        if self.unpreparable is not None:
+            raise PostgresError("0A000", self.unpreparable)
         self._pending.settle()
         self.check_now()
         self._record_history()

@@ -117,6 +117,8 @@ class Uncommitted:
         self._history_recorded = False
         self._partitioned: dict[int, Any] = {}
         """Partitioned tables as the catalog of this transaction has them."""
+        self.unpreparable: str | None = None
+        """Why the transaction cannot be prepared."""
         self._ended = False
         self._named: set[Key] = set()
         """Tables in which a version may name what is staged, as the commit has begun."""
