@@ -37,8 +37,15 @@ _SNAPSHOT = (("schema", t.NAME), ("name", t.NAME), ("oid", t.OID), ("path", t.TE
 _VERIFIED = (
     ("schema", t.NAME), ("name", t.NAME), ("result", t.TEXT), ("key", t.TEXT), ("columns", t.TEXT), ("rows", t.INT8), ("seconds", t.FLOAT8),
 )  # fmt: skip
+_EXPLAINED = (
+    ("what", t.TEXT), ("publication", t.NAME), ("present", t.BOOL), ("passes", t.BOOL), ("filter", t.TEXT), ("columns", t.TEXT),
+    ("publish", t.TEXT), ("lsn", t.PG_LSN), ("time", t.TIMESTAMPTZ), ("origin", t.TEXT),
+)  # fmt: skip
 _TABLE = ((t.TEXT, t.TEXT), ("subscription", "relation"), 2, 0, t.VOID, False, ())
 OWN = {
+    "headgate.explain_row": Procedure(
+        "headgate.explain_row", (t.TEXT, t.TEXT, t.TEXT), ("name", "relation", "key"), 3, 0, t.RECORD, is_set=True, outputs=_EXPLAINED
+    ),
     "headgate.reconcile": Procedure("headgate.reconcile", *_TABLE),
     "headgate.resync": Procedure("headgate.resync", *_TABLE),
     "headgate.snapshot": Procedure("headgate.snapshot", (), (), 0, 0, t.RECORD, is_set=True, outputs=_SNAPSHOT),

@@ -16,6 +16,7 @@ from headgate.catalog import subscription as subscriptions
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.server import session_role, transaction_mode
+from headgate.server.explain_function import ExplainFunction
 from headgate.server.sequence_function import SequenceFunctions
 from headgate.server.session_origin import SessionOrigin
 from headgate.server.slot_function import SlotFunctions
@@ -36,10 +37,10 @@ def functions(node: Node, session: Session) -> Mapping[str, Callable[..., Any]]:
     """The functions by name."""
     own = _Functions(node, session)
     found = {name.removeprefix("fn_"): getattr(own, name) for name in dir(own) if name.startswith("fn_")}
-    return found | {f"headgate.{name}": getattr(own, name) for name in ("reconcile", "resync", "snapshot", "verify")}
+    return found | {f"headgate.{name}": getattr(own, name) for name in ("explain_row", "reconcile", "resync", "snapshot", "verify")}
 
 
-class _Functions(SequenceFunctions, SlotFunctions, SnapshotFunction, SubscriptionFunctions, VerifyFunction):
+class _Functions(ExplainFunction, SequenceFunctions, SlotFunctions, SnapshotFunction, SubscriptionFunctions, VerifyFunction):
     """One session's functions."""
 
     def __init__(self, node: Node, session: Session) -> None:

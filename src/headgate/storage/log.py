@@ -23,7 +23,7 @@ import enum
 import json
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -290,6 +290,19 @@ class TransactionLog:
         """The last entry that an origin wrote at this position of its own, None where it has been forgotten."""
         found = self._entries("origin = ? AND origin_lsn = ? ORDER BY end_lsn DESC LIMIT 1", [origin, int(origin_lsn)])
         return found[0] if found else None
+
+    def of_relations(self, database: int, relations: Sequence[int], limit: int) -> Iterator[LogEntry]:
+        """The newest entries, `limit` at most, that committed a write to one of these tables, the last first."""
+        cursor = self._catalog.cursor()
+        found = cursor.execute(
+            "SELECT DISTINCT e.commit_lsn FROM hg.log_write w JOIN hg.log_entry e ON w.commit_lsn IN (e.commit_lsn, e.prepared)"
+            " WHERE e.dbid = ? AND list_contains(?, w.relid) AND e.kind NOT IN (?, ?) ORDER BY 1 DESC LIMIT ?",
+            [database, list(relations), str(EntryKind.PREPARE), str(EntryKind.ROLLBACK_PREPARED), limit],
+        ).fetchall()
+        for (lsn,) in found:
+            entry = self.at(Lsn(lsn))
+            if entry is not None:
+                yield entry
 
     def at(self, commit_lsn: Lsn) -> LogEntry | None:
         """The entry at a position, None where it has been forgotten."""

@@ -1,0 +1,201 @@
+"""Why a row is here or not: what each publication makes of it at the publisher, and who touched it here last (headgate.explain_row).
+
+Called by `server.explain_function`. A subscriber asks its publisher, any PostgreSQL or node, in SQL; a publisher asks its own tables in the
+same words. A filter is shown as a whole and by the terms that AND and OR put together, each with its value for the present row: so one sees
+which of them keeps the row out. Terms are computed by whoever has the row; one that raises is that one's error.
+
+    publication  a row for each publication: whether the row is there, whether it is let through, filter, columns, actions
+    term         behind it a row for each term of its filter
+    here         on a subscriber: whether the row is here; the last entry of the log that changed it, with time and origin
+
+What has touched a row is looked for in the log backwards, in the key's columns alone, over LOOKED entries at most; cleaning forgets entries
+that no slot needs, so it may not be found though the row is here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import postgast
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.catalog.relation import Column, Relation
+from headgate.changes.lookup import canonical_array
+from headgate.errors import PostgresError
+from headgate.sql.names import qualified, quote_ident
+from headgate.storage import feed
+from headgate.storage.engine import Engine
+from headgate.storage.log import LogEntry, TableWrite
+from headgate.types import buffers, text
+from headgate.types.registry import BPCHAR
+from headgate.walreceiver.connection import literal
+
+LOOKED = 1_000
+"""Entries of the log that are looked at for the last one that touched a row."""
+Cell = str | None
+Ask = Callable[[str, int], Sequence[Sequence[Cell]]]
+"""Runs a query of so many columns where the row is, and gives its cells as text."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A table in a publication: `columns` None for all; `filter` None for none. `listed`: whether it is in it."""
+
+    publication: str
+    publish: tuple[str, ...]
+    listed: bool
+    columns: tuple[str, ...] | None = None
+    filter: str | None = None
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One line of the answer; see the module."""
+
+    what: str
+    publication: str | None = None
+    present: bool | None = None
+    passes: bool | None = None
+    filter: str | None = None
+    columns: str | None = None
+    publish: str | None = None
+    lsn: int | None = None
+    time: int | None = None
+    """Microseconds since 2000-01-01."""
+    origin: str | None = None
+
+
+def key_values(relation: Relation, key: str | None) -> dict[str, Cell]:
+    """The columns and values of a key given as a JSON object; 22023, 42703."""
+    try:
+        given = json.loads(key or "")
+    except json.JSONDecodeError as error:
+        raise PostgresError("22023", "the key must be a JSON object of columns and values") from error
+    if not isinstance(given, dict) or not given:
+        raise PostgresError("22023", "the key must be a JSON object of columns and values", hint="""For example '{"id": 7}'.""")
+    for name in given:
+        if relation.column(name) is None:
+            raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
+    return {name: value if isinstance(value, str) or value is None else json.dumps(value) for name, value in given.items()}
+
+
+def condition(values: Mapping[str, Cell]) -> str:
+    """The WHERE that names the row."""
+    terms = (
+        f"{quote_ident(name)} IS NULL" if value is None else f"{quote_ident(name)} = {literal(value)}" for name, value in values.items()
+    )
+    return " AND ".join(terms)
+
+
+def terms(condition: str) -> list[str]:
+    """What AND and OR put together in a filter; nothing where it is a single term, or no condition that can be read."""
+    try:
+        parsed = postgast.parse(f"SELECT WHERE {condition}")
+    except postgast.PgQueryError:
+        return []
+    if len(parsed.stmts) != 1 or parsed.stmts[0].stmt.WhichOneof("node") != "select_stmt":
+        return []
+    where = parsed.stmts[0].stmt.select_stmt.where_clause
+    return [_printed(each) for each in _leaves(where)] if _joins(where) else []
+
+
+def _joins(node: Any) -> bool:
+    return node.WhichOneof("node") == "bool_expr" and len(node.bool_expr.args) > 1
+
+
+def _leaves(node: Any) -> Iterator[Any]:
+    if not _joins(node):
+        yield node
+        return
+    for each in node.bool_expr.args:
+        yield from _leaves(each)
+
+
+def _printed(node: Any) -> str:
+    statement = postgast.parse("SELECT WHERE true")
+    statement.stmts[0].stmt.select_stmt.where_clause.CopyFrom(node)
+    return str(postgast.deparse(statement)).removeprefix("SELECT WHERE ")
+
+
+def publications_query(names: Sequence[str], schema: str, name: str, *, knows_filters: bool) -> str:
+    """What a publisher is asked of its publications: name, four flags, whether the table is listed, columns, filter."""
+    listed = ", ".join(literal(each) for each in names)
+    lists = "t.attnames::pg_catalog.text, t.rowfilter" if knows_filters else "NULL::pg_catalog.text, NULL::pg_catalog.text"
+    return (
+        f"SELECT p.pubname, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, t.pubname IS NOT NULL, {lists}"
+        " FROM pg_catalog.pg_publication p LEFT JOIN pg_catalog.pg_publication_tables t ON t.pubname = p.pubname"
+        f" AND t.schemaname = {literal(schema)} AND t.tablename = {literal(name)} WHERE p.pubname IN ({listed}) ORDER BY p.pubname"
+    )
+
+
+def explained(ask: Ask, relation: tuple[str, str], where: str, publications: Sequence[Listed]) -> Iterator[Explained]:
+    """The lines of the publications: schema and name of the table, and the condition that names the row."""
+    filters = {each.filter: terms(each.filter) for each in publications if each.filter is not None}
+    asked = list(dict.fromkeys(term for whole, parts in filters.items() for term in (whole, *parts)))
+    computed = "".join(f", ({term})::pg_catalog.text" for term in asked)
+    found = ask(f"SELECT 1::pg_catalog.text{computed} FROM {qualified(*relation)} WHERE {where} LIMIT 2", len(asked) + 1)
+    if len(found) > 1:
+        raise PostgresError("21000", "the key names more than one row", hint="Name the columns of a unique key.")
+    value = dict(zip(asked, found[0][1:], strict=True)) if found else {}
+    for each in publications:
+        passes = bool(found) and each.listed and (each.filter is None or _true(value[each.filter]) is True)
+        columns = "all" if each.columns is None else ", ".join(each.columns)
+        yield Explained(
+            "publication", each.publication, bool(found), passes, each.filter,
+            columns if each.listed else "the table is not in the publication", ", ".join(each.publish),
+        )  # fmt: skip
+        for term in () if each.filter is None else filters[each.filter]:
+            yield Explained("term", each.publication, passes=_true(value.get(term)), filter=term)
+
+
+def _true(cell: Cell) -> bool | None:
+    return None if cell is None else cell in ("t", "true")
+
+
+# ---- what has touched it ---------------------------------------------------------------------------------------------
+def last_touch(engine: Engine, leaves: Sequence[Relation], values: Mapping[str, Cell], check: Callable[[], None]) -> LogEntry | None:
+    """The newest entry that changed the row with these values, before or after; None if none of the last ones did. `check` may raise."""
+    by_oid = {leaf.oid: leaf for leaf in leaves}
+    database = leaves[0].database if leaves else 0
+    entries: Iterator[LogEntry] = engine.log.of_relations(database, list(by_oid), LOOKED)
+    for entry in entries:
+        check()
+        for write in reversed(entry.writes):
+            leaf = by_oid.get(write.relation)
+            if leaf is not None and (write.kind == "truncate" or _touches(engine, leaf, write, values)):
+                return entry
+    return None
+
+
+def _touches(engine: Engine, relation: Relation, write: TableWrite, values: Mapping[str, Cell]) -> bool:
+    columns = tuple(column for name in values if (column := relation.column(name)) is not None)
+    narrow = replace(relation, all_columns=columns)
+    try:
+        return any(_holds(piece, columns, values) for piece in feed.pieces(engine, narrow, write))
+    except PostgresError as error:
+        if error.sqlstate != "58P01":
+            raise
+        return False  # the version is older than what cleaning has left
+
+
+def _holds(piece: pa.Table, columns: Sequence[Column], values: Mapping[str, Cell]) -> bool:
+    return any(_any(buffers.whole(piece[side]), columns, values) for side in ("old", "new"))
+
+
+def _any(rows: pa.StructArray, columns: Sequence[Column], values: Mapping[str, Cell]) -> bool:
+    found = np.asarray(pc.is_valid(rows))
+    for column in columns:
+        stored, value = buffers.field(rows, column.name), values[column.name]
+        if value is None:
+            found = found & np.asarray(pc.is_null(stored))
+            continue
+        kind = column.type_oid if column.type_oid == BPCHAR else 0
+        wanted = text.read_text(pa.array([value]), column.type_oid, column.typmod)
+        same = pc.equal(canonical_array(stored, kind), canonical_array(wanted, kind)[0])
+        found = found & np.asarray(pc.fill_null(same, False))
+    return bool(found.any())
