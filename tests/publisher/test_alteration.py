@@ -93,7 +93,9 @@ def test_what_another_publication_of_the_stream_lets_through_stays(scene: Scene)
 
 
 def test_without_reconcile_nothing_is_sent(scene: Scene) -> None:
+    assert scene.sql("SELECT * FROM headgate.publications()") == "p|t"
     scene.sql("ALTER PUBLICATION p SET (reconcile = false)")
+    assert scene.sql("SELECT * FROM headgate.publications()") == "p|f"
     scene.sql("ALTER PUBLICATION p SET TABLE t WHERE (a > 7)")
     assert scene.said() == []
 

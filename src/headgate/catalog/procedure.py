@@ -41,11 +41,13 @@ _EXPLAINED = (
     ("what", t.TEXT), ("publication", t.NAME), ("present", t.BOOL), ("passes", t.BOOL), ("filter", t.TEXT), ("columns", t.TEXT),
     ("publish", t.TEXT), ("lsn", t.PG_LSN), ("time", t.TIMESTAMPTZ), ("origin", t.TEXT),
 )  # fmt: skip
+_PUBLICATIONS = (("name", t.NAME), ("reconcile", t.BOOL))
 _TABLE = ((t.TEXT, t.TEXT), ("subscription", "relation"), 2, 0, t.VOID, False, ())
 OWN = {
     "headgate.explain_row": Procedure(
         "headgate.explain_row", (t.TEXT, t.TEXT, t.TEXT), ("name", "relation", "key"), 3, 0, t.RECORD, is_set=True, outputs=_EXPLAINED
     ),
+    "headgate.publications": Procedure("headgate.publications", (), (), 0, 0, t.RECORD, is_set=True, outputs=_PUBLICATIONS),
     "headgate.reconcile": Procedure("headgate.reconcile", *_TABLE),
     "headgate.resync": Procedure("headgate.resync", *_TABLE),
     "headgate.snapshot": Procedure("headgate.snapshot", (), (), 0, 0, t.RECORD, is_set=True, outputs=_SNAPSHOT),

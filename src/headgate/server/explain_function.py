@@ -1,7 +1,8 @@
 """headgate.explain_row(subscription or publication, table, key): why a row is here, there, or not.
 
-A base of the session's functions (`functions`). Of a subscription, for its owner: what its publisher says, and what is here. Of a publication of
-this database, for who may read the table: what it makes of the row. The key is a JSON object, '{"id": 7}'. See `verify.explanation`.
+A base of the session's functions (`functions`). Of a subscription, for its owner: what its publisher says, and what is here. Of a
+publication of this database, for who may read the table: what it makes of the row. The key is a JSON object, '{"id": 7}'. See
+`verify.explanation`.
 """
 
 from __future__ import annotations

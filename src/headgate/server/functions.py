@@ -17,6 +17,7 @@ from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.server import session_role, transaction_mode
 from headgate.server.explain_function import ExplainFunction
+from headgate.server.publication_function import PublicationFunction
 from headgate.server.sequence_function import SequenceFunctions
 from headgate.server.session_origin import SessionOrigin
 from headgate.server.slot_function import SlotFunctions
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from headgate.server.session import Session
 
 
+_OWN = ("explain_row", "publications", "reconcile", "resync", "snapshot", "verify")
+"""Those of the schema headgate."""
 _ALWAYS_COUNTED = frozenset({"archiver", "bgwriter", "checkpointer", "slru", "wal"})
 """The kinds of statistics of which each server has one."""
 
@@ -37,10 +40,12 @@ def functions(node: Node, session: Session) -> Mapping[str, Callable[..., Any]]:
     """The functions by name."""
     own = _Functions(node, session)
     found = {name.removeprefix("fn_"): getattr(own, name) for name in dir(own) if name.startswith("fn_")}
-    return found | {f"headgate.{name}": getattr(own, name) for name in ("explain_row", "reconcile", "resync", "snapshot", "verify")}
+    return found | {f"headgate.{name}": getattr(own, name) for name in _OWN}
 
 
-class _Functions(ExplainFunction, SequenceFunctions, SlotFunctions, SnapshotFunction, SubscriptionFunctions, VerifyFunction):
+class _Functions(
+    ExplainFunction, PublicationFunction, SequenceFunctions, SlotFunctions, SnapshotFunction, SubscriptionFunctions, VerifyFunction
+):
     """One session's functions."""
 
     def __init__(self, node: Node, session: Session) -> None:

@@ -1,0 +1,130 @@
+"""Random alterations of publications that are followed, among random changes: every subscriber has what the filters select, at each quiet point.
+
+The publisher is a node with a table and a partitioned table in two publications; one of them is altered now and then, inside of transactions
+too, while rows change. A PostgreSQL and a node subscribe to both. The oracle is the publisher itself: the rows of each table that one of
+the filters lets through, in the columns that are published.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from tests.conftest import NodeServer, Server
+from tests.system.chain import Database, arrived, subscribe
+
+TABLES = """CREATE TABLE t (a int, k text, c text, n numeric(6,2), PRIMARY KEY (a, k));
+CREATE TABLE r (a int, k text, c text, n numeric(6,2), PRIMARY KEY (a, k)) PARTITION BY LIST (k);
+CREATE TABLE r1 PARTITION OF r FOR VALUES IN ('x', 'y'); CREATE TABLE r2 PARTITION OF r DEFAULT;"""
+PLAIN = "CREATE TABLE {} (a int, k text, c text, n numeric(6,2), PRIMARY KEY (a, k));"
+FILTERS = (
+    "a > 5", "a % 2 = 0", "k = 'x'", "k <> 'y' AND a < 12", "a BETWEEN 3 AND 9 OR k = 'z'", "k IN ('x', 'z')", "NOT (a = 7)",
+    "k LIKE 'y%'", "length(k) = a", "coalesce(k, '') > 'x'",
+)  # fmt: skip
+COLUMNS = ("a, k", "a, k, c", "a, k, n", "a, k, c, n")
+
+
+@dataclass
+class Publications:
+    """What the test knows of the publications: for each, by table the filter (None: every row)."""
+
+    draw: random.Random
+    has: dict[str, dict[str, str | None]] = field(default_factory=lambda: {"p": {"t": None, "r": None}, "q": {}})
+    columns: str = COLUMNS[-1]
+
+    def altered(self) -> str:
+        """A statement that alters one of them."""
+        # the lists of two publications must be the same: only p alone has one
+        name = self.draw.choice("ppq") if self.columns == COLUMNS[-1] else "p"
+        before = self.has[name]
+        if before and self.draw.random() < 0.2:
+            self.has[name] = {}
+            return f"ALTER PUBLICATION {name} DROP TABLE {', '.join(before)}"
+        tables = [each for each in "tr" if self.draw.random() < 0.8] or ["t"]
+        self.has[name] = {each: self.draw.choice((None, *FILTERS, *FILTERS)) for each in tables}
+        self.columns = COLUMNS[-1] if self.has["q"] else self.draw.choice(COLUMNS)
+        listed = "" if self.columns == COLUMNS[-1] else f" ({self.columns})"
+        parts = [f"{each}{listed}" + (f" WHERE ({where})" if where else "") for each, where in self.has[name].items()]
+        return f"ALTER PUBLICATION {name} SET TABLE {', '.join(parts)}"
+
+    def selected(self, table: str) -> str | None:
+        """The WHERE of the rows that are let through; None: no row."""
+        filters = [tables[table] for tables in self.has.values() if table in tables]
+        if not filters:
+            return "false"
+        return "true" if None in filters else " OR ".join(f"({each})" for each in filters)
+
+
+def changes(draw: random.Random) -> str:
+    """A statement that changes some rows."""
+    table, key = draw.choice("tr"), draw.randrange(15)
+    where = f"a BETWEEN {key} AND {key + draw.randrange(4)}"
+    kind = draw.random()
+    if kind < 0.4:
+        letter = draw.choice("xyz")
+        rows = f"SELECT i, '{letter}', 'c' || i, i / 4.0 FROM generate_series({key}, {key + 3}) i"
+        return f"INSERT INTO {table} {rows} ON CONFLICT (a, k) DO UPDATE SET c = excluded.c || 'again'"
+    if kind < 0.7:
+        return f"UPDATE {table} SET c = c || '{key}', n = n + 1 WHERE {where}"
+    if kind < 0.85:
+        return f"UPDATE {table} SET k = k || 'y' WHERE a = {key} AND length(k) < 3"
+    return f"DELETE FROM {table} WHERE {where}"
+
+
+@dataclass
+class Chain:
+    publisher: Database
+    subscribers: dict[str, Database]
+
+    def differences(self, publications: Publications) -> list[str]:
+        """The tables in which a subscriber does not have what it should have, at a quiet point."""
+        found = []
+        for name, subscriber in self.subscribers.items():
+            arrived(self.publisher, name)
+            for table in "tr":
+                query = "SELECT {} FROM {} WHERE {} ORDER BY a, k"
+                there = self.publisher.sql(query.format(publications.columns, table, publications.selected(table)))
+                here = subscriber.sql(query.format(publications.columns, table, "true"))
+                if here != there:
+                    found.append(f"{name} {table} {publications.has}\nthere:\n{there}\nhere:\n{here}")
+        return found
+
+
+@pytest.fixture
+def chain(postgres: Server, node: Server, spare_node: Callable[..., NodeServer]) -> Iterator[Chain]:
+    publisher = Database.new(spare_node())
+    publisher.sql(
+        f"""{TABLES} CREATE PUBLICATION p FOR TABLE t, r WITH (reconcile = true, publish_via_partition_root = true);
+        CREATE PUBLICATION q WITH (reconcile = true, publish_via_partition_root = true)"""
+    )
+    subscribers = {"native": Database.new(postgres), "lake": Database.new(node)}
+    for name, each in subscribers.items():
+        each.sql(PLAIN.format("t") + PLAIN.format("r"))
+        subscribe(each, publisher, name, "p, q")
+    yield Chain(publisher, subscribers)
+    for each in subscribers.values():
+        each.unsubscribe()
+
+
+def play(chain: Chain, draw: random.Random, rounds: int) -> None:
+    publications = Publications(draw)
+    script: list[str] = []
+    for _ in range(rounds):
+        for _ in range(draw.randrange(1, 5)):
+            steps = [publications.altered() if draw.random() < 0.3 else changes(draw) for _ in range(draw.randrange(1, 5))]
+            script.append(f"BEGIN; {'; '.join(steps)}; COMMIT" if draw.random() < 0.5 else "; ".join(steps))
+            chain.publisher.sql(script[-1])
+        found = chain.differences(publications)
+        assert not found, "\n".join([*script, *found])
+
+
+def test_subscribers_follow_whatever_is_altered(chain: Chain) -> None:
+    play(chain, random.Random(1), 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10, 20))
+def test_subscribers_follow_whatever_is_altered_at_length(chain: Chain, seed: int) -> None:
+    play(chain, random.Random(seed), 20)
