@@ -366,6 +366,8 @@ def test_values_with_quotes_comments_and_units_are_read(data_dir: Path) -> None:
     assert read.spark()["spark.hadoop.fs.s3a.access-key"] == "k"
     assert read.spark()["spark.master"] == read["spark.master"] == "local[*]"
     assert read.setting("port").line == len((data_dir / "headgate.conf").read_text().splitlines()) - 4
+    append(data_dir, "spark.master = 'local[3]'\n")
+    assert Settings(data_dir).load().text("spark_master") == "local[3]"
 
 
 def test_the_command_line_wins_over_alter_system_and_that_over_the_file(data_dir: Path) -> None:

@@ -5,6 +5,7 @@ Called by `sessioncall` and `fromfunction`. They come from the rows that tools/d
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,43 +57,33 @@ OWN = {
     ),
 }
 
-_procedures: dict[str, list[Procedure]] = {}
-
 
 def called(parts: Sequence[str]) -> str:
     """The name by which a function is known here: the schema stands before those of a node alone."""
     return ".".join(parts[-2:]) if list(parts[:-1]) == [OWN_SCHEMA] else parts[-1]
 
 
+_COLUMNS = ["proname", "proargtypes", "proallargtypes", "proargmodes", "proargnames", "pronargdefaults", "prorettype", "proretset",
+            "provariadic", "proacl"]  # fmt: skip
+
+
+@functools.cache
 def procedures() -> dict[str, list[Procedure]]:
-    """pg_proc by name, and the node's own functions; read once."""
-    if not _procedures:
-        names = [
-            "proname",
-            "proargtypes",
-            "proallargtypes",
-            "proargmodes",
-            "proargnames",
-            "pronargdefaults",
-            "prorettype",
-            "proretset",
-            "provariadic",
-            "proacl",
-        ]
-        for row in pq.read_table(physical.DATA / "pg_proc.parquet", columns=names).to_pylist():
-            modes = row["proargmodes"] or ["i"] * len(row["proargtypes"])
-            all_types = row["proallargtypes"] or row["proargtypes"]
-            argument_names = row["proargnames"] or [""] * len(all_types)
-            outputs = tuple((n, k) for n, k, m in zip(argument_names, all_types, modes, strict=False) if m in "obt")
-            inputs = tuple(n for n, m in zip(argument_names, modes, strict=False) if m in "iv")
-            required = len(row["proargtypes"]) - row["pronargdefaults"] - (1 if row["provariadic"] else 0)
-            found = Procedure(
-                row["proname"], tuple(row["proargtypes"]), inputs, required, row["provariadic"], row["prorettype"], row["proretset"],
-                outputs if row["prorettype"] == t.RECORD else (), _granted(row["proacl"]),
-            )  # fmt: skip
-            _procedures.setdefault(row["proname"], []).append(found)
-        _procedures.update({name: [each] for name, each in OWN.items()})
-    return _procedures
+    """pg_proc by name, and the node's own functions; read once, and whole before anybody sees it."""
+    found: dict[str, list[Procedure]] = {}
+    for row in pq.read_table(physical.DATA / "pg_proc.parquet", columns=_COLUMNS).to_pylist():
+        modes = row["proargmodes"] or ["i"] * len(row["proargtypes"])
+        all_types = row["proallargtypes"] or row["proargtypes"]
+        argument_names = row["proargnames"] or [""] * len(all_types)
+        outputs = tuple((n, k) for n, k, m in zip(argument_names, all_types, modes, strict=False) if m in "obt")
+        inputs = tuple(n for n, m in zip(argument_names, modes, strict=False) if m in "iv")
+        required = len(row["proargtypes"]) - row["pronargdefaults"] - (1 if row["provariadic"] else 0)
+        each = Procedure(
+            row["proname"], tuple(row["proargtypes"]), inputs, required, row["provariadic"], row["prorettype"], row["proretset"],
+            outputs if row["prorettype"] == t.RECORD else (), _granted(row["proacl"]),
+        )  # fmt: skip
+        found.setdefault(row["proname"], []).append(each)
+    return found | {name: [each] for name, each in OWN.items()}
 
 
 def _granted(items: list[str] | None) -> frozenset[str] | None:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from headgate.expression import builtin
 from headgate.expression import node as n
+from headgate.expression.compile_comparison import C_COLLATIONS
 from headgate.types import array as arrays
 from headgate.types import registry, text
 from headgate.types.storage import arrow_type
@@ -34,7 +35,6 @@ _FAMILIES = (
 _COMPARISONS = {family + name: name for family in _FAMILIES for name in _TESTS}
 _WIDER = {"24": "4", "42": "4", "28": "8", "82": "8", "48": "8", "84": "8"}
 _INTEGERS = {"2": pa.int16(), "4": pa.int32(), "8": pa.int64()}
-_PLAIN_COLLATIONS = frozenset({0, 100, 950, 951})
 _UNSIGNED = frozenset({registry.OID, registry.XID, registry.CID})
 """Types into which a function of integers casts that keeps their bits: -1 is 4294967295."""
 _MANY = 16
@@ -221,7 +221,7 @@ def _call(key: str, node: n.Expression, values: Sequence[Any]) -> Any:
     if key in _LIKES:
         return _like(key, *values)
     found = _FUNCTIONS.get(key)
-    if found is None or node.type.collation not in _PLAIN_COLLATIONS or node.type.oid in _UNSIGNED:
+    if found is None or node.type.collation not in C_COLLATIONS or node.type.oid in _UNSIGNED:
         raise NotColumnwise(key)
     return found(*values)
 

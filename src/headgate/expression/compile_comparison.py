@@ -43,8 +43,8 @@ TESTS: dict[str, Test] = {
     "gt": lambda a, b: a > b,
     "ge": lambda a, b: a >= b,
 }
-C_COLLATIONS = frozenset({0, 100, 950, 951, 12628})
-"""The collations that order text by its bytes; 0 is no collation at all."""
+C_COLLATIONS = frozenset({0, 100, 950, 951, 12340, 12341})
+"""The collations that order text by its bytes: the database's, C, POSIX, ucs_basic, C.utf8; 0 is no collation at all."""
 _COMPARABLE = frozenset(
     {
         registry.BOOL, registry.INT2, registry.INT4, registry.INT8, registry.OID, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC,

@@ -33,6 +33,11 @@ class Reload:
     said: tuple[PostgresError, ...]
 
 
+def _own(name: str) -> str:
+    """The node's own name of what Spark calls so, or the name: SHOW spark_master shows what spark.master has set."""
+    return "spark_master" if name.lower() == "spark.master" else name
+
+
 def placeholder_definition(name: str) -> Definition:
     """The definition of a setting that only its user knows (``a.b``, ``spark.…``)."""
     return Definition(name, Kind.STRING, "", Context.USER, "Customized Options", "", flags=frozenset({"CUSTOM_PLACEHOLDER"}))
@@ -63,7 +68,8 @@ class Settings(Values):
     def load(self) -> Settings:
         """Reads files and command line; raises 42704 or 22023 for the command line, F0000 for files (see `complaints`)."""
         overriding = {}
-        for name, text in self.command_line.items():
+        for given, text in self.command_line.items():
+            name = _own(given)
             setting = self._checked(name, text)
             overriding[name.lower()] = replace(setting, source="command line")
         values, self.complaints = self._read_files()
@@ -132,12 +138,12 @@ class Settings(Values):
                 if find(entry.name) is None and not check.placeholder(entry.name):
                     text_of = f'unrecognized configuration parameter "{entry.name}" in file "{entry.file}" line {entry.line}'
                     wrong.append(_log(text_of, "42704"))
-                last[entry.name.lower()] = entry
+                last[_own(entry.name).lower()] = entry
         if wrong:
             return values, wrong
         for name, entry in last.items():
             try:
-                setting = self._checked(entry.name, entry.value, in_file=True)
+                setting = self._checked(_own(entry.name), entry.value, in_file=True)
             except PostgresError as error:
                 wrong.append(_as_log(error))
                 continue

@@ -124,9 +124,7 @@ def ensure() -> list[Path]:
         return find_jars()
 
 
-def resolve(
-    target: Path | None = None, tell: Callable[[int, int], None] = lambda _done, _all: None, jars: Sequence[Jar] = JARS
-) -> None:
+def resolve(target: Path | None = None, tell: Callable[[int, int], None] = lambda _done, _all: None, jars: Sequence[Jar] = JARS) -> None:
     """Fetches jars (those of a node) into `target` (`own_folder`); raises 58000 with the resolver's last words when that fails.
 
     `tell` hears now and then how many of how many have been fetched.
