@@ -12,6 +12,7 @@ go, its place among the backends is given back.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
@@ -116,9 +117,9 @@ class Session:
         """The dynamic relations."""
         return self.node.dynamic_relations(self)
 
-    @property
+    @functools.cached_property
     def functions(self) -> Mapping[str, Callable[..., Any]]:
-        """The functions that act."""
+        """The functions that act; they are asked for with each part of a statement."""
         return self.node.functions(self)
 
     def start(self, text: str) -> None:
