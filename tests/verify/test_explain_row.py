@@ -10,6 +10,8 @@ import pytest
 from tests.conftest import Server
 from tests.system.chain import Database, subscribe
 
+from headgate.verify.explanation import terms
+
 TABLE = "CREATE TABLE o (id int, region text, amount numeric(10,2), note text, PRIMARY KEY (id, region))"
 LINES = "SELECT what, publication, present, passes, filter, columns, publish FROM headgate.explain_row('{}', 'o', '{}')"
 
@@ -109,3 +111,10 @@ def own(node: Server) -> Callable[[], str]:
     database = Database.new(node)
     database.sql(f"{TABLE}; INSERT INTO o VALUES (1, 'eu', 10, 'a'), (2, 'eu', 10, 'b'); CREATE PUBLICATION p FOR TABLE o")
     return lambda: database.conninfo
+
+
+@pytest.mark.parametrize(
+    "said", ["true; DROP TABLE o", "a >", "", "'", "true UNION SELECT 1 WHERE a AND b", f"{'lower(' * 60}a{')' * 60} = 'x' AND b", "a > 5"]
+)
+def test_a_filter_that_cannot_be_taken_apart_is_shown_as_a_whole(said: str) -> None:
+    assert terms(said) == []

@@ -28,6 +28,7 @@ from headgate.catalog.relation import Column, Relation
 from headgate.changes.lookup import canonical_array
 from headgate.errors import PostgresError
 from headgate.sql.names import qualified, quote_ident
+from headgate.sql.parser import parse
 from headgate.storage import feed
 from headgate.storage.engine import Engine
 from headgate.storage.log import LogEntry, TableWrite
@@ -95,13 +96,11 @@ def condition(values: Mapping[str, Cell]) -> str:
 def terms(condition: str) -> list[str]:
     """What AND and OR put together in a filter; nothing where it is a single term, or no condition that can be read."""
     try:
-        parsed = postgast.parse(f"SELECT WHERE {condition}")
-    except postgast.PgQueryError:
+        [statement] = parse(f"SELECT WHERE {condition}")
+        where = statement.node.where_clause
+        return [_printed(each) for each in _leaves(where)] if _joins(where) else []
+    except (PostgresError, ValueError, AttributeError, postgast.PgQueryError):  # a publisher says what it likes
         return []
-    if len(parsed.stmts) != 1 or parsed.stmts[0].stmt.WhichOneof("node") != "select_stmt":
-        return []
-    where = parsed.stmts[0].stmt.select_stmt.where_clause
-    return [_printed(each) for each in _leaves(where)] if _joins(where) else []
 
 
 def _joins(node: Any) -> bool:
