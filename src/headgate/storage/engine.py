@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from headgate.storage.transaction import Transaction
 
 
+_OF_TYPES = ("pg_type_", "pg_enum_", "pg_namespace_")
+"""Keys of the catalogs that say what types there are, and by which names."""
 SEGMENT = 16 << 20
 """What PostgreSQL calls a WAL segment."""
 
@@ -237,6 +239,8 @@ class Engine:
     def redefined(self, held: Mapping[CatalogKey, Hold]) -> None:
         """A commit has changed the catalog and held these keys of it. Call under the commit lock."""
         self.definitions += 1
+        if any(key.constraint.startswith(_OF_TYPES) and hold > Hold.USE for key, hold in held.items()):
+            self.catalog.types_changed()  # with what is visible, or somebody who looks in between keeps the types from before
         with self._registry:
             oldest = min([*(seen for _, seen in self._active.values()), self.definitions])
         self.committed_keys.note(held, self.definitions, oldest)
