@@ -111,7 +111,14 @@ class Engine:
         def load() -> TableState:
             if self._lacks(key, version):
                 raise self._missing(key, version)
-            return self.table(key).state(version)
+            try:
+                return self.table(key).state(version)
+            except Exception:
+                path = self.path(key)
+                there = range(delta_log.newest_checkpoint(path, version) + 1, version)
+                if (gone := next((each for each in there if not delta_log.has_version(path, each)), None)) is not None:
+                    raise self._missing(key, gone) from None
+                raise
 
         return load
 

@@ -254,7 +254,7 @@ class Uncommitted:
         self.engine.locks.acquire(key, self.xid, self.cancelled, row=(row, hold))
         if self._holds(row, hold):
             raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
-        if self._is_behind(key, self._staged(key)):  # its rows would be altered as the snapshot shows them
+        if self._fixed and self._is_behind(key, self._staged(key)):  # its rows would be altered as the snapshot shows them
             raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
         self._lock(relation, damaged=True)  # DROP takes a table that cannot be read; whoever reads it is told
 
