@@ -335,7 +335,7 @@ class Engine:
                     done.append(f"undid uncommitted writes of relation {key[1]} in database {key[0]}")
                 if found.others:
                     adopt.append((key, found))
-            elif key not in dropped and not delta_log.newest_version(path):
+            elif key not in dropped and delta_log.is_half_made(path):
                 self.forget(key)
                 done.append(f"removed uncommitted relation {key[1]} of database {key[0]}")
             elif key not in dropped:
