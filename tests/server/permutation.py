@@ -33,7 +33,7 @@ LEVELS = (READ_COMMITTED, REPEATABLE_READ, SERIALIZABLE)
 
 CATALOG = (
     "SELECT relname::text, relkind::text FROM pg_class WHERE relnamespace = 'public'::regnamespace ORDER BY 1",
-    "SELECT c.relname::text, a.attname::text, a.atttypid::int, a.attnotnull FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid"
+    "SELECT c.relname::text, a.attname::text, format_type(a.atttypid, a.atttypmod), a.attnotnull FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid"
     " WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v') AND a.attnum > 0 AND NOT a.attisdropped ORDER BY 1, a.attnum",
     "SELECT conname::text, contype::text, conrelid::regclass::text, convalidated FROM pg_constraint"
     " WHERE connamespace = 'public'::regnamespace ORDER BY 1, 3",

@@ -89,6 +89,26 @@ NAMES = {
     ),
 }  # fmt: skip
 
+DOMAIN, ENUM = f"CREATE DOMAIN d AS int; {T.replace('b int', 'b d')}", f"CREATE TYPE e AS ENUM ('x', 'y'); {T.replace('b int', 'b e')}"
+TYPES = {
+    f"{name} beside {writer}": Spec(
+        DOMAIN, ROWS, {"a": ("BEGIN", f"ALTER DOMAIN d {name}", "COMMIT"), "b": ("BEGIN", "SELECT count(*) FROM t", said, "COMMIT")}, READS, 2, may=UNLOCKED
+    )
+    for name in ("ADD CONSTRAINT small CHECK (VALUE < 50)", "SET NOT NULL", "SET DEFAULT 40")
+    for writer, said in (("INSERT", "INSERT INTO t VALUES (3, 60)"), ("UPDATE", "UPDATE t SET b = NULL WHERE a = 1"), ("a default", "INSERT INTO t VALUES (3)"), ("a cast", "SELECT 60::d"))
+} | {
+    f"a label of an enum that is renamed beside {writer}": Spec(
+        ENUM, "INSERT INTO t VALUES (1, 'x')", {"a": ("BEGIN", "ALTER TYPE e RENAME VALUE 'x' TO 'q'", "COMMIT"), "b": ("BEGIN", "SELECT count(*) FROM t", said, "COMMIT")},
+        ("SELECT a, b::text FROM t ORDER BY a",), 2, may=UNLOCKED,
+    )
+    for writer, said in (("INSERT", "INSERT INTO t VALUES (3, 'x')"), ("UPDATE", "UPDATE t SET b = 'y' WHERE b = 'x'"))
+} | {
+    "a new label of an enum": Spec(
+        ENUM, "INSERT INTO t VALUES (1, 'x')", {"a": ("ALTER TYPE e ADD VALUE 'z'",), "b": ("BEGIN", "SELECT count(*) FROM t", "INSERT INTO t VALUES (3, 'z')", "COMMIT")},
+        ("SELECT a, b::text FROM t ORDER BY a",), 2, may=UNLOCKED,
+    ),
+}  # fmt: skip
+
 PARTITIONED = (
     "CREATE TABLE r (a int, b int) PARTITION BY LIST (a); CREATE TABLE r1 PARTITION OF r FOR VALUES IN (1);"
     " CREATE TABLE r2 PARTITION OF r FOR VALUES IN (2); CREATE TABLE r3 (a int, b int)"
@@ -189,4 +209,4 @@ PREPARED |= {
     ),
 }  # fmt: skip
 
-SPECS = {**ALTERED, **NAMES, **PARTITIONS, **PUBLICATIONS, **PREPARED}
+SPECS = {**ALTERED, **NAMES, **TYPES, **PARTITIONS, **PUBLICATIONS, **PREPARED}

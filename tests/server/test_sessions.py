@@ -90,6 +90,22 @@ def test_prepared_statements_with_parameters_could_not_be_listed(connect: Callab
     assert value(session, listed) == 1
 
 
+@pytest.mark.parametrize("alteration", ["ADD c int", "ALTER b TYPE text", "RENAME b TO d"])
+def test_a_prepared_statement_gave_rows_of_other_columns_than_it_had_told(server: Server, alteration: str) -> None:
+    database = server.new_database()
+    with psycopg.connect(server.conninfo(database), autocommit=True) as session:
+        session.execute("CREATE TABLE t (a int PRIMARY KEY, b int)")
+        session.execute("PREPARE s AS SELECT * FROM t")
+        ask = lambda: session.execute("SELECT * FROM t WHERE a = %s", [1], prepare=True).fetchall()  # noqa: E731
+        write = lambda: session.execute("UPDATE t SET a = a WHERE a = %s", [1], prepare=True).statusmessage  # noqa: E731
+        assert (ask(), write()) == ([], "UPDATE 0")
+        server.psql(database, f"ALTER TABLE t {alteration}")  # psycopg prepares anew behind an ALTER of its own
+        for again in (ask, lambda: session.execute("EXECUTE s")):
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match="cached plan must not change result type"):
+                again()
+        assert write() == "UPDATE 0"
+
+
 def test_cursor_goes_forward_and_a_scrollable_one_back(connect: Callable[..., psycopg.Connection[Any]]) -> None:
     connection = connect()
     with pytest.raises(psycopg.errors.NoActiveSqlTransaction):

@@ -74,6 +74,22 @@ def test_a_table_that_lacks_its_newest_version_can_be_dropped(engine: Engine) ->
     started = again(engine)
     started.recover()
     transaction = started.begin(DATABASE)
+    transaction.own(A)  # DROP TABLE said XX001
     transaction.drop_table(A)
     transaction.commit()
     assert not engine.path((DATABASE, A.oid)).exists()
+
+
+def test_a_version_that_is_missing_below_the_newest_was_an_error_of_java(engine: Engine) -> None:
+    made(engine, A, (1, "x"))
+    hidden(engine, newest_version(engine.path((DATABASE, A.oid))) or 0)
+    writer = engine.begin(DATABASE)
+    change(writer, A, "id = 1", v="'newer'")
+    writer.commit()
+    newest = newest_version(engine.path((DATABASE, A.oid))) or 0
+    engine.table((DATABASE, A.oid)).forget()
+    started = again(engine)
+    started.recover()
+    with pytest.raises(PostgresError, match=f"version {newest - 1} of relation {A.oid} of database {DATABASE} is missing") as raised:
+        contents(started, A)
+    assert raised.value.sqlstate == "XX001"

@@ -53,6 +53,29 @@ def test_a_catalog_without_its_log_deleted_all_tables(engine: Engine, catalog_fi
     catalog.close()
 
 
+def test_a_folder_of_numbers_that_others_have_put_there_was_deleted(engine: Engine, tmp_path: Path) -> None:
+    made(engine, A, (1, "x"))
+    engine.recover()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kept").touch()
+    base = engine.base / str(DATABASE)
+    (base / "99998").symlink_to(elsewhere)
+    (base / "99999").mkdir()
+    (base / "99999" / "notes").write_text("mine")
+    log = engine.base / "2024" / "11" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text('{"commitInfo":{"operation":"WRITE"}}\n{"add":{"path":"part-0.parquet"}}\n')
+    (log.parent / "part-0.parquet").touch()
+    said = again(engine).recover()
+    aside = engine.base / owner.UNKNOWN
+    assert sorted(said) == sorted(f'moved "{engine.base / name}", which the log does not name, to "{aside / name.replace("/", ".")}"' for name in (
+        f"{DATABASE}/99998", f"{DATABASE}/99999", "2024/11"))  # fmt: skip
+    assert (aside / f"{DATABASE}.99999" / "notes").read_text() == "mine"
+    assert (aside / "2024.11" / "part-0.parquet").exists()
+    assert (elsewhere / "kept").exists()
+
+
 def test_a_torn_commit_file_ended_the_start(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     engine.recover()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import psycopg
+import pytest
 from tests.conftest import until
 from tests.subscriber.conftest import Publisher, Subscriber
 
@@ -33,3 +34,30 @@ def test_a_row_that_a_session_was_adding_was_stored_beside_the_applied_one(publi
         session.commit()
     subscriber.log.error(DUPLICATE)
     assert subscriber.sql("SELECT count(*) FROM t") == "1"
+
+
+@pytest.mark.parametrize(
+    ("alteration", "holds"),
+    [
+        pytest.param("ALTER b TYPE text", "SELECT b || '!' FROM t", id="type"),
+        pytest.param("RENAME b TO old", "SELECT count(old) FROM t", id="name"),
+        pytest.param("ADD CHECK (b < 5)", "SELECT count(*) FROM t WHERE b >= 5", id="check"),
+    ],
+)
+def test_a_copy_wrote_by_the_definition_from_before_it_waited_for_its_publisher(
+    publisher: Publisher, subscriber: Subscriber, alteration: str, holds: str
+) -> None:
+    """The worker of the copy had read what the table is, then waited for the publisher, and only then begun its transaction."""
+    publisher.sql("CREATE TABLE t (a int PRIMARY KEY, b int); INSERT INTO t VALUES (1, 7); CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql("CREATE TABLE t (a int PRIMARY KEY, b int)")
+    subscriber.sql(publisher.subscription("enabled = false"))
+    with psycopg.connect(publisher.conninfo) as session:
+        session.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+        subscriber.sql("ALTER SUBSCRIPTION s ENABLE")
+        until(lambda: publisher.sql("SELECT count(*) FROM pg_locks WHERE relation = 't'::regclass AND NOT granted") == "1", "no copy waits")
+        subscriber.sql(f"ALTER TABLE t {alteration}")
+    if alteration.startswith("ALTER"):
+        subscriber.wait(holds, "7!")
+    else:
+        subscriber.log.error("violates check constraint" if "CHECK" in alteration else "missing replicated column")
+        assert subscriber.sql(holds) == "0"

@@ -7,7 +7,7 @@ evaluates a default. A default is kept with its sequences' schemas, whatever the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from headgate.catalog import relation as relations
@@ -18,8 +18,13 @@ CALL = re.compile(r"nextval\('((?:[^']|'')*)'::regclass\)")
 """A call of nextval in the text of a default; its group is the sequence's name in a literal."""
 
 
-def restart_owned(cursor: Cursor, database: int, relation: int) -> None:
-    """The next value of each sequence that a column of the table owns is its start value; if the transaction commits."""
+def restart_owned(cursor: Cursor, database: int, relation: int, lock: Callable[[str, int], None]) -> None:
+    """The next value of each sequence that a column of the table owns is its start value; if the transaction commits.
+
+    `lock` locks an object (its catalog, its oid) until then: who wants the next value waits.
+    """
+    for oid, _ in of_columns(cursor, database, relation):
+        lock("pg_class", oid)
     run(
         cursor,
         "UPDATE hg.sequence_state SET is_called = false, last_value = s.seqstart FROM hg.pg_sequence s"

@@ -87,9 +87,14 @@ class KnownTypes:
         self._seen: tuple[object, ...] | None = None
         self._types = registry.builtin()
 
-    def use(self, user: str = "", search_path: Sequence[str] = (), cursor: Cursor | None = None) -> TypeRegistry:
-        """Puts the types in force for this thread. `cursor`: that of the open transaction, which sees its own changes."""
-        seen = (self._catalog.type_changes, user, tuple(search_path))
+    def use(self, user: str = "", search_path: Sequence[str] = (), cursor: Cursor | None = None, shows: int | None = None) -> TypeRegistry:
+        """Puts the types in force for this thread.
+
+        `cursor`: that of the open transaction, which sees its own changes; of what others have done it shows the changes up to `shows`
+        (`type_changes` when it looked).
+        """
+        now = self._catalog.type_changes
+        seen = (now, now if shows is None else shows, user, tuple(search_path))
         if seen != self._seen:
             reading = cursor or self._catalog.cursor()
             try:

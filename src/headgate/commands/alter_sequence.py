@@ -44,7 +44,7 @@ def alter(node: Any, session: Session) -> CommandResult:
     if found.kind != "S":
         raise PostgresError("42809", f'"{found.name}" is not a sequence')
     privilege.check_owner(cursor, context.user, found.owner, "sequence", found.name)
-    transaction.change_object("pg_class", found.oid)
+    transaction.lock_object("pg_class", found.oid)
     owners = [each.def_elem for each in node.options if each.def_elem.defname == "owned_by"]
     for owner in owners:
         use_owner(cursor, session, names.strings(owner.arg.list.items))
@@ -196,7 +196,9 @@ def set_identity(alteration: Alteration, command: Any) -> None:
             attribute.set_identity(alteration.cursor, alteration.relation, column.attnum, chr(item.def_elem.arg.integer.ival))
     rest = [each for each in options if each.def_elem.defname != "generated"]
     if rest:
-        change(alteration.cursor, _identity_sequence(alteration, column.attnum), rest)
+        found = _identity_sequence(alteration, column.attnum)
+        alteration.transaction.lock_object("pg_class", found.oid)
+        change(alteration.cursor, found, rest)
 
 
 def drop_identity(alteration: Alteration, command: Any) -> None:

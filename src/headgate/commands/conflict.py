@@ -176,8 +176,9 @@ def _update(clause: Any, node: Any, planner: Planner, writer: NewRows, rows: pa.
         [*old_struct.flatten(), *[proposed.column(name) for name in names], stored["file"], stored["row"]],
         names=[*[f"o_{name}" for name in names], *[f"e_{name}" for name in names], "file", "row"],
     )
+    named = node.relation.alias.aliasname or writer.shown.name
     if writer.shown is relation:
-        few = few_changes.taken(planner, relation, clause, node.relation.alias.aliasname or relation.name, wide)
+        few = few_changes.taken(planner, relation, clause, named, wide)
         if few is not None:
             _, written = assignment.rewrite_few(planner, relation, few, _set_columns(clause.target_list), keep=True)
             assert written is not None
@@ -187,7 +188,7 @@ def _update(clause: Any, node: Any, planner: Planner, writer: NewRows, rows: pa.
         planner,
         frame.select(*[F.col(quoted(f"o_{n}")).alias(n) for n in names]),
         relation,
-        node.relation.alias.aliasname or relation.name,
+        named,
         None,
     )
     theirs = from_clause.table_source(planner, frame.select(*[F.col(quoted(f"e_{n}")).alias(n) for n in names]), relation, "excluded", None)

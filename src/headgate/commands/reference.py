@@ -175,6 +175,8 @@ def left(session: Any, transaction: Transaction, relation: Relation, changed: Ro
             writing.delete(child, found)
         else:
             _set(key, child, relation, found, action, writing, deleting=deleting)
+        if action == SET_DEFAULT:  # a default that is the key which has gone changes nothing, so that nobody has looked for it
+            _refuse(session, transaction, relation, key, child, old, now=True)
 
 
 def _refuse(

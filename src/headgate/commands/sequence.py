@@ -12,8 +12,8 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import hold, removal
 from headgate.catalog import relation as relations
-from headgate.catalog import removal
 from headgate.catalog.object_name import choose_name
 from headgate.catalog.physical import Cursor, insert, one, run
 from headgate.catalog.relation import Relation
@@ -146,12 +146,18 @@ def take(catalog: Any, cursor: Cursor, database: int, sequence: int, count: int)
         )
         return int(first), int(increment)
 
-    try:
-        taken = catalog.change(advance) or advance(cursor)
-    except PostgresError as error:
-        if error.sqlstate != "40001":
-            raise
-        taken = advance(cursor)  # this transaction has restarted the sequence itself
+    taken = None
+    for waited in (False, True):
+        try:
+            taken = catalog.change(advance) or advance(cursor)
+            break
+        except PostgresError as error:
+            if error.sqlstate != "40001":
+                raise
+            if waited:
+                taken = advance(cursor)  # this transaction has restarted the sequence itself
+            else:
+                hold.use(cursor, "pg_class", sequence)  # another has restarted it: until its end
     if taken is None:
         raise PostgresError("XX000", f"could not open relation with OID {sequence}")
     return taken

@@ -263,7 +263,7 @@ def truncate(node: Any, session: Session) -> CommandResult:
     transaction.truncate(list(found.values()), restart_identity=node.restart_seqs, cascade=cascade)
     if node.restart_seqs:
         for relation in found.values():
-            sequences.restart_owned(cursor, context.database, relation.oid)
+            sequences.restart_owned(cursor, context.database, relation.oid, transaction.lock_object)
     return CommandResult("TRUNCATE TABLE")
 
 

@@ -218,6 +218,8 @@ class ExtendedQuery:
         result = self.sender.start(statement)
         if isinstance(result, ResultSet):
             portal.rows = RowSource(result)
+            if not utility.handles(statement):
+                portal.prepared.check_result(result.columns)
             portal.formats = column_formats(portal.formats, len(result.columns))
             return
         portal.tag = self.sender.tag_of(result)

@@ -45,6 +45,12 @@ class Prepared:
     from_sql: bool = False
     declared: tuple[int, ...] = ()
 
+    def check_result(self, columns: Sequence[ResultColumn]) -> None:
+        """0A000 for a result of other columns than the client was told of: what the statement reads has been altered since."""
+        told = None if self.columns is None else [(each.name, each.type_oid) for each in self.columns]
+        if told is not None and told != [(each.name, each.type_oid) for each in columns]:
+            raise PostgresError("0A000", "cached plan must not change result type")
+
 
 @dataclass(eq=False)
 class Portal:

@@ -146,6 +146,7 @@ class Session:
         transaction.cancelled = self._patience()
         transaction.statement()
         session_role.refresh(self, transaction.cursor)
+        self.use_types()
         return transaction
 
     def _patience(self) -> Patience:
@@ -187,7 +188,8 @@ class Session:
     def use_types(self) -> None:
         """Puts the types of the session's database in force for its thread, as its transaction sees them."""
         storage = self.block.storage
-        self._types.use(self.context.user, self.context.search_path, None if storage is None else storage.cursor)
+        cursor = None if storage is None else storage.cursor
+        self._types.use(self.context.user, self.context.search_path, cursor, None if storage is None else storage.shows_types)
         registry.guard(None if self.context.superuser else self._check_schema)
 
     def _check_schema(self, schema: str) -> None:

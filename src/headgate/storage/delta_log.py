@@ -27,6 +27,8 @@ from headgate.storage.file_action import Action, files_after
 PLACEHOLDER = "__headgate_row"
 """The one column of the Delta table of a relation without columns: a Delta table must have one."""
 
+MAKER = "headgate"
+"""Who has made a table, as its version 0 says."""
 DELETED_ROWS_BINS = 10
 """Delta counts the files of a table by how many of their rows are deleted, in so many classes."""
 
@@ -57,6 +59,20 @@ def needs_mapping(name: str) -> bool:
 
 
 @step(Step.STAGED)
+def is_half_made(path: Path) -> bool:
+    """Whether a folder is what `create` made, or has begun to make, with files of a transaction that has not committed."""
+    if path.is_symlink() or not path.is_dir() or newest_version(path):
+        return False
+    if has_version(path, 0):
+        try:
+            return any(action.get("commitInfo", {}).get("engineInfo") == MAKER for action in read_version(path, 0))
+        except (OSError, PostgresError):
+            return False
+    log = path / "_delta_log"
+    files = {each for each in path.rglob("*") if each.is_symlink() or not each.is_dir()}
+    return files <= {log / ".0.tmp", log / f"{0:020d}.crc"}
+
+
 def create(path: Path, row: StructType, *, description: str | None = None, vectors: bool = True) -> None:
     """Makes an empty table: version 0 with the protocol and the metadata, written as the one small file that it is.
 
@@ -93,7 +109,15 @@ def create(path: Path, row: StructType, *, description: str | None = None, vecto
         "createdTime": created,
     }
     actions = [
-        {"commitInfo": {"timestamp": created, "operation": "CREATE TABLE", "operationParameters": {}, "isBlindAppend": True}},
+        {
+            "commitInfo": {
+                "timestamp": created,
+                "operation": "CREATE TABLE",
+                "operationParameters": {},
+                "isBlindAppend": True,
+                "engineInfo": MAKER,
+            }
+        },
         {"protocol": protocol},
         {"metaData": metadata},
     ]

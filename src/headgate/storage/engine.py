@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from headgate.storage.transaction import Transaction
 
 
+_OF_TYPES = ("pg_type_", "pg_enum_", "pg_namespace_")
+"""Keys of the catalogs that say what types there are, and by which names."""
 SEGMENT = 16 << 20
 """What PostgreSQL calls a WAL segment."""
 
@@ -109,7 +111,14 @@ class Engine:
         def load() -> TableState:
             if self._lacks(key, version):
                 raise self._missing(key, version)
-            return self.table(key).state(version)
+            try:
+                return self.table(key).state(version)
+            except Exception:
+                path = self.path(key)
+                there = range(delta_log.newest_checkpoint(path, version) + 1, version)
+                if (gone := next((each for each in there if not delta_log.has_version(path, each)), None)) is not None:
+                    raise self._missing(key, gone) from None
+                raise
 
         return load
 
@@ -237,6 +246,8 @@ class Engine:
     def redefined(self, held: Mapping[CatalogKey, Hold]) -> None:
         """A commit has changed the catalog and held these keys of it. Call under the commit lock."""
         self.definitions += 1
+        if any(key.constraint.startswith(_OF_TYPES) and hold > Hold.USE for key, hold in held.items()):
+            self.catalog.types_changed()  # with what is visible, or somebody who looks in between keeps the types from before
         with self._registry:
             oldest = min([*(seen for _, seen in self._active.values()), self.definitions])
         self.committed_keys.note(held, self.definitions, oldest)
@@ -324,7 +335,7 @@ class Engine:
                     done.append(f"undid uncommitted writes of relation {key[1]} in database {key[0]}")
                 if found.others:
                     adopt.append((key, found))
-            elif key not in dropped and not delta_log.newest_version(path):
+            elif key not in dropped and delta_log.is_half_made(path):
                 self.forget(key)
                 done.append(f"removed uncommitted relation {key[1]} of database {key[0]}")
             elif key not in dropped:

@@ -73,6 +73,7 @@ class Transaction(Uncommitted):
                 self._partitioned.clear()
             if self._catalog is not None and (moved or not self._catalog.place):
                 self._catalog.renew(self._catalog.place)
+                self.shows_types = engine.catalog.type_changes
 
     @property
     def seen(self) -> Lsn:

@@ -31,6 +31,7 @@ from headgate.storage.pending import Pending, PendingRows
 from headgate.storage.recorded import RecordedCatalog
 from headgate.storage.staged import StagedTable
 from headgate.storage.table_state import TableState
+from headgate.types import registry
 
 
 class StaleDefinitionError(PostgresError):
@@ -107,6 +108,8 @@ class Uncommitted:
         self._read: set[Key] = set()
         """Tables that a serializable transaction has looked at."""
         self._definitions = engine.definitions
+        self.shows_types = 0
+        """Up to which change of types (`Catalog.type_changes`) the catalog transaction shows them."""
         self._locked: set[Key] = set()
         self._catalog_keys: dict[CatalogKey, Hold] = {}
         """Keys of catalogs that this holds until it ends; also those that a savepoint has taken back."""
@@ -136,7 +139,7 @@ class Uncommitted:
         """The catalog transaction that commits with this one; begun when first asked for."""
         if self._catalog is None:
             with self.engine.commit_lock:
-                self._definitions = self.engine.definitions
+                self._definitions, self.shows_types = self.engine.definitions, self.engine.catalog.type_changes
                 self._catalog = RecordedCatalog(self.engine.catalog, self.claim_catalog, self.use_object)
         return self._catalog
 
@@ -253,7 +256,7 @@ class Uncommitted:
         self.engine.locks.acquire(key, self.xid, self.cancelled, row=(row, hold))
         if self._holds(row, hold):
             raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
-        if self._is_behind(key, self._staged(key)):  # its rows would be altered as the snapshot shows them
+        if self._fixed and self._is_behind(key, self._staged(key)):  # its rows would be altered as the snapshot shows them
             raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
         self._lock(relation, damaged=True)  # DROP takes a table that cannot be read; whoever reads it is told
 
@@ -320,8 +323,14 @@ class Uncommitted:
             cursor.close()
         if now is None:  # its name may be another's by now, and rows for a partition may belong elsewhere
             raise StaleDefinitionError("42P01", f'relation "{relation.name}" does not exist')
-        if now != relation or (above and above != partition.above(self.cursor, relation)):  # a default partition depends on the others
+        # what a default partition takes depends on the others
+        if now != relation or (above and above != partition.above(self.cursor, relation)) or self._has_other_types(relation):
             raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
+
+    def _has_other_types(self, relation: Any) -> bool:
+        """Whether another has changed what values of the columns' types may be: a domain's constraints, an enum's labels."""
+        of_users = {oid for column in relation.columns for oid in registry.known().of_users(column.type_oid)}
+        return any(self.engine.committed_keys.since(self._row_key("pg_type", oid), self._definitions, Hold.USE) for oid in of_users)
 
     def _see_newest(self, key: Key) -> None:
         shown = self.engine.visible.get(key)

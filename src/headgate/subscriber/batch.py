@@ -156,7 +156,8 @@ class Batch:
                 first = self.applied_from(mapped.local)
                 if first is not None and lsn >= first:
                     if truncation.message.restart_identity:
-                        sequences.restart_owned(self.transaction.cursor, self.applier.stream.database, mapped.local.oid)
+                        database, lock = self.applier.stream.database, self.transaction.lock_object
+                        sequences.restart_owned(self.transaction.cursor, database, mapped.local.oid, lock)
                         self.restarted[mapped.local.oid] = truncation.seq
                     yield mapped, convert.truncate_frame(mapped, lsn, truncation.seq)
 

@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from headgate.catalog import relation as relations
 from headgate.catalog import subscription as subscriptions
 from headgate.catalog.relation import Relation
 from headgate.catalog.subscription import SubscriptionRel
@@ -91,6 +92,7 @@ class InitialCopy:
             transaction = self.worker.engine.begin(self.relation.database)
             transaction.cancelled = self.worker.patience
             try:
+                self.relation = self._as_it_is(transaction)
                 with leafconstraints.unique(transaction, self.relation, self.worker.unique):
                     position = copied(connection, transaction)
                 self._commit(transaction, position)
@@ -107,6 +109,13 @@ class InitialCopy:
             '%s table "%s": %d rows in %.1f s (%d rows/s)', word, shown(self.relation), self.rows, seconds, self.rows / max(seconds, 1e-3)
         )
         return position
+
+    def _as_it_is(self, transaction: Transaction) -> Relation:
+        """The table as the transaction has it: what was altered while the publisher was waited for goes unnoticed later."""
+        found = relations.find(transaction.cursor, self.relation.database, self.relation.oid)
+        if found is None:
+            raise PostgresError("42P01", f'relation "{shown(self.relation)}" does not exist')
+        return found
 
     def _commit(self, transaction: Transaction, position: Lsn) -> None:
         for index in self.relation.indexes:

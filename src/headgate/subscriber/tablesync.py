@@ -187,6 +187,9 @@ class SyncWorker(Worker):
             return False
         transaction = self.engine.begin(relation.database)
         try:
+            if relations.find(transaction.cursor, relation.database, relation.oid) != relation:  # altered while the publisher was asked
+                transaction.rollback()
+                return False
             transaction.lock(relation)
             parts = transaction.partitioned(relation).leaves if relation.kind == "p" else (relation,)
             own = {part.oid for part in parts}

@@ -213,6 +213,14 @@ class TypeRegistry:
             found = self._by_oid.get(oid)
         return oid, modifier
 
+    def of_users(self, oid: int) -> list[int]:
+        """The types of users that say what a value of this type may be: itself, what it is a domain over, what it is an array of."""
+        made = []
+        while oid >= FIRST_USER_OID and (found := self._by_oid.get(oid)) is not None:
+            made.append(oid)
+            oid = found.base if found.kind is Kind.DOMAIN else found.element
+        return made
+
     def find_name(self, name: str, schema: str | None = None) -> PgType | None:
         """The type of this name, catalog name or SQL spelling (``integer``, ``text[]``); without a schema pg_catalog first, then any."""
         if name.endswith("[]"):
