@@ -6,11 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from headgate.catalog import attribute, class_row, definition, history, origin, publication, relation, removal, role, slot, subscription
+from headgate.catalog import (
+    attribute,
+    class_row,
+    definition,
+    history,
+    key_text,
+    origin,
+    publication,
+    relation,
+    removal,
+    role,
+    slot,
+    subscription,
+)
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.constraint import NewCheck
 from headgate.catalog.definition import Definition
-from headgate.catalog.index import Key
+from headgate.catalog.index import Key, add_key
 from headgate.catalog.publication import Member, Publication
 from headgate.catalog.relation import Column, Relation
 from headgate.catalog.subscription import Subscription, SubscriptionRel
@@ -35,6 +48,38 @@ def test_a_table_is_read_as_it_was_made(empty_catalog: Catalog, database: int) -
     assert made.primary_key == made.identity_key() == (1,)
     assert made.columns[0].not_null
     assert Relation.load(made.dump()) == made
+
+
+def test_a_plain_table_is_given_as_it_would_be_read(empty_catalog: Catalog, database: int) -> None:
+    columns = [
+        Column(0, "a", t.INT4, not_null=True, identity="a"), Column(0, "b", t.TEXT, default="'x'::text", collation=100),
+        Column(0, "c", t.NUMERIC, 655366), Column(0, "d", t.INT4, generated="(a + 1)"), Column(0, "e", t.INT4_ARRAY),
+    ]  # fmt: skip
+    table = Definition(2200, "plain", columns, persistence="t", options=["fillfactor=70"])
+    made = empty_catalog.change(lambda cursor: definition.create(cursor, empty_catalog.next_oid, database, table))
+    assert relation.get(empty_catalog.cursor(), database, made.oid) == made
+
+
+def test_the_texts_of_a_new_key_are_those_that_are_written_when_a_column_is_renamed(empty_catalog: Catalog, database: int) -> None:
+    made = make_table(empty_catalog, database)
+    keys = [
+        Key((2, 1), included=(3,), options=(1, 0), classes=(0, 0), constraint=False, unique=False),
+        Key((0, 2), expressions=("lower(b)",), expression_columns=(Column(0, "lower", t.TEXT, collation=100),), constraint=False),
+    ]
+    for key in keys:
+        empty_catalog.change(lambda cursor, key=key: add_key(cursor, empty_catalog.next_oid, relation.get(cursor, database, made.oid), key))
+    read = "SELECT i.*, k.conkeytext, k.conincludetext FROM hg.pg_index i LEFT JOIN hg.pg_constraint k ON k.conindid = i.indexrelid"
+    texts = f"{read} WHERE i.dbid = {database} ORDER BY ALL"
+    written = empty_catalog.cursor().execute(texts).fetchall()
+    assert len(written) == 4
+    empty_catalog.change(lambda cursor: cursor.execute("UPDATE hg.pg_index SET indkeytext = '', indcolumns = [] WHERE dbid <> 0"))
+    empty_catalog.change(lambda cursor: key_text.write(cursor, database))
+    assert empty_catalog.cursor().execute(texts).fetchall() == written
+
+
+def test_a_made_name_that_is_in_use_gets_a_number(empty_catalog: Catalog, database: int) -> None:
+    make_table(empty_catalog, database, "t_b_c_key")
+    assert [index.name for index in make_table(empty_catalog, database).indexes] == ["t_pkey", "t_b_c_key1"]
 
 
 def test_a_name_in_use_is_refused(empty_catalog: Catalog, database: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import until
 from tests.subscriber.conftest import READY
 
-from headgate.subscriber import apply, initialcopy
+from headgate.subscriber import batch, initialcopy
 
 TABLE = "CREATE TABLE t(id int PRIMARY KEY, b text, n numeric(10,2))"
 
@@ -135,13 +135,44 @@ def test_truncate_empties_the_table_at_its_place(publisher, subscriber) -> None:
     assert contents(subscriber) == ["3|c|3.00"]
 
 
+def is_cut(publisher, count: str, change: str) -> None:
+    """Runs a transaction that is so large that it is applied in several parts."""
+    before = publisher.end
+    publisher.sql(f"BEGIN; {change}; COMMIT")
+    assert int(publisher.sql(f"SELECT '{publisher.end}'::pg_lsn - '{before}'")) > int(count) * batch.PART_SIZE
+
+
 @pytest.mark.slow
-def test_a_large_transaction_is_decoded_in_spark_tasks(publisher, subscriber) -> None:
+def test_a_large_transaction_is_applied_part_by_part(publisher, subscriber) -> None:
     replicate(publisher, subscriber, rows="INSERT INTO t SELECT i, 'old', 0 FROM generate_series(1, 100) i")
-    publisher.sql("""BEGIN; INSERT INTO t SELECT i, repeat('x', 1000), i FROM generate_series(101, 55000) i; UPDATE t SET n = 1 WHERE id % 3 = 0;
-                     DELETE FROM t WHERE id % 5 = 0; COMMIT""")
-    assert int(publisher.sql("SELECT sum(length(b)) * 5 / 4 + sum(length(b)) FILTER (WHERE id % 3 = 0) FROM t")) > apply.ON_DRIVER
-    publisher.sql("INSERT INTO t VALUES (90000, 'last', 0)")
+    is_cut(publisher, "2", """INSERT INTO t SELECT i, repeat('x', 1000), i FROM generate_series(101, 90000) i; UPDATE t SET n = 1 WHERE id % 3 = 0;
+                              UPDATE t SET id = -id WHERE id % 7 = 0; DELETE FROM t WHERE id % 5 = 0""")  # fmt: skip
+    publisher.sql("INSERT INTO t VALUES (90001, 'last', 0)")
+    publisher.wait_confirmed()
+    assert contents(subscriber) == contents(publisher)
+
+
+@pytest.mark.slow
+def test_a_truncate_in_a_later_part_of_a_transaction_leaves_what_is_behind_it(publisher, subscriber) -> None:
+    table = "CREATE TABLE t(id int PRIMARY KEY, b text, n serial)"
+    publisher.sql(f"{table}; CREATE TABLE u(id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t (id, b), u")
+    subscriber.sql(f"{table}; CREATE TABLE u(id int PRIMARY KEY)")
+    subscriber.sql(publisher.subscription())
+    subscriber.wait(READY, "t")
+    is_cut(publisher, "1", """INSERT INTO t SELECT i, repeat('x', 1000) FROM generate_series(1, 60000) i; INSERT INTO u VALUES (1);
+                              UPDATE t SET b = 'x' WHERE id < 9; TRUNCATE t RESTART IDENTITY; INSERT INTO t VALUES (7, 'a'), (8, 'b');
+                              UPDATE u SET id = 2""")  # fmt: skip
+    publisher.wait_confirmed()
+    assert contents(subscriber) == ["7|a|1", "8|b|2"]
+    assert subscriber.sql("SELECT * FROM u") == "2"
+
+
+@pytest.mark.slow
+def test_a_deferred_key_that_two_parts_of_a_transaction_exchange_is_no_conflict(publisher, subscriber) -> None:
+    table = "CREATE TABLE t(id int PRIMARY KEY, b text, n int UNIQUE DEFERRABLE INITIALLY DEFERRED)"
+    replicate(publisher, subscriber, table, "INSERT INTO t VALUES (1, '', 1), (2, '', 2)")
+    is_cut(publisher, "1", """UPDATE t SET n = 2 WHERE id = 1; INSERT INTO t SELECT i, repeat('x', 1000), i FROM generate_series(3, 60000) i;
+                              UPDATE t SET n = 1 WHERE id = 2""")  # fmt: skip
     publisher.wait_confirmed()
     assert contents(subscriber) == contents(publisher)
 

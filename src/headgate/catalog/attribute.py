@@ -6,7 +6,10 @@ indexes of its table (name, type) follows it; how one goes is `removal`'s.
 
 from __future__ import annotations
 
-from headgate.catalog import class_row, key_text, sequence
+from collections.abc import Sequence
+from typing import Any
+
+from headgate.catalog import class_row, key_text, physical, sequence
 from headgate.catalog.physical import Cursor, Oids, insert, one, run
 from headgate.catalog.pretty import pretty
 from headgate.catalog.relation import Column, Relation
@@ -26,25 +29,46 @@ def add_column(cursor: Cursor, oids: Oids, relation: Relation, column: Column) -
 
 def write_column(cursor: Cursor, oids: Oids, database: int, relation: int, column: Column, attnum: int) -> None:
     """Writes the row of a column, with its default or generated value."""
-    found = one(
-        cursor,
-        "SELECT typlen, typbyval, typalign, typstorage, typelem FROM hg.pg_type WHERE oid = ? AND dbid IN (0, ?)",
-        [column.type_oid, database],
-    )
-    if found is None:
-        raise PostgresError("42704", f"type with OID {column.type_oid} does not exist")
-    length, by_value, align, storage, element = found
-    expression = column.generated if column.generated is not None else column.default
+    write_columns(cursor, oids, database, relation, [(column, attnum)])
+
+
+def write_columns(cursor: Cursor, oids: Oids, database: int, relation: int, columns: Sequence[tuple[Column, int]]) -> None:
+    """The same of several columns, each with its attnum."""
+    physical.insert_all(cursor, "pg_attribute", [_row(cursor, database, relation, column, attnum) for column, attnum in columns])
+    for column, attnum in columns:
+        expression = column.generated if column.generated is not None else column.default
+        if expression is not None:
+            _insert_default(cursor, oids, database, relation, attnum, expression)
+
+
+def _row(cursor: Cursor, database: int, relation: int, column: Column, attnum: int) -> dict[str, object]:
+    length, by_value, align, storage, element = _form(cursor, database, column.type_oid)
     known = registry.known().find(column.type_oid)
-    insert(
-        cursor, "pg_attribute", dbid=database, attrelid=relation, attname=column.name, atttypid=column.type_oid, attstattarget=-1,
-        attlen=length, attnum=attnum, attndims=1 if element and known is not None and known.is_array else 0, attcacheoff=-1,
-        atttypmod=column.typmod, attbyval=by_value, attalign=align, attstorage=storage, attcompression="", attnotnull=column.not_null,
-        atthasdef=expression is not None, attidentity=column.identity, attgenerated="s" if column.generated is not None else "",
-        attislocal=True, attcollation=column.collation,
-    )  # fmt: skip
-    if expression is not None:
-        _insert_default(cursor, oids, database, relation, attnum, expression)
+    return {
+        "dbid": database, "attrelid": relation, "attname": column.name, "atttypid": column.type_oid, "attstattarget": -1,
+        "attlen": length, "attnum": attnum, "attndims": 1 if element and known is not None and known.is_array else 0, "attcacheoff": -1,
+        "atttypmod": column.typmod, "attbyval": by_value, "attalign": align, "attstorage": storage, "attcompression": "",
+        "attnotnull": column.not_null, "atthasdef": column.generated is not None or column.default is not None,
+        "attidentity": column.identity, "attgenerated": "s" if column.generated is not None else "",
+        "attislocal": True, "attcollation": column.collation,
+    }  # fmt: skip
+
+
+def _form(cursor: Cursor, database: int, type_oid: int) -> tuple[Any, ...]:
+    """typlen, typbyval, typalign, typstorage, typelem of a type; what is built in never changes."""
+    if type_oid in _builtin_forms:
+        return _builtin_forms[type_oid]
+    sql = "SELECT typlen, typbyval, typalign, typstorage, typelem, dbid FROM hg.pg_type WHERE oid = ? AND dbid IN (0, ?)"
+    found = one(cursor, sql, [type_oid, database])
+    if found is None:
+        raise PostgresError("42704", f"type with OID {type_oid} does not exist")
+    *form, owner = found
+    if owner == 0:
+        _builtin_forms[type_oid] = tuple(form)
+    return tuple(form)
+
+
+_builtin_forms: dict[int, tuple[Any, ...]] = {}
 
 
 def rename_column(cursor: Cursor, relation: Relation, attnum: int, name: str) -> None:

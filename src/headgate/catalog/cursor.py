@@ -58,6 +58,8 @@ class Versions:
 
     of: Mapping[str, int]
     unsettled: frozenset[str]
+    moment: int = 0
+    """Another number after each beginning and end of a commit."""
 
     def seen(self, reads: Iterable[str]) -> tuple[int, ...] | None:
         """The versions of these tables, None where one is unsettled."""
@@ -74,6 +76,7 @@ class Answers:
         self._lock = threading.Lock()
         self._versions: dict[str, int] = {}
         self._unsettled: dict[str, int] = {}
+        self.moment = 0
         self._kept: OrderedDict[_Key, tuple[Rows, int]] = OrderedDict()
         self._characters = 0
         self._reads: dict[str, tuple[str, ...] | None] = {}
@@ -140,17 +143,19 @@ class Answers:
     def versions(self) -> Versions:
         """The versions now."""
         with self._lock:
-            return Versions(dict(self._versions), frozenset(self._unsettled))
+            return Versions(dict(self._versions), frozenset(self._unsettled), self.moment)
 
     def unsettle(self, tables: Iterable[str]) -> None:
         """A commit that writes tables begins."""
         with self._lock:
+            self.moment += 1
             for table in tables:
                 self._unsettled[table] = self._unsettled.get(table, 0) + 1
 
     def settle(self, tables: Collection[str]) -> None:
         """It has ended, whatever became of it."""
         with self._lock:
+            self.moment += 1
             for table in tables:
                 self._versions[table] = self._versions.get(table, 0) + 1
                 self._unsettled[table] -= 1
@@ -196,8 +201,15 @@ class CatalogCursor:
         self._cursor, self._answers = cursor, answers
         self._begun = False
         self._seen: Versions | None = None
+        self._moment: int | None = None
+        """When the transaction took its snapshot; None where that is not known, as a commit was under way."""
         self._wrote: dict[str, int] = {}
         self._asked: dict[_Key, tuple[tuple[int, ...], Rows]] = {}
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether nothing has been committed since the transaction took its snapshot."""
+        return self._moment is not None and self._moment == self._answers.moment
 
     def execute(self, query: str, parameters: Any = None) -> Any:
         """As DuckDB's."""
@@ -293,6 +305,8 @@ class CatalogCursor:
             after = self._answers.versions()
             moved = {table for table in after.of if after.of[table] != before.of.get(table, 0)}
             # whether a statement that failed took the snapshot is DuckDB's secret
+            quiet = done and not before.unsettled and before.moment == after.moment
+            self._moment = before.moment if quiet else None
             self._seen = Versions(before.of, before.unsettled | after.unsettled | moved | (set() if done else {EVERY}))
         return result
 
@@ -305,7 +319,7 @@ class CatalogCursor:
             self._forget()
 
     def _forget(self, *, begun: bool = False) -> None:
-        self._begun, self._seen = begun, None
+        self._begun, self._seen, self._moment = begun, None, None
         self._wrote, self._asked = {}, {}
 
     def __getattr__(self, name: str) -> Any:

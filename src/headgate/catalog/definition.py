@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headgate.catalog import attribute, usertype
 from headgate.catalog import relation as relations
 from headgate.catalog.constraint import NewCheck, add_check
 from headgate.catalog.index import Key, add_key
 from headgate.catalog.object_name import require_free
-from headgate.catalog.physical import Cursor, Oids, insert
+from headgate.catalog.physical import Cursor, Oids, insert, insert_all, one
 from headgate.catalog.relation import Column, PartitionKey, Relation
 from headgate.errors import PostgresError
 
@@ -54,8 +54,8 @@ def create(cursor: Cursor, oids: Oids, database: int, definition: Definition) ->
         reloptions=list(definition.options) or None,
         relfrozenxid=700 if definition.kind == "r" else 0, relminmxid=1 if definition.kind == "r" else 0,
     )  # fmt: skip
-    for place, column in enumerate(definition.columns, 1):
-        attribute.write_column(cursor, oids, database, oid, column, place)
+    columns = [(column, place) for place, column in enumerate(definition.columns, 1)]
+    attribute.write_columns(cursor, oids, database, oid, columns)
     if definition.partition_key is not None:
         key = definition.partition_key
         insert(
@@ -68,7 +68,19 @@ def create(cursor: Cursor, oids: Oids, database: int, definition: Definition) ->
         add_key(cursor, oids, relations.get(cursor, database, oid), new_key)
     for check in definition.checks:
         add_check(cursor, oids, relations.get(cursor, database, oid), check)
-    return relations.get(cursor, database, oid)
+    return _made(cursor, database, oid, definition)
+
+
+def _made(cursor: Cursor, database: int, oid: int, definition: Definition) -> Relation:
+    """The relation; what was written of a plain one is known, so that it need not be read again (four queries)."""
+    schema = one(cursor, "SELECT nspname FROM hg.pg_namespace WHERE oid = ? AND dbid IN (0, ?)", [definition.namespace, database])
+    if definition.kind != "r" or definition.keys or definition.checks or schema is None:
+        return relations.get(cursor, database, oid)
+    columns = tuple(replace(column, attnum=place, dropped=False) for place, column in enumerate(definition.columns, 1))
+    return Relation(
+        oid, database, definition.namespace, schema[0], definition.name, "r", columns, definition.owner, definition.persistence,
+        options=tuple(definition.options),
+    )  # fmt: skip
 
 
 def _require_no_type(cursor: Cursor, database: int, definition: Definition) -> None:
@@ -96,12 +108,10 @@ def _create_row_type(cursor: Cursor, oids: Oids, database: int, definition: Defi
         "typtypmod": -1,
         "typlen": -1,
     }
-    insert(
-        cursor, "pg_type", dbid=database, oid=own, typname=definition.name, typtype="c", typcategory="C", typrelid=relation, typarray=array,
-        typinput=2290, typoutput=2291, typreceive=2402, typsend=2403, **common,
-    )  # fmt: skip
-    insert(
-        cursor, "pg_type", dbid=database, oid=array, typname=over, typtype="b", typcategory="A", typelem=own,
-        typsubscript=6179, typinput=750, typoutput=751, typreceive=2400, typsend=2401, typanalyze=3816, **common,
-    )  # fmt: skip
+    rows = {
+        "typname": (definition.name, over), "oid": (own, array), "typtype": ("c", "b"), "typcategory": ("C", "A"),
+        "typrelid": (relation, 0), "typarray": (array, 0), "typelem": (0, own), "typsubscript": (0, 6179),
+        "typinput": (2290, 750), "typoutput": (2291, 751), "typreceive": (2402, 2400), "typsend": (2403, 2401), "typanalyze": (0, 3816),
+    }  # fmt: skip
+    insert_all(cursor, "pg_type", [{"dbid": database, **common, **{name: each[at] for name, each in rows.items()}} for at in (0, 1)])
     return own

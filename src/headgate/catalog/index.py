@@ -77,18 +77,20 @@ def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: Key) -> int:
         "UPDATE hg.pg_class SET relhasindex = true WHERE dbid = ? AND oid = ? AND NOT relhasindex",
         [relation.database, relation.oid],
     )
-    for place, column in enumerate(columns, 1):
-        plain = Column(place, column.name, column.type_oid, column.typmod, collation=column.collation)
-        attribute.write_column(cursor, oids, relation.database, oid, plain, place)
+    plain = [Column(place, each.name, each.type_oid, each.typmod, collation=each.collation) for place, each in enumerate(columns, 1)]
+    attribute.write_columns(cursor, oids, relation.database, oid, [(each, each.attnum) for each in plain])
+    for column in columns:
         if key.primary and column.attnum in key.attnums and not column.not_null:
             attribute.set_not_null(cursor, relation, column.attnum, not_null=True)
     width = len(key.attnums)
     classes = [given or operator_class(cursor, column.type_oid) for given, column in zip(key.classes or [0] * width, columns, strict=False)]
+    numbers, options = [*key.attnums, *key.included], list(key.options or [0] * width)
+    texts = key_text.of_index(cursor, relation, numbers, width, options, classes, key.expressions)
     insert(
         cursor, "pg_index", dbid=relation.database, indexrelid=oid, indrelid=relation.oid, indnatts=len(columns), indnkeyatts=width,
         indisunique=key.unique, indisprimary=key.primary, indimmediate=not key.deferrable, indisvalid=True, indisready=True, indislive=True,
-        indnullsnotdistinct=key.nulls_not_distinct, indkey=[*key.attnums, *key.included], indclass=classes,
-        indcollation=[column.collation for column in columns[:width]], indoption=list(key.options or [0] * width),
+        indnullsnotdistinct=key.nulls_not_distinct, indkey=numbers, indclass=classes,
+        indcollation=[column.collation for column in columns[:width]], indoption=options, **texts,
         indexprs=", ".join(key.expressions) or None, indexprlist=list(key.expressions) or None,
         indpred=key.predicate, indpredpretty=None if key.predicate is None else pretty(key.predicate),
     )  # fmt: skip
@@ -98,10 +100,9 @@ def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: Key) -> int:
             cursor, "pg_constraint", dbid=relation.database, oid=constraint, conname=name, connamespace=relation.namespace_oid,
             contype="p" if key.primary else "u", condeferrable=key.deferrable, condeferred=key.deferred, convalidated=True,
             conrelid=relation.oid, conindid=oid, confupdtype=" ", confdeltype=" ", confmatchtype=" ", conislocal=True, connoinherit=True,
-            conkey=list(key.attnums),
+            conkey=list(key.attnums), conkeytext=key_text.listed(relation, key.attnums), conincludetext=texts["indincludetext"],
         )  # fmt: skip
         insert(cursor, "pg_depend", dbid=relation.database, classid=1259, objid=oid, refclassid=2606, refobjid=constraint, deptype="i")
-    key_text.write(cursor, relation.database, relation.oid)
     return oid
 
 

@@ -1,7 +1,7 @@
 """The printed keys of indexes and constraints, which pg_get_indexdef and pg_get_constraintdef put into their texts.
 
-They are written when a key is made and when a column of it is renamed: a query that prints thousands of them only reads. Called by
-`attribute`, `index` and `foreign_key` with the relation, by `macros.install` for all relations of a database.
+They are written with a key and when a column of it is renamed: a query that prints thousands of them only reads. Called by
+`index` for what it makes, by `attribute` and `foreign_key` with the relation, by `macros.install` for all relations of a database.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from headgate.catalog.physical import Cursor, rows, run
 from headgate.catalog.pretty import pretty
+from headgate.catalog.relation import Relation
 from headgate.sql.names import quote_ident
 from headgate.sql.parser import parse_expression
 
@@ -21,6 +22,7 @@ DESCENDING, NULLS_FIRST = 1, 2
 
 _ACTIONS = {"r": "RESTRICT", "c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT"}
 _BARE = ("FuncCall", "CoalesceExpr", "MinMaxExpr", "SQLValueFunction")
+_OF_INDEX = ("indkeytext", "indkeypretty", "indcolumns", "indcolumnspretty", "indincludetext")
 Names = dict[tuple[int, int], str]
 
 
@@ -33,28 +35,48 @@ def write(cursor: Cursor, database: int, relation: int | None = None) -> None:
         "SELECT indexrelid, indrelid, indkey, indnkeyatts, indoption, indclass, indexprlist, indkeytext, indkeypretty, indcolumns,"
         f" indcolumnspretty, indincludetext FROM hg.pg_index WHERE {scope}",
     )
-    classes = dict(rows(cursor, "SELECT oid, opcname FROM hg.pg_opclass WHERE NOT opcdefault"))
+    classes = _classes(cursor)
     changed = []
     for oid, owner, key, count, options, operators, expressions, *before in indexes:
-        columns, shown = _columns(owner, key, expressions or (), names)
-        now = [
-            _key(columns[:count], options, operators, classes),
-            _key(shown[:count], options, operators, classes),
-            columns,
-            shown,
-            ", ".join(columns[count:]) or None,
-        ]
+        now = _of_index(owner, key, count, options, operators, expressions or (), names, classes)
         if now != before:
             changed.append((oid, *now))
-    _update(
-        cursor,
-        database,
-        "pg_index",
-        "indexrelid",
-        ("indkeytext", "indkeypretty", "indcolumns", "indcolumnspretty", "indincludetext"),
-        changed,
-    )
+    _update(cursor, database, "pg_index", "indexrelid", _OF_INDEX, changed)
     _constraints(cursor, database, relation, names)
+
+
+def of_index(
+    cursor: Cursor, relation: Relation, key: Sequence[int], count: int, options: Sequence[int], operators: Sequence[int],
+    expressions: Sequence[str],
+) -> dict[str, object]:  # fmt: skip
+    """The texts of an index that is being made, by column of pg_index; the first `count` of `key` (attnums) are not behind INCLUDE."""
+    names = {(relation.oid, column.attnum): quote_ident(column.name) for column in relation.all_columns}
+    return dict(zip(_OF_INDEX, _of_index(relation.oid, key, count, options, operators, expressions, names, _classes(cursor)), strict=True))
+
+
+def listed(relation: Relation, key: Sequence[int]) -> str:
+    """The text of a constraint's key (pg_constraint.conkeytext)."""
+    names = {column.attnum: quote_ident(column.name) for column in relation.all_columns}
+    return ", ".join(names.get(attnum, "") for attnum in key)
+
+
+def _classes(cursor: Cursor) -> dict[int, str]:
+    """The names of the operator classes that are printed."""
+    return dict(rows(cursor, "SELECT oid, opcname FROM hg.pg_opclass WHERE NOT opcdefault"))
+
+
+def _of_index(
+    owner: int, key: Sequence[int], count: int, options: Sequence[int], operators: Sequence[int], expressions: Sequence[str], names: Names,
+    classes: dict[int, str],
+) -> list[object]:  # fmt: skip
+    columns, shown = _columns(owner, key, expressions, names)
+    return [
+        _key(columns[:count], options, operators, classes),
+        _key(shown[:count], options, operators, classes),
+        columns,
+        shown,
+        ", ".join(columns[count:]) or None,
+    ]
 
 
 def _names(cursor: Cursor, database: int, relation: int | None) -> Names:

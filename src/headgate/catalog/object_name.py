@@ -6,9 +6,9 @@ A made name has at most 63 bytes and is not among those that are in use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from headgate.catalog.physical import Cursor, one, rows
+from headgate.catalog.physical import Cursor, one
 from headgate.errors import PostgresError
 
 NAME_LENGTH = 63
@@ -16,16 +16,20 @@ NAME_LENGTH = 63
 
 def choose_name(cursor: Cursor, database: int, namespace: int, name: str, middle: str | None, label: str) -> str:
     """PostgreSQL's ChooseRelationName: name_middle_label, cut to 63 bytes, with a number behind it if that is in use."""
-    taken = {each for (each,) in rows(cursor, "SELECT relname FROM hg.pg_class WHERE dbid = ? AND relnamespace = ?", [database, namespace])}
-    return free_name(name, middle, label, taken)
+    sql = "SELECT 1 FROM hg.pg_class WHERE dbid = ? AND relnamespace = ? AND relname = ?"
+    return _free(name, middle, label, lambda found: one(cursor, sql, [database, namespace, found]) is not None)
 
 
 def free_name(name: str, middle: str | None, label: str, taken: Iterable[str]) -> str:
     """name_middle_label, cut to 63 bytes, with a number behind it if it is among `taken`."""
+    return _free(name, middle, label, lambda found: found in taken)
+
+
+def _free(name: str, middle: str | None, label: str, is_taken: Callable[[str], bool]) -> str:
     count = 0
     while True:
         found = _object_name(name, middle, label + (str(count) if count else ""))
-        if found not in taken:
+        if not is_taken(found):
             return found
         count += 1
 

@@ -8,6 +8,7 @@ and for statements that name rows by their key (`commands.query.keyed`).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Hashable, Sequence
@@ -219,29 +220,54 @@ def _query(table: DeltaTable, state: TableState, key: Key, row: pa.Schema, files
     # columns that were added behind all of these files: they are NULL there
     names = {n: f"p.{_identifier(state, n)}" if state.physical.get(n, n) in held else "NULL" for n in row.names}
     columns = ", ".join(f"{names[n]} AS c{i}" for i, n in enumerate(row.names))
-    match = " AND ".join(
-        f"{_canonical_sql(names[n], kind)} IS NOT DISTINCT FROM w.k{i}"
-        if wanted[f"k{i}"].null_count
-        else f"{_canonical_sql(names[n], kind)} = w.k{i}"
-        for i, (n, kind) in enumerate(zip(key.names, key.kinds, strict=True))
-    )
-    with _lock:
-        cursor = _database().cursor()
-    try:
-        cursor.register("wanted", wanted.append_column("i", pa.array(np.arange(wanted.num_rows))))
-        found = cursor.sql(
-            f"SELECT w.i, p.filename, p.file_row_number, {columns} FROM read_parquet(?, filename = true, file_row_number = true,"
-            f" union_by_name = true, hive_partitioning = false) p JOIN wanted w ON {match}",
-            params=[paths],
-        ).to_arrow_table()
-    finally:
-        cursor.close()
+    compared = [_canonical_sql(names[n], kind) for n, kind in zip(key.names, key.kinds, strict=True)]
+    found = _one(paths, compared, columns, wanted) if _is_one(wanted) else _joined(paths, compared, columns, wanted)
     arrays = [
         pa.nulls(found.num_rows, field.type) if names[field.name] == "NULL" else buffers.whole(found[f"c{i}"]).cast(field.type)
         for i, field in enumerate(row)
     ]
     old = pa.StructArray.from_arrays(arrays, fields=list(row)) if arrays else pa.array([{}] * found.num_rows, pa.struct([]))
     return pa.table({"i": found["i"], "old": old, "filename": found["filename"], "row": found["file_row_number"]})
+
+
+_SOURCE = "read_parquet(?, filename = true, file_row_number = true, union_by_name = true, hive_partitioning = false) p"
+
+
+def _is_one(wanted: pa.Table) -> bool:
+    """Whether one key is wanted, of values that SQL can name."""
+    kinds = wanted.schema.types
+    return (
+        wanted.num_rows == 1
+        and bool(kinds)
+        and all(
+            (pa.types.is_integer(kind) or pa.types.is_string(kind)) and not column.null_count
+            for kind, column in zip(kinds, wanted.columns, strict=True)
+        )
+    )
+
+
+def _one(paths: list[str], compared: Sequence[str], columns: str, wanted: pa.Table) -> pa.Table:
+    """The rows of one key: a filter, which DuckDB answers faster than a join."""
+    values = [column[0].as_py() for column in wanted.columns]
+    match = " AND ".join(f"{left} = {'?' if isinstance(value, str) else value}" for left, value in zip(compared, values, strict=True))
+    query = f"SELECT 0::BIGINT AS i, p.filename, p.file_row_number, {columns} FROM {_SOURCE} WHERE {match}"
+    with _cursor() as cursor:
+        return cursor.sql(query, params=[paths, *(value for value in values if isinstance(value, str))]).to_arrow_table()
+
+
+def _joined(paths: list[str], compared: Sequence[str], columns: str, wanted: pa.Table) -> pa.Table:
+    """The rows of any number of keys."""
+    keys = [(left, f"w.k{i}", wanted[f"k{i}"].null_count) for i, left in enumerate(compared)]
+    match = " AND ".join(f"{left} IS NOT DISTINCT FROM {right}" if nulls else f"{left} = {right}" for left, right, nulls in keys)
+    with _cursor() as cursor:
+        cursor.register("wanted", wanted.append_column("i", pa.array(np.arange(wanted.num_rows))))
+        query = f"SELECT w.i, p.filename, p.file_row_number, {columns} FROM {_SOURCE} JOIN wanted w ON {match}"
+        return cursor.sql(query, params=[paths]).to_arrow_table()
+
+
+def _cursor() -> contextlib.closing[duckdb.DuckDBPyConnection]:
+    with _lock:
+        return contextlib.closing(_database().cursor())
 
 
 def _identifier(state: TableState, name: str) -> str:

@@ -104,8 +104,11 @@ def create(node: Any, session: Session) -> CommandResult:
         transaction.create_table(relation)
     if parent is not None and bound is not None:
         partition.join(transaction, parent, relation, bound)
+    if parent is not None:
+        relation = relations.get(cursor, context.database, relation.oid)
     for each in elements.keys:
-        partition_index.add(transaction, relations.get(cursor, context.database, relation.oid), each)
+        partition_index.add(transaction, relation, each)
+        relation = relations.get(cursor, context.database, relation.oid)
     grant.apply_default(cursor, relation, context.user)
     if temporary:
         temporary_tables.at_commit(session, transaction, relation, _ON_COMMIT.get(node.oncommit, temporary_tables.PRESERVE))

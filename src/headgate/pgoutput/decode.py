@@ -1,6 +1,6 @@
 """Many pgoutput messages at once: from bytes to one set of Arrow columns per relation, without a loop over changes.
 
-Called by the apply worker (small batches on the driver, large ones in Spark tasks) with a run of XLogData frames and what is
+Called by the apply worker with a run of XLogData frames and what is
 known of the relations so far. The few messages that are not changes (B, C, O, R, Y, T, M) are read one by one by `read`;
 I, U and D are decoded column by column with NumPy. The run may begin and end inside a transaction. Frames of streamed
 transactions do not come here: the receiver writes them as ordinary ones (`headgate.walreceiver.reassembly`).
@@ -131,7 +131,6 @@ def decode(
     *,
     relations: Mapping[int, m.Relation] | None = None,
     first_seq: int = 0,
-    only: int | None = None,
 ) -> Decoded:
     """Decodes the XLogData frames ``data[starts[i]:starts[i] + lengths[i]]`` (each begins with ``w``).
 
@@ -141,14 +140,13 @@ def decode(
         lengths: of each frame.
         relations: Relation messages seen earlier on the connection, by OID.
         first_seq: the seq of the first frame.
-        only: decode the changes of this relation alone.
     """
     outline = scan(data, starts, lengths, first_seq)
     result = Decoded(outline.transactions(), dict(relations or {}))
     run = _Run(data, starts, starts + lengths, outline, result, first_seq)
     for seq, lsn, found in outline.others:
         run.single(seq, lsn, found)
-    run.changes(outline.changes, outline.relations, only)
+    run.changes(outline.changes, outline.relations)
     return result
 
 
@@ -189,14 +187,12 @@ class _Run:
         except KeyError:
             raise violation(f"no relation map entry for remote relation ID {oid}") from None
 
-    def changes(self, frames: Numbers, oids: Numbers, only: int | None) -> None:
+    def changes(self, frames: Numbers, oids: Numbers) -> None:
         """Decodes the frames with I, U and D."""
         if not len(frames):
             return
-        for oid in np.unique(oids).tolist() if only is None else [only]:
+        for oid in np.unique(oids).tolist():
             of_relation = frames[oids == oid]
-            if not len(of_relation):
-                continue
             versions = self.versions.get(oid)
             if versions is None or versions[0][0] > of_relation[0] + self.first_seq:
                 raise violation(f"no relation map entry for remote relation ID {oid}")

@@ -58,7 +58,11 @@ def after_commit(engine: Engine, keys: Iterable[Key]) -> None:
 
 def small_files(state: TableState) -> list[Action]:
     """The `add` actions of the small files, oldest first, as many as are put together at once."""
-    small = [(add, file_action.records(add)) for add in state.files.values() if add["size"] < SMALL_BYTES]
+    return _small_among(state.files.values())
+
+
+def _small_among(files: Iterable[Action]) -> list[Action]:
+    small = [(add, file_action.records(add)) for add in files if add["size"] < SMALL_BYTES]
     chosen = [(add, rows) for add, rows in small if 0 < rows < SMALL_ROWS]
     totals = itertools.accumulate(((rows, add["size"]) for add, rows in chosen), lambda a, b: (a[0] + b[0], a[1] + b[1]))
     return [add for (add, _), (rows, size) in zip(chosen, totals, strict=True) if rows <= TOTAL_ROWS and size <= TOTAL_BYTES]
@@ -79,6 +83,17 @@ def _compact(engine: Engine, key: Key) -> None:
     except BaseException:
         transaction.rollback()
         raise
+
+
+def together(table: DeltaTable, state: TableState, own: Iterable[Action]) -> list[Action]:
+    """The actions that put the small ones of a transaction's own files together, before a version has named them; none for a few.
+
+    Their rows must be in change files: a reader of the changes looks for no row in what is added here.
+    """
+    chosen = _small_among(own)
+    if len(chosen) < MOST:
+        return []
+    return [{"add": {**action["add"], "dataChange": True}} if "add" in action else action for action in replaced(table, state, chosen)]
 
 
 def replaced(table: DeltaTable, state: TableState, chosen: list[Action]) -> list[Action]:

@@ -12,10 +12,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from headgate.storage import file_action
 from headgate.storage.file_action import Action
+
+FEW, AT_ONCE = 8, 16
+"""From FEW files on they are synchronized by several threads; never more than AT_ONCE."""
 
 
 def sync_files(table: Path, actions: Iterable[Action]) -> None:
@@ -51,15 +55,24 @@ def write_synced(path: Path, text: str) -> None:
 
 
 def _sync_all(files: Iterable[Path], above: Iterable[Path] = ()) -> None:
-    folders = set(above)
-    for path in files:
-        _sync(path)
-        beside = path.with_name(f".{path.name}.crc")
-        if beside.exists():
-            _sync(beside)
-        folders.add(path.parent)
+    files = list(files)
+    folders = {*above, *(path.parent for path in files)}
+    if len(files) < FEW:
+        for path in files:
+            _sync_file(path)
+    else:  # the disk takes those that wait for it together
+        with ThreadPoolExecutor(AT_ONCE, "synchronize") as pool:
+            for _ in pool.map(_sync_file, files):
+                pass
     for folder in folders:
         _sync(folder)
+
+
+def _sync_file(path: Path) -> None:
+    _sync(path)
+    beside = path.with_name(f".{path.name}.crc")
+    if beside.exists():
+        _sync(beside)
 
 
 def _sync(path: Path) -> None:

@@ -41,6 +41,8 @@ LSN_PER_CHANGE = 8
 _ROWS_PER_CHANGE = 2
 """An update is two rows of a change file; a change's LSN counts rows, so its write takes room for two."""
 _LSN_OF_WRITE = 24
+_WRITES_AT_ONCE = 50
+"""Writes of one entry that one statement puts into the catalog."""
 _LSN_OF_COMMIT = 40
 
 _TABLES = """
@@ -245,14 +247,8 @@ class TransactionLog:
         row = [entry.commit_lsn, entry.end_lsn, entry.commit_time, entry.xid, entry.database, entry.origin, entry.origin_lsn]
         row += [str(entry.kind), entry.gid, entry.prepared]
         cursor.execute("INSERT INTO hg.log_entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [int(v) if isinstance(v, int) else v for v in row])
+        self._insert_writes(cursor, entry)
         for w in entry.writes:
-            cursor.execute(
-                "INSERT INTO hg.log_write VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [
-                    *(int(entry.commit_lsn), w.seq, int(w.lsn), w.relation, w.kind, w.version, w.changes, w.statement, w.options),
-                    *(w.bytes, int(w.seen), w.xid, w.where()),
-                ],
-            )
             if w.emitted is not None:
                 cursor.execute(
                     "INSERT INTO hg.log_message VALUES (?, ?, ?, ?)", [int(entry.commit_lsn), w.seq, w.emitted.prefix, w.emitted.content]
@@ -262,6 +258,20 @@ class TransactionLog:
                 "INSERT INTO hg.table_version VALUES (?, ?, ?, ?, ?)",
                 [entry.database, relation, int(entry.end_lsn), version.version, version.dropped],
             )
+
+    @staticmethod
+    def _insert_writes(cursor: Any, entry: LogEntry) -> None:
+        rows = [
+            [
+                *(int(entry.commit_lsn), w.seq, int(w.lsn), w.relation, w.kind, w.version, w.changes, w.statement, w.options),
+                *(w.bytes, int(w.seen), w.xid, w.where()),
+            ]
+            for w in entry.writes
+        ]
+        for first in range(0, len(rows), _WRITES_AT_ONCE):
+            part = rows[first : first + _WRITES_AT_ONCE]
+            values = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * len(part))
+            cursor.execute(f"INSERT INTO hg.log_write VALUES {values}", [value for row in part for value in row])
 
     def append(self, entry: LogEntry) -> None:
         """Moves the end of the log past a committed entry and wakes those who wait."""

@@ -83,6 +83,19 @@ def write(table: Path, rows: pa.Table, physical: Mapping[str, str], number: int 
     }
 
 
+_UNWRITTEN = "unwritten-"
+
+
+def unwritten_changes(size: int) -> dict[str, Any]:
+    """The `cdc` action of change rows that are in memory: its file is not there, and it must not be committed (`held_changes`)."""
+    return {"cdc": {"path": f"{_UNWRITTEN}{uuid.uuid4()}", "partitionValues": {}, "size": size, "dataChange": False}}
+
+
+def is_unwritten(path: str) -> bool:
+    """Whether it is the path of such an action."""
+    return path.startswith(_UNWRITTEN)
+
+
 def write_changes(table: Path, schema: pa.Schema, pieces: Iterable[pa.Table], physical: Mapping[str, str]) -> dict[str, Any]:
     """Writes a change file of rows that come piece by piece (a column `_change_type` among theirs); its `cdc` action."""
     schema = pa.schema([field.with_name(physical.get(field.name, field.name)) for field in schema])

@@ -70,6 +70,8 @@ class RecordedCatalog:
     def __init__(self, catalog: Any, claim: Callable[[CatalogKey], None], use: Callable[[str, int], None]) -> None:
         self._catalog = catalog
         self._transaction = _begun(catalog)
+        self._failed = False
+        """Whether a statement may have failed, and DuckDB answers no other in this transaction."""
         self.cursor = RecordedCursor(self._transaction.cursor, claim, use)
 
     @property
@@ -79,11 +81,15 @@ class RecordedCatalog:
 
     def rollback_to(self, place: int) -> None:
         """Undoes what was written after a savepoint."""
+        self._failed = True
         if place != self.place:
             self.renew(place)
 
     def renew(self, place: int) -> None:
         """Goes over to what is committed now, with the first `place` of its own writes."""
+        if place == self.place and not self._failed and self._transaction.cursor.is_newest:
+            return
+        self._failed = False
         self._transaction.rollback()
         self._transaction = _begun(self._catalog)
         self.cursor.repeat(self._transaction.cursor, place)

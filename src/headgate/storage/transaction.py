@@ -325,7 +325,7 @@ class Transaction(Uncommitted):
         if relation.kind == "p":
             return self.partitioned(relation).append(rows)
         key = self._lock(relation)
-        written = write.append(self.engine.table(key), relation, self._base(key), rows)
+        written = write.append(self.engine.table(key), relation, self._base(key), rows, kept=self._open.held.room)
         return self._stage_written(key, written)
 
     def claim(self, relation: Any, keys: Keys) -> bool:
@@ -388,12 +388,13 @@ class Transaction(Uncommitted):
         if relation.kind == "p":
             return self.partitioned(relation).rewrite(changed)
         key = self._lock(relation)
-        written = write.rewrite(self.engine.table(key), relation, self._base(key), changed, seen=self._seen(key))
+        room = self._open.held.room
+        written = write.rewrite(self.engine.table(key), relation, self._base(key), changed, seen=self._seen(key), kept=room)
         return self._stage_written(key, written)
 
     def _stage_written(self, key: Key, written: write.Written) -> int:
         if written.changes:
-            self._stage_write(key, written.actions, written.changes)
+            self._stage_write(key, written.actions, written.changes, rows=written.rows)
         return written.changes
 
     def truncate(self, relations: Sequence[Any], restart_identity: bool = False, cascade: bool = False) -> None:

@@ -22,9 +22,10 @@ from headgate.catalog.hold import Hold, is_pinned
 from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.storage import delta, file_action, write
+from headgate.storage import compaction, delta, file_action, write
 from headgate.storage.engine import Engine
 from headgate.storage.file_action import Action
+from headgate.storage.held_changes import HeldChanges
 from headgate.storage.lock import Key
 from headgate.storage.log import TableWrite, WrittenFile
 from headgate.storage.pending import Pending, PendingRows
@@ -64,6 +65,7 @@ class _Open:
     """Of a transaction that reads as of its begin: tables that others had changed when it wrote to them, as then, with its own writes."""
     files: dict[Key, set[Path]] = field(default_factory=dict)
     """All files that were made, those of statements that were undone too."""
+    held: HeldChanges = field(default_factory=HeldChanges)
 
 
 @dataclass(frozen=True)
@@ -225,6 +227,7 @@ class Uncommitted:
             self._catalog.rollback_to(saved.catalog)
         self._history_due, self._history_among, self._history_recorded = saved.history
         del opened.writes[saved.writes :]
+        opened.held.forget_from(saved.writes)
         opened.created, opened.dropped = set(saved.created), set(saved.dropped)
         del self._savepoints[at + 1 :]
         saved.xid = 0
@@ -289,6 +292,7 @@ class Uncommitted:
             place = history.PROVISIONAL + self.xid, len(self._open.writes)
             history.record(self.cursor, self.database, *place, self._history_among)
             self._history_due, self._history_among, self._history_recorded = False, frozenset(), True
+            self._open.held.catalog_recorded()
 
     # inside
 
@@ -341,8 +345,8 @@ class Uncommitted:
     def append_pending(self, relation: Any, rows: pa.Table, made: tuple[Lsn, int]) -> None:
         """Writes rows that were pending (for `PendingRows`); `made`: `seen` and `xid` of the write."""
         key = self._lock(relation)
-        written = write.append(self.engine.table(key), relation, self._base(key), rows)
-        self._stage_write(key, written.actions, written.changes, made=made)
+        written = write.append(self.engine.table(key), relation, self._base(key), rows, kept=self._open.held.room)
+        self._stage_write(key, written.actions, written.changes, made=made, rows=written.rows)
 
     def _staged(self, key: Key) -> StagedTable:
         """What a write goes on: the lock is held, so it is ours or the visible state."""
@@ -372,16 +376,21 @@ class Uncommitted:
 
     def _stage_write(
         self, key: Key, actions: list[Action], changes: int, *, kind: Any = "write", statement: int | None = None, options: int = 0,
-        made: tuple[Lsn, int] | None = None,
+        made: tuple[Lsn, int] | None = None, rows: pa.Table | None = None,
     ) -> None:  # fmt: skip
-        """Stages a write and notes it for the log. `made`: log's end and subtransaction when its statement ran, if that was earlier."""
+        """Stages a write and notes it for the log. `made`: log's end and subtransaction when its statement ran, if that was earlier.
+
+        `rows`: its change rows, that are kept until the end.
+        """
         self._record_history()
         self._stage(key, actions)
         staged = self._open.tables[key]
         named = [action[name] for action in actions for name in ("add", "cdc") if name in action and kind == "write"]
         size = sum(file["size"] for file in named if not file_action.is_kept(file))
         physical = {name: stored for name, stored in staged.state.physical.items() if stored != name} or None
-        files = write.files_of(self.engine.path(key), actions) if kind == "write" else ()
+        files = write.files_of(self.engine.path(key), actions, rows) if kind == "write" else ()
+        if rows is not None:
+            self._open.held.add(len(self._open.writes), rows, self.engine.definitions if made is None else None)
         self._note(key[1], kind, staged.base.version + 1, changes, statement, options, size, made, files, physical)
 
     def _note(
@@ -422,7 +431,8 @@ class Uncommitted:
     def _make_whole(self) -> None:
         """Before the end: the files in which the changes of each write stay (`StagedTable.whole`)."""
         opened = self._open
-        for key, staged in list(opened.tables.items()):
+        for key, before in list(opened.tables.items()):
+            staged = self._write_held(key, before)
             written = {each.seq: each.files for each in opened.writes if each.relation == key[1] and each.files is not None}
             table = self.engine.table(key)
             whole, files = staged.whole(written, functools.partial(write.copy_changes, table))
@@ -431,6 +441,19 @@ class Uncommitted:
             opened.tables[key] = whole
             opened.files[key] |= set(file_action.files_made(table.path, whole.changes))
             opened.writes = [replace(each, files=files.get(each.seq, each.files)) if each.seq in files else each for each in opened.writes]
+
+    def _write_held(self, key: Key, before: StagedTable) -> StagedTable:
+        """The table with the change rows that were kept in files, and the small files of its own in one (`held_changes`, `compaction`)."""
+        opened, table = self._open, self.engine.table(key)
+        staged, opened.writes = opened.held.written(table, key[1], before, opened.writes)
+        if staged is before:
+            return before
+        own = [add for path, add in staged.state.files.items() if path not in staged.base.files]
+        actions = compaction.together(table, staged.state, own)
+        staged = replace(staged, state=table.stage(staged.state, actions)) if actions else staged
+        opened.files[key] |= {*file_action.files_made(table.path, [*staged.changes, *actions])}
+        opened.tables[key] = staged
+        return staged
 
     def _remove_files(self, kept: Mapping[Key, set[Path]]) -> None:
         """Removes the files that were made and are not kept; what cannot be removed now is left to cleaning."""

@@ -45,10 +45,11 @@ FILE_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Written:
-    """Actions to commit and the number of changes that they hold."""
+    """Actions to commit and the number of changes that they hold; `rows`: the change rows, where the caller is to keep them."""
 
     actions: list[Action]
     changes: int
+    rows: pa.Table | None = None
 
 
 def quoted(name: str) -> str:
@@ -72,8 +73,8 @@ def arrow_row(relation: Any) -> pa.Schema:
 
 
 @step(Step.STAGED)
-def append(table: DeltaTable, relation: Any, state: TableState, rows: DataFrame | pa.Table) -> Written:
-    """Writes new rows."""
+def append(table: DeltaTable, relation: Any, state: TableState, rows: DataFrame | pa.Table, *, kept: int = 0) -> Written:
+    """Writes new rows; `kept`: up to how many bytes of them are given back as change rows too."""
     if isinstance(rows, DataFrame) and not relation.columns:
         rows = pa.table({PLACEHOLDER: np.ones(rows.count(), bool)})  # Arrow does not count rows without columns
     if isinstance(rows, DataFrame):
@@ -81,13 +82,13 @@ def append(table: DeltaTable, relation: Any, state: TableState, rows: DataFrame 
         if known is not None and known <= SMALL_ROWS:
             rows = rows.toArrow()
     if isinstance(rows, pa.Table):
-        return _append_small(table, relation, state, rows)
+        return _append_small(table, relation, state, rows, kept)
     frame = rows.select(*[F.col(quoted(c.name)) for c in relation.columns] or [F.col(PLACEHOLDER)])
     actions = table.write(state, frame)
     return Written(actions, sum(file_action.records(a["add"]) for a in actions if "add" in a))
 
 
-def _append_small(table: DeltaTable, relation: Any, state: TableState, rows: pa.Table) -> Written:
+def _append_small(table: DeltaTable, relation: Any, state: TableState, rows: pa.Table, kept: int) -> Written:
     if not rows.num_rows:
         return Written([], 0)
     size = -(-rows.num_rows // (rows.nbytes // FILE_BYTES + 1))
@@ -95,7 +96,10 @@ def _append_small(table: DeltaTable, relation: Any, state: TableState, rows: pa.
     with _whole(table, actions):
         for number, start in enumerate(range(0, rows.num_rows, size)):
             actions.append(parquet.write(table.path, _stored(relation, rows.slice(start, size)), state.physical, number))
-    return Written(actions, rows.num_rows)
+    if rows.nbytes > kept:
+        return Written(actions, rows.num_rows)
+    stored = _stored(relation, rows)
+    return Written(actions, rows.num_rows, stored.append_column(CHANGE, pa.array(["insert"] * rows.num_rows, pa.string())))
 
 
 @contextlib.contextmanager
@@ -125,15 +129,16 @@ def _most_rows(frame: DataFrame) -> int | None:
 
 @step(Step.STAGED)
 def rewrite(
-    table: DeltaTable, relation: Any, state: TableState, changed: DataFrame | pa.Table, *, seen: TableState | None = None
+    table: DeltaTable, relation: Any, state: TableState, changed: DataFrame | pa.Table, *, seen: TableState | None = None, kept: int = 0
 ) -> Written:
     """Writes changed rows: `old`, `new`, `file`, `row` (see `Transaction.rewrite`).
 
+    `kept`: up to how many bytes of change rows are given back, for the caller to write, instead of a change file.
     `seen`: the table as a transaction sees it that reads as of its begin, where others have changed it since. 40001 for a row that they
     have changed or that it does not see (ON CONFLICT, a cascade), which only the driver's way tells row by row, and where there are many.
     """
     if isinstance(changed, pa.Table):
-        return _rewrite_small(table, relation, state, changed, seen)
+        return _rewrite_small(table, relation, state, changed, seen, kept)
     row = columns(relation)  # all nullable: Arrow takes no struct that is NULL with fields that are not
     held = changed.select(F.col("old").cast(row), F.col("new").cast(row), "file", "row").persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -141,7 +146,7 @@ def rewrite(
         if not count:
             return Written([], 0)
         if count <= _small_enough(state):
-            return _rewrite_small(table, relation, state, held.toArrow(), seen)
+            return _rewrite_small(table, relation, state, held.toArrow(), seen, kept)
         if seen is not None:
             raise PostgresError("40001", "could not serialize access due to concurrent update")
         actions = table.write(state, _change_rows(relation, held))
@@ -183,7 +188,7 @@ def refuse_unseen(table: DeltaTable, seen: TableState | None, files: pa.ChunkedA
         raise PostgresError("40001", "could not serialize access due to concurrent update")
 
 
-def _rewrite_small(table: DeltaTable, relation: Any, state: TableState, changed: pa.Table, seen: TableState | None = None) -> Written:
+def _rewrite_small(table: DeltaTable, relation: Any, state: TableState, changed: pa.Table, seen: TableState | None, kept: int) -> Written:
     if not changed.num_rows:
         return Written([], 0)
     changed = changed.combine_chunks()
@@ -192,7 +197,10 @@ def _rewrite_small(table: DeltaTable, relation: Any, state: TableState, changed:
     has_old, has_new = np.asarray(old.is_valid()), np.asarray(new.is_valid())
     schema = _flat(relation, new.slice(0, 0)).append_column(CHANGE, pa.array([], pa.string())).schema
     pieces = _change_pieces(relation, old, new, has_old, has_new)
-    actions: list[Action] = [parquet.write_changes(table.path, schema, pieces, state.physical)]
+    rows = pa.concat_tables(pieces).combine_chunks() if old.nbytes + new.nbytes <= kept else None
+    actions: list[Action] = [
+        parquet.write_changes(table.path, schema, pieces, state.physical) if rows is None else parquet.unwritten_changes(rows.nbytes)
+    ]
     with _whole(table, actions):
         if has_new.any():
             added = new if has_new.all() else new.filter(pa.array(has_new))
@@ -200,7 +208,7 @@ def _rewrite_small(table: DeltaTable, relation: Any, state: TableState, changed:
         if has_old.any():
             places = changed.select(["file", "row"]).filter(pa.array(has_old))
             actions[:0] = mark_deleted(table, state, places["file"], places["row"])  # what is left of a file comes before what is new
-    return Written(actions, changed.num_rows)
+    return Written(actions, changed.num_rows, rows)
 
 
 def _flat(relation: Any, rows: pa.StructArray) -> pa.Table:
@@ -236,12 +244,15 @@ def _joined(old: pa.StructArray, new: pa.StructArray) -> pa.StructArray:
     return pa.concat_arrays([old, new.cast(old.type)])
 
 
-def files_of(table: Path, actions: Sequence[Action]) -> tuple[WrittenFile, ...]:
-    """The files in which a write's actions hold its changes, in the order of the changes: change files where there are any."""
+def files_of(table: Path, actions: Sequence[Action], rows: pa.Table | None = None) -> tuple[WrittenFile, ...]:
+    """The files in which a write's actions hold its changes, in the order of the changes: change files where there are any.
+
+    `rows`: the change rows of a change file that is not written yet.
+    """
     changed = sorted((a["cdc"] for a in actions if "cdc" in a), key=file_action.order)
     if changed:
-        rows = [pq.read_metadata(table / unquote(file["path"])).num_rows for file in changed]
-        return tuple(WrittenFile(file["path"], file["size"], count, paired=True) for file, count in zip(changed, rows, strict=True))
+        counts = [rows.num_rows if rows is not None else pq.read_metadata(table / unquote(each["path"])).num_rows for each in changed]
+        return tuple(WrittenFile(file["path"], file["size"], count, paired=True) for file, count in zip(changed, counts, strict=True))
     added = sorted((a["add"] for a in actions if "add" in a and a["add"].get("dataChange", True)), key=file_action.order)
     return tuple(WrittenFile(file["path"], file["size"], file_action.records(file), paired=False) for file in added)
 

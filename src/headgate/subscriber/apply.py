@@ -1,13 +1,14 @@
 """Applies segments: decode, convert, merge, one commit for all tables together with the origin's progress.
 
-One `Applier` per stream, used by the apply worker for all ready tables and by a table sync for its one table. Small segments are
-decoded on the driver, large ones in Spark tasks, range by range, so that a transaction of any size is applied in bounded memory.
+One `Applier` per stream, used by the apply worker for all ready tables and by a table sync for its one table. A large segment is decoded
+and merged part by part, so that a transaction of any size is applied in bounded memory (`batch`).
 What must hold: data and progress are one commit; a segment that fails leaves nothing; what fails is found by halving, so that the
 transactions before the failing one are applied and the error names exactly that one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -41,10 +42,10 @@ from headgate.walreceiver.segment import Segment
 
 _log = logging.getLogger("headgate.subscriber")
 
-ON_DRIVER = 64 << 20
-"""Segments of at most this many bytes are decoded by the driver: a million changes a second, without a transfer to other processes."""
 RETRIED = frozenset({"40001", "40P01"})
 NOT_HALVED = frozenset({"57P01", "57014", "53100", "53200"})
+Later = dict[tuple[int, int], tuple[Relation, Index]]
+"""Unique indexes (of a table, by oids) that are looked at when all of a segment is written."""
 
 
 @dataclass(frozen=True)
@@ -242,22 +243,44 @@ class Applier:
         """Writes a segment's changes; whether there was anything to write."""
         batch = Batch(self, transaction, segment)
         self._left = batch.left_out
-        large = segment.on_disk and segment.size > ON_DRIVER
-        frames = iter(batch.on_spark() if large and batch.fits_spark() else batch.on_driver())
-        any_written = False
-        while True:
-            with self._timed("decode"):
-                found = next(frames, None)
-            if found is None:
-                return any_written
-            relation, key, frame = found
-            self.stopping()
-            any_written = True
-            with self._timed("merge"), leafconstraints.unique(transaction, relation, self.unique):
-                self.merge(transaction, relation, key, frame)
+        frames = batch.frames()
+        later: Later = {}
+        known: set[int] = set()
+        with contextlib.ExitStack() as behind:
+            while True:
+                with self._timed("decode"):
+                    found = next(frames, None)
+                if found is None:
+                    break
+                relation, key, frame = found
+                self.stopping()
+                if relation.oid not in known:
+                    behind.enter_context(leafconstraints.unique(transaction, relation, self.unique))
+                    known.add(relation.oid)
+                with self._timed("merge"):
+                    self._merge(transaction, relation, key, frame, later, cut=batch.is_cut)
+            for relation, index in later.values():
+                self._look_at(transaction, relation, index)
+        return bool(known)
+
+    def _look_at(self, transaction: Transaction, relation: Relation, index: Index) -> None:
+        """23505 if a table has a key of a unique index twice."""
+        self.place.relation = f"{relation.schema}.{relation.name}"
+        if self.unique is not None:
+            self.unique(transaction, relation, index)
 
     def merge(self, transaction: Transaction, relation: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame) -> None:
         """Applies a changes frame to one table inside a transaction, with the rights and the constraints of what is applied."""
+        later: Later = {}
+        self._merge(transaction, relation, key, frame, later, cut=False)
+        for _, index in later.values():
+            self._look_at(transaction, relation, index)
+
+    def _merge(
+        self, transaction: Transaction, relation: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame, later: Later,
+        *, cut: bool,
+    ) -> None:  # fmt: skip
+        """The same, but for the indexes in `later`, which are looked at behind the last frame; `cut`: more of the table may follow."""
         self.place.relation, self.place.column, self.place.message = f"{relation.schema}.{relation.name}", None, "INSERT"
         if self.rights is not None:
             self._check_rights(self.rights, transaction, relation, frame)
@@ -272,13 +295,12 @@ class Applier:
                 return
         if isinstance(frame, pa.Table) and not (pc.any(pc.equal(frame["op"], "I"))).as_py():
             self.place.message = "UPDATE"
+        looked_up = [index for index in others if index.plain and not (cut and index.deferred)]
         if relation.kind == "p":
             done = partitioned.apply(transaction, relation, key, frame, small=self.small())
         else:
-            done = merge(transaction, relation, key, frame, small=self.small(), others=[index for index in others if index.plain])
-        for index in others:
-            if self.unique is not None and not (done.checked and index.plain):
-                self.unique(transaction, relation, index)
+            done = merge(transaction, relation, key, frame, small=self.small(), others=looked_up)
+        later.update({(relation.oid, index.oid): (relation, index) for index in others if not (done.checked and index in looked_up)})
         if done.conflict is not None:
             raise partitioned.duplicate_key(transaction, relation, done.conflict.key)
         self._done.count(relation.oid, done.changes, done.missing)

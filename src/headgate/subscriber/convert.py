@@ -1,7 +1,7 @@
 """Decoded changes of a published relation → a changes frame of the local table, column by column.
 
 Values enter through the local type's input function (text) or receive function (binary), its declared precision included. Runs
-on the driver for small batches and inside Spark tasks for large ones; needs nothing but Arrow. The frame is the one that
+for a part of a segment at a time (`batch`); needs nothing but Arrow. The frame is the one that
 `headgate.changes.merge` takes: commit_lsn, seq, position bigint, op string, old struct, new struct, unchanged array<string>.
 """
 

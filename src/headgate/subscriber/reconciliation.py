@@ -29,6 +29,7 @@ from pyspark.sql import functions as F
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.pgoutput import message as m
+from headgate.storage import job_group
 from headgate.storage.transaction import Transaction
 from headgate.subscriber import completion, convert
 from headgate.subscriber.copytarget import PIECE, Target
@@ -114,7 +115,7 @@ def _stopped_with(copy: InitialCopy, transaction: Transaction) -> Iterator[None]
             if copy.worker.waker.stopped:
                 context.cancelJobGroup(copy.slot)
 
-    context.setJobGroup(copy.slot, "reconciliation", interruptOnCancel=False)
+    job_group.enter(context, copy.slot, "reconciliation")
     watcher = threading.Thread(target=watch, name="reconciliation watcher", daemon=True)
     watcher.start()
     try:
@@ -125,7 +126,7 @@ def _stopped_with(copy: InitialCopy, transaction: Transaction) -> Iterator[None]
     finally:
         over.set()
         watcher.join()
-        context.setLocalProperty("spark.jobGroup.id", "")
+        job_group.leave(context)
 
 
 def _mapped(transaction: Transaction, target: Target) -> Mapping:

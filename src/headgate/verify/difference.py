@@ -14,7 +14,7 @@ Spark's; both sides write a value as the same text, as in `digest`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -23,16 +23,16 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from headgate.catalog.relation import Column
 from headgate.catalog.subscription import Subscription
 from headgate.sql.names import quote_ident
 from headgate.storage.local import local_frame
 from headgate.storage.transaction import Transaction
-from headgate.subscriber.batch import frame_type
 from headgate.subscriber.convert import old_columns
 from headgate.subscriber.relation import Mapping
+from headgate.types.storage import spark_type
 from headgate.verify.description import described
 from headgate.verify.digest import DIGESTS, copy_query, differing, digests_query
 from headgate.verify.publisher import taken
@@ -76,11 +76,11 @@ class Difference:
         return self._table.columns
 
     def changes(self, staged: Path, unchanged: Sequence[str]) -> DataFrame:
-        """The changes frame (`batch.frame_type`): `staged` has Parquet files of k, r (the hashes) and new (the whole local row).
+        """The changes frame (`_frame_type`): `staged` has Parquet files of k, r (the hashes) and new (the whole local row).
 
         `unchanged`: local columns that an UPDATE leaves as they are.
         """
-        frame = frame_type(self._mapping)
+        frame = _frame_type(self._mapping)
         new = frame["new"].dataType
         schema = StructType([StructField("k", StringType()), StructField("r", StringType()), StructField("new", new)])
         theirs = self._numbered(self._transaction.engine.spark.read.schema(schema).parquet(str(staged)))
@@ -112,3 +112,14 @@ class Difference:
         if self._table.key:
             return rows.withColumn("n", F.lit(1))
         return rows.withColumn("n", F.row_number().over(Window.partitionBy("k").orderBy("r")))
+
+
+def _frame_type(found: Mapping) -> StructType:
+    """The schema of a changes frame for Spark."""
+    places = [StructField(name, LongType()) for name in ("commit_lsn", "seq", "position")]
+    rows = [StructField("old", _struct_type(old_columns(found))), StructField("new", _struct_type(found.local.columns))]
+    return StructType([*places, StructField("op", StringType()), *rows, StructField("unchanged", ArrayType(StringType()))])
+
+
+def _struct_type(columns: Iterable[Column]) -> StructType:
+    return StructType([StructField(c.name, spark_type(c.type_oid, c.typmod)) for c in columns])

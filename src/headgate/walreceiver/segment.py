@@ -1,8 +1,8 @@
 """Segments: what a stream delivered, cut into runs of whole transactions, in memory while small and on disk when large.
 
 The receiver thread adds frames to a `Spool` (`walreceiver.spool`); the applier takes a `Segment` of all whole transactions that have
-arrived (up to a limit), applies it and releases it. A transaction of any size goes through: its frames lie in files, a Spark task
-reads a `Range`. What two-phase commit says of a transaction (prepared, committed, rolled back) is the `mark` of a segment of its own.
+arrived (up to a limit), applies it and releases it. A transaction of any size goes through: its frames lie in files, which are read
+a `Part` at a time. What two-phase commit says of a transaction (prepared, committed, rolled back) is the `mark` of a segment of its own.
 
     DIR/pg_replication/<subscription>/<n>.segment   XLogData contents laid end to end
     DIR/pg_replication/<subscription>/<n>.index     their lengths, uint32 of the machine
@@ -25,24 +25,6 @@ from headgate.pgoutput.outline import Bytes, Numbers, Transactions, starts_of
 
 Lengths = npt.NDArray[np.uint32]
 Mark = m.Prepare | m.CommitPrepared | m.RollbackPrepared
-
-
-@dataclass(frozen=True)
-class Range:
-    """Consecutive frames of one file: what one Spark task reads. `first_seq` is the number of its first frame in the stream."""
-
-    path: str
-    offset: int
-    index_offset: int
-    frames: int
-    size: int
-    first_seq: int
-
-    def read(self) -> tuple[Bytes, Numbers, Numbers]:
-        """(data, starts, lengths) for `decode`."""
-        lengths = np.fromfile(f"{self.path}.index", np.uint32, self.frames, offset=self.index_offset * 4)
-        data = np.fromfile(f"{self.path}.segment", np.uint8, self.size, offset=self.offset)
-        return data, starts_of(lengths), lengths.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -75,6 +57,32 @@ class Piece:
         if self.data is not None:
             return self.data
         return np.fromfile(f"{self.path}.segment", np.uint8, self.size, offset=self.offset)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive frames of a segment, which are read and decoded at once; it may begin and end inside a transaction."""
+
+    pieces: tuple[Piece, ...]
+
+    @property
+    def first_seq(self) -> int:
+        """Number of the first frame."""
+        return self.pieces[0].first_seq
+
+    @property
+    def end_seq(self) -> int:
+        """The number behind that of the last frame."""
+        return self.pieces[-1].first_seq + len(self.pieces[-1].lengths)
+
+    def read(self) -> tuple[Bytes, Numbers, Numbers]:
+        """(data, starts, lengths) for `decode`."""
+        if len(self.pieces) == 1:
+            data, lengths = self.pieces[0].read(), self.pieces[0].lengths
+        else:
+            lengths = np.concatenate([np.zeros(0, np.uint32), *(piece.lengths for piece in self.pieces)])
+            data = np.concatenate([np.zeros(0, np.uint8), *(piece.read() for piece in self.pieces)])
+        return data, starts_of(lengths), lengths.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -111,16 +119,9 @@ class Segment:
         """Number of frames."""
         return sum(len(piece.lengths) for piece in self.pieces)
 
-    @property
-    def on_disk(self) -> bool:
-        """Whether all of it lies in files, so that Spark tasks can read it."""
-        return all(piece.path is not None for piece in self.pieces)
-
     def read(self) -> tuple[Bytes, Numbers, Numbers]:
         """(data, starts, lengths) for `decode`, all in memory: for small segments."""
-        lengths = np.concatenate([np.zeros(0, np.uint32), *(piece.lengths for piece in self.pieces)])
-        data = np.concatenate([np.zeros(0, np.uint8), *(piece.read() for piece in self.pieces)])
-        return data, starts_of(lengths), lengths.astype(np.int64)
+        return Part(self.pieces).read()
 
     def split(self, count: int) -> tuple[Segment, Segment]:
         """The first `count` transactions, and the others."""
@@ -133,18 +134,26 @@ class Segment:
             ),
         )
 
-    def ranges(self, size: int) -> list[Range]:
-        """Ranges of about `size` bytes that make up the segment (which must be on disk)."""
-        found: list[Range] = []
+    def parts(self, size: int) -> Iterator[Part]:
+        """Parts of about `size` bytes that make up the segment; one frame at least in each."""
+        group: list[Piece] = []
+        room = size
         for whole in self.pieces:
-            piece = whole
-            while len(piece.lengths):
-                places = np.cumsum(piece.lengths, dtype=np.int64)
-                count = max(1, int(np.searchsorted(places, size, side="right")))
-                head, piece = piece.cut(count)
-                assert head.path is not None
-                found.append(Range(head.path, head.offset, head.index_offset, count, head.size, head.first_seq))
-        return found
+            rest = whole
+            while len(rest.lengths):
+                places = np.cumsum(rest.lengths, dtype=np.int64)
+                count = int(np.searchsorted(places, room, side="right"))
+                if not count and not group:
+                    count = 1
+                head, rest = rest.cut(count)
+                if count:
+                    group.append(head)
+                    room -= head.size
+                if len(rest.lengths):
+                    yield Part(tuple(group))
+                    group, room = [], size
+        if group:
+            yield Part(tuple(group))
 
 
 def segment_of(

@@ -1,0 +1,132 @@
+"""The changes of many small statements of a transaction: one change file, one write of the log, in the statements' order."""
+
+from __future__ import annotations
+
+from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
+
+from headgate.catalog import namespace
+from headgate.storage import delta_log, feed
+from headgate.storage.compaction import MOST
+from headgate.storage.engine import Engine
+from headgate.storage.log import LogEntry
+from headgate.storage.transaction import Transaction
+
+A = relation(21000, "a", id=INT8, v=TEXT)
+B = relation(21001, "b", id=INT8, v=TEXT)
+
+
+def committed(engine: Engine, writer: Transaction) -> LogEntry:
+    before = engine.log.end
+    writer.commit()
+    [entry] = engine.log.entries(before, DATABASE, 10)
+    return entry
+
+
+def changes(engine: Engine, entry: LogEntry, table=A) -> list[tuple[str, object, object]]:
+    """(op, old v, new v) of the changes of a table as a stream has them."""
+    found = feed.small(engine, table, [write for write in entry.writes if write.relation == table.oid])
+    assert found is not None
+    listed = found.sort_by([("seq", "ascending"), ("position", "ascending")]).to_pylist()
+    return [(each["op"], each["old"] and each["old"]["v"], each["new"] and each["new"]["v"]) for each in listed]
+
+
+def test_statements_that_follow_each_other_are_one_write_in_their_order(engine: Engine) -> None:
+    made(engine, A, (1, "a"), (2, "b"))
+    writer = engine.begin(DATABASE)
+    writer.append(A, rows(A, (3, "c")))
+    change(writer, A, "id = 3", v="'cc'")
+    change(writer, A, "id = 1")
+    writer.append(A, rows(A, (1, "again")))
+    change(writer, A, "id = 3")
+    entry = committed(engine, writer)
+    assert [(write.seq, write.changes) for write in entry.writes] == [(0, 5)]
+    assert changes(engine, entry) == [("I", None, "c"), ("U", "c", "cc"), ("D", "a", None), ("I", None, "again"), ("D", "cc", None)]
+    assert contents(engine, A) == [(1, "again"), (2, "b")]
+    actions = delta_log.read_version(engine.path((DATABASE, A.oid)), entry.writes[0].version)
+    assert sum("cdc" in action for action in actions) == 1
+
+
+def test_the_many_small_files_of_a_transaction_are_one_when_it_commits(engine: Engine) -> None:
+    made(engine, A, (0, "old"))
+    writer = engine.begin(DATABASE)
+    change(writer, A, "id = 0", v="'new'")
+    for number in range(1, MOST + 1):
+        writer.append(A, rows(A, (number, "x")))
+    change(writer, A, "id = 7")
+    entry = committed(engine, writer)
+    assert [write.changes for write in entry.writes] == [MOST + 2]
+    path = engine.path((DATABASE, A.oid))
+    actions = delta_log.read_version(path, entry.writes[0].version)
+    assert sum("add" in action for action in actions) == 1
+    assert len(contents(engine, A)) == MOST
+    named = engine.visible[DATABASE, A.oid].state.files
+    base = {action["add"]["path"] for action in delta_log.read_version(path, 1) if "add" in action}
+    assert {each.name for each in path.glob("part-*.parquet")} == {*named, *base}
+
+
+def test_what_a_savepoint_takes_back_is_no_change(engine: Engine) -> None:
+    made(engine, A, (1, "a"), (2, "b"))
+    writer = engine.begin(DATABASE)
+    change(writer, A, "id = 1", v="'kept'")
+    writer.savepoint("s")
+    change(writer, A, "id = 2", v="'undone'")
+    writer.append(A, rows(A, (3, "undone")))
+    writer.rollback_to("s")
+    writer.append(A, rows(A, (4, "d")))
+    writer.release("s")
+    change(writer, A, "id = 4", v="'dd'")
+    entry = committed(engine, writer)
+    assert changes(engine, entry) == [("U", "a", "kept"), ("I", None, "d"), ("U", "d", "dd")]
+    assert [(write.changes, bool(write.xid)) for write in entry.writes] == [(1, False), (1, True), (1, False)]
+    assert contents(engine, A) == [(1, "kept"), (2, "b"), (4, "dd")]
+
+
+def test_changes_of_another_table_in_between_keep_their_place(engine: Engine) -> None:
+    made(engine, A, (1, "a"))
+    made(engine, B, (1, "b"))
+    writer = engine.begin(DATABASE)
+    change(writer, A, "id = 1", v="'a1'")
+    change(writer, B, "id = 1", v="'b1'")
+    change(writer, A, "id = 1", v="'a2'")
+    change(writer, A, "id = 1", v="'a3'")
+    writer.truncate([B])
+    entry = committed(engine, writer)
+    assert [(write.relation, write.changes) for write in entry.writes] == [(A.oid, 1), (B.oid, 1), (A.oid, 2), (B.oid, 0)]
+    assert [int(write.lsn) for write in entry.writes] == sorted(int(write.lsn) for write in entry.writes)
+    assert changes(engine, entry) == [("U", "a", "a1"), ("U", "a1", "a2"), ("U", "a2", "a3")]
+    assert changes(engine, entry, B) == [("U", "b", "b1")]
+
+
+def between(engine: Engine, *, defines: bool) -> list[int]:
+    """How many changes the writes have of two statements between which another transaction commits rows, or a definition."""
+    made(engine, A, (1, "a"))
+    made(engine, B)
+    writer = engine.begin(DATABASE)
+    change(writer, A, "id = 1", v="'a1'")
+    other = engine.begin(DATABASE)
+    other.append(B, rows(B, (1, "b")))
+    if defines:
+        namespace.create(other.cursor, engine.catalog.next_oid(), DATABASE, "other", 10)
+    other.commit()
+    change(writer, A, "id = 1", v="'a2'")
+    entry = committed(engine, writer)
+    assert changes(engine, entry) == [("U", "a", "a1"), ("U", "a1", "a2")]
+    return [write.changes for write in entry.writes]
+
+
+def test_rows_that_another_commits_meanwhile_do_not_part_the_statements(engine: Engine) -> None:
+    assert between(engine, defines=False) == [2]
+
+
+def test_a_statement_behind_a_definition_that_another_has_committed_is_a_write_of_its_own(engine: Engine) -> None:
+    assert between(engine, defines=True) == [1, 1]
+
+
+def test_a_prepared_transaction_has_its_changes_in_one_file_too(engine: Engine) -> None:
+    made(engine, A, (1, "a"))
+    writer = engine.begin(DATABASE)
+    writer.append(A, rows(A, (2, "b")))
+    change(writer, A, "id = 2", v="'bb'")
+    engine.prepared.prepare(writer, "gid", "postgres")
+    engine.prepared.commit(engine.prepared.take("gid", DATABASE, None))
+    assert contents(engine, A) == [(1, "a"), (2, "bb")]
