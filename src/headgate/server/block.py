@@ -29,6 +29,7 @@ from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 
 if TYPE_CHECKING:
+    from headgate.server.open_portals import OpenPortals
     from headgate.server.session_origin import SessionOrigin
     from headgate.settings import SessionSettings
     from headgate.settings import State as SettingsState
@@ -49,11 +50,16 @@ class TransactionBlock:
     """One session's transaction state machine."""
 
     def __init__(
-        self, begin: Callable[[], Transaction], values: SessionSettings, replicated: Callable[[Lsn], None] = lambda lsn: None
+        self,
+        begin: Callable[[], Transaction],
+        values: SessionSettings,
+        portals: OpenPortals,
+        replicated: Callable[[Lsn], None] = lambda lsn: None,
     ) -> None:
-        """`begin` begins a storage transaction; `values` are undone with it; `replicated` waits for synchronous standbys."""
+        """`begin` begins a storage transaction; `values` and `portals` end with it; `replicated` waits for synchronous standbys."""
         self._begin = begin
         self._values = values
+        self._portals = portals
         self._replicated = replicated
         self.committed_at: Lsn | None = None
         """The end of the log entry of what was just committed, until it is known to be replicated."""
@@ -153,6 +159,11 @@ class TransactionBlock:
         if self.state is State.FAILED:
             self.rollback()
             return False
+        try:
+            self._portals.commit()
+        except BaseException:
+            self.rollback()
+            raise
         storage, self.storage = self.storage, None
         if storage is not None:
             try:
@@ -171,6 +182,7 @@ class TransactionBlock:
         """Ends the block by handing its storage transaction to `keep`, which undoes it if it fails."""
         storage, self.storage = self.statement(), None
         try:
+            self._portals.check_prepare()
             self._settle(storage)
             self.committed_at = keep(storage)
         except BaseException:
@@ -182,6 +194,7 @@ class TransactionBlock:
 
     def rollback(self) -> None:
         """Undoes what is open."""
+        self._portals.roll_back()
         storage, self.storage = self.storage, None
         try:
             if storage is not None:
@@ -202,6 +215,8 @@ class TransactionBlock:
             self.several = False
         elif self.state is State.BLOCK:
             self.state = State.FAILED
+            if not self._savepoints:
+                self._portals.roll_back()
             if not self._savepoints and self.storage is not None:
                 storage, self.storage = self.storage, None
                 _roll_back(storage)
@@ -213,6 +228,8 @@ class TransactionBlock:
 
     def _end(self, *, rolled_back: bool) -> None:
         self.state = State.IDLE
+        self._portals.roll_back()
+        self._portals.depth = 0
         self.deferral = Deferral()
         settings, self._settings = self._settings, None
         if settings is not None:
@@ -234,6 +251,7 @@ class TransactionBlock:
         self.require("SAVEPOINT")
         self.statement().savepoint(name)
         self._savepoints.append((name, self._values.remember(), self.deferral.saved()))
+        self._portals.depth = len(self._savepoints)
 
     def release(self, name: str) -> None:
         """RELEASE SAVEPOINT name."""
@@ -241,6 +259,7 @@ class TransactionBlock:
         at = self._find(name)
         self.statement().release(name)
         self._values.release(self._savepoints[at][1])
+        self._portals.release(at)
         del self._savepoints[at:]
 
     def rollback_to(self, name: str) -> None:
@@ -248,6 +267,7 @@ class TransactionBlock:
         if self.state is State.IDLE:
             raise PostgresError("25P01", "ROLLBACK TO SAVEPOINT can only be used in transaction blocks")
         at = self._find(name)
+        self._portals.roll_back_to(at)
         self.statement().rollback_to(name)
         self._values.rollback_to(self._savepoints[at][1])
         self.deferral.restore(self._savepoints[at][2])

@@ -68,7 +68,10 @@ def execute(session: Session, node: Any, text: str) -> str | ResultSet:
     session.parameters = tuple(Parameter(oid, value) for oid, value in zip(prepared.parameters, values, strict=True))
     sender = Sender(session)
     result = sender.start(prepared.statement)
-    return result if isinstance(result, ResultSet) else sender.tag_of(result)
+    if not isinstance(result, ResultSet):
+        return sender.tag_of(result)
+    session.extended.check_unchanged(prepared, prepared.statement, result)
+    return result
 
 
 def _value(session: Session, node: Any, type_oid: int, text: str) -> str | None:

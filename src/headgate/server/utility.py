@@ -84,7 +84,6 @@ def _commit(session: Session, node: Any) -> str:
             raise PostgresError("25P01", "COMMIT AND CHAIN can only be used in transaction blocks")
         session.notices.warning("there is no transaction in progress", sqlstate="25P01")
     ended = session.settings.remember()
-    session.end_of_transaction()
     done = session.block.commit()
     if node.chain:
         session.block.begin(ended)
@@ -97,7 +96,6 @@ def _rollback(session: Session, node: Any) -> str:
             raise PostgresError("25P01", "ROLLBACK AND CHAIN can only be used in transaction blocks")
         session.notices.warning("there is no transaction in progress", sqlstate="25P01")
     ended = session.settings.remember()
-    session.end_of_transaction()
     session.block.rollback()
     if node.chain:
         session.block.begin(ended)
@@ -195,14 +193,12 @@ def check_input(text: str, type_oid: int, session: Session) -> None:
 def text_of_binary(value: bytes, type_oid: int, session: Session) -> str:
     """A parameter in the binary form, in text form."""
     if type_oid in _UNCHECKED:
-        from headgate.server.protocol import decode_text
-
-        return decode_text(value)
+        return session.connection.encoding.decode(value)
     import numpy as np
 
     from headgate.types import binary
     from headgate.types import text as forms
 
     starts, lengths = np.zeros(1, np.int64), np.array([len(value)], np.int32)
-    typed = binary.read_binary(np.frombuffer(value, np.uint8), starts, lengths, type_oid)
+    typed = binary.read_binary(np.frombuffer(value, np.uint8), starts, lengths, type_oid, encoding=session.connection.encoding)
     return str(forms.write_text(typed, type_oid)[0].as_py())

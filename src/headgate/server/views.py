@@ -224,7 +224,7 @@ def _prepared_transactions(node: Node) -> Iterator[Row]:
 def _cursors(session: Session) -> Iterator[Row]:
     for one in session.portals.values():
         if one.name:
-            scrolls = one.buffered is not None and one.buffered.scroll
+            scrolls = one.buffered is not None and one.buffered.scroll is not False
             yield (one.name, one.prepared.text, one.hold, any(one.formats), scrolls, _moment(session.backend.query_start))
 
 
