@@ -236,14 +236,14 @@ def test_a_session_may_not_set_what_belongs_to_the_server() -> None:
 
 def test_an_encoding_is_known_by_any_of_its_names_and_refused_where_a_node_does_not_convert_it() -> None:
     session = SessionSettings(Settings.of({}))
-    for given, name in (
+    for alias, name in (
         ("sql_ascii", "SQL_ASCII"),
         ("Windows-1252", "WIN1252"),
         ("iso 8859-15", "LATIN9"),
         ("win936", "GBK"),
         ("alt", "WIN866"),
     ):
-        session.set("client_encoding", given)
+        session.set("client_encoding", alias)
         assert session.text("client_encoding") == name
     with pytest.raises(PostgresError) as refused:
         session.set("client_encoding", "euc_tw")

@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING
 from headgate.commands.deferral import Deferral, Saved
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
+from headgate.server import notification
+from headgate.server.notification import Pending
 
 if TYPE_CHECKING:
     from headgate.server.open_portals import OpenPortals
@@ -54,12 +56,20 @@ class TransactionBlock:
         begin: Callable[[], Transaction],
         values: SessionSettings,
         portals: OpenPortals,
+        announce: Callable[[Pending], None],
         replicated: Callable[[Lsn], None] = lambda lsn: None,
     ) -> None:
-        """`begin` begins a storage transaction; `values` and `portals` end with it; `replicated` waits for synchronous standbys."""
+        """What a transaction needs.
+
+        `begin` begins a storage transaction; `values` and `portals` end with it; `announce` tells others what it had to tell; `replicated`
+        waits for synchronous standbys.
+        """
         self._begin = begin
         self._values = values
         self._portals = portals
+        self._announce = announce
+        self.pending = Pending()
+        """What LISTEN, UNLISTEN and NOTIFY ask for."""
         self._replicated = replicated
         self.committed_at: Lsn | None = None
         """The end of the log entry of what was just committed, until it is known to be replicated."""
@@ -77,7 +87,7 @@ class TransactionBlock:
         self._settings: SettingsState | None = None
         self.deferral = Deferral()
         """What this transaction does at its end."""
-        self._savepoints: list[tuple[str, SettingsState, Saved]] = []
+        self._savepoints: list[tuple[str, SettingsState, Saved, notification.Saved]] = []
         self._after_commit: list[Callable[[], None]] = []
         self._after_rollback: list[Callable[[], None]] = []
 
@@ -183,6 +193,7 @@ class TransactionBlock:
         storage, self.storage = self.statement(), None
         try:
             self._portals.check_prepare()
+            self.pending.check_prepare()
             self._settle(storage)
             self.committed_at = keep(storage)
         except BaseException:
@@ -240,6 +251,9 @@ class TransactionBlock:
         committed, self.committed_at = self.committed_at, None
         if committed is not None and not rolled_back:
             self._replicated(committed)
+        pending, self.pending = self.pending, Pending()
+        if pending and not rolled_back:
+            self._announce(pending)
         actions = self._after_rollback if rolled_back else self._after_commit
         self._after_commit, self._after_rollback = [], []
         for action in actions:
@@ -250,7 +264,7 @@ class TransactionBlock:
         """SAVEPOINT name."""
         self.require("SAVEPOINT")
         self.statement().savepoint(name)
-        self._savepoints.append((name, self._values.remember(), self.deferral.saved()))
+        self._savepoints.append((name, self._values.remember(), self.deferral.saved(), self.pending.saved()))
         self._portals.depth = len(self._savepoints)
 
     def release(self, name: str) -> None:
@@ -271,6 +285,7 @@ class TransactionBlock:
         self.statement().rollback_to(name)
         self._values.rollback_to(self._savepoints[at][1])
         self.deferral.restore(self._savepoints[at][2])
+        self.pending.restore(self._savepoints[at][3])
         del self._savepoints[at + 1 :]
         self.state = State.BLOCK
 

@@ -35,6 +35,11 @@ class ExtendedQuery:
         self.sender = Sender(session)
         self._executed = 0
 
+    @property
+    def begun(self) -> bool:
+        """Whether a pipeline's transaction is open."""
+        return self._executed > 0
+
     def message(self, kind: str, body: bytes) -> None:
         """Works on one message."""
         if self.session.walsender is not None:

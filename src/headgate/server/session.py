@@ -31,6 +31,7 @@ from headgate.server.extended import ExtendedQuery
 from headgate.server.failure import as_postgres_error
 from headgate.server.interrupts import Interrupts
 from headgate.server.log import said
+from headgate.server.notification import Mailbox, Pending
 from headgate.server.open_portals import OpenPortals
 from headgate.server.portal import Parameter, Prepared, RowSource, send
 from headgate.server.simple import SimpleQuery
@@ -76,7 +77,8 @@ class Session:
         self.notices = Notices()
         self.parameters: tuple[Parameter, ...] = ()
         self.portals = OpenPortals()
-        self.block = TransactionBlock(self._begin_storage, settings, self.portals, self._replicated)
+        self.mailbox = Mailbox(context.database, connection.interrupt)
+        self.block = TransactionBlock(self._begin_storage, settings, self.portals, self._announce, self._replicated)
         self._types = KnownTypes(node.catalog, context.database)
         self.taken_roles: dict[str, Role] = {}
         """The roles for which it has acted, by name."""
@@ -204,6 +206,21 @@ class Session:
     def _begin_storage(self) -> Transaction:
         return self.node.engine.begin(self.context.database)
 
+    def _announce(self, pending: Pending) -> None:
+        """What the transaction had to tell, to those who listen."""
+        self.node.channels.committed(self.mailbox, pending, self.backend.pid)
+
+    def _tell_news(self) -> None:
+        """Tells the client of notifications, outside of transactions."""
+        waiting = self.mailbox.waiting
+        while waiting and self.block.state is State.IDLE:
+            news = waiting.popleft()
+            try:
+                frame = protocol.notification(news.pid, news.channel, news.payload, self.connection.encoding)
+            except PostgresError as untranslatable:
+                frame = protocol.error_response(untranslatable)
+            self.connection.write(frame)
+
     def _replicated(self, position: Lsn) -> None:
         """A commit waits for its synchronous standbys; what ends the wait early is a warning, because the commit is done."""
         self.node.standbys.wait(position, self.settings.text("synchronous_commit"), self.interrupts, self.notices)
@@ -249,6 +266,7 @@ class Session:
                     ready = self._handle(message)
                 else:
                     ready = False
+                    self._tell_idle()
         except (ConnectionBroken, SessionEnd):
             pass
         except PostgresError as error:
@@ -258,6 +276,12 @@ class Session:
         finally:
             self._leave()
 
+    def _tell_idle(self) -> None:
+        """The client has been waited for, and something has come from elsewhere."""
+        if self.mailbox.waiting and not self.extended.begun:
+            self._tell_news()
+            self.connection.flush()
+
     def _last_words(self, error: PostgresError) -> None:
         said(error, self.statement_text, self.settings)
         with contextlib.suppress(ConnectionBroken):
@@ -266,6 +290,7 @@ class Session:
 
     def _leave(self) -> None:
         self.portals.close_all()
+        self.node.channels.forget(self.mailbox)
         with contextlib.suppress(Exception):
             self.block.rollback()
         with contextlib.suppress(Exception):
@@ -293,6 +318,7 @@ class Session:
         self.settings_restored()
         self._report()
         self.send_notices()
+        self._tell_news()
         self.statement_text = ""
         self.backend.rest(RESTING[self.block.state])
         self.show(RESTING[self.block.state])
@@ -443,6 +469,7 @@ class Session:
     def discard_all(self) -> None:
         """DISCARD ALL."""
         self.portals.close_all()
+        self.node.channels.forget(self.mailbox)
         self.prepared.clear()
         session_role.discard(self)
         self.settings.reset_all()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.commands import lock_table
 from headgate.errors import PostgresError
-from headgate.server import cursor, prepare, transaction_mode, twophase, variable
+from headgate.server import cursor, notification, prepare, transaction_mode, twophase, variable
 from headgate.server.altersystem import alter_system
 from headgate.server.block import State
 from headgate.types import registry
@@ -146,10 +146,6 @@ def _lock(session: Any, node: Any, text: str) -> str:
     return "LOCK TABLE"
 
 
-def _listen(session: Session, node: Any, text: str) -> str:
-    return {"ListenStmt": "LISTEN", "NotifyStmt": "NOTIFY", "UnlistenStmt": "UNLISTEN"}[str(node.DESCRIPTOR.name)]
-
-
 def _checkpoint(session: Session, node: Any, text: str) -> str:
     if not session.is_superuser:
         raise PostgresError("42501", "must be superuser or have privileges of pg_checkpoint to do CHECKPOINT")
@@ -169,9 +165,9 @@ HANDLERS: dict[str, Handler] = {
     "DeclareCursorStmt": cursor.declare,
     "FetchStmt": cursor.fetch,
     "ClosePortalStmt": cursor.close,
-    "ListenStmt": _listen,
-    "NotifyStmt": _listen,
-    "UnlistenStmt": _listen,
+    "ListenStmt": notification.listen,
+    "NotifyStmt": notification.notify,
+    "UnlistenStmt": notification.unlisten,
     "LockStmt": _lock,
     "CheckPointStmt": _checkpoint,
 }
