@@ -234,13 +234,21 @@ def test_a_session_may_not_set_what_belongs_to_the_server() -> None:
 # ---- transactions ---------------------------------------------------------------------------------------------
 
 
-def test_an_encoding_that_would_have_to_be_converted_is_refused() -> None:
+def test_an_encoding_is_known_by_any_of_its_names_and_refused_where_a_node_does_not_convert_it() -> None:
     session = SessionSettings(Settings.of({}))
-    session.set("client_encoding", "sql_ascii")
+    for alias, name in (
+        ("sql_ascii", "SQL_ASCII"),
+        ("Windows-1252", "WIN1252"),
+        ("iso 8859-15", "LATIN9"),
+        ("win936", "GBK"),
+        ("alt", "WIN866"),
+    ):
+        session.set("client_encoding", alias)
+        assert session.text("client_encoding") == name
     with pytest.raises(PostgresError) as refused:
-        session.set("client_encoding", "latin1")
-    assert (refused.value.sqlstate, refused.value.message) == ("0A000", 'invalid value for parameter "client_encoding": "latin1"')
-    assert refused.value.detail == "Conversion between LATIN1 and UTF8 is not supported."
+        session.set("client_encoding", "euc_tw")
+    assert (refused.value.sqlstate, refused.value.message) == ("0A000", 'invalid value for parameter "client_encoding": "euc_tw"')
+    assert refused.value.detail == "Conversion between EUC_TW and UTF8 is not supported."
 
 
 def test_datestyle_keeps_the_half_that_a_new_value_leaves_open(oracle: psycopg.Connection) -> None:

@@ -30,7 +30,7 @@ Run = Callable[[Rewriter, str], list[list[Any]]]
 """Runs SQL; gives its columns."""
 _ACTING = r"<acting (\d+)>"
 _DECIDING = frozenset({"CaseExpr", "CoalesceExpr", "BoolExpr", "SubLink"})
-_NOT_STRICT = frozenset({"pg_stat_reset_subscription_stats", "set_config", "pg_stat_reset_replication_slot"})
+_NOT_STRICT = frozenset({"pg_stat_reset_subscription_stats", "set_config", "pg_stat_reset_replication_slot", "pg_notify"})
 
 
 def answer(rewriter: Rewriter, query: Query, select: Any, run: Run) -> ResultSet:

@@ -60,6 +60,10 @@ def coerce(value: Value, target: int, names: Names, *, explicit: bool = False, l
     )
 
 
+_TEXT = re.compile("'((?:[^']|'')*)'")
+"""A constant of DuckDB's that is text, as ``'t'::text`` and ``$1::text`` become."""
+
+
 def _settle(value: Value, names: Names) -> Value:
     return _decide(value, t.TEXT, names)
 
@@ -97,6 +101,9 @@ def _cast(value: Value, target: int, names: Names, *, explicit: bool) -> str | N
         return f"CAST({sql} AS INTEGER)"
     if source == t.INT4 and target == t.BOOL and explicit:
         return f"({sql} <> 0)"
+    if source in STRINGS and target in REGISTERED and (written := _TEXT.fullmatch(sql)):
+        oid = names.resolve(written[1].replace("''", "'"), target, None)
+        return f"CAST({oid} AS UINTEGER)"
     if source in STRINGS:
         return _from_text(sql, target, names)
     from_element, to_element = element_of(source), element_of(target)

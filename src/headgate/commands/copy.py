@@ -26,6 +26,7 @@ from headgate.commands.result import CopyIn, CopyOut, CopyProgress
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import binder
+from headgate.settings.encoding import Encoding
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.storage import spool
@@ -34,13 +35,15 @@ from headgate.storage.write import columns as spark_columns
 from headgate.types import copy as copy_format
 from headgate.types.binary import write_binary
 from headgate.types.copy_binary import HEADER, TRAILER, write_copy_binary
+from headgate.types.encoded import encoded
 from headgate.types.resultset import ResultColumn, ResultSet
 from headgate.types.text import read_text, styled
 
 
 def copy(node: Any, session: Session) -> CopyIn | CopyOut:
     """COPY … TO STDOUT, COPY … FROM STDIN."""
-    options = copy_option.read(node.options, from_client=node.is_from)
+    client = Encoding(session.settings.text("client_encoding"))
+    options = copy_option.read(node.options, client, from_client=node.is_from)
     if node.is_program or node.filename:
         _check_server_access(node, session)
         raise not_supported("COPY to or from a file or program is not supported", hint="Use STDIN or STDOUT, or psql's \\copy.")
@@ -151,10 +154,8 @@ def _of_result(result: ResultSet, session: Session, options: CopyOptions) -> Cop
         for batch in result.batches:
             copied.progress.rows += batch.num_rows
             if options.binary:
-                arrays = [
-                    write_binary(read_text(batch.column(place), each.type_oid, each.typmod), each.type_oid, each.typmod)
-                    for place, each in enumerate(result.columns)
-                ]
+                typed = [read_text(batch.column(place), each.type_oid, each.typmod) for place, each in enumerate(result.columns)]
+                arrays = [_binary(values, each.type_oid, each.typmod, options) for values, each in zip(typed, result.columns, strict=True)]
                 yield _binary_rows(arrays, batch.num_rows)
             else:
                 yield _rows_of_text(_styled(batch, result.columns, session), titles, batch.num_rows, options)
@@ -190,7 +191,7 @@ def _lines(
             session.check_cancel()
             copied.progress.rows += batch.num_rows
             if options.binary:
-                arrays = [write_binary(batch.column(place), each.type.oid, each.type.typmod) for place, each in enumerate(plan.columns)]
+                arrays = [_binary(batch.column(place), each.type.oid, each.type.typmod, options) for place, each in enumerate(plan.columns)]
                 yield _binary_rows(arrays, batch.num_rows)
             else:
                 yield _text_rows(batch, plan, session, options)
@@ -227,41 +228,31 @@ def _styled(texts: pa.RecordBatch, columns: Sequence[ResultColumn], session: Ses
     return [styled(texts.column(place), each.type_oid, each.typmod, forms) for place, each in enumerate(columns)]
 
 
+def _binary(values: pa.Array, oid: int, typmod: int, options: CopyOptions) -> pa.LargeBinaryArray:
+    return write_binary(values, oid, typmod, encoding=options.encoding)
+
+
 def _rows_of_text(columns: Sequence[pa.Array], titles: Sequence[str], rows: int, options: CopyOptions) -> pa.Array:
+    """The lines, a message each."""
     if not columns:
         return pa.array([b"\n"] * rows, pa.large_binary())
+    forced = [place for place, title in enumerate(titles) if options.force_quote is None or title in options.force_quote]
+    return _written(columns, options, forced)
+
+
+def _written(columns: Sequence[pa.Array], options: CopyOptions, forced: Sequence[int] = ()) -> pa.Array:
+    """Rows in text or CSV format, in the encoding asked for; in CSV the columns at `forced` are quoted."""
     if options.csv:
-        forced = [place for place, title in enumerate(titles) if options.force_quote is None or title in options.force_quote]
-        return pa.array([_written(columns, options, forced)], pa.large_binary())
-    data = _written(columns, options)
-    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 0x0A) + 1
-    return _cut(data, np.diff(ends, prepend=0))
-
-
-def _written(columns: Sequence[pa.Array], options: CopyOptions, forced: Sequence[int] = ()) -> bytes:
-    """Rows in text or CSV format, in the encoding asked for; the columns at `forced` are quoted."""
-    if not options.csv:
-        return _encoded(copy_format.write_copy_text(columns, null=options.null, delimiter=options.delimiter), options)
-    data = copy_format.write_copy_csv(
-        columns, null=options.null, delimiter=options.delimiter, quote=options.quote, escape=options.escape, forced=forced
-    )
-    return _encoded(data, options)
-
-
-def _encoded(data: bytes, options: CopyOptions) -> bytes:
-    """The data in the encoding asked for; 22P05 for a character that it has not."""
-    if options.codec == "utf-8":
-        return data
-    try:
-        return data.decode().encode(options.codec)
-    except UnicodeEncodeError as error:
-        shown = " ".join(f"0x{byte:02x}" for byte in error.object[error.start].encode())
-        message = f'character with byte sequence {shown} in encoding "UTF8" has no equivalent in encoding "{options.encoding}"'
-        raise PostgresError("22P05", message) from error
+        lines = copy_format.write_copy_csv(
+            columns, null=options.null, delimiter=options.delimiter, quote=options.quote, escape=options.escape, forced=forced
+        )
+    else:
+        lines = copy_format.write_copy_text(columns, null=options.null, delimiter=options.delimiter)
+    return encoded(lines, options.encoding)
 
 
 def _header(titles: Sequence[str], options: CopyOptions) -> pa.Array:
-    return pa.array([_written([pa.array([title], pa.string()) for title in titles], options)], pa.large_binary())
+    return _written([pa.array([title], pa.string()) for title in titles], options)
 
 
 # ---- COPY FROM --------------------------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.catalog.relation import Relation
-from headgate.errors import PostgresError
-from headgate.settings import check
+from headgate.errors import PostgresError, not_supported
+from headgate.settings import encoding as encodings
+from headgate.settings.encoding import UTF8, Encoding
 from headgate.sql import names
 from headgate.sql.options import Option, unique
 from headgate.sql.parser import position
@@ -43,12 +44,7 @@ class CopyOptions:
     force_quote: tuple[str, ...] | None = ()
     force_not_null: tuple[str, ...] = ()
     force_null: tuple[str, ...] = ()
-    encoding: str = "UTF8"
-
-    @property
-    def codec(self) -> str:
-        """Python's name of the encoding."""
-        return check.codec(self.encoding)
+    encoding: Encoding = UTF8
 
     @property
     def binary(self) -> bool:
@@ -64,8 +60,8 @@ class CopyOptions:
 _KNOWN = frozenset("format freeze delimiter null header quote escape force_quote force_not_null force_null encoding".split())
 
 
-def read(nodes: Iterable[Any], *, from_client: bool) -> CopyOptions:  # noqa: C901 (one case per option)
-    """The options; PostgreSQL's errors for those that do not fit together."""
+def read(nodes: Iterable[Any], client: Encoding, *, from_client: bool) -> CopyOptions:  # noqa: C901 (one case per option)
+    """The options; PostgreSQL's errors for those that do not fit together. What they leave open is in the encoding of the `client`."""
     given = unique(nodes)
     for name, option in given.items():
         if name not in _KNOWN:
@@ -101,7 +97,8 @@ def read(nodes: Iterable[Any], *, from_client: bool) -> CopyOptions:  # noqa: C9
         raise PostgresError("22023", "COPY delimiter and quote must be different")
     escape = given["escape"].text() if "escape" in given else quote
     forced: dict[str, Any] = {name: _forced(given[name], kind, from_client=from_client) for name in _FORCES if name in given}
-    encoding = _encoding(given["encoding"]) if "encoding" in given else "UTF8"
+    encoding = _encoding(given["encoding"]) if "encoding" in given else client
+    encoding = client if kind == "binary" else encoding  # as the types' receive and send functions have it
     return CopyOptions(kind, null, delimiter, quote, escape, header, encoding=encoding, **forced)
 
 
@@ -136,12 +133,15 @@ def _forced(option: Option, kind: str, *, from_client: bool) -> tuple[str, ...] 
     return found
 
 
-def _encoding(option: Option) -> str:
-    try:
-        return check.encoding(option.text())
-    except PostgresError as error:
+def _encoding(option: Option) -> Encoding:
+    name = encodings.canonical_name(option.text())
+    if name is None:
         message = 'argument to option "encoding" must be a valid encoding name'
-        raise PostgresError("22023", message, position=position(option.location)) from error
+        raise PostgresError("22023", message, position=position(option.location))
+    found = encodings.find(name)
+    if found is None:
+        raise not_supported(f"conversion between {name} and UTF8 is not supported", position=position(option.location))
+    return found
 
 
 def check_forced(options: CopyOptions, columns: Iterable[str], relation: Relation | None = None) -> None:

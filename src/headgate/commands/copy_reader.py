@@ -6,7 +6,6 @@ context PostgreSQL gives: ``COPY t, line 3, column a: "x"``.
 
 from __future__ import annotations
 
-import codecs
 import csv
 from collections.abc import Generator, Iterator, Sequence
 
@@ -141,18 +140,36 @@ class Reader:
     # ---- both --------------------------------------------------------------------------------------------------
 
     def _decoded(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """The pieces in UTF-8; 22021 for what ENCODING does not have."""
-        if self.options.codec == "utf-8":
-            yield from pieces
-            return
-        decoder = codecs.getincrementaldecoder(self.options.codec)()
+        """The pieces in UTF-8, cut behind lines: a newline byte is a newline in every encoding, none has it inside of a character."""
+        held: list[bytes] = []
+        first = 1
+        for piece in pieces:
+            line, newline, rest = piece.rpartition(b"\n")
+            if newline:
+                whole = b"".join([*held, line, newline])
+                yield self._unicode(whole, first)
+                first += whole.count(b"\n")
+                held = []
+            held.append(rest)
+        yield self._unicode(b"".join(held), first)
+
+    def _unicode(self, data: bytes, first: int) -> bytes:
+        """Lines in UTF-8; 22021 and 22P05 for what the encoding or Unicode has not. `first`: the number of the first one."""
+        encoding = self.options.encoding
         try:
-            for piece in pieces:
-                yield decoder.decode(piece).encode()
-            yield decoder.decode(b"", True).encode()
-        except UnicodeDecodeError as error:
-            shown = " ".join(f"0x{byte:02x}" for byte in error.object[error.start : error.end])
-            raise PostgresError("22021", f'invalid byte sequence for encoding "{self.options.encoding}": {shown}') from error
+            text = encoding.decode(data)
+        except PostgresError as error:
+            raise error.within(f"COPY {self.relation.name}, line {first + self._refused(data)}") from error
+        return data if encoding.unicode else text.encode()
+
+    def _refused(self, data: bytes) -> int:
+        """The place of the first line that has what is refused."""
+        for place, line in enumerate(data.split(b"\n")):
+            try:
+                self.options.encoding.decode(line)
+            except PostgresError:
+                return place
+        return 0
 
     def _check_header(self, line: bytes) -> None:
         """22P04 unless HEADER MATCH finds the names of the columns."""
@@ -206,24 +223,30 @@ class Reader:
                     continue
                 del held[:length]
                 begun = True
-            if len(held) < PORTION or ended:
-                continue
-            ended = yield from self._binary_rows(held)
-        if begun and not ended:
-            ended = yield from self._binary_rows(held)
+            if len(held) >= PORTION or ended:
+                ended = ended or (yield from self._binary_rows(held))
+                self._check_end(held, ended=ended)
         if not begun:
             raise PostgresError("22P04", "COPY file signature not recognized")
-        if not ended:
-            raise PostgresError("22P04", "unexpected EOF in COPY data")
+        ended = ended or (yield from self._binary_rows(held))
+        self._check_end(held, ended=ended)
+        if held:
+            raise PostgresError("22P04", "unexpected EOF in COPY data", context=f"COPY {self.relation.name}, line {self._line}")
+
+    def _check_end(self, held: bytearray, *, ended: bool) -> None:
+        """22P04 for anything behind the trailer, which may be missing."""
+        if ended and held:
+            raise PostgresError("22P04", "received copy data after EOF marker", context=f"COPY {self.relation.name}, line {self._line}")
 
     def _binary_rows(self, held: bytearray) -> Generator[pa.Table, None, bool]:
         chunk = bytes(held)
         found = read_copy_binary(chunk, len(self.columns))
         del held[: found.consumed]
         if found.row_count:
+            self._line += found.row_count
             data = np.frombuffer(chunk, np.uint8)
             arrays = [
-                read_binary(data, starts, lengths, column.type_oid, column.typmod)
+                read_binary(data, starts, lengths, column.type_oid, column.typmod, encoding=self.options.encoding)
                 for column, starts, lengths in zip(self.columns, found.starts, found.lengths, strict=True)
             ]
             yield pa.table(arrays, names=[each.name for each in self.columns])

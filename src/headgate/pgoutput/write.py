@@ -11,10 +11,11 @@ from __future__ import annotations
 import struct
 
 from headgate.pgoutput import message as m
+from headgate.settings.encoding import UTF8, Encoding
 
 
-def _string(text: str) -> bytes:
-    return text.encode() + b"\0"
+def _string(text: str, encoding: Encoding) -> bytes:
+    return encoding.encode(text) + b"\0"
 
 
 def transaction_id(number: int) -> bytes:
@@ -59,17 +60,17 @@ def write_reply(reply: m.Reply) -> bytes:
             return struct.pack(">cqIIII", b"h", send_time, xmin, xmin_epoch, catalog_xmin, catalog_xmin_epoch)
 
 
-def write(message: m.Message) -> bytes:
-    """A pgoutput message."""
+def write(message: m.Message, encoding: Encoding = UTF8) -> bytes:
+    """A pgoutput message; its names are in `encoding`."""
     match message:
         case m.Insert() | m.Update() | m.Delete() | m.Truncate():
             return _change(message)
         case m.Relation() | m.Type() | m.LogicalMessage():
-            return _definition(message)
+            return _definition(message, encoding)
         case m.Begin() | m.Commit() | m.Origin() | m.StreamStart() | m.StreamStop() | m.StreamCommit() | m.StreamAbort():
-            return _transaction(message)
+            return _transaction(message, encoding)
         case m.BeginPrepare() | m.Prepare() | m.CommitPrepared() | m.RollbackPrepared() | m.StreamPrepare():
-            return _prepared(message)
+            return _prepared(message, encoding)
 
 
 def _change(message: m.Insert | m.Update | m.Delete | m.Truncate) -> bytes:
@@ -86,21 +87,21 @@ def _change(message: m.Insert | m.Update | m.Delete | m.Truncate) -> bytes:
             return b"T" + _xid(xid) + struct.pack(f">IB{len(relations)}I", len(relations), flags, *relations)
 
 
-def _definition(message: m.Relation | m.Type | m.LogicalMessage) -> bytes:
+def _definition(message: m.Relation | m.Type | m.LogicalMessage, encoding: Encoding) -> bytes:
     match message:
         case m.Relation(relation, schema, name, identity, columns, xid):
-            head = b"R" + _xid(xid) + struct.pack(">I", relation) + _string(schema) + _string(name)
-            body = [bytes([c.key]) + _string(c.name) + struct.pack(">Ii", c.type_oid, c.typmod) for c in columns]
+            head = b"R" + _xid(xid) + struct.pack(">I", relation) + _string(schema, encoding) + _string(name, encoding)
+            body = [bytes([c.key]) + _string(c.name, encoding) + struct.pack(">Ii", c.type_oid, c.typmod) for c in columns]
             return head + identity.encode() + struct.pack(">h", len(columns)) + b"".join(body)
         case m.Type(oid, schema, name, xid):
-            return b"Y" + _xid(xid) + struct.pack(">I", oid) + _string(schema) + _string(name)
+            return b"Y" + _xid(xid) + struct.pack(">I", oid) + _string(schema, encoding) + _string(name, encoding)
         case m.LogicalMessage(transactional, lsn, prefix, content, xid):
             head = b"M" + _xid(xid) + struct.pack(">?Q", transactional, lsn)
-            return head + _string(prefix) + struct.pack(">I", len(content)) + content
+            return head + _string(prefix, encoding) + struct.pack(">I", len(content)) + content
 
 
 def _transaction(
-    message: m.Begin | m.Commit | m.Origin | m.StreamStart | m.StreamStop | m.StreamCommit | m.StreamAbort,
+    message: m.Begin | m.Commit | m.Origin | m.StreamStart | m.StreamStop | m.StreamCommit | m.StreamAbort, encoding: Encoding
 ) -> bytes:
     match message:
         case m.Begin(final_lsn, commit_time, xid):
@@ -108,7 +109,7 @@ def _transaction(
         case m.Commit(commit_lsn, end_lsn, commit_time, flags):
             return struct.pack(">cBQQq", b"C", flags, commit_lsn, end_lsn, commit_time)
         case m.Origin(lsn, name):
-            return struct.pack(">cQ", b"O", lsn) + _string(name)
+            return struct.pack(">cQ", b"O", lsn) + _string(name, encoding)
         case m.StreamStart(xid, first_segment):
             return b"S" + transaction_id(xid) + struct.pack(">?", first_segment)
         case m.StreamStop():
@@ -119,16 +120,16 @@ def _transaction(
             return b"A" + transaction_id(xid) + transaction_id(subxid)
 
 
-def _prepared(message: m.BeginPrepare | m.Prepare | m.CommitPrepared | m.RollbackPrepared | m.StreamPrepare) -> bytes:
+def _prepared(message: m.BeginPrepare | m.Prepare | m.CommitPrepared | m.RollbackPrepared | m.StreamPrepare, encoding: Encoding) -> bytes:
     match message:
         case m.BeginPrepare(prepare_lsn, end_lsn, time, xid, gid):
-            return struct.pack(">cQQq", b"b", prepare_lsn, end_lsn, time) + transaction_id(xid) + _string(gid)
+            return struct.pack(">cQQq", b"b", prepare_lsn, end_lsn, time) + transaction_id(xid) + _string(gid, encoding)
         case m.Prepare(prepare_lsn, end_lsn, time, xid, gid, flags):
-            return struct.pack(">cBQQq", b"P", flags, prepare_lsn, end_lsn, time) + transaction_id(xid) + _string(gid)
+            return struct.pack(">cBQQq", b"P", flags, prepare_lsn, end_lsn, time) + transaction_id(xid) + _string(gid, encoding)
         case m.CommitPrepared(commit_lsn, end_lsn, time, xid, gid, flags):
-            return struct.pack(">cBQQq", b"K", flags, commit_lsn, end_lsn, time) + transaction_id(xid) + _string(gid)
+            return struct.pack(">cBQQq", b"K", flags, commit_lsn, end_lsn, time) + transaction_id(xid) + _string(gid, encoding)
         case m.RollbackPrepared(prepare_end_lsn, rollback_end_lsn, prepare_time, rollback_time, xid, gid, flags):
             head = struct.pack(">cBQQ", b"r", flags, prepare_end_lsn, rollback_end_lsn)
-            return head + struct.pack(">qq", prepare_time, rollback_time) + transaction_id(xid) + _string(gid)
+            return head + struct.pack(">qq", prepare_time, rollback_time) + transaction_id(xid) + _string(gid, encoding)
         case m.StreamPrepare(prepare_lsn, end_lsn, time, xid, gid, flags):
-            return struct.pack(">cBQQq", b"p", flags, prepare_lsn, end_lsn, time) + transaction_id(xid) + _string(gid)
+            return struct.pack(">cBQQq", b"p", flags, prepare_lsn, end_lsn, time) + transaction_id(xid) + _string(gid, encoding)

@@ -14,6 +14,7 @@ from headgate.catalog.relation import Relation
 from headgate.pgoutput import message as m
 from headgate.pgoutput import write
 from headgate.publisher.published import Published, identity_columns
+from headgate.settings.encoding import UTF8, Encoding
 
 if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog
@@ -25,9 +26,10 @@ FIRST_USER_TYPE = 10000
 class Announcer:
     """What one connection has announced."""
 
-    def __init__(self, catalog: Catalog, database: int) -> None:
+    def __init__(self, catalog: Catalog, database: int, encoding: Encoding = UTF8) -> None:
         self._catalog = catalog
         self._database = database
+        self._encoding = encoding
         self._known: set[int] = set()
         self._state: PublishedState | None = None
 
@@ -72,7 +74,7 @@ class Announcer:
         schema = "" if relation.schema == "pg_catalog" else relation.schema
         frames = [self._type(oid, send_time) for oid in dict.fromkeys(column.type_oid for column in columns) if oid >= FIRST_USER_TYPE]
         message = m.Relation(relation.oid, schema, relation.name, relation.replica_identity, described)
-        return b"".join([*frames, frame(message, 0, send_time)])
+        return b"".join([*frames, frame(message, 0, send_time, self._encoding)])
 
     def _type(self, oid: int, send_time: int) -> bytes:
         cursor = self._catalog.cursor()
@@ -80,7 +82,7 @@ class Announcer:
             found = self._named(cursor, oid)
         finally:
             cursor.close()
-        return frame(m.Type(oid, *found), 0, send_time)
+        return frame(m.Type(oid, *found), 0, send_time, self._encoding)
 
     def _named(self, cursor: Any, oid: int) -> tuple[str, str]:
         """Schema ('' for pg_catalog) and name; of a domain those of its base type."""
@@ -96,6 +98,6 @@ class Announcer:
         return ("" if found[2] == "pg_catalog" else str(found[2])), str(found[3])
 
 
-def frame(message: m.Message, lsn: int, send_time: int) -> bytes:
+def frame(message: m.Message, lsn: int, send_time: int, encoding: Encoding = UTF8) -> bytes:
     """One message as a whole CopyData of XLogData."""
-    return write.copy_data(write.write_frame(m.XLogData(lsn, lsn, send_time, write.write(message))))
+    return write.copy_data(write.write_frame(m.XLogData(lsn, lsn, send_time, write.write(message, encoding))))

@@ -25,6 +25,7 @@ from headgate.pgoutput import encode
 from headgate.pgoutput import message as m
 from headgate.pgoutput.encode import Frames
 from headgate.publisher.announcement import frame
+from headgate.settings.encoding import UTF8, Encoding
 from headgate.storage.log import EntryKind, LogEntry, TableWrite, now
 
 _log = logging.getLogger("headgate.publisher")
@@ -64,13 +65,17 @@ class Piece:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the client asked for, as far as it concerns whole transactions. `work_mem`: logical_decoding_work_mem in bytes."""
+    """What the client asked for, as far as it concerns whole transactions.
+
+    `work_mem`: logical_decoding_work_mem in bytes; `encoding`: what names are in, those of origins and of prepared transactions too.
+    """
 
     streaming: bool = False
     two_phase: bool = False
     messages: bool = False
     two_phase_at: Lsn = INVALID
     work_mem: int = 64 << 20
+    encoding: Encoding = UTF8
 
 
 def prepares(entry: LogEntry, wanted: Wanted) -> bool:
@@ -96,12 +101,12 @@ def begin(entry: LogEntry, lsn: int, wanted: Wanted) -> bytes:
         message: m.Message = m.BeginPrepare(int(entry.commit_lsn), int(entry.end_lsn), entry.commit_time, entry.xid, entry.gid)
     else:
         message = m.Begin(int(entry.commit_lsn), entry.commit_time, entry.xid)
-    return frame(message, lsn, now()) + origin(entry, lsn)
+    return frame(message, lsn, now(), wanted.encoding) + origin(entry, lsn, wanted)
 
 
-def origin(entry: LogEntry, lsn: int) -> bytes:
+def origin(entry: LogEntry, lsn: int, wanted: Wanted) -> bytes:
     """Origin, or nothing."""
-    return b"" if entry.origin is None else frame(m.Origin(int(entry.origin_lsn), entry.origin), lsn, now())
+    return b"" if entry.origin is None else frame(m.Origin(int(entry.origin_lsn), entry.origin), lsn, now(), wanted.encoding)
 
 
 def end(entry: LogEntry, wanted: Wanted, *, streamed: bool = False) -> bytes:
@@ -115,7 +120,7 @@ def end(entry: LogEntry, wanted: Wanted, *, streamed: bool = False) -> bytes:
         message = m.StreamCommit(entry.xid, commit, last, moment)
     else:
         message = m.Commit(commit, last, moment)
-    return frame(message, last, now())
+    return frame(message, last, now(), wanted.encoding)
 
 
 def finish(entry: LogEntry, prepared: LogEntry | None, wanted: Wanted) -> bytes:
@@ -127,18 +132,19 @@ def finish(entry: LogEntry, prepared: LogEntry | None, wanted: Wanted) -> bytes:
         return b""
     commit, last = int(entry.commit_lsn), int(entry.end_lsn)
     if entry.kind is EntryKind.COMMIT_PREPARED:
-        return frame(m.CommitPrepared(commit, last, entry.commit_time, entry.xid, entry.gid), last, now()) if entry.writes else b""
+        committed = m.CommitPrepared(commit, last, entry.commit_time, entry.xid, entry.gid)
+        return frame(committed, last, now(), wanted.encoding) if entry.writes else b""
     if prepared is None or not prepared.writes:
         return b""
     message = m.RollbackPrepared(int(prepared.end_lsn), last, prepared.commit_time, entry.commit_time, entry.xid, entry.gid)
-    return frame(message, last, now())
+    return frame(message, last, now(), wanted.encoding)
 
 
-def emitted(write: TableWrite, *, transactional: bool) -> Frames:
+def emitted(write: TableWrite, wanted: Wanted, *, transactional: bool) -> Frames:
     """A logical decoding message."""
     assert write.emitted is not None
     said = m.LogicalMessage(transactional, int(write.lsn), write.emitted.prefix, write.emitted.content)
-    return frames_of(frame(said, int(write.lsn), now()))
+    return frames_of(frame(said, int(write.lsn), now(), wanted.encoding))
 
 
 def frames_of(data: bytes) -> Frames:
@@ -164,7 +170,7 @@ def whole(entry: LogEntry, pieces: Iterable[Piece], wanted: Wanted, counts: Coun
                 held.append(part)
                 size += part.size
                 if size > wanted.work_mem:
-                    yield from _block(entry, held, streamed, counts)
+                    yield from _block(entry, held, wanted, counts, streamed=streamed)
                     held, size, streamed = [], 0, True
             continue
         if not begun:
@@ -173,7 +179,7 @@ def whole(entry: LogEntry, pieces: Iterable[Piece], wanted: Wanted, counts: Coun
         yield piece.frames.bytes()
     if streamed:
         if held:
-            yield from _block(entry, held, streamed, counts)
+            yield from _block(entry, held, wanted, counts, streamed=streamed)
         yield end(entry, wanted, streamed=True)
     elif held or begun or prepares(entry, wanted):
         if not begun:
@@ -211,13 +217,13 @@ def _cut(piece: Piece, limit: int) -> Iterator[Piece]:
         first = after
 
 
-def _block(entry: LogEntry, held: list[Piece], streamed: bool, counts: Counts) -> Iterator[bytes | memoryview]:
+def _block(entry: LogEntry, held: list[Piece], wanted: Wanted, counts: Counts, *, streamed: bool) -> Iterator[bytes | memoryview]:
     """One block of a streamed transaction."""
     lsn = held[0].lsn
     yield frame(m.StreamStart(entry.xid, not streamed), lsn, now())
     if not streamed:
         counts.stream_txns += 1
-        yield origin(entry, lsn)
+        yield origin(entry, lsn, wanted)
     for piece in held:
         yield encode.with_xid(piece.frames, piece.xid).bytes()
     yield frame(m.StreamStop(), held[-1].lsn, now())

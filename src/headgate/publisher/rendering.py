@@ -26,10 +26,12 @@ from headgate.publisher import gate
 from headgate.publisher.decoded import Decoded, Shared, decoded
 from headgate.publisher.published import Published, identity_columns
 from headgate.publisher.tally import Judged
+from headgate.settings.encoding import UTF8, Encoding
 from headgate.storage import feed
 from headgate.storage.log import TableWrite
 from headgate.types import binary, buffers, text
 from headgate.types.column import Session
+from headgate.types.encoded import as_strings, encoded
 
 if TYPE_CHECKING:
     from headgate.catalog.relation import Column
@@ -48,6 +50,7 @@ class Form:
 
     binary: bool = False
     session: Session = EXACT
+    encoding: Encoding = UTF8
 
 
 @dataclass(frozen=True)
@@ -233,8 +236,8 @@ def _values(row: pa.StructArray, plan: Published, column: Column, form: Form) ->
         return pa.nulls(len(row), pa.string())
     values = buffers.field(row, mine.name)
     if form.binary:
-        return binary.write_binary(values, mine.type_oid, mine.typmod)
-    return _text(values, mine, form.session)
+        return binary.write_binary(values, mine.type_oid, mine.typmod, encoding=form.encoding)
+    return as_strings(encoded(_text(values, mine, form.session), form.encoding))
 
 
 def _text(values: Any, column: Column, session: Session) -> pa.Array:

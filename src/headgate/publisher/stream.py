@@ -107,9 +107,9 @@ class Stream:
         self.position = position
         self.asked = asked
         self._shared = shared or Shared()
-        form = Form(asked.binary, asked.session)
+        form = Form(asked.binary, asked.session, asked.wanted.encoding)
         self._renderer = Renderer(engine, self._shared, database, form)
-        self.announcer = Announcer(catalog, database)
+        self.announcer = Announcer(catalog, database, asked.wanted.encoding)
         self._types = KnownTypes(catalog, database)
         self.wanted = asked.wanted
         self._catalog = catalog
@@ -153,7 +153,7 @@ class Stream:
                 raise
             self._careful = len(chosen)
             self._judgement.forget()
-            self.announcer = Announcer(self._catalog, self.database)
+            self.announcer = Announcer(self._catalog, self.database, self.wanted.encoding)
             return self.next(until, alone=alone)
         self._careful = max(0, self._careful - 1)
         self.position = batch.position
@@ -183,7 +183,7 @@ class Stream:
         try:
             frames = self._together(entries, pieces)
         except _TooLarge as large:
-            self.announcer = Announcer(self._catalog, self.database)
+            self.announcer = Announcer(self._catalog, self.database, self.wanted.encoding)
             place = int(large.args[0])
             if place:
                 return self._batch(entries[:place], entries[place - 1].end_lsn)
@@ -338,7 +338,7 @@ class Stream:
         """One entry, write by write."""
         if entry.kind is EntryKind.MESSAGE:
             if self.wanted.messages:
-                yield from (framing.emitted(write, transactional=False).bytes() for write in entry.writes)
+                yield from (framing.emitted(write, self.wanted, transactional=False).bytes() for write in entry.writes)
             return
         if framing.has_changes(entry, self.wanted) and (entry.writes or entry.kind is EntryKind.COMMIT):
             yield from framing.whole(entry, self._pieces(entry), self.wanted, counts)
@@ -363,7 +363,7 @@ class Stream:
             self.announcer.move(state)
             if write.kind == "message":
                 if self.wanted.messages:
-                    yield Piece(framing.emitted(write, transactional=True), int(write.lsn), xid, 1)
+                    yield Piece(framing.emitted(write, self.wanted, transactional=True), int(write.lsn), xid, 1)
             elif write.kind == "truncate":
                 if write is statements[write.statement][0][0]:
                     yield from self._truncate_piece(_Segment(state, write), [one for one, _ in statements[write.statement]], xid)

@@ -27,8 +27,11 @@ from typing import TYPE_CHECKING
 from headgate.commands.deferral import Deferral, Saved
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
+from headgate.server import notification
+from headgate.server.notification import Pending
 
 if TYPE_CHECKING:
+    from headgate.server.open_portals import OpenPortals
     from headgate.server.session_origin import SessionOrigin
     from headgate.settings import SessionSettings
     from headgate.settings import State as SettingsState
@@ -49,11 +52,24 @@ class TransactionBlock:
     """One session's transaction state machine."""
 
     def __init__(
-        self, begin: Callable[[], Transaction], values: SessionSettings, replicated: Callable[[Lsn], None] = lambda lsn: None
+        self,
+        begin: Callable[[], Transaction],
+        values: SessionSettings,
+        portals: OpenPortals,
+        announce: Callable[[Pending], None],
+        replicated: Callable[[Lsn], None] = lambda lsn: None,
     ) -> None:
-        """`begin` begins a storage transaction; `values` are undone with it; `replicated` waits for synchronous standbys."""
+        """What a transaction needs.
+
+        `begin` begins a storage transaction; `values` and `portals` end with it; `announce` tells others what it had to tell; `replicated`
+        waits for synchronous standbys.
+        """
         self._begin = begin
         self._values = values
+        self._portals = portals
+        self._announce = announce
+        self.pending = Pending()
+        """What LISTEN, UNLISTEN and NOTIFY ask for."""
         self._replicated = replicated
         self.committed_at: Lsn | None = None
         """The end of the log entry of what was just committed, until it is known to be replicated."""
@@ -71,7 +87,7 @@ class TransactionBlock:
         self._settings: SettingsState | None = None
         self.deferral = Deferral()
         """What this transaction does at its end."""
-        self._savepoints: list[tuple[str, SettingsState, Saved]] = []
+        self._savepoints: list[tuple[str, SettingsState, Saved, notification.Saved]] = []
         self._after_commit: list[Callable[[], None]] = []
         self._after_rollback: list[Callable[[], None]] = []
 
@@ -153,6 +169,11 @@ class TransactionBlock:
         if self.state is State.FAILED:
             self.rollback()
             return False
+        try:
+            self._portals.commit()
+        except BaseException:
+            self.rollback()
+            raise
         storage, self.storage = self.storage, None
         if storage is not None:
             try:
@@ -171,6 +192,8 @@ class TransactionBlock:
         """Ends the block by handing its storage transaction to `keep`, which undoes it if it fails."""
         storage, self.storage = self.statement(), None
         try:
+            self._portals.check_prepare()
+            self.pending.check_prepare()
             self._settle(storage)
             self.committed_at = keep(storage)
         except BaseException:
@@ -182,6 +205,7 @@ class TransactionBlock:
 
     def rollback(self) -> None:
         """Undoes what is open."""
+        self._portals.roll_back()
         storage, self.storage = self.storage, None
         try:
             if storage is not None:
@@ -202,6 +226,8 @@ class TransactionBlock:
             self.several = False
         elif self.state is State.BLOCK:
             self.state = State.FAILED
+            if not self._savepoints:
+                self._portals.roll_back()
             if not self._savepoints and self.storage is not None:
                 storage, self.storage = self.storage, None
                 _roll_back(storage)
@@ -213,6 +239,8 @@ class TransactionBlock:
 
     def _end(self, *, rolled_back: bool) -> None:
         self.state = State.IDLE
+        self._portals.roll_back()
+        self._portals.depth = 0
         self.deferral = Deferral()
         settings, self._settings = self._settings, None
         if settings is not None:
@@ -223,6 +251,9 @@ class TransactionBlock:
         committed, self.committed_at = self.committed_at, None
         if committed is not None and not rolled_back:
             self._replicated(committed)
+        pending, self.pending = self.pending, Pending()
+        if pending and not rolled_back:
+            self._announce(pending)
         actions = self._after_rollback if rolled_back else self._after_commit
         self._after_commit, self._after_rollback = [], []
         for action in actions:
@@ -233,7 +264,8 @@ class TransactionBlock:
         """SAVEPOINT name."""
         self.require("SAVEPOINT")
         self.statement().savepoint(name)
-        self._savepoints.append((name, self._values.remember(), self.deferral.saved()))
+        self._savepoints.append((name, self._values.remember(), self.deferral.saved(), self.pending.saved()))
+        self._portals.depth = len(self._savepoints)
 
     def release(self, name: str) -> None:
         """RELEASE SAVEPOINT name."""
@@ -241,6 +273,7 @@ class TransactionBlock:
         at = self._find(name)
         self.statement().release(name)
         self._values.release(self._savepoints[at][1])
+        self._portals.release(at)
         del self._savepoints[at:]
 
     def rollback_to(self, name: str) -> None:
@@ -248,9 +281,11 @@ class TransactionBlock:
         if self.state is State.IDLE:
             raise PostgresError("25P01", "ROLLBACK TO SAVEPOINT can only be used in transaction blocks")
         at = self._find(name)
+        self._portals.roll_back_to(at)
         self.statement().rollback_to(name)
         self._values.rollback_to(self._savepoints[at][1])
         self.deferral.restore(self._savepoints[at][2])
+        self.pending.restore(self._savepoints[at][3])
         del self._savepoints[at + 1 :]
         self.state = State.BLOCK
 

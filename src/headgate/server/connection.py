@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from headgate.errors import PostgresError, Severity
 from headgate.server.protocol import LARGE, SMALL, length_allowed
 from headgate.server.tls import Tls, TlsStream, reason
+from headgate.settings.encoding import UTF8
 
 _log = logging.getLogger("headgate.server")
 
@@ -53,6 +54,8 @@ class Connection:
         self._waker.setblocking(False)
         self._wakened.setblocking(False)
         self.interrupted = False
+        self.encoding = UTF8
+        """What the client's text is in: client_encoding, once there is a session."""
         self.authenticated = False
         """Who has not told who it is gets no room for a large message."""
         self._sending = False

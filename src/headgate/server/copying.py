@@ -68,7 +68,7 @@ def _pieces(session: Session, progress: CopyProgress) -> Iterator[bytes]:
         elif message.kind == "c":
             return
         elif message.kind == "f":
-            reader = protocol.FrontendReader(message.body)
+            reader = protocol.FrontendReader(message.body, session.connection.encoding)
             raise PostgresError("57014", f"COPY from stdin failed: {reader.string()}")
         elif message.kind == "X":
             raise PostgresError("08006", "unexpected EOF on client connection with an open transaction", severity=Severity.FATAL)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 from headgate.errors import PostgresError, Severity
 from headgate.server import audit, protocol, utility
 from headgate.server import portal as portals
-from headgate.server.block import State
 from headgate.server.outcome import Sender
 from headgate.server.portal import Parameter, Portal, Prepared, RowSource, column_formats
 from headgate.server.protocol import FrontendReader
@@ -36,19 +35,22 @@ class ExtendedQuery:
         self.sender = Sender(session)
         self._executed = 0
 
+    @property
+    def begun(self) -> bool:
+        """Whether a pipeline's transaction is open."""
+        return self._executed > 0
+
     def message(self, kind: str, body: bytes) -> None:
         """Works on one message."""
         if self.session.walsender is not None:
             raise PostgresError("08P01", "extended query protocol not supported in a replication connection")
-        reader = FrontendReader(body)
+        reader = FrontendReader(body, self.session.connection.encoding)
         {"P": self._parse, "B": self._bind, "D": self._describe, "E": self._execute, "C": self._close, "H": self._flush}[kind](reader)
 
     def sync(self) -> None:
         """Sync: the pipeline's transaction ends."""
         session = self.session
         self._executed = 0
-        if session.block.state is State.IDLE:
-            session.end_of_transaction()
         session.block.finish()
 
     # ---- Parse ------------------------------------------------------------------------------------------
@@ -108,11 +110,12 @@ class ExtendedQuery:
         parameters = tuple(self._parameter(oid, code, value) for oid, code, value in zip(prepared.parameters, codes, values, strict=True))
         if portal_name and portal_name in session.portals:
             raise PostgresError("42P03", f'cursor "{portal_name}" already exists')
-        session.close_portal(portal_name)
+        session.portals.close(portal_name)
         columns = column_formats(result_formats, len(prepared.columns)) if prepared.columns is not None else tuple(result_formats)
         if any(code not in (0, 1) for code in columns):
             raise PostgresError("22023", f"unsupported format code: {next(code for code in columns if code not in (0, 1))}")
-        session.portals[portal_name] = portal = Portal(portal_name, prepared, parameters, columns)
+        portal = Portal(portal_name, prepared, parameters, columns)
+        session.portals.open(portal)
         session.connection.write(protocol.BIND_COMPLETE)
         audit.bind_duration(session, portal, began)
 
@@ -136,7 +139,7 @@ class ExtendedQuery:
         if value is None:
             return Parameter(type_oid, None)
         if code == 0:
-            text = protocol.decode_text(value)
+            text = self.session.connection.encoding.decode(value)
             utility.check_input(text, type_oid, self.session)
             return Parameter(type_oid, text)
         if code == 1:
@@ -172,7 +175,8 @@ class ExtendedQuery:
         if columns is None:
             self.session.connection.write(protocol.NO_DATA)
         else:
-            self.session.connection.write(protocol.row_description(columns, formats, [column.type_length for column in columns]))
+            connection = self.session.connection
+            connection.write(protocol.row_description(columns, formats, connection.encoding))
 
     def _portal(self, name: str) -> Portal:
         found = self.session.portals.get(name)
@@ -217,18 +221,26 @@ class ExtendedQuery:
         portal.started = True
         result = self.sender.start(statement)
         if isinstance(result, ResultSet):
+            self.check_unchanged(portal.prepared, statement, result)
             portal.rows = RowSource(result)
-            if not utility.handles(statement):
-                portal.prepared.check_result(result.columns)
             portal.formats = column_formats(portal.formats, len(result.columns))
             return
         portal.tag = self.sender.tag_of(result)
         portal.done = True
 
+    def check_unchanged(self, prepared: Prepared, statement: Statement, result: ResultSet) -> None:
+        """0A000 where the statement would give other columns than were described: drivers read rows by what they know."""
+        if utility.handles(statement) or prepared.columns is None or _shape(prepared.columns) == _shape(result.columns):
+            return
+        _, now = self._described(statement, prepared.parameters)
+        if now is None or _shape(now) != _shape(prepared.columns):
+            raise PostgresError("0A000", "cached plan must not change result type")
+
     def _send(self, portal: Portal, source: RowSource, limit: int) -> None:
         session = self.session
         before = source.sent
-        portals.send(session.connection, source, limit, portal.formats, session.context.forms)
+        with portal.running():
+            portals.send(session.connection, source, limit, portal.formats, session.context.forms)
         count = source.sent - before
         session.send_notices()
         if limit and count == limit:
@@ -247,7 +259,7 @@ class ExtendedQuery:
         if kind == "S":
             self.session.prepared.pop(name, None)
         elif kind == "P":
-            self.session.close_portal(name)
+            self.session.portals.close(name)
         else:
             raise PostgresError("08P01", f"invalid CLOSE message subtype {ord(kind)}")
         self.session.connection.write(protocol.CLOSE_COMPLETE)
@@ -255,6 +267,11 @@ class ExtendedQuery:
     def _flush(self, reader: FrontendReader) -> None:
         reader.end()
         self.session.connection.flush()
+
+
+def _shape(columns: tuple[ResultColumn, ...]) -> list[tuple[str, int, int]]:
+    """What of columns may not change behind a client's back."""
+    return [(column.name, column.type_oid, column.typmod) for column in columns]
 
 
 def _count(reader: FrontendReader) -> int:

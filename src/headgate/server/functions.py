@@ -127,6 +127,19 @@ class _Functions(
         """When the settings were read."""
         return datetime.datetime.fromtimestamp(self.node.reloaded_at, datetime.UTC)
 
+    def fn_pg_notify(self, channel: str | None, payload: str | None) -> None:
+        """NOTIFY as a function."""
+        self.session.block.touch()
+        self.session.block.pending.notify(channel or "", payload or "")
+
+    def fn_pg_listening_channels(self) -> list[tuple[str]]:
+        """What this session listens to."""
+        return [(channel,) for channel in self.session.mailbox.channels]
+
+    def fn_pg_notification_queue_usage(self) -> float:
+        """Notifications wait in the sessions that listen, not in a queue of their own."""
+        return 0.0
+
     def fn_pg_advisory_unlock_all(self) -> None:
         """A node has no advisory locks."""
 

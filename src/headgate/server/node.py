@@ -41,6 +41,7 @@ from headgate.server.checkpointer import Checkpointer
 from headgate.server.connection import Connection
 from headgate.server.listener import Listener
 from headgate.server.memory import MemoryWatch
+from headgate.server.notification import Channels
 from headgate.server.scrape import Scrape
 from headgate.server.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
@@ -76,6 +77,7 @@ class Node:
         self._given_spark = spark
         self.senders = Senders()
         self.origin_users = OriginUsers()
+        self.channels = Channels()
         self.standbys = Standbys(self.senders, lambda: self.settings.text("synchronous_standby_names"), self.activity)
         self.stopping = False
         self._mode: Mode | None = None

@@ -47,7 +47,7 @@ class Sender:
         result = self.start(statement)
         if isinstance(result, ResultSet):
             source = RowSource(result)
-            formats = (0,) * len(result.columns)
+            formats = (int(result.binary),) * len(result.columns)
             session.send_notices()
             self.describe(result, formats)
             try:
@@ -69,5 +69,5 @@ class Sender:
 
     def describe(self, result: ResultSet, formats: tuple[int, ...]) -> None:
         """RowDescription of a result."""
-        lengths = [column.type_length for column in result.columns]
-        self.session.connection.write(protocol.row_description(result.columns, formats, lengths))
+        connection = self.session.connection
+        connection.write(protocol.row_description(result.columns, formats, connection.encoding))

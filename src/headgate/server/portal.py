@@ -8,6 +8,7 @@ is sent: FETCH prints by the settings of its own moment.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,11 +18,13 @@ import pyarrow as pa
 from headgate.errors import PostgresError
 from headgate.server import datarow
 from headgate.types import column
+from headgate.types.encoded import encoded
 from headgate.types.resultset import ResultColumn, ResultSet
 from headgate.types.text import styled
 
 if TYPE_CHECKING:
     from headgate.server.connection import Connection
+    from headgate.settings.encoding import Encoding
     from headgate.sql.parser import Statement
 
 
@@ -45,12 +48,6 @@ class Prepared:
     from_sql: bool = False
     declared: tuple[int, ...] = ()
 
-    def check_result(self, columns: Sequence[ResultColumn]) -> None:
-        """0A000 for a result of other columns than the client was told of: what the statement reads has been altered since."""
-        told = None if self.columns is None else [(each.name, each.type_oid) for each in self.columns]
-        if told is not None and told != [(each.name, each.type_oid) for each in columns]:
-            raise PostgresError("0A000", "cached plan must not change result type")
-
 
 @dataclass(eq=False)
 class Portal:
@@ -65,8 +62,31 @@ class Portal:
     done: bool = False
     tag: str = ""
     hold: bool = False
-    scroll: bool | None = None
     buffered: Any = field(default=None)
+    """Where a cursor stands (`cursor.Position`)."""
+    depth: int = 0
+    """How many savepoints there were when it was opened."""
+    fresh: bool = True
+    """Whether it belongs to the transaction that is open, and not to an earlier one (WITH HOLD)."""
+    failed: bool = False
+    """An error has ended it; it cannot be run any more."""
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Its rows are taken inside; 55000 where an error has ended it before."""
+        if self.failed:
+            raise PostgresError("55000", f'portal "{self.name}" cannot be run')
+        try:
+            yield
+        except BaseException:
+            self.failed = True
+            raise
+
+    def keep(self) -> None:
+        """It goes on behind its transaction: the rows that are left are computed now."""
+        if self.rows is not None:
+            self.rows = RowSource(ResultSet(self.rows.columns, list(self.rows.take(0)), self.rows.result.tag))
+        self.fresh, self.depth = False, 0
 
     def close(self) -> None:
         """Lets go of what is behind the rows."""
@@ -137,26 +157,26 @@ class RowSource:
 
 
 def send(connection: Connection, source: RowSource, limit: int, formats: Sequence[int], forms: column.Session) -> int:
-    """Sends at most `limit` rows (0 = all) as DataRow, text in the styles of `forms`; returns how many."""
-    count = 0
+    """Sends at most `limit` rows (0 = all) as DataRow, text in the styles of `forms` and the client's encoding; returns how many."""
+    count, encoding = 0, connection.encoding
     for batch in source.take(limit):
         columns: list[pa.Array] = list(batch.columns)
         for place, code in enumerate(formats):
             described = source.columns[place]
             if code:
-                columns[place] = binary_column(columns[place], described)
+                columns[place] = binary_column(columns[place], described, encoding)
             else:
-                columns[place] = styled(columns[place], described.type_oid, described.typmod, forms)
+                columns[place] = encoded(styled(columns[place], described.type_oid, described.typmod, forms), encoding)
         for frames in datarow.data_rows(columns, batch.num_rows):
             connection.write(frames)
         count += batch.num_rows
     return count
 
 
-def binary_column(texts: pa.Array, described: ResultColumn) -> pa.Array:
+def binary_column(texts: pa.Array, described: ResultColumn, encoding: Encoding) -> pa.Array:
     """A column of text forms in the type's binary (send) form."""
     from headgate.types.binary import write_binary
     from headgate.types.text import read_text
 
     values = read_text(texts, described.type_oid, described.typmod)
-    return write_binary(values, described.type_oid)
+    return write_binary(values, described.type_oid, encoding=encoding)

@@ -70,7 +70,7 @@ def execute(session: Session, node: Any, text: str) -> str | ResultSet:
     result = sender.start(prepared.statement)
     if not isinstance(result, ResultSet):
         return sender.tag_of(result)
-    prepared.check_result(result.columns)
+    session.extended.check_unchanged(prepared, prepared.statement, result)
     return result
 
 

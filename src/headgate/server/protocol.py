@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from headgate.errors import Notice, PostgresError, Severity
+from headgate.settings.encoding import UTF8, Encoding
 from headgate.types.resultset import ResultColumn
 
 PROTOCOL_3: Final = 3
@@ -32,10 +33,11 @@ _HEAD = struct.Struct("!ci")
 
 
 class FrontendReader:
-    """Reads one message body from its beginning; every read is checked (pqformat.c's pq_getmsg*)."""
+    """Reads one message body from its beginning; every read is checked (pqformat.c's pq_getmsg*). Strings are in `encoding`."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, encoding: Encoding = UTF8) -> None:
         self.body = body
+        self.encoding = encoding
         self.at = 0
 
     @property
@@ -78,26 +80,13 @@ class FrontendReader:
         return text
 
     def string(self) -> str:
-        """A string up to its zero byte, in UTF-8."""
-        return decode_text(self.raw_string())
+        """A string up to its zero byte."""
+        return self.encoding.decode(self.raw_string())
 
     def end(self) -> None:
         """Nothing may be left."""
         if self.rest:
             raise PostgresError("08P01", "invalid message format")
-
-
-def decode_text(data: bytes) -> str:
-    """Decodes UTF-8 from a client; 22021 as PostgreSQL says it, for a zero byte too."""
-    if b"\0" in data:
-        raise PostgresError("22021", 'invalid byte sequence for encoding "UTF8": 0x00')
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        start = error.start
-        wanted = 1 if data[start] < 0xC0 else 2 if data[start] < 0xE0 else 3 if data[start] < 0xF0 else 4 if data[start] < 0xF8 else 1
-        shown = " ".join(f"0x{byte:02x}" for byte in data[start : start + wanted])
-        raise PostgresError("22021", f'invalid byte sequence for encoding "UTF8": {shown}') from error
 
 
 def length_allowed(kind: str, length: int, *, authenticated: bool = True) -> bool:
@@ -111,9 +100,13 @@ def message(kind: bytes, body: bytes = b"") -> bytes:
     return _HEAD.pack(kind, len(body) + 4) + body
 
 
-def _text(value: str) -> bytes:
-    """A string of the protocol: what it cannot hold is a question mark, so that nothing behind it is read as something else."""
-    return value.encode("utf-8", "replace").replace(b"\0", b"?") + b"\0"
+def _text(value: str, encoding: Encoding = UTF8) -> bytes:
+    """A string of the protocol; 22P05 for what the client's encoding has not.
+
+    What no encoding holds is a question mark, so that nothing behind it is read as something else.
+    """
+    value = value.encode("utf-8", "replace").decode().replace("\0", "?")
+    return encoding.encode(value) + b"\0"
 
 
 def authentication_ok() -> bytes:
@@ -154,9 +147,9 @@ def negotiate_protocol_version(minor: int, unknown: Sequence[str]) -> bytes:
     return message(b"v", struct.pack("!ii", minor, len(unknown)) + b"".join(_text(name) for name in unknown))
 
 
-def parameter_status(name: str, value: str) -> bytes:
+def parameter_status(name: str, value: str, encoding: Encoding = UTF8) -> bytes:
     """ParameterStatus."""
-    return message(b"S", _text(name) + _text(value))
+    return message(b"S", _text(name) + _text(value, encoding))
 
 
 def backend_key_data(pid: int, secret: int) -> bytes:
@@ -183,12 +176,12 @@ PORTAL_SUSPENDED: Final = message(b"s")
 COPY_DONE: Final = message(b"c")
 
 
-def row_description(columns: Sequence[ResultColumn], formats: Sequence[int], lengths: Sequence[int]) -> bytes:
-    """RowDescription; `lengths` are pg_type.typlen of the columns' types."""
+def row_description(columns: Sequence[ResultColumn], formats: Sequence[int], encoding: Encoding = UTF8) -> bytes:
+    """RowDescription."""
     parts = [struct.pack("!h", len(columns))]
-    for column, code, length in zip(columns, formats, lengths, strict=True):
-        parts.append(_text(column.name))
-        parts.append(struct.pack("!IhIhih", column.relation, column.attnum, column.type_oid, length, column.typmod, code))
+    for column, code in zip(columns, formats, strict=True):
+        parts.append(_text(column.name, encoding))
+        parts.append(struct.pack("!IhIhih", column.relation, column.attnum, column.type_oid, column.type_length, column.typmod, code))
     return message(b"T", b"".join(parts))
 
 
@@ -208,12 +201,12 @@ def copy_data(data: bytes) -> bytes:
     return message(b"d", data)
 
 
-def notification(pid: int, channel: str, payload: str) -> bytes:
+def notification(pid: int, channel: str, payload: str, encoding: Encoding = UTF8) -> bytes:
     """NotificationResponse."""
-    return message(b"A", struct.pack("!i", pid) + _text(channel) + _text(payload))
+    return message(b"A", struct.pack("!i", pid) + _text(channel, encoding) + _text(payload, encoding))
 
 
-def error_response(error: PostgresError, *, severity: Severity | None = None) -> bytes:
+def error_response(error: PostgresError, *, severity: Severity | None = None, encoding: Encoding = UTF8) -> bytes:
     """ErrorResponse with every field that the error has (manual, 55.8)."""
     shown = str(severity or error.severity)
     fields: dict[str, str | None] = {
@@ -232,7 +225,11 @@ def error_response(error: PostgresError, *, severity: Severity | None = None) ->
         "n": error.constraint,
         **_place(error),
     }
-    return message(b"E", _fields(fields))
+    return message(b"E", _fields(fields, encoding))
+
+
+_ROUTINES = {"cached plan must not change result type": "RevalidateCachedQuery"}
+"""PostgreSQL's routine for errors that a driver knows by it: JDBC's prepares the statement again."""
 
 
 def _place(error: PostgresError) -> dict[str, str | None]:
@@ -243,18 +240,18 @@ def _place(error: PostgresError) -> dict[str, str | None]:
     if at is None:
         return {}
     code = at.tb_frame.f_code
-    return {"F": code.co_filename.rpartition("/")[2], "L": str(at.tb_lineno), "R": code.co_name}
+    return {"F": code.co_filename.rpartition("/")[2], "L": str(at.tb_lineno), "R": _ROUTINES.get(error.message, code.co_name)}
 
 
-def notice_response(notice: Notice) -> bytes:
+def notice_response(notice: Notice, encoding: Encoding = UTF8) -> bytes:
     """NoticeResponse."""
     shown = str(notice.severity)
     found = {"S": shown, "V": shown, "C": notice.sqlstate, "M": notice.message, "D": notice.detail, "H": notice.hint}
-    return message(b"N", _fields(found))
+    return message(b"N", _fields(found, encoding))
 
 
-def _fields(fields: Mapping[str, str | None]) -> bytes:
-    return b"".join(code.encode() + _text(value) for code, value in fields.items() if value is not None) + b"\0"
+def _fields(fields: Mapping[str, str | None], encoding: Encoding) -> bytes:
+    return b"".join(code.encode() + _text(value, encoding) for code, value in fields.items() if value is not None) + b"\0"
 
 
 def old_error(text: str) -> bytes:

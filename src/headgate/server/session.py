@@ -32,9 +32,12 @@ from headgate.server.extended import ExtendedQuery
 from headgate.server.failure import as_postgres_error
 from headgate.server.interrupts import Interrupts
 from headgate.server.log import said
-from headgate.server.portal import Parameter, Portal, Prepared, RowSource, send
+from headgate.server.notification import Mailbox, Pending
+from headgate.server.open_portals import OpenPortals
+from headgate.server.portal import Parameter, Prepared, RowSource, send
 from headgate.server.simple import SimpleQuery
 from headgate.server.speaker import ClientSpeaker
+from headgate.settings.encoding import Encoding
 from headgate.storage.lock import Patience
 from headgate.storage.transaction import NOTHING
 from headgate.types import registry
@@ -74,13 +77,14 @@ class Session:
         self.interrupts: Interrupts = backend.interrupts
         self.notices = Notices()
         self.parameters: tuple[Parameter, ...] = ()
-        self.block = TransactionBlock(self._begin_storage, settings, self._replicated)
+        self.portals = OpenPortals()
+        self.mailbox = Mailbox(context.database, connection.interrupt)
+        self.block = TransactionBlock(self._begin_storage, settings, self.portals, self._announce, self._replicated)
         self._types = KnownTypes(node.catalog, context.database)
         self.taken_roles: dict[str, Role] = {}
         """The roles for which it has acted, by name."""
         settings.restored = self.settings_restored
         self.prepared: dict[str, Prepared] = {}
-        self.portals: dict[str, Portal] = {}
         self.job_group = f"session-{backend.pid}"
         self.statement_text = ""
         self.speaker: ClientSpeaker | None = None
@@ -205,6 +209,21 @@ class Session:
     def _begin_storage(self) -> Transaction:
         return self.node.engine.begin(self.context.database)
 
+    def _announce(self, pending: Pending) -> None:
+        """What the transaction had to tell, to those who listen."""
+        self.node.channels.committed(self.mailbox, pending, self.backend.pid)
+
+    def _tell_news(self) -> None:
+        """Tells the client of notifications, outside of transactions."""
+        waiting = self.mailbox.waiting
+        while waiting and self.block.state is State.IDLE:
+            news = waiting.popleft()
+            try:
+                frame = protocol.notification(news.pid, news.channel, news.payload, self.connection.encoding)
+            except PostgresError as untranslatable:
+                frame = protocol.error_response(untranslatable)
+            self.connection.write(frame)
+
     def _replicated(self, position: Lsn) -> None:
         """A commit waits for its synchronous standbys; what ends the wait early is a warning, because the commit is done."""
         self.node.standbys.wait(position, self.settings.text("synchronous_commit"), self.interrupts, self.notices)
@@ -250,6 +269,7 @@ class Session:
                     ready = self._handle(message)
                 else:
                     ready = False
+                    self._tell_idle()
         except (ConnectionBroken, SessionEnd):
             pass
         except PostgresError as error:
@@ -259,16 +279,21 @@ class Session:
         finally:
             self._leave()
 
+    def _tell_idle(self) -> None:
+        """The client has been waited for, and something has come from elsewhere."""
+        if self.mailbox.waiting and not self.extended.begun:
+            self._tell_news()
+            self.connection.flush()
+
     def _last_words(self, error: PostgresError) -> None:
         said(error, self.statement_text, self.settings)
         with contextlib.suppress(ConnectionBroken):
-            self.connection.write(protocol.error_response(error, severity=Severity.FATAL))
+            self._tell(error, Severity.FATAL)
             self.connection.flush()
 
     def _leave(self) -> None:
-        for portal in self.portals.values():
-            with contextlib.suppress(Exception):
-                portal.close()
+        self.portals.close_all()
+        self.node.channels.forget(self.mailbox)
         with contextlib.suppress(Exception):
             self.block.rollback()
         with contextlib.suppress(Exception):
@@ -283,18 +308,20 @@ class Session:
 
     def greet(self) -> None:
         """AuthenticationOk has been sent: the settings' report and the key for cancelling."""
+        self.setting_changed("client_encoding")
         self._report()
         self.connection.write(protocol.backend_key_data(self.backend.pid, self.backend.secret))
 
     def _report(self) -> None:
         for name, value in self.settings.reported():
-            self.connection.write(protocol.parameter_status(name, value))
+            self.connection.write(protocol.parameter_status(name, value, self.connection.encoding))
 
     def ready(self) -> None:
         """ReadyForQuery, after the reports of changed settings."""
         self.settings_restored()
         self._report()
         self.send_notices()
+        self._tell_news()
         self.statement_text = ""
         self.backend.rest(RESTING[self.block.state])
         self.show(RESTING[self.block.state])
@@ -379,7 +406,6 @@ class Session:
         """Tells the client and the log of an error and lets the transaction fail; a FATAL one ends the session."""
         known = as_postgres_error(error)
         try:
-            self._drop_portals(everything=False)
             self.block.fail()
         except Exception as second:  # noqa: BLE001 - the first error is the one to tell
             _log.warning("rollback failed", exc_info=second)
@@ -388,10 +414,18 @@ class Session:
         self.send_notices()
         said(known, self.statement_text, self.settings)
         if known.severity in (Severity.FATAL, Severity.PANIC):
-            self.connection.write(protocol.error_response(known))
+            self._tell(known)
             self.connection.flush()
             raise SessionEnd
-        self.connection.write(protocol.error_response(known, severity=Severity.ERROR))
+        self._tell(known, Severity.ERROR)
+
+    def _tell(self, error: PostgresError, severity: Severity | None = None) -> None:
+        """ErrorResponse; where the client's encoding has not what the error says, that it has not."""
+        try:
+            frame = protocol.error_response(error, severity=severity, encoding=self.connection.encoding)
+        except PostgresError as untranslatable:
+            frame = protocol.error_response(untranslatable, severity=severity)
+        self.connection.write(frame)
 
     # ---- for simple and extended query ------------------------------------------------------------------
     def send_notices(self) -> None:
@@ -401,7 +435,7 @@ class Session:
             if notice.severity is Severity.WARNING:
                 _log.warning("%s", notice.message, extra={"detail": notice.detail, "hint": notice.hint})
             if self._wanted(notice):
-                self.connection.write(protocol.notice_response(notice))
+                self.connection.write(protocol.notice_response(notice, self.connection.encoding))
 
     def _wanted(self, notice: Notice) -> bool:
         level = self.settings.text("client_min_messages").upper()
@@ -412,8 +446,7 @@ class Session:
 
     def send_description(self, result: ResultSet) -> None:
         """RowDescription alone."""
-        lengths = [column.type_length for column in result.columns]
-        self.connection.write(protocol.row_description(result.columns, (0,) * len(lengths), lengths))
+        self.connection.write(protocol.row_description(result.columns, (0,) * len(result.columns), self.connection.encoding))
 
     def send_result(self, result: ResultSet) -> None:
         """RowDescription, rows, CommandComplete."""
@@ -436,23 +469,10 @@ class Session:
         self.send_notices()
         self.connection.write(protocol.copy_response(b"W", 0, binary=False))
 
-    def close_portal(self, name: str) -> None:
-        """Forgets a portal; not an error if there is none."""
-        portal = self.portals.pop(name, None)
-        if portal is not None:
-            portal.close()
-
-    def end_of_transaction(self) -> None:
-        """Portals do not outlive their transaction, cursors WITH HOLD do."""
-        self._drop_portals(everything=False)
-
-    def _drop_portals(self, *, everything: bool) -> None:
-        for name in [name for name, portal in self.portals.items() if everything or not portal.hold]:
-            self.close_portal(name)
-
     def discard_all(self) -> None:
         """DISCARD ALL."""
-        self._drop_portals(everything=True)
+        self.portals.close_all()
+        self.node.channels.forget(self.mailbox)
         self.prepared.clear()
         session_role.discard(self)
         self.settings.reset_all()
@@ -472,9 +492,12 @@ class Session:
             self.context.search_path = named if temp is None or temp in named else [temp, *named]
         elif lowered == "application_name":
             self.context.application_name = self.backend.application_name = self.settings.text("application_name")
+        elif lowered == "client_encoding":
+            self.connection.encoding = Encoding(self.settings.text("client_encoding"))
 
     def settings_restored(self) -> None:
         """Settings may have gone back at the end of a transaction."""
         self.setting_changed("search_path")
         self.setting_changed("application_name")
+        self.setting_changed("client_encoding")
         session_role.follow(self)

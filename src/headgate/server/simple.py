@@ -10,7 +10,6 @@ import time
 from typing import TYPE_CHECKING
 
 from headgate.server import audit, protocol
-from headgate.server.block import State
 from headgate.server.outcome import Sender
 from headgate.sql import parser
 
@@ -28,13 +27,14 @@ class SimpleQuery:
     def run(self, body: bytes) -> None:
         """Runs the statements of one Query message; the first error ends it."""
         session = self.session
-        reader = protocol.FrontendReader(body)
+        encoding = session.connection.encoding
+        reader = protocol.FrontendReader(body, encoding)
         raw = reader.raw_string()
         reader.end()
-        text = protocol.decode_text(raw)
+        text = encoding.decode(raw)
         session.start(text)
         began = time.monotonic()
-        session.close_portal("")
+        session.portals.close("")
         session.prepared.pop("", None)
         if session.walsender is not None and session.walsender.run(text):
             return
@@ -58,6 +58,4 @@ class SimpleQuery:
 
     def _finish(self) -> None:
         session = self.session
-        if session.block.state is State.IDLE:
-            session.end_of_transaction()
         session.block.finish()

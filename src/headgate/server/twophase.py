@@ -23,20 +23,16 @@ def prepare(session: Session, node: Any) -> str:
     block = session.block
     if block.state is State.IDLE:
         session.notices.warning("there is no transaction in progress", sqlstate="25P01")
-        session.end_of_transaction()
         block.rollback()
         return "ROLLBACK"
     if block.state is State.FAILED:
-        session.end_of_transaction()
         block.rollback()
         return "ROLLBACK"
     try:
         _check(session, node.gid)
     except PostgresError:
-        session.end_of_transaction()
         block.rollback()
         raise
-    session.end_of_transaction()
     prepared = session.node.engine.prepared
     block.prepare(lambda storage: prepared.prepare(storage, node.gid, session.context.user))
     return "PREPARE TRANSACTION"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.commands import lock_table
 from headgate.errors import PostgresError
-from headgate.server import cursor, prepare, transaction_mode, twophase, variable
+from headgate.server import cursor, notification, prepare, transaction_mode, twophase, variable
 from headgate.server.altersystem import alter_system
 from headgate.server.block import State
 from headgate.types import registry
@@ -84,7 +84,6 @@ def _commit(session: Session, node: Any) -> str:
             raise PostgresError("25P01", "COMMIT AND CHAIN can only be used in transaction blocks")
         session.notices.warning("there is no transaction in progress", sqlstate="25P01")
     ended = session.settings.remember()
-    session.end_of_transaction()
     done = session.block.commit()
     if node.chain:
         session.block.begin(ended)
@@ -97,7 +96,6 @@ def _rollback(session: Session, node: Any) -> str:
             raise PostgresError("25P01", "ROLLBACK AND CHAIN can only be used in transaction blocks")
         session.notices.warning("there is no transaction in progress", sqlstate="25P01")
     ended = session.settings.remember()
-    session.end_of_transaction()
     session.block.rollback()
     if node.chain:
         session.block.begin(ended)
@@ -148,10 +146,6 @@ def _lock(session: Any, node: Any, text: str) -> str:
     return "LOCK TABLE"
 
 
-def _listen(session: Session, node: Any, text: str) -> str:
-    return {"ListenStmt": "LISTEN", "NotifyStmt": "NOTIFY", "UnlistenStmt": "UNLISTEN"}[str(node.DESCRIPTOR.name)]
-
-
 def _checkpoint(session: Session, node: Any, text: str) -> str:
     if not session.is_superuser:
         raise PostgresError("42501", "must be superuser or have privileges of pg_checkpoint to do CHECKPOINT")
@@ -171,9 +165,9 @@ HANDLERS: dict[str, Handler] = {
     "DeclareCursorStmt": cursor.declare,
     "FetchStmt": cursor.fetch,
     "ClosePortalStmt": cursor.close,
-    "ListenStmt": _listen,
-    "NotifyStmt": _listen,
-    "UnlistenStmt": _listen,
+    "ListenStmt": notification.listen,
+    "NotifyStmt": notification.notify,
+    "UnlistenStmt": notification.unlisten,
     "LockStmt": _lock,
     "CheckPointStmt": _checkpoint,
 }
@@ -195,14 +189,12 @@ def check_input(text: str, type_oid: int, session: Session) -> None:
 def text_of_binary(value: bytes, type_oid: int, session: Session) -> str:
     """A parameter in the binary form, in text form."""
     if type_oid in _UNCHECKED:
-        from headgate.server.protocol import decode_text
-
-        return decode_text(value)
+        return session.connection.encoding.decode(value)
     import numpy as np
 
     from headgate.types import binary
     from headgate.types import text as forms
 
     starts, lengths = np.zeros(1, np.int64), np.array([len(value)], np.int32)
-    typed = binary.read_binary(np.frombuffer(value, np.uint8), starts, lengths, type_oid)
+    typed = binary.read_binary(np.frombuffer(value, np.uint8), starts, lengths, type_oid, encoding=session.connection.encoding)
     return str(forms.write_text(typed, type_oid)[0].as_py())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import acl
 from headgate.catalog import database as databases
+from headgate.catalog import relation as relations
 from headgate.catalog.role import READ_ALL_SETTINGS
 from headgate.commands.privilege import READ_ALL_STATS, role_name
 from headgate.errors import PostgresError
@@ -40,6 +41,7 @@ def providers(node: Node, session: Session) -> Mapping[str, Callable[[], Any]]:
     found: dict[str, Callable[[], Any]] = {
         "pg_stat_activity": partial(_activity, node, session),
         "pg_stat_database": partial(_databases, node),
+        "pg_stat_all_tables": partial(_tables, node, session),
         "pg_stat_replication": partial(_replication, node, session),
         "pg_replication_slots": partial(_slots, node),
         "pg_stat_replication_slots": partial(_slot_statistics, node),
@@ -135,6 +137,24 @@ def _databases(node: Node) -> Iterator[Row]:
         )
 
 
+def _tables(node: Node, session: Session) -> Iterator[Row]:
+    """Rows inserted, updated and deleted since the node was made, or a crash; dead ones are those that deletion vectors hide.
+
+    What a node does not count (scans) and does not do (VACUUM, ANALYZE) is NULL and 0.
+    """
+    database = session.context.database
+    with contextlib.closing(node.catalog.cursor()) as cursor:
+        found = relations.all_tables(cursor, database, "r")
+    for each in found:
+        counts = node.engine.statistics.of_table((database, each.oid))
+        shown = node.engine.visible.get((database, each.oid))
+        live, dead = (0, 0) if shown is None else (shown.state.rows, shown.state.dead_rows)
+        changed = counts.inserted + counts.updated + counts.deleted
+        scans = (None,) * 4
+        rows = (counts.inserted, counts.updated, counts.deleted, 0, live, dead, changed, counts.inserted)
+        yield (each.oid, each.schema, each.name, *scans, *rows, *(None,) * 4, *(0,) * 4)
+
+
 def _replication(node: Node, session: Session) -> Iterator[Row]:
     for sender in node.senders.all():
         one = node.activity.find(sender.pid)
@@ -224,7 +244,7 @@ def _prepared_transactions(node: Node) -> Iterator[Row]:
 def _cursors(session: Session) -> Iterator[Row]:
     for one in session.portals.values():
         if one.name:
-            scrolls = one.buffered is not None and one.buffered.scroll
+            scrolls = one.buffered is not None and one.buffered.scroll is not False
             yield (one.name, one.prepared.text, one.hold, any(one.formats), scrolls, _moment(session.backend.query_start))
 
 

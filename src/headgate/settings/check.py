@@ -14,51 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headgate.errors import PostgresError, not_supported
-from headgate.settings import posix_zone
+from headgate.settings import encoding, posix_zone
 from headgate.settings.definition import Definition, Kind, Value, invalid
 
-# Encodings that a client may ask for (manual, 24.3.1), by their name without case and punctuation, and Python's codec for each.
-_ENCODINGS = {
-    "UTF8": "utf-8",
-    "SQL_ASCII": "utf-8",
-    "LATIN1": "iso8859-1",
-    "LATIN2": "iso8859-2",
-    "LATIN3": "iso8859-3",
-    "LATIN4": "iso8859-4",
-    "LATIN5": "iso8859-9",
-    "LATIN6": "iso8859-10",
-    "LATIN7": "iso8859-13",
-    "LATIN8": "iso8859-14",
-    "LATIN9": "iso8859-15",
-    "LATIN10": "iso8859-16",
-    "ISO_8859_5": "iso8859-5",
-    "ISO_8859_6": "iso8859-6",
-    "ISO_8859_7": "iso8859-7",
-    "ISO_8859_8": "iso8859-8",
-    "WIN866": "cp866",
-    "WIN874": "cp874",
-    "WIN1250": "cp1250",
-    "WIN1251": "cp1251",
-    "WIN1252": "cp1252",
-    "WIN1253": "cp1253",
-    "WIN1254": "cp1254",
-    "WIN1255": "cp1255",
-    "WIN1256": "cp1256",
-    "WIN1257": "cp1257",
-    "WIN1258": "cp1258",
-    "KOI8R": "koi8-r",
-    "KOI8U": "koi8-u",
-    "EUC_JP": "euc_jp",
-    "EUC_KR": "euc_kr",
-    "EUC_CN": "gb2312",
-    "SJIS": "cp932",
-    "BIG5": "cp950",
-    "GBK": "cp936",
-    "GB18030": "gb18030",
-    "UHC": "cp949",
-    "JOHAB": "johab",
-}
-_ALIASES = {"unicode": "UTF8", "iso88591": "LATIN1", "iso885915": "LATIN9", "win": "WIN1251", "shiftjis": "SJIS", "windows1252": "WIN1252"}
 _STYLES = {"iso": "ISO", "sql": "SQL", "postgres": "Postgres", "german": "German"}
 _ORDERS = {
     "mdy": "MDY",
@@ -119,27 +77,14 @@ def canonical(setting: Definition, value: Value, held: Callable[[str], str] | No
 
 
 def _client_encoding(text: str) -> str:
-    """UTF8, or SQL_ASCII, which asks for no conversion; 0A000 for what PostgreSQL would convert: a node speaks UTF-8 on the wire."""
-    found = encoding(text)
-    if found not in ("UTF8", "SQL_ASCII"):
-        error = invalid("client_encoding", text, detail=f"Conversion between {found} and UTF8 is not supported.")
-        raise dataclasses.replace(error, sqlstate="0A000", hint='Set client_encoding to "UTF8".')
-    return found
-
-
-def encoding(text: str) -> str:
-    """PostgreSQL's name of an encoding; raises 22023 when there is none of that name."""
-    bare = re.sub(r"[^a-z0-9]", "", text.lower())
-    names = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in _ENCODINGS}
-    found = names.get(bare) or _ALIASES.get(bare)
+    """PostgreSQL's name of an encoding; 0A000 for one that a node does not convert."""
+    found = encoding.canonical_name(text)
     if found is None:
         raise invalid("client_encoding", text)
+    if encoding.find(found) is None:
+        error = invalid("client_encoding", text, detail=f"Conversion between {found} and UTF8 is not supported.")
+        raise dataclasses.replace(error, sqlstate="0A000")
     return found
-
-
-def codec(name: str) -> str:
-    """Python's codec for an encoding's PostgreSQL name."""
-    return _ENCODINGS[name]
 
 
 @functools.cache

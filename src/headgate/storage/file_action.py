@@ -29,6 +29,11 @@ def records(add: Action) -> int:
     return int(json.loads(stats).get("numRecords", 0)) if stats else 0
 
 
+def rows(add: Action) -> int:
+    """Number of rows that the `add` action names: those of the file that its deletion vector leaves."""
+    return records(add) - int((add.get("deletionVector") or {}).get("cardinality", 0))
+
+
 def is_kept(file: Action) -> bool:
     """Whether a file of a write holds no row that the write has changed."""
     return KEPT in (file.get("tags") or {})

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from headgate.storage.file_action import Action, removal
+from headgate.storage.file_action import Action, removal, rows
 from headgate.storage.log import WrittenFile
 from headgate.storage.table_state import TableState, same_file
 
@@ -48,6 +48,13 @@ class StagedTable:
     def is_changed(self) -> bool:
         """Whether there is something to commit."""
         return self.state is not self.base
+
+    @property
+    def growth(self) -> int:
+        """How many rows more than before there are, from the statistics of the files that come and go."""
+        before, after = self.base.files, self.state.files
+        gone = sum(rows(add) for path, add in before.items() if not same_file(add, after.get(path)))
+        return sum(rows(add) for path, add in after.items() if not same_file(add, before.get(path))) - gone
 
     @property
     def is_altered(self) -> bool:

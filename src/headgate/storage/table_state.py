@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from headgate.storage.file_action import Action, files_after, records, removal
+from headgate.storage.file_action import Action, files_after, records, removal, rows
 
 ALTERED = "headgate.altered"
 """Table property: the version that last changed the columns."""
@@ -55,10 +55,12 @@ class TableState:
     @property
     def rows(self) -> int:
         """Number of rows, from the statistics."""
-        total = 0
-        for add in self.files.values():
-            total += records(add) - (add.get("deletionVector") or {}).get("cardinality", 0)
-        return total
+        return sum(rows(add) for add in self.files.values())
+
+    @property
+    def dead_rows(self) -> int:
+        """Number of rows that the files have and deletion vectors hide."""
+        return sum(records(add) - rows(add) for add in self.files.values())
 
 
 def same_file(one: Action | None, other: Action | None) -> bool:

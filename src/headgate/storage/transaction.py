@@ -43,6 +43,7 @@ from headgate.storage.log import Emitted, EntryKind, OriginProgress, TableWrite
 from headgate.storage.partitioned import PartitionedTable
 from headgate.storage.pending import Check, Pending
 from headgate.storage.staged import StagedTable
+from headgate.storage.statistics import TableCounts, table_counts
 from headgate.storage.table_state import TableState
 from headgate.storage.uncommitted import Handed, Uncommitted
 from headgate.storage.visible import Visible
@@ -461,6 +462,7 @@ class Transaction(Uncommitted):
                         self._catalog.commit()
             self._end()
             return None
+        counts = self._table_counts()
         self._make_whole()
         tables = self._kept()
         changed = {key: staged for key, staged in tables.items() if staged.is_changed}
@@ -469,7 +471,18 @@ class Transaction(Uncommitted):
             self._sync(intent)
         states = {key: staged.state for key, staged in tables.items()}
         with self.in_series():
-            return self._commit_intent(intent, changed, states)
+            end = self._commit_intent(intent, changed, states)
+        engine.statistics.wrote(counts)
+        engine.statistics.dropped(opened.dropped)
+        return end
+
+    def _table_counts(self) -> dict[Key, TableCounts]:
+        """What the transaction does to the rows of each table, for the statistics."""
+        writes: dict[int, list[TableWrite]] = {}
+        for each in self._open.writes:
+            if each.kind == "write":
+                writes.setdefault(each.relation, []).append(each)
+        return {key: table_counts(staged, writes[key[1]]) for key, staged in self._kept().items() if key[1] in writes}
 
     @contextlib.contextmanager
     def in_series(self, *, prepares: bool = False) -> Iterator[None]:

@@ -10,15 +10,19 @@ What must hold: malformed bytes end in 22P03, 08P01 or 22021, never in an IndexE
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
+from headgate.settings.encoding import UTF8, Encoding
 from headgate.types import binary_numeric, binary_value, buffers, calendar, moment, moment_input, string, text
 from headgate.types import registry as r
 from headgate.types.buffers import Bytes, Positions
+from headgate.types.encoded import decoded, encoded
 from headgate.types.storage import arrow_type
 
 Lengths = npt.NDArray[np.int32]
@@ -45,9 +49,16 @@ TEXTS = frozenset({r.TEXT, r.VARCHAR, r.BPCHAR, r.NAME, r.JSON, r.XML, r.UNKNOWN
 
 
 def read_binary(
-    data: Bytes, starts: Positions, lengths: Lengths, oid: int, typmod: int = -1, *, registry: r.TypeRegistry | None = None
+    data: Bytes,
+    starts: Positions,
+    lengths: Lengths,
+    oid: int,
+    typmod: int = -1,
+    *,
+    registry: r.TypeRegistry | None = None,
+    encoding: Encoding = UTF8,
 ) -> pa.Array:
-    """Reads a column of binary forms: an array of ``arrow_type(oid, typmod)``.
+    """Reads a column of binary forms, whose text is in `encoding`: an array of ``arrow_type(oid, typmod)``.
 
     `data` is the whole buffer (uint8), `starts` (int64) and `lengths` (int32, -1 for NULL) one entry per value. Errors as
     `headgate.types.text.read_text` for values that do not fit, 22P03 for bytes that are no value of the type.
@@ -62,12 +73,18 @@ def read_binary(
     sizes = np.maximum(sizes, 0)
     if int(starts.min()) < 0 or int((starts + sizes).max()) > len(data):
         raise PostgresError("08P01", "insufficient data left in message")
-    return _read(data, starts, sizes, mask, oid, typmod, types)
+    return _read(data, starts, sizes, mask, oid, typmod, Kinds(types, encoding))
 
 
-def _read(
-    data: Bytes, starts: Positions, sizes: Positions, mask: buffers.Mask | None, oid: int, typmod: int, types: r.TypeRegistry
-) -> pa.Array:
+@dataclass(frozen=True)
+class Kinds:
+    """What the values of one conversion have in common: the types, and the encoding of their text."""
+
+    types: r.TypeRegistry
+    encoding: Encoding
+
+
+def _read(data: Bytes, starts: Positions, sizes: Positions, mask: buffers.Mask | None, oid: int, typmod: int, kinds: Kinds) -> pa.Array:
     if oid in _INTEGERS:
         return _read_fixed(data, starts, sizes, mask, oid, typmod)
     if oid == r.NUMERIC:
@@ -83,16 +100,18 @@ def _read(
         if len(versions) and (versions != 1).any():
             raise PostgresError("XX000", f"unsupported jsonb version number {int(versions[versions != 1][0])}")
         starts, sizes = starts + 1, np.maximum(sizes - 1, 0)
+    types = kinds.types
     found = types.find(oid)
     if oid in TEXTS or oid == r.JSONB or found is None or found.kind is r.Kind.ENUM:
-        shown = utf8(buffers.strings(*buffers.gather(data, starts, sizes), mask, pa.binary()))
+        raw = buffers.strings(*buffers.gather(data, starts, sizes), mask, pa.binary())
+        shown = utf8(raw) if kinds.encoding.unicode else decoded(raw, kinds.encoding).cast(pa.string())
         return (
             text.read_text(shown, oid, typmod, registry=types)
             if typmod >= 0 or oid in (r.NAME, r.JSON, r.JSONB)
             else string.read_text(shown)
         )
     values = _slices(data, starts, sizes, mask)
-    shown = pa.array([None if each is None else binary_value.receive(each, oid, types) for each in values], pa.string())
+    shown = pa.array([None if each is None else binary_value.receive(each, oid, kinds) for each in values], pa.string())
     return text.read_text(shown, oid, typmod, registry=types) if typmod >= 0 else shown
 
 
@@ -180,11 +199,11 @@ def _read_uuid(data: Bytes, starts: Positions, sizes: Positions, mask: buffers.M
 
 
 def write_binary(
-    array: pa.Array | pa.ChunkedArray, oid: int, typmod: int = -1, *, registry: r.TypeRegistry | None = None
+    array: pa.Array | pa.ChunkedArray, oid: int, typmod: int = -1, *, registry: r.TypeRegistry | None = None, encoding: Encoding = UTF8
 ) -> pa.LargeBinaryArray:
-    """The binary forms of a column in stored form, NULL = null."""
+    """The binary forms of a column in stored form, NULL = null; text in `encoding`."""
     if isinstance(array, pa.ChunkedArray):
-        chunks = [write_binary(chunk, oid, typmod, registry=registry) for chunk in array.chunks]
+        chunks = [write_binary(chunk, oid, typmod, registry=registry, encoding=encoding) for chunk in array.chunks]
         return pa.concat_arrays(chunks) if chunks else pa.nulls(0, pa.large_binary())
     types = registry or r.known()
     oid, _ = types.base(oid)
@@ -193,15 +212,18 @@ def write_binary(
         return _write_fixed(array, oid)
     if oid == r.NUMERIC:
         return binary_numeric.write(array)
-    if oid == r.BYTEA or oid in TEXTS or found is None or found.kind is r.Kind.ENUM:
+    if oid == r.BYTEA:
         return array.cast(pa.large_binary())
+    if oid in TEXTS or found is None or found.kind is r.Kind.ENUM:
+        return encoded(array, encoding).cast(pa.large_binary())
     if oid == r.JSONB:
         return pc.binary_join_element_wise(
-            pa.scalar(b"\x01", pa.large_binary()), array.cast(pa.large_binary()), pa.scalar(b"", pa.large_binary())
+            pa.scalar(b"\x01", pa.large_binary()), encoded(array, encoding).cast(pa.large_binary()), pa.scalar(b"", pa.large_binary())
         )
     if oid == r.UUID:
         return _write_uuid(array)
-    values = [None if each is None else binary_value.send(each, oid, types) for each in array.to_pylist()]
+    kinds = Kinds(types, encoding)
+    values = [None if each is None else binary_value.send(each, oid, kinds) for each in array.to_pylist()]
     return pa.array(values, pa.large_binary())
 
 

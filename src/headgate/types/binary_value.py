@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import struct
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +18,16 @@ from headgate.errors import PostgresError, not_supported
 from headgate.types import address, array, clock, interval
 from headgate.types import registry as r
 
+if TYPE_CHECKING:
+    from headgate.types.binary import Kinds
 
-def receive(raw: bytes, oid: int, types: r.TypeRegistry) -> str:
+
+def receive(raw: bytes, oid: int, kinds: Kinds) -> str:
     """The text form of one value. 0A000 for a type without a binary form here, 22P03 for malformed bytes."""
+    types = kinds.types
     found = types.find(oid)
     if found is not None and found.is_array:
-        return _receive_array(raw, found, types)
+        return _receive_array(raw, found, kinds)
     reader = _RECEIVE.get(oid)
     if reader is None:
         raise not_supported(f"binary form of type {types.format_type(oid)} is not supported")
@@ -32,19 +37,20 @@ def receive(raw: bytes, oid: int, types: r.TypeRegistry) -> str:
         raise PostgresError("22P03", "incorrect binary data format") from error
 
 
-def send(text: str, oid: int, types: r.TypeRegistry) -> bytes:
+def send(text: str, oid: int, kinds: Kinds) -> bytes:
     """The binary form of one value in normal text form."""
+    types = kinds.types
     found = types.find(oid)
     if found is not None and found.is_array:
         shape, items = array.parse(text, types.by_oid(found.element).delimiter)
-        return array.put_together(shape, found.element, _send_items(items, found.element, types))
+        return array.put_together(shape, found.element, _send_items(items, found.element, kinds))
     writer = _SEND.get(oid)
     if writer is None:
         raise not_supported(f"binary form of type {types.format_type(oid)} is not supported")
     return writer(text)
 
 
-def _receive_array(raw: bytes, found: r.PgType, types: r.TypeRegistry) -> str:
+def _receive_array(raw: bytes, found: r.PgType, kinds: Kinds) -> str:
     from headgate.types import binary, text  # an array's elements are read by the module that calls this one
 
     try:
@@ -56,15 +62,17 @@ def _receive_array(raw: bytes, found: r.PgType, types: r.TypeRegistry) -> str:
     lengths = np.array([-1 if item is None else len(item) for item in items], np.int32)
     starts = np.cumsum(np.maximum(lengths, 0), dtype=np.int64) - np.maximum(lengths, 0)
     data = np.frombuffer(b"".join(item for item in items if item is not None), np.uint8)
-    values = text.write_text(binary.read_binary(data, starts, lengths, element, registry=types), element, registry=types)
+    types = kinds.types
+    typed = binary.read_binary(data, starts, lengths, element, registry=types, encoding=kinds.encoding)
+    values = text.write_text(typed, element, registry=types)
     return array.print_array(shape, values.to_pylist(), types.by_oid(element).delimiter)
 
 
-def _send_items(items: list[str | None], element: int, types: r.TypeRegistry) -> list[bytes | None]:
+def _send_items(items: list[str | None], element: int, kinds: Kinds) -> list[bytes | None]:
     from headgate.types import binary, text
 
-    values = text.read_text(pa.array(items, pa.string()), element, registry=types)
-    sent: list[bytes | None] = binary.write_binary(values, element, registry=types).to_pylist()
+    values = text.read_text(pa.array(items, pa.string()), element, registry=kinds.types)
+    sent: list[bytes | None] = binary.write_binary(values, element, registry=kinds.types, encoding=kinds.encoding).to_pylist()
     return sent
 
 

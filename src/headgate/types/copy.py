@@ -166,14 +166,11 @@ def unescape(value: bytes) -> bytes:
     return _ESCAPE.sub(plain, value)
 
 
-def write_copy_text(columns: Sequence[pa.Array], *, null: str = "\\N", delimiter: str = "\t") -> bytes:
+def write_copy_text(columns: Sequence[pa.Array], *, null: str = "\\N", delimiter: str = "\t") -> pa.LargeStringArray:
     """Rows of text format out of columns of strings, each row with its newline."""
-    if not columns:
-        return b""
     escaped = [_escape(column.cast(pa.large_string()), delimiter) for column in columns]
     rows = pc.binary_join_element_wise(*escaped, _large(delimiter), null_handling="replace", null_replacement=null)
-    data, _ = buffers.view(pc.binary_join_element_wise(rows, _large("\n"), _large("")))
-    return data.tobytes()
+    return pc.binary_join_element_wise(rows, _large("\n"), _large(""))
 
 
 def _large(text: str) -> pa.LargeStringScalar:
@@ -248,10 +245,8 @@ def write_copy_csv(
     quote: str = '"',
     escape: str | None = None,
     forced: Container[int] = (),
-) -> bytes:
+) -> pa.LargeStringArray:
     """Rows of CSV format: quoted where a field has the delimiter, the quote, a line break, or reads as `null`; `forced` columns always."""
-    if not columns:
-        return b""
     pattern = "[" + re.escape(delimiter) + re.escape(quote) + r"\n\r]"
     shown = []
     for place, column in enumerate(columns):
@@ -265,5 +260,4 @@ def write_copy_csv(
         doubled = pc.replace_substring(escaped, quote, (escape or quote) + quote)
         shown.append(pc.if_else(needed, pc.binary_join_element_wise(_large(quote), doubled, _large(quote), _large("")), values))
     rows = pc.binary_join_element_wise(*shown, _large(delimiter), null_handling="replace", null_replacement=null)
-    data, _ = buffers.view(pc.binary_join_element_wise(rows, _large("\n"), _large("")))
-    return data.tobytes()
+    return pc.binary_join_element_wise(rows, _large("\n"), _large(""))

@@ -43,6 +43,8 @@ class ResultSet:
     columns: tuple[ResultColumn, ...]
     batches: Iterable[pa.RecordBatch]
     tag: str | None = None
+    binary: bool = False
+    """Whether the simple protocol sends it in binary: what a BINARY cursor gives."""
     row_count: int = field(default=0, init=False)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:

@@ -14,6 +14,7 @@ from headgate.errors import PostgresError
 from headgate.publisher.framing import Wanted
 from headgate.settings import SessionSettings
 from headgate.settings.definition import read_bool
+from headgate.settings.encoding import Encoding
 
 MIN_VERSION, MAX_VERSION = 1, 3
 STREAM_VERSION, TWO_PHASE_VERSION = 2, 3
@@ -34,7 +35,8 @@ class Options:
 def wanted(asked: Options, settings: SessionSettings, slot: Slot) -> Wanted:
     """What the options mean for whole transactions of this slot; two_phase stays on once a client has asked for it."""
     work_mem = settings.integer("logical_decoding_work_mem") * 1024
-    return Wanted(asked.streaming, asked.two_phase or slot.two_phase, asked.messages, slot.two_phase_at, work_mem)
+    encoding = Encoding(settings.text("client_encoding"))
+    return Wanted(asked.streaming, asked.two_phase or slot.two_phase, asked.messages, slot.two_phase_at, work_mem, encoding)
 
 
 def read(given: Iterable[tuple[str, str | None]]) -> Options:

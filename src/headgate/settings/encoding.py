@@ -1,0 +1,185 @@
+"""Encodings that a client may ask for: text of a node, which is Unicode, and the client's bytes (manual, 24.3).
+
+`find` gives an encoding by any of its names, `Encoding.encode` and `decode` convert one text; whole columns are `types.encoded`'s. Called
+by the check of `client_encoding`, by the server for all that is said on a connection, by COPY and by the walsender.
+
+What must hold: a text arrives as PostgreSQL would convert it, or ends in its error: 22021 for bytes that are none of the encoding, 22P05
+for a character that the other side has not. Python's codecs are PostgreSQL's tables for all encodings of one byte; where they differ for
+those of several, `encoding_table` has the difference.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+from headgate.errors import PostgresError
+from headgate.settings.encoding_table import CHARACTER, of
+
+CODECS = {
+    "UTF8": "utf-8",
+    "SQL_ASCII": "utf-8",
+    "LATIN1": "iso8859-1",
+    "LATIN2": "iso8859-2",
+    "LATIN3": "iso8859-3",
+    "LATIN4": "iso8859-4",
+    "LATIN5": "iso8859-9",
+    "LATIN6": "iso8859-10",
+    "LATIN7": "iso8859-13",
+    "LATIN8": "iso8859-14",
+    "LATIN9": "iso8859-15",
+    "LATIN10": "iso8859-16",
+    "ISO_8859_5": "iso8859-5",
+    "ISO_8859_6": "iso8859-6",
+    "ISO_8859_7": "iso8859-7",
+    "ISO_8859_8": "iso8859-8",
+    "WIN866": "cp866",
+    "WIN874": "cp874",
+    "WIN1250": "cp1250",
+    "WIN1251": "cp1251",
+    "WIN1252": "cp1252",
+    "WIN1253": "cp1253",
+    "WIN1254": "cp1254",
+    "WIN1255": "cp1255",
+    "WIN1256": "cp1256",
+    "WIN1257": "cp1257",
+    "WIN1258": "cp1258",
+    "KOI8R": "koi8-r",
+    "KOI8U": "koi8-u",
+    "EUC_JP": "euc_jp",
+    "EUC_KR": "euc_kr",
+    "EUC_CN": "gb2312",
+    "SJIS": "cp932",
+    "BIG5": "cp950",
+    "GBK": "cp936",
+    "GB18030": "gb18030",
+    "UHC": "cp949",
+    "JOHAB": "johab",
+}
+"""Python's codec for each name."""
+_NOT_HERE = ("EUC_JIS_2004", "EUC_TW", "MULE_INTERNAL", "SHIFT_JIS_2004")
+"""Encodings of PostgreSQL that a node does not convert."""
+_ALIASES = {
+    "abc": "WIN1258",
+    "alt": "WIN866",
+    "iso88591": "LATIN1",
+    "iso88592": "LATIN2",
+    "iso88593": "LATIN3",
+    "iso88594": "LATIN4",
+    "iso88599": "LATIN5",
+    "iso885910": "LATIN6",
+    "iso885913": "LATIN7",
+    "iso885914": "LATIN8",
+    "iso885915": "LATIN9",
+    "iso885916": "LATIN10",
+    "koi8": "KOI8R",
+    "mskanji": "SJIS",
+    "shiftjis": "SJIS",
+    "tcvn": "WIN1258",
+    "tcvn5712": "WIN1258",
+    "unicode": "UTF8",
+    "vscii": "WIN1258",
+    "win": "WIN1251",
+    "win932": "SJIS",
+    "win936": "GBK",
+    "win949": "UHC",
+    "win950": "BIG5",
+}
+_TRIPLE = {"EUC_CN": b"\x8e\x8f", "EUC_JP": b"\x8f", "EUC_KR": b"\x8f", "JOHAB": b"\x8f"}
+"""Bytes behind which a character is said to have three bytes."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """An encoding by PostgreSQL's name; `unicode`: text goes as it is, as UTF-8."""
+
+    name: str
+
+    @property
+    def unicode(self) -> bool:
+        """Whether nothing is converted."""
+        return CODECS[self.name] == "utf-8"
+
+    def encode(self, text: str) -> bytes:
+        """The text's bytes; 22P05 for a character that the encoding has not."""
+        if text.isascii():
+            return text.encode("ascii")
+        try:
+            table = of(self.name, CODECS[self.name])
+            return text.encode(CODECS[self.name]) if table is None else table.encode(text)
+        except UnicodeEncodeError as error:
+            raise self._untranslatable(text[error.start].encode("utf-8", "replace")) from None
+
+    def decode(self, data: bytes) -> str:
+        """The text of a client's bytes; 22021 for bytes that are no character, a zero byte too, 22P05 for what Unicode has not."""
+        if b"\0" in data:
+            raise self._invalid(data, data.index(0))
+        try:
+            return self.decode_divided(data)
+        except UnicodeDecodeError as error:
+            raise self._undecodable(data, error.start) from None
+
+    def decode_divided(self, data: bytes) -> str:
+        """The text of several values between zero bytes; UnicodeDecodeError, which tells less than `decode` of each."""
+        table = of(self.name, CODECS[self.name])
+        return data.decode(CODECS[self.name]) if table is None else table.decode(data)
+
+    def _undecodable(self, data: bytes, place: int) -> PostgresError:
+        found = re.match(CHARACTER.get(self.name, rb"[\x01-\xff]"), data[place : place + 4], re.DOTALL)
+        if self.unicode or found is None:
+            return self._invalid(data, place)
+        return PostgresError("22P05", _no_equivalent(found[0], self.name, "UTF8"))
+
+    def _invalid(self, data: bytes, place: int) -> PostgresError:
+        name = "UTF8" if self.unicode else self.name
+        shown = _shown(data[place : place + self._length(data, place)])
+        return PostgresError("22021", f'invalid byte sequence for encoding "{name}": {shown}')
+
+    def _length(self, data: bytes, place: int) -> int:
+        """How many bytes the character should have that begins there (pg_encoding_mblen)."""
+        lead = data[place]
+        if self.unicode:
+            return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4 if lead < 0xF8 else 1
+        if lead < 0x80 or self.name not in CHARACTER or (self.name == "SJIS" and 0xA1 <= lead <= 0xDF):
+            return 1
+        if self.name == "GB18030" and data[place + 1 : place + 2].isdigit():
+            return 4
+        return 3 if lead in _TRIPLE.get(self.name, b"") else 2
+
+    def _untranslatable(self, raw: bytes) -> PostgresError:
+        return PostgresError("22P05", _no_equivalent(raw, "UTF8", self.name))
+
+
+UTF8 = Encoding("UTF8")
+
+
+def _shown(data: bytes) -> str:
+    return " ".join(f"0x{byte:02x}" for byte in data[:8])
+
+
+def _no_equivalent(raw: bytes, source: str, target: str) -> str:
+    return f'character with byte sequence {_shown(raw)} in encoding "{source}" has no equivalent in encoding "{target}"'
+
+
+@functools.cache
+def _by_bare_name() -> dict[str, str]:
+    names = {_bare(name): name for name in (*CODECS, *_NOT_HERE)}
+    windows = {_bare(name).replace("win", "windows"): name for name in CODECS if name.startswith("WIN")}
+    more = {alias.replace("win", "windows"): name for alias, name in _ALIASES.items() if re.fullmatch(r"win\d+", alias)}
+    return names | windows | more | _ALIASES
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def canonical_name(text: str) -> str | None:
+    """PostgreSQL's name of the encoding that is called so, also of one that is not converted here; None if there is none."""
+    return _by_bare_name().get(_bare(text))
+
+
+def find(name: str) -> Encoding | None:
+    """The encoding of that name; None if a node does not convert it."""
+    found = canonical_name(name)
+    return Encoding(found) if found in CODECS else None

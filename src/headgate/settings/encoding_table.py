@@ -1,0 +1,124 @@
+"""Encodings of several bytes that are not as Python has them: Japanese, Korean and Chinese ones.
+
+`encodings.json` has PostgreSQL's differences from Python's codecs (written by tools/dump_encodings.py); the table of both is made when the
+encoding is first asked for. Called by `encoding`. What must hold: only bytes that PostgreSQL takes for a character (`CHARACTER`) are read
+as one.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import functools
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from itertools import product
+
+_DOUBLE = rb"[\x00-\x7f]|(?!\x8d\x20)[\x80-\xff][\x01-\xff]"
+_EUC = rb"[\x00-\x7f]|[\xa1-\xfe]{2}"
+CHARACTER = {
+    "BIG5": _DOUBLE,
+    "EUC_CN": _EUC,
+    "EUC_JP": rb"[\x00-\x7f]|\x8e[\xa1-\xdf]|\x8f[\xa1-\xfe]{2}|[\xa1-\xfe]{2}",
+    "EUC_KR": _EUC,
+    "GB18030": rb"[\x00-\x7f]|[\x81-\xfe][\x30-\x39][\x81-\xfe][\x30-\x39]|[\x81-\xfe][\x40-\x7e\x80-\xfe]",
+    "GBK": _DOUBLE,
+    "JOHAB": rb"[\x00-\x7f]|\x8e[\xa1-\xfe]|\x8f[\xa1-\xfe]{2}|[\x80-\x8d\x90-\xff][\xa1-\xfe]",
+    "SJIS": rb"[\x00-\x7f]|[\xa1-\xdf]|[\x81-\x9f\xe0-\xfc][\x40-\x7e\x80-\xfc]",
+    "UHC": _DOUBLE,
+}
+"""What is a character of an encoding with several bytes, whether or not Unicode has it (wchar.c, pg_*_verifychar)."""
+_LONGEST = 3
+"""Bytes of a character where a table is needed."""
+
+
+class _Characters(dict[bytes, str]):
+    """Characters by their bytes; what is ASCII stands for itself."""
+
+    def __missing__(self, raw: bytes) -> str:
+        return raw.decode("ascii")
+
+
+@dataclass(frozen=True)
+class Table:
+    """The bytes of each code point, the character of these bytes, and what parts bytes into characters."""
+
+    codes: dict[int, bytes]
+    characters: _Characters
+    part: re.Pattern[bytes]
+
+    def encode(self, text: str) -> bytes:
+        """The text's bytes, or UnicodeEncodeError."""
+        return codecs.charmap_encode(text, "strict", self.codes)[0]
+
+    def decode(self, data: bytes) -> str:
+        """The text of bytes, or UnicodeDecodeError."""
+        parts = self.part.findall(data)
+        try:
+            return "".join(map(self.characters.__getitem__, parts))
+        except UnicodeDecodeError:
+            place = 0
+            for each in parts:
+                if not each.isascii() and each not in self.characters:
+                    break
+                place += len(each)
+            raise UnicodeDecodeError("table", data, place, place + 1, "no character") from None
+
+
+@functools.cache
+def of(name: str, codec: str) -> Table | None:
+    """The table of an encoding that Python has as `codec`; None where Python's codec is PostgreSQL's."""
+    differs = _differences().get(name)
+    if differs is None:
+        return None
+    unwanted = {*_numbers(differs["not encoded"])}
+    made = ((code, chr(code).encode(codec, "ignore")) for code in range(0x80, 0x10000) if code not in unwanted)
+    whole = re.compile(CHARACTER[name], re.DOTALL)
+    found = {code: raw for code, raw in made if not raw.isascii() and len(raw) <= _LONGEST and (len(raw) > 1 or whole.match(raw))}
+    found |= {code: _raw(number) for code, number in _pairs(differs["encode"])}
+    characters = _Characters(_decoded(whole, codec))
+    for number in _numbers(differs["not decoded"]):
+        characters.pop(_raw(number), None)
+    characters.update((_raw(number), chr(code)) for number, code in _pairs(differs["decode"]))
+    part = re.compile(rb"[\x00-\x7f]+|" + CHARACTER[name] + rb"|.", re.DOTALL)
+    return Table({code: bytes([code]) for code in range(0x80)} | found, characters, part)
+
+
+def _decoded(whole: re.Pattern[bytes], codec: str) -> Iterator[tuple[bytes, str]]:
+    """Python's characters of all bytes that PostgreSQL takes for one."""
+    for size in range(1, _LONGEST + 1):
+        leads = range(0x80, 0x100) if size < _LONGEST else (0x8F,)
+        for bytes_of in product(leads, *[range(0x30, 0x100)] * (size - 1)):
+            raw = bytes(bytes_of)
+            with contextlib.suppress(UnicodeDecodeError):
+                if whole.fullmatch(raw) and len(text := raw.decode(codec)) == 1:
+                    yield raw, text
+
+
+@functools.cache
+def _differences() -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = json.loads((resources.files("headgate.settings") / "encodings.json").read_text("utf-8"))
+    return found
+
+
+def _raw(number: int) -> bytes:
+    return number.to_bytes((number.bit_length() + 7) // 8, "big")
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """``a2-a3 ac``: hexadecimal numbers and ranges of them."""
+    for word in text.split():
+        first, _, last = word.partition("-")
+        yield from range(int(first, 16), int(last or first, 16) + 1)
+
+
+def _pairs(text: str) -> Iterator[tuple[int, int]]:
+    """``2460:ada1+20``: 20 hexadecimal pairs, of which both sides go on counting."""
+    for word in text.split():
+        first, _, rest = word.partition(":")
+        second, _, count = rest.partition("+")
+        for step in range(int(count or 1)):
+            yield int(first, 16) + step, int(second, 16) + step

@@ -1,0 +1,67 @@
+"""Cursors and portals: what a node gives, where it stands then, and when it ends is as in PostgreSQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from tests.conftest import Server
+
+SCRIPT = Path(__file__).parent / "statements" / "cursors.sql"
+
+
+def test_every_fetch_and_move_gives_what_it_gives_in_postgresql(postgres: Server, node: Server) -> None:
+    printed = [server.script(server.new_database(), SCRIPT).splitlines() for server in (node, postgres)]
+    assert printed[0] == printed[1]
+
+
+def test_a_cursor_without_scroll_keeps_few_rows_so_that_it_can_go_back_and_no_more(node: Server) -> None:
+    with psycopg.connect(node.conninfo(node.new_database())) as session:
+        session.execute("DECLARE wide CURSOR FOR SELECT g, repeat('x', 2000) FROM generate_series(1, 30000) g")
+        assert session.execute("FETCH 2 FROM wide; FETCH PRIOR FROM wide").nextset()
+        assert len(session.execute("FETCH 20000 FROM wide").fetchall()) == 20000
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="cursor can only scan forward"):
+            session.execute("FETCH PRIOR FROM wide")
+
+
+def run(link: psycopg.Connection, *messages: tuple[str, Any]) -> list[Any]:
+    """What each of the functions of libpq gives: rows, or SQLSTATE and message."""
+    found: list[Any] = []
+    for name, arguments in messages:
+        answer = getattr(link.pgconn, name)(*arguments)
+        if answer.error_message:
+            found.append(tuple((answer.error_field(field) or b"").decode() for field in (67, 77)))
+        else:
+            rows = [[answer.get_value(row, column) for column in range(answer.nfields)] for row in range(answer.ntuples)]
+            found.append(rows or answer.command_status)
+    return found
+
+
+CHANGES = ("ADD COLUMN c int", "DROP COLUMN b", "RENAME COLUMN b TO z", "ALTER COLUMN b TYPE varchar(5)", "ALTER COLUMN b TYPE text")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_prepared_statement_whose_columns_have_changed_is_refused_until_it_is_prepared_again(
+    postgres: Server, node: Server, change: str
+) -> None:
+    found = []
+    for server in (node, postgres):
+        with psycopg.connect(server.conninfo(server.new_database()), autocommit=True) as link:
+            link.execute("CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t VALUES (1, 'one')")
+            link.execute("PREPARE spoken AS SELECT * FROM t")
+            link.pgconn.prepare(b"all", b"SELECT * FROM t")
+            link.pgconn.prepare(b"one", b"SELECT a FROM t")
+            link.pgconn.prepare(b"added", b"INSERT INTO t (a) VALUES ($1) RETURNING *")
+            link.execute(f"ALTER TABLE t {change}")  # type: ignore[arg-type]
+            answers = run(
+                link,
+                ("exec_prepared", (b"all", [])),
+                ("exec_prepared", (b"one", [])),
+                ("exec_prepared", (b"added", [b"2"])),
+                ("exec_", (b"EXECUTE spoken",)),
+                ("exec_", (b"SELECT count(*) FROM t",)),
+            )
+            found.append(answers)
+    assert found[0] == found[1]

@@ -1,0 +1,69 @@
+"""LISTEN and NOTIFY: told at the commit, once, to the sessions of the same database that listen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.conftest import Server
+
+SCRIPT = Path(__file__).parent / "statements" / "notifications.sql"
+
+
+@pytest.fixture
+def links(server: Server) -> Iterator[list[psycopg.Connection]]:
+    """Two sessions of one database and one of another."""
+    here, there = server.new_database(), server.new_database()
+    made = [psycopg.connect(server.conninfo(name), autocommit=True) for name in (here, here, there)]
+    yield made
+    for each in made:
+        each.close()
+
+
+def heard(link: psycopg.Connection, count: int) -> list[tuple[str, str]]:
+    """What the session is told while it waits."""
+    return [(one.channel, one.payload) for one in link.notifies(timeout=20 if count else 0.2, stop_after=count or None)]
+
+
+def test_a_session_prints_what_it_prints_in_postgresql(postgres: Server, node: Server) -> None:
+    printed = [re.sub(r"PID \d+", "PID", server.script(server.new_database(), SCRIPT)) for server in (node, postgres)]
+    assert printed[0].splitlines() == printed[1].splitlines()
+
+
+def test_an_idle_session_is_told_at_the_commit_and_another_database_is_not(links: list[psycopg.Connection]) -> None:
+    listens, tells, elsewhere = links
+    for each in (listens, elsewhere):
+        each.execute("LISTEN news")
+    with tells.transaction():
+        tells.execute("NOTIFY news, 'first'; NOTIFY news, 'first'; NOTIFY other, 'nobody'")
+        tells.execute("SELECT pg_notify('news', 'größer')")
+        assert heard(listens, 0) == []
+    assert heard(listens, 2) == [("news", "first"), ("news", "größer")]
+    with tells.transaction(force_rollback=True):
+        tells.execute("NOTIFY news, 'taken back'")
+    tells.execute("NOTIFY news")
+    assert heard(listens, 1) == [("news", "")]
+    assert heard(elsewhere, 0) == []
+
+
+def test_a_session_in_a_transaction_is_told_behind_it(links: list[psycopg.Connection]) -> None:
+    listens, tells, _ = links
+    listens.execute("LISTEN news")
+    with listens.transaction():
+        listens.execute("SELECT 1")
+        tells.execute("NOTIFY news, 'waits'")
+        assert heard(listens, 0) == []
+    assert heard(listens, 1) == [("news", "waits")]
+    listens.execute("UNLISTEN *")
+    tells.execute("NOTIFY news")
+    assert heard(listens, 0) == []
+
+
+def test_notifications_are_in_the_encoding_of_who_listens(links: list[psycopg.Connection]) -> None:
+    listens, tells, _ = links
+    listens.execute("SET client_encoding = 'LATIN1'; LISTEN news")
+    tells.execute("NOTIFY news, 'grün'")
+    assert heard(listens, 1) == [("news", "grün")]

@@ -1,0 +1,25 @@
+"""pg_stat_all_tables: rows that transactions have inserted, updated and deleted, and how many there are."""
+
+from __future__ import annotations
+
+from tests.conftest import Server, until
+
+CHANGES = """
+CREATE TABLE t (a int PRIMARY KEY, b text); CREATE TABLE untouched (a int);
+INSERT INTO t SELECT g, 'x' FROM generate_series(1, 1000) g; INSERT INTO t VALUES (2000, 'y'), (2001, 'z');
+UPDATE t SET b = 'q' WHERE a <= 100; DELETE FROM t WHERE a > 990 AND a <= 1000; DELETE FROM t WHERE a = 1;
+INSERT INTO t VALUES (2000, 'y'), (3001, 'z') ON CONFLICT (a) DO UPDATE SET b = 'up';
+BEGIN; INSERT INTO t VALUES (5000, 'a'); UPDATE t SET b = 'b' WHERE a = 5000; DELETE FROM t WHERE a = 2; COMMIT;
+BEGIN; DELETE FROM t WHERE a < 50; INSERT INTO t SELECT g, 'n' FROM generate_series(7000, 7009) g; COMMIT;
+MERGE INTO t USING (VALUES (60), (9999)) v (k) ON a = k WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT VALUES (k, 'm')
+"""
+COUNTS = "SELECT relname, n_tup_ins, n_tup_upd, n_tup_del, n_live_tup FROM pg_stat_user_tables ORDER BY relname"
+
+
+def test_rows_are_counted_by_what_was_done_to_them(server: Server) -> None:
+    database = server.new_database()
+    server.psql(database, CHANGES)
+    expected = "t|1015|102|60|955\nuntouched|0|0|0|0"
+    until(lambda: server.psql(database, COUNTS) == expected, "the counts")  # PostgreSQL's sessions tell them when they end
+    server.psql(database, "BEGIN; DELETE FROM t; ROLLBACK; DROP TABLE untouched; TRUNCATE t")
+    until(lambda: server.psql(database, COUNTS).endswith("|0") and "untouched" not in server.psql(database, COUNTS), "the empty table")
