@@ -46,6 +46,20 @@ def test_prepared_transactions_and_messages_leave_as_from_postgresql(pair: list[
     assert answers[1] == answers[0]
 
 
+def test_a_prepare_that_was_taken_back_before_it_was_read_stopped_the_stream_for_ever(node: Server) -> None:
+    database = node.new_database()
+    node.psql(database, f"{TABLES}; INSERT INTO t VALUES (1, 'x')")
+    slot, gid = slots.make(node, database, "behind", two_phase=True), f"{database}_gone"
+    node.psql(
+        database,
+        f"""BEGIN; DELETE FROM t; CREATE TABLE v (a int); INSERT INTO v VALUES (1); PREPARE TRANSACTION '{gid}'; ROLLBACK PREPARED '{gid}';
+        INSERT INTO t VALUES (2, 'y')""",
+    )
+    said = slots.messages(node, database, slot, two_phase="on")
+    assert [each.split()[0] for each in said] == ["BeginPrepare", "Prepare", "RollbackPrepared", "Begin", "Relation", "Insert", "Commit"]
+    node.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")
+
+
 def test_a_message_outside_of_transactions_had_the_xid_of_the_last_one(pair: list[tuple[Server, str]]) -> None:
     answers = []
     for server, database in pair:

@@ -341,7 +341,9 @@ class Stream:
                 yield from (framing.emitted(write, self.wanted, transactional=False).bytes() for write in entry.writes)
             return
         if framing.has_changes(entry, self.wanted) and (entry.writes or entry.kind is EntryKind.COMMIT):
-            yield from framing.whole(entry, self._pieces(entry), self.wanted, counts)
+            # a PREPARE that has been taken back is told without its changes, whose files are gone: what follows is its ROLLBACK PREPARED
+            gone = entry.kind is EntryKind.PREPARE and self.engine.log.is_rolled_back(entry.commit_lsn)
+            yield from framing.whole(entry, () if gone else self._pieces(entry), self.wanted, counts)
         self._count()
         prepared = self.engine.log.at(entry.prepared) if entry.kind is EntryKind.ROLLBACK_PREPARED else None
         yield framing.finish(entry, prepared, self.wanted)

@@ -301,6 +301,11 @@ class TransactionLog:
         found = self._entries("origin = ? AND origin_lsn = ? ORDER BY end_lsn DESC LIMIT 1", [origin, int(origin_lsn)])
         return found[0] if found else None
 
+    def is_rolled_back(self, prepared: Lsn) -> bool:
+        """Whether ROLLBACK PREPARED has ended the transaction whose PREPARE is the entry at this position: its files are gone."""
+        sql = "SELECT 1 FROM hg.log_entry WHERE prepared = ? AND kind = ? LIMIT 1"
+        return self._catalog.cursor().execute(sql, [int(prepared), str(EntryKind.ROLLBACK_PREPARED)]).fetchone() is not None
+
     def of_relations(self, database: int, relations: Sequence[int], limit: int) -> Iterator[LogEntry]:
         """The newest entries, `limit` at most, that committed a write to one of these tables, the last first."""
         cursor = self._catalog.cursor()
