@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import resource
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -59,6 +61,9 @@ def test_a_node_without_descriptors_never_accepted_again_and_was_said_to_run(own
             code, found = status(node)
             assert (code, found["running"], found["accepting"]) == (3, False, False)
             assert session.execute("SELECT 1").fetchone() == (1,)
+            with few_descriptors(node.pid, 0):  # the node ended when it was asked for its status
+                os.kill(node.pid, signal.SIGUSR1)
+                until(lambda: "could not write the node's status" in node.log(), "the node is not asked")
             for connection in held:
                 connection.close()
             until(lambda: status(node)[0] == 0, "the node does not accept connections although descriptors are free")

@@ -34,7 +34,7 @@ from headgate.errors import PostgresError, Severity
 from headgate.publisher.decoded import Shared
 from headgate.publisher.slots import Slots
 from headgate.publisher.watch import LogWatch
-from headgate.server import kept, log, reinitialize
+from headgate.server import kept, log, reinitialize, report
 from headgate.server.access import Access
 from headgate.server.activity import Activity, Backend
 from headgate.server.checkpointer import Checkpointer
@@ -213,9 +213,13 @@ class Node:
 
     def report_soon(self) -> None:
         """SIGUSR1: writes the report that `headgate status` shows."""
-        from headgate.server import report
+        _in_background("report", self._report)
 
-        _in_background("report", lambda: report.write(self))
+    def _report(self) -> None:
+        try:
+            report.write(self)
+        except OSError as error:
+            _log.warning("could not write the node's status: %s", error)
 
     def reload(self) -> None:
         """Reads headgate.conf and pg_hba.conf again; what is wrong is logged and the old values stay."""

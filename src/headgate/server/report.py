@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import headgate
 from headgate.catalog import database as databases
 from headgate.publisher.slots import Live
+from headgate.subscriber.report import subscription_report
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
@@ -37,8 +38,6 @@ def write(node: Node) -> Path:
 
 def report(node: Node) -> dict[str, Any]:
     """The report; see the module."""
-    from headgate.subscriber.report import subscription_report
-
     return {
         "time": time.time(),
         "version": headgate.__version__,

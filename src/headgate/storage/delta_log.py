@@ -58,7 +58,6 @@ def needs_mapping(name: str) -> bool:
     return bool(_MAPPED & set(name)) or name.lower() in _LOOKED_UP
 
 
-@step(Step.STAGED)
 def is_half_made(path: Path) -> bool:
     """Whether a folder is what `create` made, or has begun to make, with files of a transaction that has not committed."""
     if path.is_symlink() or not path.is_dir() or newest_version(path):
@@ -73,6 +72,7 @@ def is_half_made(path: Path) -> bool:
     return files <= {log / ".0.tmp", log / f"{0:020d}.crc"}
 
 
+@step(Step.STAGED)
 def create(path: Path, row: StructType, *, description: str | None = None, vectors: bool = True) -> None:
     """Makes an empty table: version 0 with the protocol and the metadata, written as the one small file that it is.
 
