@@ -119,6 +119,8 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
         report.rate(
             "stream of updates and deletes, node → PostgreSQL", few[1] + few[2], [t[1] for t in first], [t[1] for t in second], 1 / 6
         )
+    if "small" in only:
+        measure_small(report, source, native, node, int(20_000 * scale), (int(1_000_000 * scale), int(10_000_000 * scale)), runs)
     if "gate" in only:
         measure_gate(report, native, node, int(1_000_000 * scale), runs)
     if "sessions" in only:
@@ -139,6 +141,22 @@ def measure_sessions(report: Report, native: DemoServer, node: DemoServer, rows:
     fast, ours = sessions.milliseconds(native, rows), sessions.milliseconds(node, rows)
     for what, wanted in sessions.WANTED.items():
         report.duration(f"{what}, {rows:,} rows", fast[what], ours[what], wanted)
+
+
+def measure_small(
+    report: Report, source: DemoServer, native: DemoServer, node: DemoServer, transactions: int, sizes: tuple[int, int], runs: int
+) -> None:
+    """Transactions of one row, and a few updates of a table of two sizes."""
+    replication.one_row_seconds(source, node, 200)  # the node is warm
+    once = alternate(
+        runs,
+        lambda: replication.one_row_seconds(source, native, transactions),
+        lambda: replication.one_row_seconds(source, node, transactions),
+    )
+    report.rate(f"{transactions:,} transactions of one row", transactions, *once, wanted=0.5)
+    taken = [statistics.median(replication.random_updates_seconds(source, node, rows)) for rows in sizes]
+    shown = ", ".join(f"{rows:,} rows {seconds:.2f} s" for rows, seconds in zip(sizes, taken, strict=True))
+    report.value("1,000 random updates", f"{shown}: {taken[1] / taken[0]:.2f} times", "2 times")
 
 
 def measure_tables(report: Report, source: DemoServer, node: DemoServer, count: int) -> None:

@@ -145,6 +145,39 @@ def change(pub: Side, updates: int, deletes: int, step: int = 1000) -> None:
             session.execute(f"DELETE FROM accounts WHERE aid BETWEEN {start} AND {min(start + step - 1, updates + deletes)}".encode())
 
 
+def one_row_seconds(publisher: DemoServer, subscriber: DemoServer, transactions: int, rows: int = 100_000) -> float:
+    """Catching up with transactions of one row each: updates of random keys and inserts in turn."""
+    with pair(publisher, subscriber) as (pub, sub, name):
+        prepare(pub, sub)
+        fill(pub, rows)
+        subscribe(pub, sub, name)
+        wait_synced(sub)
+        seconds = catch_up(pub, sub, name, lambda: one_row_each(pub, transactions, rows))
+        assert sub.execute("SELECT count(*), sum(abalance) FROM accounts") == pub.execute("SELECT count(*), sum(abalance) FROM accounts")
+        return seconds
+
+
+def one_row_each(pub: Side, transactions: int, rows: int) -> None:
+    """Single-row transactions, without asking for anything in between."""
+    update = (
+        "DO $$ BEGIN FOR n IN {0}..{1} LOOP UPDATE accounts SET abalance = abalance + 1 WHERE aid = 1 + n::bigint * 7919 % {2}; COMMIT;"
+    )
+    update += " INSERT INTO accounts VALUES ({2} + n, 1, 1, 'new'); COMMIT; END LOOP; END $$"
+    pub.execute(update.format(1, transactions // 2, rows))
+
+
+def random_updates_seconds(publisher: DemoServer, subscriber: DemoServer, rows: int, updates: int = 1000, times: int = 5) -> list[float]:
+    """Catching up with one transaction of updates of random keys on a table of so many rows, several times."""
+    with pair(publisher, subscriber) as (pub, sub, name):
+        prepare(pub, sub)
+        fill(pub, rows, step=1_000_000)
+        subscribe(pub, sub, name)
+        wait_synced(sub)
+        chosen = f"SELECT 1 + (n::bigint * 7919 + {{0}}) % {rows} FROM generate_series(1, {updates}) n"
+        update = f"UPDATE accounts SET abalance = abalance + 1 WHERE aid IN ({chosen})"
+        return [catch_up(pub, sub, name, lambda turn=turn: pub.execute(update.format(turn))) for turn in range(times)]  # type: ignore[misc]
+
+
 def latency(publisher: DemoServer, subscriber: DemoServer, rate: int, seconds: float, rows: int = 100_000) -> list[float]:
     """Milliseconds from COMMIT on the publisher to the confirmed flush, one per transaction, single-row inserts and updates in turn."""
     with pair(publisher, subscriber) as (pub, sub, name):

@@ -137,15 +137,20 @@ def drop(cursor: Cursor, oid: int) -> None:
 
 def tables(cursor: Cursor, oid: int) -> list[SubscriptionRel]:
     """The states of a subscription's tables, by relation."""
-    found = rows(
-        cursor, "SELECT srsubid, srrelid, srsubstate, srsublsn FROM hg.pg_subscription_rel WHERE srsubid = ? ORDER BY srrelid", [oid]
-    )
-    return [SubscriptionRel(row[0], row[1], row[2], None if row[3] is None else Lsn(row[3])) for row in found]
+    return [_state(row) for row in rows(cursor, f"{_STATES} WHERE srsubid = ? ORDER BY srrelid", [oid])]
 
 
 def table(cursor: Cursor, oid: int, relation: int) -> SubscriptionRel | None:
     """The state of one table, or None if it is not in the subscription."""
-    return next((each for each in tables(cursor, oid) if each.relation == relation), None)
+    found = one(cursor, f"{_STATES} WHERE srsubid = ? AND srrelid = ?", [oid, relation])
+    return None if found is None else _state(found)
+
+
+_STATES = "SELECT srsubid, srrelid, srsubstate, srsublsn FROM hg.pg_subscription_rel"
+
+
+def _state(row: tuple[Any, ...]) -> SubscriptionRel:
+    return SubscriptionRel(row[0], row[1], row[2], None if row[3] is None else Lsn(row[3]))
 
 
 def titles(cursor: Cursor, database: int, oids: Collection[int]) -> dict[int, tuple[str, str]]:

@@ -106,9 +106,9 @@ def add_all(session: Session, transaction: Transaction, connection: Connection, 
 
 
 def _names(cursor: Cursor, subscription: Subscription) -> set[tuple[str, str]]:
-    """The tables that are in a subscription."""
-    held = [relations.find(cursor, subscription.database, each.relation) for each in subscriptions.tables(cursor, subscription.oid)]
-    return {(each.schema, each.name) for each in held if each is not None}
+    """The tables that are in a subscription; asked every few seconds, of thousands in one query."""
+    held = [each.relation for each in subscriptions.tables(cursor, subscription.oid)]
+    return set(subscriptions.titles(cursor, subscription.database, held).values())
 
 
 def has_new(catalog: Any, connection: Connection, subscription: Subscription) -> bool:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -61,6 +62,7 @@ class ForeignWriters:
         self._engine = engine
         self._blocked: dict[Key, tuple[int, str]] = {}
         self._looked: dict[Key, int] = {}
+        self._logs: dict[Key, str] = {}
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -87,7 +89,11 @@ class ForeignWriters:
     # ---- looking ----------------------------------------------------------------------------------------
     def look(self) -> None:
         """Adopts what other writers have committed; tables that the node itself is writing to are left for the next time."""
-        for key, shown in list(self._engine.visible.items()):
+        tables = self._engine.visible
+        for gone in [key for key in self._logs if key not in tables]:
+            del self._logs[gone]
+            self._looked.pop(gone, None)
+        for key, shown in tables.items():
             if not self._moved(key):
                 continue
             try:
@@ -100,8 +106,11 @@ class ForeignWriters:
 
     def _moved(self, key: Key) -> bool:
         """Whether the table's log has changed since the last look."""
+        log = self._logs.get(key)
+        if log is None:  # a path costs more to make than to look at, for some thousands of tables each second
+            log = self._logs[key] = f"{self._engine.path(key)}/_delta_log"
         try:
-            at = (self._engine.path(key) / "_delta_log").stat().st_mtime_ns
+            at = os.stat(log).st_mtime_ns  # noqa: PTH116 (see above)
         except OSError:
             return False
         if self._looked.get(key) == at:
