@@ -33,7 +33,7 @@ _QUERIES = {"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt"}
 def describe(node: Any, text: str, session: Session, parameter_types: tuple[int, ...]) -> Described:
     """The parameters (0 in `parameter_types`: to be inferred) and columns of a statement; nothing is executed."""
     if node.DESCRIPTOR.name == "ExplainStmt":
-        return Described(parameter_types, explain.COLUMNS)
+        return Described(parameter_types, explain.columns(node))
     if node.DESCRIPTOR.name not in _QUERIES:
         return Described(parameter_types, None)
     highest = max((each.number for each in walk(node) if kind(each) == "ParamRef"), default=0)

@@ -281,6 +281,8 @@ def key(
     attnums: list[int] = []
     for name in wanted:
         found = next((each for each in columns if each.name == name), None)
+        if found is None and altering and primary:  # PostgreSQL makes it NOT NULL first
+            raise PostgresError("42703", f'column "{name}" of relation "{table}" does not exist')
         if found is None:
             raise PostgresError("42703", f'column "{name}" named in key does not exist', position=where)
         if found.attnum in attnums:

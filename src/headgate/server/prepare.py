@@ -80,6 +80,8 @@ def _value(session: Session, node: Any, type_oid: int, text: str) -> str | None:
     if str(node.DESCRIPTOR.name) == "A_Const":
         if node.isnull:
             return None
+        if node.WhichOneof("val") in ("ival", "fval") and type_oid != registry.NUMERIC:
+            return _evaluated(session, node, type_oid)  # a number is cast, as by an assignment
         value = constant(node)
         check_input(value, type_oid, session)
         return value

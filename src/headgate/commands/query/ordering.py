@@ -5,6 +5,7 @@ Sorting and comparing for equality go by `compile.sort_key`, a key that orders a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -262,6 +263,9 @@ def _with_ties(planner: Planner, plan: Plan, offset: int, count: int, sorts: Seq
     return Plan(kept.orderBy(col(row)), plan.columns)
 
 
+_WHOLE = re.compile(r"-?\d+")
+
+
 def _count(planner: Planner, node: Any, clause: str) -> int | None:
     context = planner.context.within(construct=clause, aggregates=False)
     bound = binder.bind_raw(node, Scope(), context)
@@ -271,7 +275,7 @@ def _count(planner: Planner, node: Any, clause: str) -> int | None:
     prepared = planner.prepare(value)
     while isinstance(prepared, FuncExpr) and len(prepared.args) == 1:
         prepared = prepared.args[0]
-    if isinstance(prepared, Const):
+    if isinstance(prepared, Const) and (prepared.value is None or _WHOLE.fullmatch(prepared.value)):
         return None if prepared.value is None else int(prepared.value)
     if any(isinstance(each, ColumnRef) for each in walk(bound)):
         raise PostgresError("42P10", f"argument of {clause} must not contain variables")
