@@ -210,6 +210,15 @@ def test_whatever_ends_while_tables_are_copied_and_handed_over_they_get_complete
 
 
 @pytest.mark.slow
+def test_a_virtual_machine_that_answers_no_more_is_replaced_by_another(replica) -> None:
+    one = replica()
+    old = one.jvm()
+    os.kill(old, signal.SIGSTOP)
+    until(lambda: not Path(f"/proc/{old}").exists(), "it is still there", 150)
+    until(lambda: one.jvm() != old and one.sql("SELECT 1") == "1", "the node does not come back")
+
+
+@pytest.mark.slow
 def test_a_killed_publisher_is_found_again(replica) -> None:
     one = replica()
     one.subscribe()

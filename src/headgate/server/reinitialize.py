@@ -1,4 +1,4 @@
-"""What a node does when its Java virtual machine dies under it, or its catalog is lost to it: all of it starts again, by itself.
+"""What a node does when its Java virtual machine dies or answers no more, or its catalog is lost to it: all of it starts again, by itself.
 
 As PostgreSQL does when one of its processes has crashed: every session and worker ends at once, and the server recovers. The process
 executes itself anew, with the same arguments and the same process id: descriptors, locks and threads go, recovery undoes what was not
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from headgate.supervision import Supervised
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headgate.server")
 
+LOOK_SECONDS = 5.0
+"""How often Java is asked for an answer, and how long each is waited for."""
+PATIENCE_SECONDS = 60.0
+"""How long it may have none: a collection of all its memory takes a second."""
+
 
 def watch(node: Node, spark: Any) -> Supervised | None:
     """Watches the JVM of a Spark session until the node stops; does not return to the old process if it dies."""
@@ -27,7 +34,33 @@ def watch(node: Node, spark: Any) -> Supervised | None:
         return None
     thread = Supervised("jvm watch", lambda: _wait(node, process))
     thread.start()
+    Supervised("jvm probe", lambda: _probe(node, spark.sparkContext._gateway.gateway_parameters)).start()
     return thread
+
+
+def _probe(node: Node, gateway: Any) -> None:
+    """Asks Java again and again whether it takes a new connection: memory that it has not had may have ended the thread that does.
+
+    Sessions that come then would wait for it without an end, and nothing could cancel them.
+    """
+    answered = time.monotonic()
+    while not node.stopping:
+        time.sleep(LOOK_SECONDS)
+        if _answers(gateway):
+            answered = time.monotonic()
+        elif time.monotonic() - answered > PATIENCE_SECONDS and not node.stopping:
+            give_up(node, f"Java virtual machine has not answered for {PATIENCE_SECONDS:.0f} s")
+            return
+
+
+def _answers(gateway: Any) -> bool:
+    """Whether Java takes a connection and knows it."""
+    try:
+        with socket.create_connection((gateway.address, gateway.port), LOOK_SECONDS) as connection:
+            connection.sendall(f"A\n{gateway.auth_token}\n".encode())
+            return bool(connection.recv(1))
+    except OSError:
+        return False
 
 
 def give_up(node: Node, reason: str) -> None:

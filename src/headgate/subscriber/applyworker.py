@@ -285,13 +285,14 @@ class ApplyWorker(Worker):
         tables = sorted((rel for rel in known if rel.state != "r"), key=lambda rel: self._sync_started.get(rel.relation, 0.0))
         self._unsettled = bool(tables) or bool(requested)
         self._restart = bool(known) and not self._unsettled and self.subscription.two_phase == "p"
+        full = False
         for rel in tables:
             if rel.state == "s":
                 self._make_ready(rel)
             elif (sync := self.launcher.sync_of(self.subscription.oid, rel.relation)) is not None:
                 self._lead(sync)
-            else:
-                self._start_sync(rel)
+            elif not full:  # there is no room for any of thousands of others either
+                full = self._start_sync(rel) is Started.LATER
 
     def _taken_again(self, rel: SubscriptionRel) -> SubscriptionRel:
         """r → i: a table that is to be synchronized again, from here on without what this worker applies; later, if a slot is left."""
@@ -321,9 +322,12 @@ class ApplyWorker(Worker):
         while sync.alive and not sync.wait_done(0.2):
             self.check_stop()
 
-    def _start_sync(self, rel: SubscriptionRel) -> None:
+    def _start_sync(self, rel: SubscriptionRel) -> Started | None:
+        """Starts a sync if it may start again already; None where it may not."""
         last = self._sync_started.get(rel.relation)
         if last is not None and time.monotonic() - last < self.settings.seconds("wal_retrieve_retry_interval"):
-            return
-        if self.launcher.start_sync(self, rel.relation) is not Started.LATER:
+            return None
+        started = self.launcher.start_sync(self, rel.relation)
+        if started is not Started.LATER:
             self._sync_started[rel.relation] = time.monotonic()
+        return started
