@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -356,9 +357,15 @@ def postgres(_session_farm: _Farm) -> Server:
 
 
 @pytest.fixture(scope="session")
-def node(_session_farm: _Farm) -> Server:
-    """A node for the whole run; take a `new_database()` of it."""
-    return _session_farm.make(NodeServer)
+def node(_session_farm: _Farm) -> Iterator[Server]:
+    """A node for the whole run; take a `new_database()` of it.
+
+    What no part of a node foresees is XX000 to a client and a traceback in the log: at the end there must be none.
+    """
+    made = _session_farm.make(NodeServer)
+    yield made
+    found = re.findall(r"^.*WARNING:  unforeseen .*(?:\n(?!20\d\d-).*)*", made.log(), re.MULTILINE)
+    assert not found, "\n\n".join(each[:3000] for each in found[:5])
 
 
 @pytest.fixture(params=["postgres", "node"])

@@ -26,6 +26,30 @@ def test_a_cursor_without_scroll_keeps_few_rows_so_that_it_can_go_back_and_no_mo
             session.execute("FETCH PRIOR FROM wide")
 
 
+def test_a_drivers_cursor_describes_scrolls_and_outlives_an_error_behind_a_savepoint(server: Server) -> None:
+    """Describe of a cursor that DECLARE has made ended in `zip() argument 2 is shorter than argument 1`."""
+    with psycopg.connect(server.conninfo(server.new_database())) as session:
+        with session.cursor("forth", scrollable=True) as cursor:
+            cursor.execute("SELECT g FROM generate_series(1, 20) g ORDER BY g")
+            assert cursor.fetchmany(3) == [(1,), (2,), (3,)]
+            cursor.scroll(5)
+            assert cursor.fetchone() == (9,)
+            with pytest.raises(psycopg.errors.DivisionByZero), session.transaction():
+                session.execute("SELECT 1 / 0")
+            cursor.scroll(-4)
+            assert cursor.fetchone() == (6,)
+            cursor.scroll(1, mode="absolute")
+            assert len(cursor.fetchall()) == 19
+        with session.cursor("binary") as cursor:
+            cursor.execute("SELECT g::int8 AS x, g::text AS y FROM generate_series(1, 20) g WHERE g > %s ORDER BY 1", [5], binary=True)
+            assert cursor.fetchmany(2) == [(6, "6"), (7, "7")]
+        with session.cursor("held", withhold=True) as cursor:
+            cursor.execute("SELECT g FROM generate_series(1, 5) g ORDER BY g")
+            assert cursor.fetchmany(2) == [(1,), (2,)]
+            session.commit()
+            assert cursor.fetchall() == [(3,), (4,), (5,)]
+
+
 def run(link: psycopg.Connection, *messages: tuple[str, Any]) -> list[Any]:
     """What each of the functions of libpq gives: rows, or SQLSTATE and message."""
     found: list[Any] = []

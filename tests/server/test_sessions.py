@@ -111,7 +111,7 @@ def test_cursor_goes_forward_and_a_scrollable_one_back(connect: Callable[..., ps
     with pytest.raises(psycopg.errors.NoActiveSqlTransaction):
         connection.execute("DECLARE c CURSOR FOR SELECT 1")
     with connection.transaction():
-        connection.execute("DECLARE c CURSOR FOR VALUES (1), (2), (3)")
+        connection.execute("DECLARE c NO SCROLL CURSOR FOR VALUES (1), (2), (3)")
         assert connection.execute("FETCH 2 FROM c").fetchall() == [(1,), (2,)]
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState), connection.transaction():
             connection.execute("FETCH PRIOR FROM c")

@@ -176,7 +176,8 @@ class ExtendedQuery:
             self.session.connection.write(protocol.NO_DATA)
         else:
             connection = self.session.connection
-            connection.write(protocol.row_description(columns, formats, connection.encoding))
+            codes = column_formats(formats, len(columns))
+            connection.write(protocol.row_description(columns, codes, connection.encoding))
 
     def _portal(self, name: str) -> Portal:
         found = self.session.portals.get(name)
