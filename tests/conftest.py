@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -325,13 +326,17 @@ class _Farm:
             server.start()
         return server
 
+    @staticmethod
+    def _end(server: Server) -> None:
+        try:
+            if server.running:
+                server.stop("immediate")
+        finally:
+            shutil.rmtree(server.folder, ignore_errors=True)
+
     def end(self) -> None:
-        for server in reversed(self.servers):
-            try:
-                if server.running:
-                    server.stop("immediate")
-            finally:
-                shutil.rmtree(server.folder, ignore_errors=True)
+        with ThreadPoolExecutor(4) as beside:
+            list(beside.map(self._end, reversed(self.servers)))
         for folder in self.folders:
             shutil.rmtree(folder, ignore_errors=True)
 

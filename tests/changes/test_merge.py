@@ -68,6 +68,7 @@ def applied(
 
 def feed_of(engine: Engine, transaction: Transaction) -> list[str]:
     """The change rows of a transaction's writes, sorted."""
+    transaction._make_whole()
     found = feed.changes(engine, T, transaction._open.writes).select("op", "old", "new").toArrow().to_pylist()
     return sorted(map(repr, found))
 

@@ -183,6 +183,7 @@ def test_partitions_are_followed_as_what_they_are_sent_as(node: Server) -> None:
 EQUAL = "SELECT count(*), md5(string_agg(t::text, ',' ORDER BY a)) FROM (SELECT * FROM t{}) t"
 
 
+@pytest.mark.slow
 def test_subscribers_follow_a_filter_over_a_crash_of_the_publisher(
     postgres: Server, node: Server, spare_node: Callable[..., NodeServer]
 ) -> None:
