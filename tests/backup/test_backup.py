@@ -211,6 +211,7 @@ def test_a_database_that_is_dropped_during_a_backup_is_in_it(
     assert not any(file.exists() for file in files), "what the backup has kept stays for ever"
 
 
+@pytest.mark.slow
 def test_only_superusers_check_and_back_up(node: Server, tmp_path: Path) -> None:
     database = node.new_database()
     node.psql(database, f"CREATE ROLE {database}_r LOGIN REPLICATION")

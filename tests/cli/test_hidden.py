@@ -49,6 +49,7 @@ def command_lines(pid: int) -> list[str]:
     return lines
 
 
+@pytest.mark.slow
 def test_what_a_node_writes_is_its_users_alone(spare_node: Callable[..., Server]) -> None:
     everything_is_hidden(spare_node())
 

@@ -123,6 +123,7 @@ def test_a_status_is_sent_every_wal_receiver_status_interval(publisher, subscrib
     until(lambda: float(of_slot(publisher, replied)) > first, "no second status", seconds=3)
 
 
+@pytest.mark.slow
 def test_the_disk_limit_holds_the_publisher_back_and_who_is_behind_says_so(publisher, subscriber, set_on_node) -> None:
     table = "CREATE TABLE big(i int PRIMARY KEY, t text)"
     publisher.sql(f"{table}; ALTER TABLE big ALTER t SET STORAGE EXTERNAL; CREATE PUBLICATION p FOR TABLE big")

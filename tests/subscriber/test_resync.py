@@ -98,6 +98,7 @@ SAME = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_tables_of_every_kind_are_made_equal_and_what_the_publisher_does_not_send_stays(postgres: PostgresServer, node: NodeServer) -> None:
     publisher, subscriber = Database.new(postgres), Database.new(node)
     publisher.sql(KINDS.format(big="int", text="varchar(20)", scale="numeric(12,2)", extra="") + ";" + ROWS_THERE)

@@ -53,6 +53,7 @@ def table(node: Server, spark: SparkSession) -> Table:
     return Table(node, spark)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_what_another_job_commits_is_published_as_transactions_of_its_own(table: Table) -> None:
     table.append((3, "z"))

@@ -76,6 +76,7 @@ def test_the_table_is_an_ordinary_delta_table_that_another_engine_reads(source, 
     assert count == [(100,)]
 
 
+@pytest.mark.slow
 def test_what_was_confirmed_survives_a_restart_of_the_node_and_the_stream_goes_on(source, spare_node):
     node = spare_node()
     first = lake(node)
