@@ -173,13 +173,15 @@ def changes(cursor: Cursor, database: int, after: int, until: int) -> list[tuple
     return [(lsn, seq) for lsn, seq in rows(cursor, sql, [database, after, until])]
 
 
-def following(cursor: Cursor, database: int, after: int, until: int) -> list[int]:
-    """The LSNs in (after, until] at which a publication changed whose alterations are followed (`reconcile`), in order."""
+def following(cursor: Cursor, database: int) -> set[int]:
+    """The LSNs at which a publication changed whose alterations are followed (`reconcile`).
+
+    All that the history has: so the answer is kept (`cursor`) until the catalog changes, and a stream may ask for each batch.
+    """
     sql = (
-        "SELECT DISTINCT lsn FROM hg.history WHERE dbid = ? AND lsn > ? AND lsn <= ? AND kind = 'publication'"
-        " AND contains(state, '\"reconcile\":true') ORDER BY 1"
+        "SELECT DISTINCT lsn FROM hg.history WHERE dbid = ? AND lsn < ? AND kind = 'publication' AND contains(state, '\"reconcile\":true')"
     )
-    return [lsn for (lsn,) in rows(cursor, sql, [database, after, until])]
+    return {int(lsn) for (lsn,) in rows(cursor, sql, [database, PROVISIONAL])}
 
 
 def prune(cursor: Cursor, database: int, lsn: int) -> None:

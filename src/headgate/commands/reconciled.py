@@ -51,19 +51,16 @@ def follow(transaction: Transaction, before: Publication, now: Publication) -> N
 
 
 def _check_identity(transaction: Transaction, publication: Publication, relation: Relation) -> None:
-    detail = None
     try:
         identity.check(transaction.cursor, relation, "delete")
     except PostgresError as error:
-        detail, cause = error.detail or "The table does not have a replica identity.", error
-    if detail is not None:
         raise PostgresError(
-            cause.sqlstate,
+            error.sqlstate,
             f'cannot reconcile table "{relation.name}" of publication "{publication.name}"',
-            detail=detail,
+            detail=error.detail or "The table does not have a replica identity.",
             hint="Set REPLICA IDENTITY using ALTER TABLE, or let the streams not follow:"
             f" ALTER PUBLICATION {quote_ident(publication.name)} SET (reconcile = false).",
-        ) from cause
+        ) from error
 
 
 def _check_filters(transaction: Transaction, crossing: Crossing) -> None:

@@ -70,17 +70,16 @@ class Judgement:
 
     def following(self, entries: Sequence[LogEntry]) -> dict[Lsn, tuple[PublishedState, PublishedState]]:
         """By the LSN of their commit the states before and behind those entries that changed publications which are followed."""
-        commits = {int(each.commit_lsn): each for each in entries if each.kind is not EntryKind.PREPARE}
-        if not commits:
+        if not entries:
             return {}
-        found = history.following(self._cursor, self._database, min(commits) - 1, max(commits))
+        found = history.following(self._cursor, self._database)
         return {
-            commits[lsn].commit_lsn: (
-                history.at(self._cursor, self._database, lsn - 1, _LAST),
-                history.at(self._cursor, self._database, lsn, _LAST),
+            each.commit_lsn: (
+                history.at(self._cursor, self._database, int(each.commit_lsn) - 1, _LAST),
+                history.at(self._cursor, self._database, int(each.commit_lsn), _LAST),
             )
-            for lsn in found
-            if lsn in commits
+            for each in entries
+            if int(each.commit_lsn) in found and each.kind is not EntryKind.PREPARE
         }
 
     def _own(self, entry: LogEntry) -> int:

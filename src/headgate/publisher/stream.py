@@ -263,15 +263,11 @@ class Stream:
                     self.announcer.forget(plan.relation.oid)
 
     def _rendered(self, plan: Published, writes: Sequence[TableWrite]) -> Rendered | None:
-        try:
+        with self._told(writes[0].lsn):
             found = self._renderer.small(plan, writes, now())
             if found is not None:
                 return found
             parts = [part for write in writes for part in self._renderer.large(plan, write, now())]
-        except PostgresError as error:
-            raise self._context(error, writes[0].lsn) from error
-        except Exception as error:
-            raise self._context(from_spark(error), writes[0].lsn) from error
         if not parts:
             return None
         lsn = np.concatenate([part.lsn for part in parts])
