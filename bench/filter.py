@@ -16,8 +16,8 @@ import psycopg
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from headgate.expression import compile as compiler
 from headgate.expression.node import ColumnRef, walk
+from headgate.expression.spark import compiler
 from headgate.rowfilter.filter import bind_filter
 from headgate.sql.parser import parse_expression
 from headgate.types import registry, typmod

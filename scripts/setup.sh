@@ -21,7 +21,7 @@ die() { say "$1"; shift; for line in "$@"; do printf '       %s\n' "$line" >&2; 
 
 # ---- nothing to do? -------------------------------------------------------------------------------------------
 project=$(sed '/^\[tool\./,$d' pyproject.toml)
-wanted=$({ printf '%s' "$project"; cat scripts/setup.sh requirements-build.txt requirements-dev.txt src/headgate/storage/{jars,archive}.py; } | sha256sum)
+wanted=$({ printf '%s' "$project"; cat scripts/setup.sh requirements-build.txt requirements-dev.txt src/headgate/storage/spark/{jars,archive}.py; } | sha256sum)
 has_java() { [ -n "${JAVA_HOME:-}" ] && [ -x "$JAVA_HOME/bin/java" ] || command -v java >/dev/null; }
 has_postgresql() { [ -x "$postgresql_bin/initdb" ] && [ -x "$postgresql_bin/psql" ] && command -v psql >/dev/null; }
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted $PWD" ] && [ -x "$venv/bin/headgate" ] && "$venv/bin/python" -c '' 2>/dev/null \
@@ -97,11 +97,11 @@ say "installing the locked packages (a few minutes the first time: Spark is 450 
 
 # ---- 3. the Delta jars -------------------------------------------------------------------------------------------
 say "fetching the Delta jars"
-"$venv/bin/python" -m headgate.storage.jars
+"$venv/bin/python" -m headgate.storage.spark.jars
 
 # ---- 4. the class archive ----------------------------------------------------------------------------------------
 say "making the archive of Java's classes (half a minute)"
-"$venv/bin/python" -m headgate.storage.archive 2>/dev/null || say "no archive was made: nodes start without it, in twice the time"
+"$venv/bin/python" -m headgate.storage.spark.archive 2>/dev/null || say "no archive was made: nodes start without it, in twice the time"
 
 mkdir -p "$(dirname "$stamp")"
 printf '%s\n' "$wanted $PWD" >"$stamp"

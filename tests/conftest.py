@@ -409,7 +409,7 @@ def cluster(_farm: _Farm) -> Callable[..., Server]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The run's one Spark session, made as a node makes it."""
-    from headgate.storage import spark as storage
+    from headgate.storage.spark import spark_session as storage
 
     session = storage.start(None, scratch=tmp_path_factory.mktemp("spark"))
     yield session

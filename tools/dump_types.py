@@ -4,7 +4,7 @@ Run by hand when the PostgreSQL version that headgate follows changes, against a
 
     .venv/bin/python tools/dump_types.py "host=/tmp port=5432 user=postgres dbname=template1"
 
-Writes ``src/headgate/types/pg_type.csv`` (read by headgate.types.registry) and ``timezone_abbrev.csv`` (headgate.types.zone).
+Writes ``src/headgate/types/pg_type.csv`` (read by headgate.types.registry) and ``timezone_abbrev.csv`` (headgate.types.datetime.time_zone).
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from tests.conftest import HEADGATE, NodeServer, Server, until
 from tests.disk import Disk
 
 from headgate.backup import catalog, tables, target
-from headgate.catalog import relation as relations
 from headgate.catalog.catalog import Catalog
+from headgate.catalog.relation import relation as relations
 from headgate.check import course, subject
 from headgate.lsn import Lsn
 from headgate.storage.engine import Engine

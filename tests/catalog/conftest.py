@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from headgate.catalog import database as databases
-from headgate.catalog import query
 from headgate.catalog.catalog import Catalog
+from headgate.catalog.query import query
 from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError
 from headgate.sql.parser import parse

@@ -6,27 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from headgate.catalog import (
-    attribute,
-    class_row,
-    definition,
-    history,
-    key_text,
-    origin,
-    publication,
-    relation,
-    removal,
-    role,
-    slot,
-    subscription,
-)
+from headgate.catalog import history
 from headgate.catalog.catalog import Catalog
-from headgate.catalog.constraint import NewCheck
-from headgate.catalog.definition import Definition
-from headgate.catalog.index import Key, add_key
-from headgate.catalog.publication import Member, Publication
-from headgate.catalog.relation import Column, Relation
-from headgate.catalog.subscription import Subscription, SubscriptionRel
+from headgate.catalog.relation import attribute, definition, key_text, pg_class, relation, removal
+from headgate.catalog.relation.constraint import NewCheck
+from headgate.catalog.relation.definition import Definition
+from headgate.catalog.relation.index import Key, add_key
+from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.replication import origin, publication, slot, subscription
+from headgate.catalog.replication.publication import Member, Publication
+from headgate.catalog.replication.subscription import Subscription, SubscriptionRel
+from headgate.catalog.security import role
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.types import registry as t
@@ -95,8 +85,8 @@ def test_changes_of_a_table_reach_what_depends_on_it(empty_catalog: Catalog, dat
         cursor = transaction.cursor
         attribute.rename_column(cursor, made, 1, "A b")
         removal.drop_column(cursor, made, 3)
-        class_row.rename(cursor, made, "u")
-        class_row.set_replica_identity(cursor, made, "f")
+        pg_class.rename(cursor, made, "u")
+        pg_class.set_replica_identity(cursor, made, "f")
         added = attribute.add_column(cursor, empty_catalog.next_oid, relation.get(cursor, database, made.oid), Column(0, "d", t.BOOL))
     after = relation.get(empty_catalog.cursor(), database, made.oid)
     assert added == 4
@@ -127,10 +117,10 @@ def test_a_transaction_that_rolls_back_leaves_nothing(empty_catalog: Catalog, da
 def test_the_second_writer_of_a_row_is_told_so(empty_catalog: Catalog, database: int) -> None:
     made = make_table(empty_catalog, database)
     with empty_catalog.begin() as first:
-        class_row.set_replica_identity(first.cursor, made, "f")
+        pg_class.set_replica_identity(first.cursor, made, "f")
         second = empty_catalog.begin()
         with pytest.raises(PostgresError) as caught:
-            class_row.set_replica_identity(second.cursor, made, "n")
+            pg_class.set_replica_identity(second.cursor, made, "n")
         second.rollback()
     assert caught.value.sqlstate == "40001"
 

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from headgate.catalog import class_row, definition, namespace, publication, subscription
+from headgate.catalog import namespace
 from headgate.catalog.catalog import Catalog
-from headgate.catalog.constraint import NewCheck
-from headgate.catalog.definition import Definition
-from headgate.catalog.index import Key
-from headgate.catalog.publication import Member, Publication
-from headgate.catalog.relation import Column
+from headgate.catalog.relation import definition, pg_class
+from headgate.catalog.relation.constraint import NewCheck
+from headgate.catalog.relation.definition import Definition
+from headgate.catalog.relation.index import Key
+from headgate.catalog.relation.relation import Column
+from headgate.catalog.replication import publication, subscription
+from headgate.catalog.replication.publication import Member, Publication
 from headgate.types import registry as t
 
 OBJECTS = """
@@ -77,7 +79,7 @@ def both(postgres: Any, empty_catalog: Catalog) -> tuple[str, int]:
         definition.create(cursor, oids, database, Definition(2200, "defs", [
             Column(0, "a", t.INT4, default="1"), Column(0, "g", t.INT4, generated="(a * 2)"),
             Column(0, "k", t.VARCHAR, 9, default="'v'::character varying", collation=100)]))  # fmt: skip
-        class_row.set_replica_identity(cursor, items, "f")
+        pg_class.set_replica_identity(cursor, items, "f")
         members = (Member(t1.oid, "(a < 10)", "{}", (1, 4)), Member(items.oid))
         publication.create(cursor, oids, database, Publication(0, "p1", members=members))
         publication.create(cursor, oids, database, Publication(0, "p2", schemas=(sales,), via_root=True))

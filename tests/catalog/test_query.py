@@ -7,13 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.catalog import definition, publication, query
 from headgate.catalog.catalog import Catalog
-from headgate.catalog.definition import Definition
-from headgate.catalog.index import Key
-from headgate.catalog.publication import Member, Publication
-from headgate.catalog.query import Parameter
-from headgate.catalog.relation import Column
+from headgate.catalog.query import query
+from headgate.catalog.query.query import Parameter
+from headgate.catalog.relation import definition
+from headgate.catalog.relation.definition import Definition
+from headgate.catalog.relation.index import Key
+from headgate.catalog.relation.relation import Column
+from headgate.catalog.replication import publication
+from headgate.catalog.replication.publication import Member, Publication
 from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn

@@ -14,7 +14,7 @@ from headgate.changes.merge import FEW_CHANGES, merge
 from headgate.changes.merged import Merged, Strategy
 from headgate.storage import feed
 from headgate.storage.engine import Engine
-from headgate.storage.transaction import Transaction
+from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row
 from headgate.types import registry
 

@@ -8,7 +8,7 @@ from tests.storage.tables import DATABASE, INT8, TEXT, made, relation, rows
 
 from headgate.changes.unique import check_unique
 from headgate.errors import PostgresError
-from headgate.storage.delta import FILE, ROW
+from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.engine import Engine
 from headgate.types import registry
 

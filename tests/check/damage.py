@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.check.scene import Copy
 
 from headgate.lsn import Lsn
-from headgate.storage import vector
+from headgate.storage.delta import deletion_vector
 
 Damage = Callable[[Copy], list[str]]
 RESTORE = "(restore it from a backup)"
@@ -101,7 +101,7 @@ def orphaned_write(copy: Copy) -> list[str]:
 
 
 def vector_of(copy: Copy, table: str) -> Path:
-    [found] = [each for add in copy.adds(table) if (each := vector.file_of(copy.folder(table), add.get("deletionVector")))]
+    [found] = [each for add in copy.adds(table) if (each := deletion_vector.file_of(copy.folder(table), add.get("deletionVector")))]
     return found
 
 

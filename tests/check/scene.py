@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from tests.conftest import NodeServer, Server, until
 
-from headgate.catalog import relation as relations
 from headgate.catalog.catalog import Catalog
-from headgate.catalog.usertype import KnownTypes
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.user_type import KnownTypes
 from headgate.check import course, subject
 from headgate.storage.engine import Engine
 from headgate.types import registry

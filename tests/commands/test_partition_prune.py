@@ -8,11 +8,11 @@ from typing import Any
 import psycopg
 from tests.storage.test_routing import COLUMNS, create, table
 
-from headgate.catalog.partition import build
-from headgate.commands import binding
-from headgate.commands import partition_prune as prune
-from headgate.expression import binder
-from headgate.expression.context import BindContext
+from headgate.catalog.relation.partition import build
+from headgate.commands import stored_expression
+from headgate.commands.partition import partition_pruning as prune
+from headgate.expression.binding import binder
+from headgate.expression.binding.context import BindContext
 from headgate.sql.parser import parse_expression
 
 TREE = [
@@ -57,7 +57,7 @@ b = 'x'
 
 
 def test_where_leaves_the_partitions_that_postgresql_scans(postgres: Any) -> None:
-    root, scope = build(TREE[0], TREE[1:]), binding.scope_of(COLUMNS, "t1")
+    root, scope = build(TREE[0], TREE[1:]), stored_expression.scope_of(COLUMNS, "t1")
     different = []
     with psycopg.connect(postgres.conninfo(postgres.new_database()), autocommit=True) as native:
         for each in TREE:

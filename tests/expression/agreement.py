@@ -29,13 +29,16 @@ from tests.expression.generated import GRAMMAR
 from tests.expression.grammar import Grammar, hidden, plain
 
 from headgate.errors import PostgresError
-from headgate.expression import addresses, binder, failure
-from headgate.expression import compile as compiler
-from headgate.expression.context import BindContext
+from headgate.expression import failure
+from headgate.expression.binding import binder
+from headgate.expression.binding.context import BindContext
+from headgate.expression.functions import network
 from headgate.expression.node import Expression
-from headgate.expression.session_time import SessionTime
+from headgate.expression.spark import compiler
+from headgate.expression.spark.session_time import SessionTime
 from headgate.sql.parser import parse_expression
-from headgate.types import registry, storage, text
+from headgate.types import registry, storage
+from headgate.types.text import text
 
 SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
@@ -298,7 +301,7 @@ def shown(column: pa.Array, bound: Expression | None) -> list[str | None]:
     if kind.oid == registry.BOOL:
         return [None if each is None else {"t": "true", "f": "false"}[each] for each in values]
     if kind.oid in (registry.INET, registry.CIDR):
-        return [None if each is None else addresses.shown(each) for each in values]
+        return [None if each is None else network.shown(each) for each in values]
     return [each.rstrip(" ") if each is not None and kind.oid == registry.BPCHAR else each for each in values]
 
 
@@ -329,7 +332,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--database", required=True, help="a PostgreSQL 15 with C collation, as a connection string")
     options = parser.parse_args()
-    from headgate.storage import spark
+    from headgate.storage.spark import spark_session as spark
 
     session = spark.start(SETTINGS)
     total = Report()

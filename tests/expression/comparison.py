@@ -21,16 +21,19 @@ from pyspark.sql import functions as F
 from tests.expression.caught import Caught
 
 from headgate.errors import PostgresError
-from headgate.expression import addresses, binder, failure, node
-from headgate.expression import compile as compiler
-from headgate.expression.context import BindContext
+from headgate.expression import failure, node
+from headgate.expression.binding import binder
+from headgate.expression.binding.context import BindContext
+from headgate.expression.binding.scope import Scope, ScopeColumn, relation_scope
+from headgate.expression.functions import network
 from headgate.expression.node import Expression, TypeRef
-from headgate.expression.scope import Scope, ScopeColumn, relation_scope
-from headgate.expression.session_time import SessionTime
+from headgate.expression.spark import compiler
+from headgate.expression.spark.session_time import SessionTime
 from headgate.sql import names
 from headgate.sql.parser import parse_expression, unwrap
-from headgate.types import registry, storage, text
-from headgate.types.column import Session
+from headgate.types import registry, storage
+from headgate.types.text import text
+from headgate.types.text.text_column import Session
 
 BATCH = 60
 
@@ -217,7 +220,7 @@ class Comparison:
                 column = column.cast(wanted)
             shown = text.write_text(column, bound.type.oid, bound.type.typmod, session=self.context.forms)
             if bound.type.oid in (registry.INET, registry.CIDR):
-                done.append([None if each is None else addresses.shown(each) for each in shown.to_pylist()])
+                done.append([None if each is None else network.shown(each) for each in shown.to_pylist()])
             elif bound.type.oid == registry.BOOL:
                 done.append([None if each is None else {"t": "true", "f": "false"}[each] for each in shown.to_pylist()])
             else:

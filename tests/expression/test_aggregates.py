@@ -8,11 +8,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.expression.comparison import scope_of, type_of
 
-from headgate.expression import compile as compiler
-from headgate.expression.binder import bind
-from headgate.expression.context import BindContext
+from headgate.expression.binding.binder import bind
+from headgate.expression.binding.context import BindContext
+from headgate.expression.spark import compiler
 from headgate.sql.parser import parse_expression
-from headgate.types import storage, text
+from headgate.types import storage
+from headgate.types.text import text
 
 COLUMNS = (
     ("k", "int4"),

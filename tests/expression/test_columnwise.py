@@ -17,10 +17,11 @@ from tests.expression.generated import GRAMMAR
 from tests.expression.grammar import hidden, plain
 
 from headgate.errors import PostgresError
-from headgate.expression import binder, columnwise
-from headgate.expression.context import BindContext
+from headgate.expression import columnwise
+from headgate.expression.binding import binder
+from headgate.expression.binding.context import BindContext
 from headgate.sql.parser import parse_expression
-from headgate.types import text
+from headgate.types.text import text
 
 ROUND, ROWS = 120, 12
 

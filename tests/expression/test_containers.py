@@ -13,11 +13,12 @@ from tests.expression.containers import ARRAYS, BUILT, DOCUMENTS, SCALARS
 from tests.expression.generated_containers import make
 
 from headgate.errors import PostgresError
-from headgate.expression import addresses, binder
-from headgate.expression import compile as compiler
-from headgate.expression.context import BindContext
-from headgate.expression.element import as_item
-from headgate.expression.scope import EMPTY
+from headgate.expression.binding import binder
+from headgate.expression.binding.context import BindContext
+from headgate.expression.binding.scope import EMPTY
+from headgate.expression.functions import network
+from headgate.expression.spark import compiler
+from headgate.expression.spark.array_element import as_item
 from headgate.sql.parser import parse_expression
 from headgate.types import registry
 
@@ -67,7 +68,7 @@ def planned(expression: str) -> object:
         return None if value.is_null else UNPLANNED
     shown = as_item(value, bound.type).constant or ""
     if bound.type.oid in (registry.INET, registry.CIDR):
-        return addresses.shown(shown)
+        return network.shown(shown)
     return {"t": "true", "f": "false"}[shown] if bound.type.oid == registry.BOOL else shown
 
 

@@ -7,10 +7,10 @@ import pytest
 from tests.expression.comparison import scope_of
 from tests.expression.table import ACCEPTED, COLUMNS, MORE
 
-from headgate.expression import serial
-from headgate.expression.binder import bind, bind_condition
-from headgate.expression.context import BindContext
-from headgate.expression.deparse import deparse
+from headgate.expression import serialization
+from headgate.expression.binding.binder import bind, bind_condition
+from headgate.expression.binding.context import BindContext
+from headgate.expression.deparsing.deparse import deparse
 from headgate.sql.parser import parse_expression
 
 
@@ -23,7 +23,7 @@ def test_a_filter_prints_as_postgresql_prints_it(written: str, printed: str) -> 
 @pytest.mark.parametrize(("written", "printed"), ACCEPTED)
 def test_a_stored_expression_comes_back_equal(written: str, printed: str) -> None:
     bound = bind_condition(parse_expression(written), scope_of(COLUMNS, table="r"), "PUBLICATION WHERE", context=BindContext())
-    loaded = serial.load(serial.dump(bound))
+    loaded = serialization.load(serialization.dump(bound))
     assert loaded == bound
     assert deparse(loaded) == printed
 

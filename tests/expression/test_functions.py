@@ -15,9 +15,11 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import PostgresError
-from headgate.expression import clocks, date_format, date_parse, decimals, fields, floats, moments, powers, spans
-from headgate.types import registry, text, typmod
-from headgate.types.interval import Interval
+from headgate.expression.functions import floating_point, numeric, numeric_power
+from headgate.expression.functions.datetime import extract, interval, time_of_day, timestamp, to_char, to_timestamp
+from headgate.types import registry, typmod
+from headgate.types.datetime.interval import Interval
+from headgate.types.text import text
 
 ROUNDS = [10, pytest.param(1000, marks=pytest.mark.slow)]
 """How many arguments each function is given."""
@@ -124,108 +126,108 @@ Case = tuple[str, str, str, Callable[..., Any]]
 def _cases() -> Iterator[Case]:
     """(the SQL, the arguments' kinds, the result's kind, the function)."""
     for name, function in {
-        "exp": floats.exponential, "ln": floats.logarithm, "log": floats.logarithm_10, "cbrt": floats.cube_root, "degrees": floats.degrees,
-        "radians": floats.radians, "sin": floats.sine, "cos": floats.cosine, "tan": floats.tangent, "cot": floats.cotangent,
-        "asin": floats.arc_sine, "acos": floats.arc_cosine, "atan": floats.arc_tangent, "sinh": floats.hyperbolic_sine,
-        "cosh": floats.hyperbolic_cosine, "tanh": floats.hyperbolic_tangent, "asinh": floats.area_sine, "acosh": floats.area_cosine,
-        "atanh": floats.area_tangent, "sind": floats.sine_degrees, "cosd": floats.cosine_degrees, "tand": floats.tangent_degrees,
-        "cotd": floats.cotangent_degrees, "asind": floats.arc_sine_degrees, "acosd": floats.arc_cosine_degrees,
-        "atand": floats.arc_tangent_degrees,
+        "exp": floating_point.exponential, "ln": floating_point.logarithm, "log": floating_point.logarithm_10, "cbrt": floating_point.cube_root, "degrees": floating_point.degrees,
+        "radians": floating_point.radians, "sin": floating_point.sine, "cos": floating_point.cosine, "tan": floating_point.tangent, "cot": floating_point.cotangent,
+        "asin": floating_point.arc_sine, "acos": floating_point.arc_cosine, "atan": floating_point.arc_tangent, "sinh": floating_point.hyperbolic_sine,
+        "cosh": floating_point.hyperbolic_cosine, "tanh": floating_point.hyperbolic_tangent, "asinh": floating_point.area_sine, "acosh": floating_point.area_cosine,
+        "atanh": floating_point.area_tangent, "sind": floating_point.sine_degrees, "cosd": floating_point.cosine_degrees, "tand": floating_point.tangent_degrees,
+        "cotd": floating_point.cotangent_degrees, "asind": floating_point.arc_sine_degrees, "acosd": floating_point.arc_cosine_degrees,
+        "atand": floating_point.arc_tangent_degrees,
     }.items():  # fmt: skip
         yield f"{name}({{}})", "f", "f", function
     yield from FUNCTIONS
     for digits in range(6):
         modifier = typmod.interval(None, digits)
-        yield f"{{}}::interval({digits})", "v", "", lambda value, modifier=modifier: spans.modified(modifier, value)
-        yield f"{{}}::time({digits})", "t", "", lambda value, digits=digits: clocks.rounded(digits, value)
-        yield f"{{}}::timetz({digits})", "w", "", lambda value, digits=digits: clocks.zoned_rounded(digits, value)
+        yield f"{{}}::interval({digits})", "v", "", lambda value, modifier=modifier: interval.modified(modifier, value)
+        yield f"{{}}::time({digits})", "t", "", lambda value, digits=digits: time_of_day.rounded(digits, value)
+        yield f"{{}}::timetz({digits})", "w", "", lambda value, digits=digits: time_of_day.zoned_rounded(digits, value)
     for kind, units, exact, double in (
-        ("v", fields.INTERVAL_UNITS, fields.exact_interval, fields.double_interval),
-        ("w", fields.TIMETZ_UNITS, fields.exact_timetz, fields.double_timetz),
-        ("t", fields.TIME_UNITS, fields.exact_time, fields.double_time),
+        ("v", extract.INTERVAL_UNITS, extract.exact_interval, extract.double_interval),
+        ("w", extract.TIMETZ_UNITS, extract.exact_timetz, extract.double_timetz),
+        ("t", extract.TIME_UNITS, extract.exact_time, extract.double_time),
     ):
         for unit in sorted(units):
             yield f"extract({unit} from {{}})", kind, "", lambda value, unit=unit, exact=exact: exact(unit, value)
             yield f"date_part('{unit}', {{}})", kind, "f", lambda value, unit=unit, double=double: double(unit, value)
-    for unit in sorted(spans.TRUNCATED):
-        yield f"date_trunc('{unit}', {{}})", "v", "", lambda value, unit=unit: spans.truncated(unit, value)
+    for unit in sorted(interval.TRUNCATED):
+        yield f"date_trunc('{unit}', {{}})", "v", "", lambda value, unit=unit: interval.truncated(unit, value)
 
 
 FUNCTIONS: tuple[Case, ...] = (
-    ("power({}, {})", "ff", "f", floats.power),
-    ("atan2({}, {})", "ff", "f", floats.arc_tangent_2),
-    ("atan2d({}, {})", "ff", "f", floats.arc_tangent_2_degrees),
-    ("width_bucket({}, {}, {}, {})", "fffs", "", floats.bucket),
-    ("exp({})", "n", "", powers.exponential),
-    ("ln({})", "n", "", powers.logarithm),
-    ("log({}, {})", "nn", "", powers.logarithm_to),
-    ("power({}, {})", "nn", "", powers.power),
-    ("power({}, {}::numeric)", "ns", "", lambda base, exponent: powers.power(base, str(exponent))),
-    ("sqrt({})", "n", "", decimals.square_root),
-    ("factorial({})", "l", "", powers.factorial),
-    ("gcd({}, {})", "nn", "", powers.greatest_divisor),
-    ("lcm({}, {})", "nn", "", powers.least_multiple),
-    ("scale({})", "n", "", powers.display_scale),
-    ("min_scale({})", "n", "", powers.least_scale),
-    ("trim_scale({})", "n", "", powers.trimmed),
-    ("width_bucket({}, {}, {}, {})", "nnns", "", powers.bucket),
-    ("{} / {}", "nn", "", decimals.divide),
-    ("{} * {}", "nn", "", decimals.multiply),
-    ("{} + {}", "nn", "", decimals.add),
-    ("{} - {}", "nn", "", decimals.subtract),
-    ("{} % {}", "nn", "", decimals.modulo),
-    ("- {}", "n", "", decimals.negate),
-    ("div({}, {})", "nn", "", decimals.truncated_quotient),
-    ("round({}, {})", "ns", "", decimals.round_to),
-    ("trunc({}, {})", "ns", "", decimals.truncate_to),
-    ("gcd({}, {})", "ii", "", floats.divisor_4),
-    ("lcm({}, {})", "ii", "", floats.multiple_4),
-    ("gcd({}, {})", "ll", "", floats.divisor_8),
-    ("lcm({}, {})", "ll", "", floats.multiple_8),
-    ("{} + {}", "vv", "", spans.plus),
-    ("{} - {}", "vv", "", spans.minus),
-    ("- {}", "v", "", spans.negated),
-    ("{} * {}", "vf", "", spans.times),
-    ("{} / {}", "vf", "", spans.over),
-    ("justify_hours({})", "v", "", spans.justify_hours),
-    ("justify_days({})", "v", "", spans.justify_days),
-    ("justify_interval({})", "v", "", spans.justify_interval),
-    ("make_interval({}, {}, {}, {}, {}, {}, {})", "isisssf", "", spans.made),
-    ("{} + {}", "mv", "m", moments.plus),
-    ("{} - {}", "mv", "m", moments.minus),
-    ("{} - {}", "mm", "", moments.minus_moment),
-    ("{} - {}", "dd", "", moments.minus_date),
-    ("{} + {}", "dv", "m", moments.date_plus),
-    ("age({}, {})", "mm", "", moments.age),
-    ("date_bin({}, {}, {})", "vmm", "m", moments.binned),
-    ("make_timestamp({}, {}, {}, {}, {}, {})", "isssif", "m", moments.made_timestamp),
-    ("make_date({}, {}, {})", "iss", "d", moments.made_date),
-    ("make_time({}, {}, {})", "ssf", "", moments.made_time),
-    ("to_timestamp({})", "f", "z", moments.of_epoch),
-    ("{} AT TIME ZONE {}", "mv", "z", lambda moment, span: moments.moved_by_offset(-1, span, moment)),
-    ("{} AT TIME ZONE {}", "wv", "", lambda clock, span: clocks.at_offset(span, clock)),
-    ("{} + {}", "tv", "", clocks.plus),
-    ("{} - {}", "tv", "", clocks.minus),
-    ("{} + {}", "wv", "", clocks.zoned_plus),
-    ("{} - {}", "tt", "", clocks.difference),
-    ("{}::time", "v", "", clocks.of_span),
-    ("{}::time", "m", "", clocks.of_timestamp),
-    ("{} + {}", "dt", "m", clocks.on_date),
-    ("{} + {}", "dw", "z", clocks.zoned_on_date),
-    ("to_char({}, {})", "mF", "", date_format.timestamp_text),
-    ("to_char({}, {})", "vF", "", date_format.interval_text),
-    ("to_date({}, {})", "RB", "d", date_parse.to_date),
-    ("to_timestamp({}, {})", "RB", "z", lambda shown, form: date_parse.to_timestamp("UTC", shown, form)),
+    ("power({}, {})", "ff", "f", floating_point.power),
+    ("atan2({}, {})", "ff", "f", floating_point.arc_tangent_2),
+    ("atan2d({}, {})", "ff", "f", floating_point.arc_tangent_2_degrees),
+    ("width_bucket({}, {}, {}, {})", "fffs", "", floating_point.bucket),
+    ("exp({})", "n", "", numeric_power.exponential),
+    ("ln({})", "n", "", numeric_power.logarithm),
+    ("log({}, {})", "nn", "", numeric_power.logarithm_to),
+    ("power({}, {})", "nn", "", numeric_power.power),
+    ("power({}, {}::numeric)", "ns", "", lambda base, exponent: numeric_power.power(base, str(exponent))),
+    ("sqrt({})", "n", "", numeric.square_root),
+    ("factorial({})", "l", "", numeric_power.factorial),
+    ("gcd({}, {})", "nn", "", numeric_power.greatest_divisor),
+    ("lcm({}, {})", "nn", "", numeric_power.least_multiple),
+    ("scale({})", "n", "", numeric_power.display_scale),
+    ("min_scale({})", "n", "", numeric_power.least_scale),
+    ("trim_scale({})", "n", "", numeric_power.trimmed),
+    ("width_bucket({}, {}, {}, {})", "nnns", "", numeric_power.bucket),
+    ("{} / {}", "nn", "", numeric.divide),
+    ("{} * {}", "nn", "", numeric.multiply),
+    ("{} + {}", "nn", "", numeric.add),
+    ("{} - {}", "nn", "", numeric.subtract),
+    ("{} % {}", "nn", "", numeric.modulo),
+    ("- {}", "n", "", numeric.negate),
+    ("div({}, {})", "nn", "", numeric.truncated_quotient),
+    ("round({}, {})", "ns", "", numeric.round_to),
+    ("trunc({}, {})", "ns", "", numeric.truncate_to),
+    ("gcd({}, {})", "ii", "", floating_point.divisor_4),
+    ("lcm({}, {})", "ii", "", floating_point.multiple_4),
+    ("gcd({}, {})", "ll", "", floating_point.divisor_8),
+    ("lcm({}, {})", "ll", "", floating_point.multiple_8),
+    ("{} + {}", "vv", "", interval.plus),
+    ("{} - {}", "vv", "", interval.minus),
+    ("- {}", "v", "", interval.negated),
+    ("{} * {}", "vf", "", interval.times),
+    ("{} / {}", "vf", "", interval.over),
+    ("justify_hours({})", "v", "", interval.justify_hours),
+    ("justify_days({})", "v", "", interval.justify_days),
+    ("justify_interval({})", "v", "", interval.justify_interval),
+    ("make_interval({}, {}, {}, {}, {}, {}, {})", "isisssf", "", interval.made),
+    ("{} + {}", "mv", "m", timestamp.plus),
+    ("{} - {}", "mv", "m", timestamp.minus),
+    ("{} - {}", "mm", "", timestamp.minus_moment),
+    ("{} - {}", "dd", "", timestamp.minus_date),
+    ("{} + {}", "dv", "m", timestamp.date_plus),
+    ("age({}, {})", "mm", "", timestamp.age),
+    ("date_bin({}, {}, {})", "vmm", "m", timestamp.binned),
+    ("make_timestamp({}, {}, {}, {}, {}, {})", "isssif", "m", timestamp.made_timestamp),
+    ("make_date({}, {}, {})", "iss", "d", timestamp.made_date),
+    ("make_time({}, {}, {})", "ssf", "", timestamp.made_time),
+    ("to_timestamp({})", "f", "z", timestamp.of_epoch),
+    ("{} AT TIME ZONE {}", "mv", "z", lambda moment, span: timestamp.moved_by_offset(-1, span, moment)),
+    ("{} AT TIME ZONE {}", "wv", "", lambda clock, span: time_of_day.at_offset(span, clock)),
+    ("{} + {}", "tv", "", time_of_day.plus),
+    ("{} - {}", "tv", "", time_of_day.minus),
+    ("{} + {}", "wv", "", time_of_day.zoned_plus),
+    ("{} - {}", "tt", "", time_of_day.difference),
+    ("{}::time", "v", "", time_of_day.of_span),
+    ("{}::time", "m", "", time_of_day.of_timestamp),
+    ("{} + {}", "dt", "m", time_of_day.on_date),
+    ("{} + {}", "dw", "z", time_of_day.zoned_on_date),
+    ("to_char({}, {})", "mF", "", to_char.timestamp_text),
+    ("to_char({}, {})", "vF", "", to_char.interval_text),
+    ("to_date({}, {})", "RB", "d", to_timestamp.to_date),
+    ("to_timestamp({}, {})", "RB", "z", lambda shown, form: to_timestamp.to_timestamp("UTC", shown, form)),
 )
 
 
 def _in_zone(timezone: str) -> tuple[Case, ...]:
     return (
-        ("({} + {}) AT TIME ZONE 'UTC'", "zv", "m", lambda moment, span: moments.plus_in_zone(timezone, moment, span)),
-        ("({} - {}) AT TIME ZONE 'UTC'", "zv", "m", lambda moment, span: moments.minus_in_zone(timezone, moment, span)),
-        ("age({}, {})", "zz", "", lambda one, other: moments.age_in_zone(timezone, one, other)),
-        ("make_timestamptz({}, {}, {}, {}, {}, {}) AT TIME ZONE 'UTC'", "isssif", "m", lambda *parts: moments.made_in_zone(timezone, *parts)),
-        ("to_timestamp({}, {}) AT TIME ZONE 'UTC'", "RB", "m", lambda shown, form: date_parse.to_timestamp(timezone, shown, form)),
+        ("({} + {}) AT TIME ZONE 'UTC'", "zv", "m", lambda moment, span: timestamp.plus_in_zone(timezone, moment, span)),
+        ("({} - {}) AT TIME ZONE 'UTC'", "zv", "m", lambda moment, span: timestamp.minus_in_zone(timezone, moment, span)),
+        ("age({}, {})", "zz", "", lambda one, other: timestamp.age_in_zone(timezone, one, other)),
+        ("make_timestamptz({}, {}, {}, {}, {}, {}) AT TIME ZONE 'UTC'", "isssif", "m", lambda *parts: timestamp.made_in_zone(timezone, *parts)),
+        ("to_timestamp({}, {}) AT TIME ZONE 'UTC'", "RB", "m", lambda shown, form: to_timestamp.to_timestamp(timezone, shown, form)),
     )  # fmt: skip
 
 

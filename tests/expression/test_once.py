@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from tests.expression.comparison import Comparison, Probe, scope_of
 
-from headgate.expression import binder
-from headgate.expression import compile as compiler
-from headgate.expression.context import BindContext
+from headgate.expression.binding import binder
+from headgate.expression.binding.context import BindContext
+from headgate.expression.spark import compiler
 from headgate.sql.parser import parse_expression
 
 COLUMNS = (("x", "int4"), ("d", "float8"), ("m", "numeric(10,2)"), ("u", "interval"), ("ts", "timestamp"), ("t", "text"))

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
-from headgate.expression.arrays import written
-from headgate.expression.regex import functions, java
-from headgate.expression.regex.parser import parse
+from headgate.expression.functions.array import written
+from headgate.expression.functions.regex import functions, java
+from headgate.expression.functions.regex.parser import parse
 
 ROUND = 1000
 QUANTIFIERS = ("*", "+", "?", "*?", "+?", "??", "{2}", "{1,2}", "{0,1}?", "{2,}", "{0}", "{1}", "{1,2}?", "{2}?")

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
 from headgate.expression import failure
-from headgate.expression.value import (
+from headgate.expression.spark.value import (
     BOOL,
     BYTES,
     DATE,
@@ -30,7 +30,7 @@ from headgate.expression.value import (
     Value,
     settle,
 )
-from headgate.expression.vectorised import call, call_batch
+from headgate.expression.spark.vectorised import call, call_batch
 
 REPS = (BOOL, INT4, INT8, FLOAT4, FLOAT8, TEXT, DIGITS, BYTES, DATE, TIMESTAMP, TIMESTAMPTZ)
 

@@ -25,7 +25,7 @@ from tests.expression.grammar import plain
 from tests.publisher import slots
 
 from headgate.errors import PostgresError
-from headgate.types import text
+from headgate.types.text import text
 
 BATCHES, ROWS = 3, 6
 

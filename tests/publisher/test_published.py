@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.catalog.history import PublishedState
-from headgate.catalog.publication import Member, Publication
-from headgate.catalog.relation import Column, Index, Relation
+from headgate.catalog.relation.relation import Column, Index, Relation
+from headgate.catalog.replication.publication import Member, Publication
 from headgate.errors import PostgresError
 from headgate.publisher.published import Action, Published, named, published, truncated
 

@@ -13,18 +13,18 @@ DURABLE = {"fsync", "write_synced", "commit_version", "put_copy_data"}
 """Calls, by the name of what is called, that make something durable or tell another server that it is."""
 INSIDE = {
     "catalog/catalog.py:_name_log": "called behind each commit of the catalog",
-    "storage/durable.py:_sync": "called by `Transaction._sync` and `Intents._write`, each in the step sync, and by `ForeignWriters.recover`",
-    "storage/durable.py:write_synced": "each call of it is looked at",
-    "storage/delta.py:undo": "called by `ForeignWriters.recover`, in the step taken back and at a start",
-    "storage/warmup.py:warm_up": "a table of its own, that nobody else knows",
+    "storage/delta/fsync.py:_sync": "called by `Transaction._sync` and `Intents._write`, each in the step sync, and by `ForeignWriters.recover`",
+    "storage/delta/fsync.py:write_synced": "each call of it is looked at",
+    "storage/delta/delta_table.py:undo": "called by `ForeignWriters.recover`, in the step taken back and at a start",
+    "storage/spark/warmup.py:warm_up": "a table of its own, that nobody else knows",
     "storage/cleaning.py:_note_removed": "called by `_clean_table`, the step cleaning",
-    "subscriber/prepared.py:_sync": "called by `_write` in the step prepared segment",
+    "subscriber/apply/prepared.py:_sync": "called by `_write` in the step prepared segment",
 }
 """Functions that are called inside of a step."""
 BEFORE = {
     "cli/initdb.py": "there is no node yet",
     "cli/upgrade.py": "no node works while a directory is upgraded, and the command can be given again",
-    "storage/owner.py": "the first start of a node, before it serves",
+    "storage/directory_owner.py": "the first start of a node, before it serves",
     "backup/target.py": "a node starts in the folder of a backup only when all of it is there",
     "catalog/wal.py": "a start that mends the catalog's log before anything reads it",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.server.activity import Activity
+from headgate.server.monitoring.activity import Activity
 
 
 def test_a_process_id_stays_within_the_32_bits_in_which_it_is_sent_and_is_nobody_elses() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.conftest import Server
 from tests.session import Session
 
-from headgate.storage.delta_log import _READERS_OWN, _RESERVED
+from headgate.storage.delta.delta_log import _READERS_OWN, _RESERVED
 
 FAVOURITES = [
     "..", ".a", "a.b", "`", '"', "'", "\\", "*", "%", "_", " ", "\n", "\t", "\r", "\x01", "\x02", "\x7f", "\u00a0", "\u2028", "\ufeff", "\ufffd", "İ", "ß",

@@ -6,7 +6,7 @@ import pytest
 from tests.server.play import Play, Step
 
 from headgate.commands import execute
-from headgate.server import utility
+from headgate.server.session import utility
 
 KEYS: list[Step] = [
     ("a", "CREATE TABLE p (a int PRIMARY KEY); INSERT INTO p VALUES (1), (2)"),

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.catalog import password
+from headgate.catalog.security import password
 from headgate.errors import PostgresError
-from headgate.server import datarow, protocol
-from headgate.server.hba import Asked, HbaFile
-from headgate.server.startup import _split_options
+from headgate.server.authentication.hba import Asked, HbaFile
+from headgate.server.protocol import data_row, message
+from headgate.server.protocol.startup import _split_options
 
 VALUES = st.one_of(st.none(), st.text(max_size=20))
 
@@ -26,7 +26,7 @@ def by_loop(columns: list[list[str | None]], rows: int) -> bytes:
         for column in columns:
             value = column[row]
             body += struct.pack("!i", -1) if value is None else struct.pack("!i", len(value.encode())) + value.encode()
-        frames.append(protocol.message(b"D", body))
+        frames.append(message.message(b"D", body))
     return b"".join(frames)
 
 
@@ -35,31 +35,31 @@ def test_rows_in_bulk_are_the_rows_one_by_one(table: tuple[int, list[tuple[str |
     width, rows = table
     columns = [[row[place] for row in rows] for place in range(width)]
     arrays = [pa.array(column, pa.string()) for column in columns]
-    assert b"".join(datarow.data_rows(arrays, len(rows))) == by_loop(columns, len(rows))
+    assert b"".join(data_row.data_rows(arrays, len(rows))) == by_loop(columns, len(rows))
 
 
 def test_slices_and_many_pieces_give_the_same_rows() -> None:
-    count = datarow.ROWS_A_PIECE * 2 + 3
+    count = data_row.ROWS_A_PIECE * 2 + 3
     column = pa.array([None if number % 7 == 0 else str(number) for number in range(count + 5)], pa.string())
     sliced = column.slice(5)
-    assert b"".join(datarow.data_rows([sliced, sliced], count)) == by_loop([sliced.to_pylist()] * 2, count)
+    assert b"".join(data_row.data_rows([sliced, sliced], count)) == by_loop([sliced.to_pylist()] * 2, count)
 
 
 @given(st.lists(st.binary(max_size=30), max_size=20))
 def test_copy_data_is_one_frame_for_each_line(lines: list[bytes]) -> None:
-    assert b"".join(datarow.copy_data(pa.array(lines, pa.binary()))) == b"".join(protocol.copy_data(line) for line in lines)
+    assert b"".join(data_row.copy_data(pa.array(lines, pa.binary()))) == b"".join(message.copy_data(line) for line in lines)
 
 
 @given(st.binary(max_size=40))
 def test_malformed_body_is_a_protocol_violation_and_nothing_else(body: bytes) -> None:
     for read in ("int16", "int32", "int64", "byte", "string", "end"):
-        reader = protocol.FrontendReader(body)
+        reader = message.FrontendReader(body)
         try:
             getattr(reader, read)()
         except PostgresError as error:
             assert error.sqlstate in ("08P01", "22021")  # noqa: PT017
     try:
-        protocol.startup_parameters(body)
+        message.startup_parameters(body)
     except PostgresError as error:
         assert error.sqlstate == "08P01"  # noqa: PT017
 

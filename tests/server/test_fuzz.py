@@ -24,20 +24,21 @@ from tests.log import Log
 from tests.session import Session
 from tests.wire import HEAD, SYNC, Tap, frames
 
-from headgate.catalog import literal
+from headgate.catalog.query import literal
 from headgate.errors import Notices
-from headgate.server import protocol, startup
-from headgate.server.connection import Connection, ConnectionBroken
-from headgate.server.hba import HbaFile, rules
-from headgate.server.identmap import mappings
+from headgate.server.authentication.hba import HbaFile, rules
+from headgate.server.authentication.ident_map import mappings
+from headgate.server.protocol import message, startup
+from headgate.server.protocol.connection import Connection, ConnectionBroken
 from headgate.settings import file as conf
 from headgate.sql import command_tag, secret, type_name
 from headgate.sql.names import split_identifiers
 from headgate.sql.parser import parse, parse_expression
-from headgate.types import array, binary, copy
 from headgate.types import registry as r
-from headgate.types import text as forms
-from headgate.types.copy_binary import header_length, read_copy_binary
+from headgate.types.binary import binary
+from headgate.types.binary.copy_binary import header_length, read_copy_binary
+from headgate.types.text import array, copy_text
+from headgate.types.text import text as forms
 from headgate.walreceiver.link import check_conninfo
 from headgate.walsender import grammar, options
 
@@ -198,12 +199,12 @@ def targets(messages: list[bytes], folder: Path) -> dict[str, tuple[Callable[[by
         "access rules": (written(lambda path: (list(rules(path, tls=True)), HbaFile.read(path))), [ADDRESS]),
         "user maps": (written(lambda path: list(mappings(path))), [MAPS]),
         "settings": (lambda data: conf.read(text_of(data), "f"), [CONF]),
-        "COPY": (lambda data: copy.read_copy_text(data, 3), [b"1\ta\\tb\t\\N\n2\t\\x41\\\\\tc\n", b"1\t2\t3\r\n"]),
-        "COPY in CSV": (lambda data: copy.read_copy_csv(data, 3), [b'1,"a ""b"", c",\n2,,"x\ny"\n']),
+        "COPY": (lambda data: copy_text.read_copy_text(data, 3), [b"1\ta\\tb\t\\N\n2\t\\x41\\\\\tc\n", b"1\t2\t3\r\n"]),
+        "COPY in CSV": (lambda data: copy_text.read_copy_csv(data, 3), [b'1,"a ""b"", c",\n2,,"x\ny"\n']),
         "COPY in binary": (copied_binary, [copied]),
         "values": (typed, texts),
         "values in binary": (typed_binary, binaries),
-        "names": (protocol.startup_parameters, [start[4:]]),
+        "names": (message.startup_parameters, [start[4:]]),
     }
 
 

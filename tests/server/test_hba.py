@@ -12,10 +12,10 @@ import pytest
 from tests.conftest import Server, until
 from tests.log import Log
 
-from headgate.server.clienthost import ClientHost
-from headgate.server.hba import Asked, HbaFile
-from headgate.server.identmap import IdentMap
-from headgate.server.interface import interfaces
+from headgate.server.authentication.client_host import ClientHost
+from headgate.server.authentication.hba import Asked, HbaFile
+from headgate.server.authentication.ident_map import IdentMap
+from headgate.server.authentication.interface import interfaces
 
 FILE = r"""
 # a comment

@@ -10,8 +10,8 @@ import pytest
 from tests.conftest import Server
 
 from headgate.errors import PostgresError
-from headgate.server.connection import Connection
 from headgate.server.listener import Listener
+from headgate.server.protocol.connection import Connection
 from headgate.settings import check
 
 PORT = 5432

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import Server, until
 
-from headgate.catalog import password
 from headgate.catalog.catalog import Catalog
-from headgate.catalog.password import Kind, Verifier
-from headgate.server import scram
+from headgate.catalog.security import password
+from headgate.catalog.security.password import Kind, Verifier
+from headgate.server.authentication import scram
 
 PASSWORDS = [
     "geheim", "with space", "sécret", "\u00aaordinal", "\u2168", "a\u00adb", "a\u00a0b", "a\u200bb", "\u3000", "\u00ad", "ﬀ", "x\u0301", "\u0007bell", "é\u0007",

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import NodeServer, Server, until
 from tests.server.test_supervision import descriptors
 
-from headgate.server.connection import Connection, ConnectionBroken
+from headgate.server.protocol.connection import Connection, ConnectionBroken
 
 PLACES = {"max_connections": "6", "max_wal_senders": "4"}
 SILENT = 2 * (6 + 4)

@@ -20,9 +20,9 @@ from tests.conftest import PG_BIN, NodeServer, Server, until
 from tests.log import Log
 
 from headgate.errors import PostgresError
-from headgate.server import certificate, scram
-from headgate.server.connection import Connection
-from headgate.server.tls import Tls
+from headgate.server.authentication import certificate, scram
+from headgate.server.authentication.tls import Tls
+from headgate.server.protocol.connection import Connection
 from headgate.settings import Settings
 from headgate.walreceiver.link import Link
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, made, relation, rows
 
 from headgate.catalog.catalog import Catalog
-from headgate.storage import spark
 from headgate.storage.engine import Engine
+from headgate.storage.spark import spark_session
 
 A = relation(20000, "a", id=INT8, v=TEXT)
 B = relation(20001, "b", id=INT4, w=INT8)
@@ -20,7 +20,7 @@ B = relation(20001, "b", id=INT4, w=INT8)
 
 def main(directory: Path) -> None:
     """Recovers, makes the tables if need be, writes for ever."""
-    session = spark.start(scratch=directory / "pgsql_tmp")
+    session = spark_session.start(scratch=directory / "pgsql_tmp")
     engine = Engine({}, Catalog.open(directory / "catalog.duckdb"), directory, session=session)
     for line in engine.recover():
         print("recovered:", line, flush=True)

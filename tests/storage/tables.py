@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.catalog.relation import Column, Relation
-from headgate.storage.delta import FILE, ROW
+from headgate.catalog.relation.relation import Column, Relation
+from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.engine import Engine
-from headgate.storage.transaction import Transaction
+from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row, quoted
 from headgate.types import registry
 

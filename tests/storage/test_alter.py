@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import functions as F
 from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, made, relation, rows
 
-from headgate.catalog.relation import Column, Relation
+from headgate.catalog.relation.relation import Column, Relation
 from headgate.errors import PostgresError
 from headgate.storage import feed
-from headgate.storage.delta import FILE, ROW
+from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.engine import Engine
 
 T = relation(24000, "t", a=INT8, b=TEXT)

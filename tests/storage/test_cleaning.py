@@ -12,9 +12,9 @@ from tests.storage.test_recovery import again
 from headgate.lsn import Lsn
 from headgate.storage import feed
 from headgate.storage.cleaning import Cleaner
-from headgate.storage.delta_checkpoint import DeltaCheckpoints
+from headgate.storage.delta.delta_checkpoint import DeltaCheckpoints
 from headgate.storage.engine import Engine
-from headgate.storage.transaction import Transaction
+from headgate.storage.transaction.transaction import Transaction
 
 A = relation(20000, "a", id=INT8, v=TEXT)
 

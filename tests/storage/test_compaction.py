@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
 
-from headgate.storage import compaction, feed
+from headgate.storage import feed
+from headgate.storage.delta import compaction
 from headgate.storage.engine import Engine
 
 A = relation(20100, "a", id=INT8, v=TEXT)

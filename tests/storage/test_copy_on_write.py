@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, made, relation, rows
 
-from headgate.catalog.relation import Column, Relation
+from headgate.catalog.relation.relation import Column, Relation
 from headgate.errors import PostgresError
-from headgate.storage import compaction, copy_on_write, delta_log, feed, write
+from headgate.storage import feed, write
+from headgate.storage.delta import compaction, copy_on_write, delta_log
 from headgate.storage.engine import Engine
 
 PLAIN = replace(relation(26000, "plain", id=INT8, v=TEXT), options=("deletion_vectors=off",))

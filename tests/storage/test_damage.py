@@ -12,7 +12,7 @@ from tests.storage.tables import DATABASE, INT8, TEXT, made, relation
 
 from headgate.changes import lookup
 from headgate.errors import PostgresError
-from headgate.storage import parquet, vector
+from headgate.storage.delta import deletion_vector, parquet
 from headgate.storage.engine import Engine
 
 
@@ -23,14 +23,14 @@ def damage(path: Path, at: int) -> None:
 
 
 def test_a_bit_of_a_deletion_vector_was_not_missed(tmp_path: Path) -> None:
-    described = vector.write(tmp_path, {"a": np.array([1, 5, 70_000], np.int64)})["a"]
-    path = vector.file_of(tmp_path, described)
+    described = deletion_vector.write(tmp_path, {"a": np.array([1, 5, 70_000], np.int64)})["a"]
+    path = deletion_vector.file_of(tmp_path, described)
     assert path is not None
-    assert vector.read(tmp_path, described).tolist() == [1, 5, 70_000]
+    assert deletion_vector.read(tmp_path, described).tolist() == [1, 5, 70_000]
     for at in range(described["offset"], path.stat().st_size):
         damage(path, at)
         with pytest.raises(PostgresError, match=f'deletion vector in file "{path}" is damaged') as raised:
-            vector.read(tmp_path, described)
+            deletion_vector.read(tmp_path, described)
         assert raised.value.sqlstate == "XX001"
         damage(path, at)
 

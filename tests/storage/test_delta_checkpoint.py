@@ -10,8 +10,8 @@ from tests.storage.test_cleaning import KEY, A, add, by_path, ids
 from tests.storage.test_recovery import again
 
 from headgate.errors import PostgresError
-from headgate.storage import delta_checkpoint, durable
-from headgate.storage.delta_checkpoint import DeltaCheckpoints
+from headgate.storage.delta import delta_checkpoint, fsync
+from headgate.storage.delta.delta_checkpoint import DeltaCheckpoints
 from headgate.storage.engine import Engine
 
 
@@ -43,7 +43,7 @@ def test_a_checkpoint_is_on_the_disk_before_it_is_announced(engine: Engine, monk
     made(engine, A, (0, "x"))
     announced = engine.path(KEY) / "_delta_log" / "_last_checkpoint"
     seen: list[tuple[str, bool]] = []
-    monkeypatch.setattr(durable, "_sync", lambda path: seen.append((Path(path).name, announced.exists())))
+    monkeypatch.setattr(fsync, "_sync", lambda path: seen.append((Path(path).name, announced.exists())))
     DeltaCheckpoints(engine, every=1).write_due()
     assert announced.exists()
     [version] = written(engine)

@@ -6,23 +6,25 @@ import os
 
 import pytest
 
-from headgate.storage import durable, vector
+from headgate.storage.delta import deletion_vector, fsync
 
 
 @pytest.fixture
 def seen(tmp_path, monkeypatch):
     """What is synchronized, in order."""
     found: list[str] = []
-    monkeypatch.setattr(durable, "_sync", lambda path: found.append(os.path.relpath(path, tmp_path)))
+    monkeypatch.setattr(fsync, "_sync", lambda path: found.append(os.path.relpath(path, tmp_path)))
     return found
 
 
 def test_every_file_that_actions_add_is_synchronized_with_its_checksum_and_its_folder(tmp_path, seen):
     (tmp_path / "_change_data").mkdir()
-    described = vector.write(tmp_path, {"a b.parquet": vector.deserialise(vector.serialise(vector.read(tmp_path, None)))})["a b.parquet"]
+    described = deletion_vector.write(
+        tmp_path, {"a b.parquet": deletion_vector.deserialise(deletion_vector.serialise(deletion_vector.read(tmp_path, None)))}
+    )["a b.parquet"]
     for name in ("a b.parquet", "new.parquet", ".new.parquet.crc", "_change_data/c.parquet"):
         (tmp_path / name).write_bytes(b"")
-    durable.sync_files(
+    fsync.sync_files(
         tmp_path,
         [
             {"add": {"path": "a%20b.parquet", "deletionVector": described}},
@@ -31,7 +33,7 @@ def test_every_file_that_actions_add_is_synchronized_with_its_checksum_and_its_f
             {"remove": {"path": "gone.parquet"}},
         ],
     )
-    deleted = vector.file_of(tmp_path, described)
+    deleted = deletion_vector.file_of(tmp_path, described)
     assert deleted is not None
     assert set(seen) == {"a b.parquet", "new.parquet", ".new.parquet.crc", "_change_data/c.parquet", deleted.name, ".", "_change_data"}
 
@@ -42,10 +44,10 @@ def test_a_version_is_synchronized_with_its_checksums_and_a_new_table_with_the_f
     for version in (0, 1):
         for name in (f"{version:020d}.json", f".{version:020d}.json.crc", f"{version:020d}.crc", f".{version:020d}.crc.crc"):
             (log / name).write_bytes(b"")
-    durable.sync_version(log.parent, 1)
+    fsync.sync_version(log.parent, 1)
     assert set(seen) == {f"5/20000/_delta_log/{each.name}" for each in log.iterdir() if "0001." in each.name} | {"5/20000/_delta_log"}
     seen.clear()
-    durable.sync_version(log.parent, 0)
+    fsync.sync_version(log.parent, 0)
     assert {"5/20000/_delta_log", "5/20000", "5", "."} <= set(seen)
 
 
@@ -55,5 +57,5 @@ def test_a_version_is_synchronized_with_its_checksums_and_a_new_table_with_the_f
 def test_folders_that_came_with_a_file_are_not_lost_with_a_power_failure(tmp_path, seen, name, folders):
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_bytes(b"")
-    durable.sync_files(tmp_path, [{"add": {"path": name}}])
+    fsync.sync_files(tmp_path, [{"add": {"path": name}}])
     assert set(seen) == {name, *folders}

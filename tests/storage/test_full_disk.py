@@ -19,11 +19,11 @@ from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, r
 from tests.storage.test_recovery import again
 
 from headgate.catalog.catalog import Catalog
-from headgate.catalog.relation import Relation
+from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError, disk_full
 from headgate.expression.failure import from_spark
-from headgate.storage import file_action
-from headgate.storage.delta_log import newest_version, read_version
+from headgate.storage.delta import file_action
+from headgate.storage.delta.delta_log import newest_version, read_version
 from headgate.storage.engine import Engine
 
 A = relation(20000, "a", id=INT8, v=TEXT)

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from tests.conftest import until
 
-from headgate.storage.heap import OWN, Heap
+from headgate.storage.spark.heap import OWN, Heap
 
 PIECE = 16 << 20
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
 
 from headgate.catalog import namespace
-from headgate.storage import delta_log, feed
-from headgate.storage.compaction import MOST
+from headgate.storage import feed
+from headgate.storage.delta import delta_log
+from headgate.storage.delta.compaction import MOST
 from headgate.storage.engine import Engine
-from headgate.storage.log import LogEntry
-from headgate.storage.transaction import Transaction
+from headgate.storage.transaction.log import LogEntry
+from headgate.storage.transaction.transaction import Transaction
 
 A = relation(21000, "a", id=INT8, v=TEXT)
 B = relation(21001, "b", id=INT8, v=TEXT)

@@ -12,11 +12,11 @@ from tests.storage.test_recovery import again
 
 from headgate.errors import PostgresError
 from headgate.storage import feed
-from headgate.storage.delta import DeltaTable
-from headgate.storage.delta_log import newest_version
+from headgate.storage.delta.delta_log import newest_version
+from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.engine import Engine
-from headgate.storage.intent import Intents
-from headgate.storage.transaction import Transaction
+from headgate.storage.transaction.intent import Intents
+from headgate.storage.transaction.transaction import Transaction
 
 A, B = (relation(24000 + number, name, id=INT8, v=TEXT) for number, name in enumerate("ab"))
 BEFORE, AFTER = [(1, "x"), (2, "y")], [(1, "changed"), (2, "y"), (3, "new")]

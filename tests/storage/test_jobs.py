@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
 
-from headgate.catalog.relation import Column
-from headgate.storage import delta
+from headgate.catalog.relation.relation import Column
+from headgate.storage.delta import delta_table
 from headgate.storage.engine import Engine
 from headgate.storage.write import stored
 from headgate.types import registry
@@ -90,6 +90,6 @@ def test_a_small_table_and_a_large_one_are_read_alike(engine: Engine, monkeypatc
         return [sorted(frame.toArrow().to_pylist(), key=repr) for frame in frames]
 
     small = seen()
-    monkeypatch.setattr(delta, "LISTED_FILES", -1)
+    monkeypatch.setattr(delta_table, "LISTED_FILES", -1)
     assert seen() == small
     assert [tuple(row.values()) for row in small[0]] == [(1, "x", None), (2, "changed", None), (4, "more", None), (5, "late", 7)]

@@ -10,7 +10,7 @@ from tests.storage.test_recovery import again
 
 from headgate.errors import PostgresError
 from headgate.storage.cleaning import Cleaner
-from headgate.storage.delta_log import newest_version
+from headgate.storage.delta.delta_log import newest_version
 from headgate.storage.engine import Engine
 
 A = relation(20000, "a", id=INT8, v=TEXT)

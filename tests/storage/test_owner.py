@@ -11,7 +11,7 @@ from tests.storage.test_recovery import again
 
 from headgate.catalog.catalog import Catalog
 from headgate.errors import PostgresError
-from headgate.storage import owner
+from headgate.storage import directory_owner
 from headgate.storage.engine import Engine
 
 A = relation(20000, "a", id=INT8, v=TEXT)
@@ -21,16 +21,16 @@ def test_a_start_on_a_folder_with_other_things_deleted_them(tmp_path: Path) -> N
     precious = tmp_path / "2024" / "11"
     precious.mkdir(parents=True)
     with pytest.raises(PostgresError, match="is not empty and has no tables of this node") as refused:
-        owner.claim(tmp_path, "1", known=False)
+        directory_owner.claim(tmp_path, "1", known=False)
     assert refused.value.hint is not None
     assert precious.exists()
 
 
 def test_a_second_node_on_the_same_folder_deleted_the_tables_of_the_first(tmp_path: Path) -> None:
-    owner.claim(tmp_path, "1", known=False)
-    owner.claim(tmp_path, "1", known=False)
+    directory_owner.claim(tmp_path, "1", known=False)
+    directory_owner.claim(tmp_path, "1", known=False)
     with pytest.raises(PostgresError, match="belongs to another node"):
-        owner.claim(tmp_path, "2", known=True)
+        directory_owner.claim(tmp_path, "2", known=True)
 
 
 def test_a_catalog_without_its_log_deleted_all_tables(engine: Engine, catalog_file: Path, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_catalog_without_its_log_deleted_all_tables(engine: Engine, catalog_fi
     catalog.change(lambda cursor: cursor.execute("INSERT INTO hg.counter VALUES ('system_identifier', ?)", [identifier]))
     started = Engine({}, catalog, engine.data_dir, session=engine.spark)
     (said,) = started.recover()
-    aside = engine.base / owner.UNKNOWN / f"{DATABASE}.{A.oid}"
+    aside = engine.base / directory_owner.UNKNOWN / f"{DATABASE}.{A.oid}"
     assert said == f'moved "{folder}", which the log does not name, to "{aside}"'
     assert sorted(path.name for path in aside.glob("*.parquet")) == held
     made(started, A, (2, "new"))
@@ -68,7 +68,7 @@ def test_a_folder_of_numbers_that_others_have_put_there_was_deleted(engine: Engi
     (log / f"{0:020d}.json").write_text('{"commitInfo":{"operation":"WRITE"}}\n{"add":{"path":"part-0.parquet"}}\n')
     (log.parent / "part-0.parquet").touch()
     said = again(engine).recover()
-    aside = engine.base / owner.UNKNOWN
+    aside = engine.base / directory_owner.UNKNOWN
     assert sorted(said) == sorted(f'moved "{engine.base / name}", which the log does not name, to "{aside / name.replace("/", ".")}"' for name in (
         f"{DATABASE}/99998", f"{DATABASE}/99999", "2024/11"))  # fmt: skip
     assert (aside / f"{DATABASE}.99999" / "notes").read_text() == "mine"

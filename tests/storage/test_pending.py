@@ -10,14 +10,14 @@ from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, r
 from tests.storage.test_foreign import changes, foreign_append
 
 from headgate.errors import PostgresError
-from headgate.storage import pending
 from headgate.storage.engine import Engine
-from headgate.storage.transaction import Transaction
+from headgate.storage.transaction import pending_rows
+from headgate.storage.transaction.transaction import Transaction
 
 A, B = relation(20000, "a", id=INT8, v=TEXT), relation(20001, "b", id=INT8, v=TEXT)
 
 
-def later(transaction: Transaction, *values: tuple[int, str], table: object = A, check: pending.Check = lambda _: None) -> None:
+def later(transaction: Transaction, *values: tuple[int, str], table: object = A, check: pending_rows.Check = lambda _: None) -> None:
     """Adds rows if the table lets them be pending, as INSERT does."""
     assert transaction.claim(table, {1: {value[0] for value in values}})
     transaction.add_later(table, rows(table, *values), check)  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def test_a_change_writes_what_was_added_before_it(engine: Engine) -> None:
 
 
 def test_many_rows_are_written_at_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending, "SMALL_ROWS", 2)
+    monkeypatch.setattr(pending_rows, "SMALL_ROWS", 2)
     made(engine, A)
     one, two = engine.begin(DATABASE), engine.begin(DATABASE)
     later(one, (1, "x"), (2, "y"))

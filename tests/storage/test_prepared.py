@@ -6,11 +6,11 @@ import pytest
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
 from tests.storage.test_recovery import again
 
-from headgate.catalog.relation import Relation
+from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
 from headgate.storage.engine import Engine
-from headgate.storage.log import EntryKind
-from headgate.storage.transaction import Transaction
+from headgate.storage.transaction.log import EntryKind
+from headgate.storage.transaction.transaction import Transaction
 
 A = relation(20000, "a", id=INT8, v=TEXT)
 

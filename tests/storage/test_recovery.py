@@ -16,7 +16,7 @@ from tests.storage.crash import A, B
 from tests.storage.tables import DATABASE, change, contents, made, rows
 
 from headgate.catalog.catalog import Catalog
-from headgate.storage.delta_log import newest_version
+from headgate.storage.delta.delta_log import newest_version
 from headgate.storage.engine import Engine
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from headgate.catalog.partition import build, read
-from headgate.catalog.relation import Column, PartitionKey, Relation
+from headgate.catalog.relation.partition import build, read
+from headgate.catalog.relation.relation import Column, PartitionKey, Relation
 from headgate.storage.routing import Router
 from headgate.types import registry as r
 

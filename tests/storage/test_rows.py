@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, made, relation, rows
 
-from headgate.catalog.relation import Column
+from headgate.catalog.relation.relation import Column
 from headgate.errors import PostgresError
-from headgate.storage import delta
+from headgate.storage.delta import delta_table
 from headgate.storage.engine import Engine
-from headgate.storage.local import in_one_piece, local_frame
+from headgate.storage.spark.local_relation import in_one_piece, local_frame
 
 T = relation(25000, "t", a=INT8, b=TEXT)
 KEY = (DATABASE, T.oid)
@@ -32,10 +32,10 @@ def test_deleted_changed_added_and_renamed_are_the_same_to_both_readers(engine: 
     writer.commit()
     table, state = engine.table(KEY), engine.visible[KEY].state
     by_driver = table.frame(state, positions=True).toArrow()
-    monkeypatch.setattr(delta, "RESIDENT_ROWS", -1)
+    monkeypatch.setattr(delta_table, "RESIDENT_ROWS", -1)
     assert table.held(state) is None
     by_spark = table.frame(state, positions=True).toArrow()
-    places = [(delta.FILE, "ascending"), (delta.ROW, "ascending")]
+    places = [(delta_table.FILE, "ascending"), (delta_table.ROW, "ascending")]
     assert by_driver.sort_by(places).to_pydict() == by_spark.sort_by(places).to_pydict()
     assert by_driver.num_rows == 27
 

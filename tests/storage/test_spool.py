@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headgate.storage import spool
+from headgate.storage.spark import result_spool
 
 QUERY = """SELECT id, CAST(id AS STRING) AS t, timestamp_micros(1577846800000000 + id) AS s, CAST(timestamp_micros(id) AS TIMESTAMP_NTZ) AS n,
   date_add(DATE'2000-01-01', CAST(id AS INT)) AS d, CAST(id / 4 AS DECIMAL(10,2)) AS m, CAST(CAST(id AS STRING) AS BINARY) AS b, id % 2 = 0 AS e, NULL AS o
@@ -16,10 +16,10 @@ QUERY = """SELECT id, CAST(id AS STRING) AS t, timestamp_micros(1577846800000000
 def test_a_result_that_goes_through_files_is_the_one_that_is_collected(spark, tmp_path, monkeypatch, repeat):
     """Files were once written with a compression and with timestamps that the driver read differently."""
     frame = spark.sql(QUERY.replace("5000", str(5000 * repeat)))
-    monkeypatch.setattr(spool, "is_small", lambda _frame: True)
-    collected = pa.Table.from_batches(spool.batches(frame, tmp_path))
-    monkeypatch.setattr(spool, "is_small", lambda _frame: False)
-    through_files = pa.Table.from_batches(spool.batches(frame, tmp_path))
+    monkeypatch.setattr(result_spool, "is_small", lambda _frame: True)
+    collected = pa.Table.from_batches(result_spool.batches(frame, tmp_path))
+    monkeypatch.setattr(result_spool, "is_small", lambda _frame: False)
+    through_files = pa.Table.from_batches(result_spool.batches(frame, tmp_path))
     assert through_files.column_names == collected.column_names
     for name in collected.column_names:
         assert through_files[name].cast(collected[name].type).equals(collected[name]), name

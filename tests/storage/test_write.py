@@ -14,9 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.storage.tables import DATABASE, change, contents, made, relation, rows
 
-from headgate.storage import delta, feed, parquet, vector, write
+from headgate.storage import feed, write
+from headgate.storage.delta import deletion_vector, delta_table, parquet
 from headgate.storage.engine import Engine
-from headgate.storage.local import local_frame
+from headgate.storage.spark.local_relation import local_frame
 from headgate.types import registry as r
 from headgate.types import typmod
 
@@ -46,7 +47,7 @@ def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
         monkeypatch.setattr(write, "SMALL_ROWS", -1)
         monkeypatch.setattr(write, "SMALL_BYTES", -1)
         monkeypatch.setattr(feed, "SMALL_BYTES", -1)
-        monkeypatch.setattr(delta, "RESIDENT_ROWS", -1)
+        monkeypatch.setattr(delta_table, "RESIDENT_ROWS", -1)
     return str(request.param)
 
 
@@ -98,7 +99,7 @@ def test_rows_can_be_deleted_from_one_file_many_times_over_by_either_writer(engi
         change(writer, table, f"id % 5 = {place}")
         assert writer.frame(table).count() == 5000 - 1000 * (place + 1)
     state = writer.state(table)
-    deleted = sum(len(vector.read(engine.path((DATABASE, table.oid)), add.get("deletionVector"))) for add in state.files.values())
+    deleted = sum(len(deletion_vector.read(engine.path((DATABASE, table.oid)), add.get("deletionVector"))) for add in state.files.values())
     assert deleted == 4000
     monkeypatch.setattr(write, "SMALL_ROWS", 10_000)
     change(writer, table, "id >= 0")

@@ -15,7 +15,7 @@ from tests.conftest import Server
 from tests.server.test_any_name import NAMES, TEXTS, literal, quoted
 from tests.subscriber.conftest import Publisher, Subscriber
 
-from headgate.storage.delta_log import _READERS_OWN, _RESERVED
+from headgate.storage.delta.delta_log import _READERS_OWN, _RESERVED
 
 KEYWORDS = [
     "_delta_log", "..", "/", "%", "a/b", "%2e%2e", "__HIVE_DEFAULT_PARTITION__", "_SUCCESS", "part-0", "struct", "pivot", "anti", "qualify", "describe", "lateral",

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import until
 from tests.subscriber.conftest import READY
 
-from headgate.commands.applied_expression import accepted
+from headgate.commands.subscription.remote_expression import accepted
 from headgate.errors import PostgresError
 from headgate.sql.statement import partition_bound
 from headgate.subscriber.advice import advice

@@ -12,7 +12,7 @@ from tests.session import Session
 from tests.subscriber.conftest import READY
 from tests.system.proxy import Proxy
 
-from headgate.subscriber import applyworker
+from headgate.subscriber.apply import apply_worker
 
 TABLES = "CREATE TABLE a(i int PRIMARY KEY); CREATE TABLE b(i int PRIMARY KEY); CREATE TABLE c(i int PRIMARY KEY)"
 FILLED = f"{TABLES}; INSERT INTO a SELECT generate_series(1, 3); INSERT INTO b SELECT generate_series(1, 3); CREATE PUBLICATION p FOR TABLE a, b, c"
@@ -141,10 +141,10 @@ def test_the_disk_limit_holds_the_publisher_back_and_who_is_behind_says_so(publi
     sent = [of_slot(publisher, unsent)]
     until(lambda: sent.append(of_slot(publisher, unsent)) or sent[-1] == sent[-2])
     assert int(sent[-1]) > 10 << 20
-    silent = f"SELECT clock_timestamp() - last_msg_receipt_time > interval '{applyworker.BEHIND} s' FROM pg_stat_subscription WHERE subname = 's'"
+    silent = f"SELECT clock_timestamp() - last_msg_receipt_time > interval '{apply_worker.BEHIND} s' FROM pg_stat_subscription WHERE subname = 's'"
     subscriber.wait(silent, "t")
     found = behind(subscriber)
-    assert (found["state"], found["lag_seconds"] > applyworker.BEHIND) == ("behind", True)
+    assert (found["state"], found["lag_seconds"] > apply_worker.BEHIND) == ("behind", True)
     assert 4 << 20 < found["lag_bytes"] < 16 << 20
     holder.sql("INSERT INTO big VALUES (-1, 'holds the table'); COMMIT")
     holder.close()

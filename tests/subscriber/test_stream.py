@@ -7,7 +7,8 @@ import pytest
 from tests.conftest import until
 from tests.subscriber.conftest import READY
 
-from headgate.subscriber import batch, initialcopy
+from headgate.subscriber.apply import batch
+from headgate.subscriber.synchronization import initial_copy
 
 TABLE = "CREATE TABLE t(id int PRIMARY KEY, b text, n numeric(10,2))"
 
@@ -40,8 +41,8 @@ def test_the_copy_and_the_changes_after_it_arrive(publisher, subscriber) -> None
 def in_ranges(publisher, count: int) -> None:
     """Sees to it that the table is so large that it is copied in so many ranges side by side."""
     pages = int(publisher.sql("SELECT pg_relation_size('t') / 8192"))
-    assert pages * 8192 >= initialcopy.PARALLEL_SIZE
-    assert (count - 1) * initialcopy.RANGE_PAGES < pages <= count * initialcopy.RANGE_PAGES
+    assert pages * 8192 >= initial_copy.PARALLEL_SIZE
+    assert (count - 1) * initial_copy.RANGE_PAGES < pages <= count * initial_copy.RANGE_PAGES
 
 
 def test_a_large_table_is_read_in_parallel(publisher, subscriber) -> None:
@@ -70,7 +71,7 @@ def test_a_parallel_copy_takes_what_has_no_binary_form_here_and_what_differs_as_
     publisher.sql(
         "UPDATE t SET a = NULL, j = NULL, i = NULL, n = NULL, c = NULL, k = NULL, b = NULL, p = NULL, t = NULL, e = NULL WHERE id = 7"
     )
-    assert int(publisher.sql("SELECT pg_relation_size('t')")) >= initialcopy.PARALLEL_SIZE
+    assert int(publisher.sql("SELECT pg_relation_size('t')")) >= initial_copy.PARALLEL_SIZE
     publisher.sql("CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql("CREATE TYPE mood AS ENUM ('sad', 'it''s')")
     subscriber.sql(f"CREATE TABLE t({columns.format('text').replace('b boolean', 'b text')})")

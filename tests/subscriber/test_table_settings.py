@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.subscriber.conftest import READY
 
-from headgate.storage import delta_log
+from headgate.storage.delta import delta_log
 
 
 def plainly(path: Path) -> list[str]:

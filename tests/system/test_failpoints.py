@@ -19,8 +19,8 @@ import pytest
 from tests.conftest import NodeServer, Server, check, until
 
 from headgate.failpoint import COMMITS, FAILING, PLACES, Action, Step
-from headgate.storage.delta_checkpoint import EVERY
-from headgate.subscriber.initialcopy import PARALLEL_SIZE
+from headgate.storage.delta.delta_checkpoint import EVERY
+from headgate.subscriber.synchronization.initial_copy import PARALLEL_SIZE
 
 TABLES = "CREATE TABLE a (id int PRIMARY KEY, v text); CREATE TABLE b (id int PRIMARY KEY, v text);"
 AGREE = "SELECT (SELECT array_agg(id::int8 ORDER BY id) FROM a) IS NOT DISTINCT FROM (SELECT array_agg(id::int8 ORDER BY id) FROM b)"

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import PostgresError
-from headgate.types import binary, copy, copy_binary, registry
+from headgate.types import registry
+from headgate.types.binary import binary, copy_binary
+from headgate.types.text import copy_text
 
 WORD = (
     st.none()
@@ -38,14 +40,14 @@ def through_postgres(oracle, rows: list[tuple[str | None, ...]], form: str) -> b
 def test_text_format_is_postgresqls(oracle, rows) -> None:
     raw = through_postgres(oracle, rows, "text")
     columns = columns_of(rows)
-    assert copy.read_copy_text(raw, len(columns)) == columns
-    assert b"".join(line.encode() for line in copy.write_copy_text(columns).to_pylist()) == raw
+    assert copy_text.read_copy_text(raw, len(columns)) == columns
+    assert b"".join(line.encode() for line in copy_text.write_copy_text(columns).to_pylist()) == raw
 
 
 @given(TABLE)
 def test_csv_format_is_postgresqls(oracle, rows) -> None:
     raw = through_postgres(oracle, rows, "csv")
-    assert b"".join(line.encode() for line in copy.write_copy_csv(columns_of(rows)).to_pylist()) == raw
+    assert b"".join(line.encode() for line in copy_text.write_copy_csv(columns_of(rows)).to_pylist()) == raw
 
 
 @given(TABLE, st.integers(1, 60))
@@ -74,9 +76,9 @@ def test_malformed_binary_rows_are_an_error_or_wait_for_more(chunk: bytes, colum
 
 
 def test_whole_rows_end_at_a_newline_that_is_not_escaped() -> None:
-    assert copy.whole_rows(b"a\tb\nc\td") == 4
-    assert copy.whole_rows(b"a\\\nb") == 0
-    assert copy.whole_rows(b"a\\\\\nb") == 4
+    assert copy_text.whole_rows(b"a\tb\nc\td") == 4
+    assert copy_text.whole_rows(b"a\\\nb") == 0
+    assert copy_text.whole_rows(b"a\\\\\nb") == 4
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_whole_rows_end_at_a_newline_that_is_not_escaped() -> None:
     ],
 )
 def test_escapes_markers_and_line_ends(data: bytes, expected: list[list[str | None]]) -> None:
-    assert [column.to_pylist() for column in copy.read_copy_text(data, 2)] == expected
+    assert [column.to_pylist() for column in copy_text.read_copy_text(data, 2)] == expected
 
 
 @pytest.mark.parametrize("data", [b"1\n", b"1\t2\n3\n", b"1\t2\t3\n", b"1\t2\n\n", b"1\t\xff\n", b"1\t2\n3\t4\r5\n"])
@@ -102,10 +104,10 @@ def test_malformed_text_is_refused_as_in_postgresql(oracle, data: bytes) -> None
     with pytest.raises(psycopg.Error) as theirs, oracle.connection.cursor().copy("COPY copied FROM STDIN") as into:
         into.write(data)
     with pytest.raises(PostgresError) as ours:
-        copy.read_copy_text(data, 2, names=["a", "b"])
+        copy_text.read_copy_text(data, 2, names=["a", "b"])
     assert (ours.value.sqlstate, ours.value.message) == (theirs.value.sqlstate, theirs.value.diag.message_primary)
 
 
 @given(st.lists(st.lists(st.sampled_from([b"\\", b"\\\\", b"n", b"t", b"b", b"x4", b"101", b"\xff", "é".encode(), b"\t"])).map(b"".join)))
 def test_the_escapes_of_a_column_are_read_as_those_of_each_field(fields: list[bytes]) -> None:
-    assert copy._unescaped(pa.array(fields, pa.binary())).to_pylist() == [copy.unescape(field) for field in fields]
+    assert copy_text._unescaped(pa.array(fields, pa.binary())).to_pylist() == [copy_text.unescape(field) for field in fields]

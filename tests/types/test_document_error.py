@@ -7,7 +7,7 @@ import pytest
 from tests.types.conftest import Oracle
 
 from headgate.errors import PostgresError
-from headgate.types import document
+from headgate.types.text import json_text
 
 TEXTS = (
     "",
@@ -78,7 +78,7 @@ def test_what_is_wrong_with_a_json_text_is_told_as_postgresql_tells_it(oracle: O
 
 def of_headgate(text: str, kind: str) -> tuple[str | None, ...]:
     try:
-        (document.checked if kind == "json" else document.normal)(text)
+        (json_text.checked if kind == "json" else json_text.normal)(text)
         return ()
     except PostgresError as error:
         return (error.sqlstate, error.message, error.detail, error.context)

@@ -12,7 +12,7 @@ import pytest
 from headgate.types import registry as r
 from headgate.types.comparable import comparable
 from headgate.types.hashing import HASHED, partition_hash
-from headgate.types.text import read_text
+from headgate.types.text.text import read_text
 
 VALUES = {
     "bool": ["t", "f"],

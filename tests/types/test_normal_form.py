@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from tests.types.test_text_generated import ADDRESS, ARRAY, INTERVAL, JSON, NETWORK, SHAPED, WILD_ARRAY
 
 from headgate.errors import PostgresError
-from headgate.types import address, array, document, interval, normal_form, number, string
 from headgate.types import registry as r
-from headgate.types.text import read_text
+from headgate.types.datetime import interval
+from headgate.types.text import array, json_text, network, normal_form, number, string
+from headgate.types.text.text import read_text
 
 WILD_JSON = st.one_of(
     st.text('{}[]":, 01-.eE+\\un"ab', max_size=14),
@@ -33,7 +34,7 @@ TEXT_ARRAY = st.lists(st.sampled_from(["a", '"a b"', "NULL", "null", '"NULL"', '
 def normal_json(value: object) -> str:
     """As jsonb prints it, where it can hold it."""
     try:
-        return document.normal(json.dumps(value, ensure_ascii=False))
+        return json_text.normal(json.dumps(value, ensure_ascii=False))
     except PostgresError:
         return "{}"
 
@@ -53,14 +54,14 @@ def integers(items: pa.StringArray) -> pa.StringArray:
 
 
 CASES = {
-    "jsonb": (r.JSONB, st.one_of(JSON.map(json.loads).map(normal_json), JSON, WILD_JSON), document.normal),
-    "json": (r.JSON, st.one_of(JSON, WILD_JSON), document.checked),
+    "jsonb": (r.JSONB, st.one_of(JSON.map(json.loads).map(normal_json), JSON, WILD_JSON), json_text.normal),
+    "json": (r.JSON, st.one_of(JSON, WILD_JSON), json_text.checked),
     "interval": (r.INTERVAL, st.one_of(NORMAL_INTERVAL, INTERVAL, NORMAL_INTERVAL.map(lambda text: text.replace("-", "+")),
                                        st.text("0123 -+:.yearsmond", max_size=12)), lambda text: interval.interval_of(text).print()),
-    "inet": (r.INET, st.one_of(ADDRESS, st.text("0123:./f", max_size=12)), lambda text: address.inet_of(text, is_cidr=False)),
-    "cidr": (r.CIDR, st.one_of(NETWORK, ADDRESS, st.text("0123:./f", max_size=12)), lambda text: address.inet_of(text, is_cidr=True)),
-    "macaddr": (r.MACADDR, st.from_regex(r"\A([0-9a-fA-F]{1,2}[:-]){5}[0-9a-f]{2}\Z"), address.macaddr_of),
-    "pg_lsn": (r.PG_LSN, st.text("0aF1/", max_size=10), address.lsn_of),
+    "inet": (r.INET, st.one_of(ADDRESS, st.text("0123:./f", max_size=12)), lambda text: network.inet_of(text, is_cidr=False)),
+    "cidr": (r.CIDR, st.one_of(NETWORK, ADDRESS, st.text("0123:./f", max_size=12)), lambda text: network.inet_of(text, is_cidr=True)),
+    "macaddr": (r.MACADDR, st.from_regex(r"\A([0-9a-fA-F]{1,2}[:-]){5}[0-9a-f]{2}\Z"), network.macaddr_of),
+    "pg_lsn": (r.PG_LSN, st.text("0aF1/", max_size=10), network.lsn_of),
     "bytea": (r.BYTEA, st.one_of(st.binary().map(lambda raw: "\\x" + raw.hex()), st.text("\\xaF0 g", max_size=8)), string.bytea_of),
     "text[]": (r.TEXT_ARRAY, st.one_of(ARRAY, WILD_ARRAY, TEXT_ARRAY, SHAPED),
                lambda text: array._read_each(pa.array([text]), ",", lambda items: items)[0].as_py()),
@@ -118,6 +119,6 @@ def test_what_postgresql_prints_is_known_to_be_normal(texts: list[str], judge: o
 def test_what_postgresql_prints_of_documents_and_arrays_is_known_to_be_normal() -> None:
     """With escapes, nested values, NULL and quoted elements."""
     documents = ['{"a": [1, -0.5, "x\\n\\""], "bb": {"c": null}}', '["é", {}, []]', '"alone"']
-    assert normal_form.documents(pa.array(documents), document.normal).all()
+    assert normal_form.documents(pa.array(documents), json_text.normal).all()
     arrays = ["{}", "{1,NULL,-3}", '{"a b",c,"",NULL,"null"}', '{"x{y}","1,2"}']
     assert normal_form.arrays(pa.array(arrays), ",", lambda items: items).all()

@@ -10,7 +10,8 @@ from pyspark.sql import types as spark
 from tests.types.conftest import enum_of
 
 from headgate.errors import PostgresError
-from headgate.types import registry, resultset, storage, text, typmod
+from headgate.types import registry, resultset, storage, typmod
+from headgate.types.text import text
 
 SPELLINGS = ["int", "integer", "bigint", "smallint", "boolean", "real", "double precision", "Double  Precision", "decimal", "numeric",
              "character varying", "varchar", "bpchar", "timestamp with time zone", "time without time zone", "text[]", "int4[]"]  # fmt: skip

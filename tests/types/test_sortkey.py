@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.types import registry, sortkey, text
+from headgate.types import registry, sortkey
+from headgate.types.text import text
 
 CHOSEN = {
     "interval": ["1 day", "24:00:00", "1 mon", "30 days", "-1 day", "0", "1 year", "360 days", "-00:00:01", "178000000 years",

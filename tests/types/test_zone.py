@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import PostgresError
-from headgate.expression import moments
-from headgate.types import registry, text
+from headgate.expression.functions.datetime import timestamp
+from headgate.types import registry
+from headgate.types.text import text
 
 MOMENTS = [
     "1970-01-01", "2024-02-29 23:59:59.999999", "2024-03-10 02:00", "2024-03-10 02:30", "2024-03-10 07:30", "2024-03-10 10:00", "2024-11-03 01:30",
@@ -62,7 +63,7 @@ def posix(random: Random) -> str:
 
 
 def outcome(name: str, moment: str, *, zoned: bool) -> str:
-    source, function = (registry.TIMESTAMPTZ, moments.local_at) if zoned else (registry.TIMESTAMP, moments.instant_at)
+    source, function = (registry.TIMESTAMPTZ, timestamp.local_at) if zoned else (registry.TIMESTAMP, timestamp.instant_at)
     kind = pa.timestamp("us") if zoned else pa.timestamp("us", tz="UTC")
     try:
         micros = function(name, text.read_scalar(moment, source).cast(pa.int64()).as_py())
@@ -112,5 +113,5 @@ def test_a_session_reads_and_writes_moments_in_a_zone_of_posix(oracle, zone: str
 
 def test_a_zone_with_leap_seconds_is_refused_rather_than_taken_for_another() -> None:
     with pytest.raises(PostgresError) as raised:
-        moments.named_zone("right/Europe/Rome")
+        timestamp.named_zone("right/Europe/Rome")
     assert raised.value.sqlstate == "0A000"

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from tests.conftest import PostgresServer, Server
 
-from headgate.storage import jars
-from headgate.storage.jars import Jar
+from headgate.storage.spark import jars
+from headgate.storage.spark.jars import Jar
 
 VERSIONS = {
     14: Jar(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.wire import POISONS, Attack, Tap
 
-from headgate.commands import applied_expression
+from headgate.commands.subscription import remote_expression
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.pgoutput import decode
@@ -65,7 +65,7 @@ class Talk:
             found = definition.read(connection, remote.published_tables(connection, ["p"]))
             for column in (column for table in found.tables.values() for column in table.columns):
                 type_name.parsed(column.shown)
-                applied_expression.accepted(column.default)
+                remote_expression.accepted(column.default)
             self._copy(connection)
         self._stream(of_stream, patience)
 

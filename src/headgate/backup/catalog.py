@@ -15,8 +15,8 @@ from headgate.backup import tables, target
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import run
 from headgate.lsn import Lsn
-from headgate.storage import log
 from headgate.storage.engine import Engine
+from headgate.storage.transaction import log
 
 NAME = "catalog.duckdb"
 PREPARED = "pg_twophase"

@@ -20,9 +20,11 @@ from headgate.backup import target
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import rows
 from headgate.errors import PostgresError
-from headgate.storage import delta_log, file_action, owner, prepared, vector
+from headgate.storage import directory_owner
+from headgate.storage.delta import deletion_vector, delta_log, file_action
 from headgate.storage.inventory import folder as _path
-from headgate.storage.log import TransactionLog
+from headgate.storage.transaction import prepared
+from headgate.storage.transaction.log import TransactionLog
 
 _NUMBERED = re.compile(r"\.?(\d{20})\.(json|crc|checkpoint\..*parquet)(?:\.crc)?\Z")
 _LAST = "_last_checkpoint"
@@ -39,7 +41,7 @@ def copy(catalog: Catalog, base: Path, folder: Path, progress: Callable[[int, in
         except FileNotFoundError as error:
             raise _lost(Path(error.filename)) from error
     (folder / "base").mkdir(mode=0o700, exist_ok=True)
-    mark = folder / "base" / owner.FILE
+    mark = folder / "base" / directory_owner.FILE
     mark.write_text(f"{catalog.system_identifier()}\n", encoding="ascii")
     target.sync(mark)
     for path in (folder / "base").glob("*/"):
@@ -122,7 +124,7 @@ def _keep_last(log: Path, version: int) -> None:
 def _named(path: Path, adds: Iterable[file_action.Action]) -> Iterator[Path]:
     for add in adds:
         yield Path(unquote(add["path"]))
-        found = vector.file_of(path, add.get("deletionVector"))
+        found = deletion_vector.file_of(path, add.get("deletionVector"))
         if found is not None:
             yield found.relative_to(path)
 

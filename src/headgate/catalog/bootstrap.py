@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import pyarrow.parquet as pq
 
-from headgate.catalog import kept_statistics, physical, subscription_column, subscription_resync
+from headgate.catalog import kept_statistics, physical
 from headgate.catalog.format import FORMAT
 from headgate.catalog.physical import Cursor, insert, run
+from headgate.catalog.replication import subscription_column, subscription_resync
 from headgate.types.registry import FIRST_USER_OID
 
 PUBLIC_NAMESPACE = 2200

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.catalog import acl, physical, stored_setting
+from headgate.catalog import physical
 from headgate.catalog.physical import Cursor, insert, one, rows, run, update
+from headgate.catalog.security import acl, stored_setting
 from headgate.errors import PostgresError
 
 

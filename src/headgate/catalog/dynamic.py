@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from headgate.catalog.physical import duckdb_type
-from headgate.catalog.views import SystemColumn
+from headgate.catalog.system_view import SystemColumn
 from headgate.types import registry
 
 _ARROW = {

@@ -15,11 +15,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.catalog import publication as publications
-from headgate.catalog import relation as relations
 from headgate.catalog.physical import Cursor, rows, run
-from headgate.catalog.publication import Publication
-from headgate.catalog.relation import Relation
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.replication import publication as publications
+from headgate.catalog.replication.publication import Publication
 
 _LATEST = (
     "SELECT kind, oid, state FROM hg.history WHERE dbid = ? AND (lsn < ? OR (lsn = ? AND seq <= ?))"

@@ -6,11 +6,11 @@
     ALONE    one transaction drops the object, renames it or changes what its users rely on. Names are always held like this.
 
 They are PostgreSQL's AccessShareLock, ShareUpdateExclusiveLock and AccessExclusiveLock on objects. Two holds that conflict wait for each
-other (`storage.lock`), and who gets one looks whether another that conflicts with it was committed since it looked at the catalog
-(`storage.committed_keys`).
+other (`storage.transaction.lock`), and who gets one looks whether another that conflicts with it was committed since it looked at the
+catalog (`storage.transaction.committed_keys`).
 
 Commands that have a cursor of the catalog and not its transaction use an object with `use`; the cursor of a transaction has such a method
-(`storage.recorded`). Other cursors use nothing.
+(`storage.transaction.catalog_transaction`). Other cursors use nothing.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ import re
 
 import pyarrow as pa
 
-from headgate.catalog import key_text
 from headgate.catalog.physical import EXTRA, Cursor, one, rows, run
+from headgate.catalog.relation import key_text
 from headgate.sql.names import KEYWORDS
 from headgate.types import registry
 

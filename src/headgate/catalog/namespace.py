@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headgate.catalog import acl
 from headgate.catalog.physical import Cursor, insert, one, rows, run, update
+from headgate.catalog.security import acl
 from headgate.errors import PostgresError
 
 PG_CATALOG = 11

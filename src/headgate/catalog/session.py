@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from headgate.types import column
+from headgate.types.text import text_column
 
 
 @dataclass
@@ -58,9 +58,9 @@ class SessionContext:
         return moments.get(function, self.transaction_start) or datetime.now(UTC)
 
     @property
-    def forms(self) -> column.Session:
+    def forms(self) -> text_column.Session:
         """The settings that the text forms of values depend on."""
-        return column.Session.of(self.settings)
+        return text_column.Session.of(self.settings)
 
     @property
     def time_zone(self) -> str:

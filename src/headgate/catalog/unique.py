@@ -2,8 +2,8 @@
 
 DuckDB's tables of the catalogs have no indexes (`physical`), and two transactions that each look a name up and then insert it see nothing
 of each other. So `physical.insert` and `physical.update` claim each key before they write it: the cursor of a transaction has a method
-`claim` (`storage.recorded`), which waits for whoever else has claimed the key, as PostgreSQL's unique index does, and raises `violation`
-where the key has been committed since. Other cursors (initdb, `Catalog.change`) have none, and claim nothing.
+`claim` (`storage.transaction.catalog_transaction`), which waits for whoever else has claimed the key, as PostgreSQL's unique index does,
+and raises `violation` where the key has been committed since. Other cursors (initdb, `Catalog.change`) have none, and claim nothing.
 
 The indexes are those of PostgreSQL, from the rows of pg_index that tools/dump_catalog.py took from a real server. Left out are those of
 oids, which are never given twice, and those of pg_attribute: a relation has many columns, and who writes them has the relation for himself.

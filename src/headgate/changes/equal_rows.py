@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from headgate.changes import net
 from headgate.changes.lookup import Key
-from headgate.storage.delta import FILE, ROW
-from headgate.storage.transaction import Transaction
+from headgate.storage.delta.delta_table import FILE, ROW
+from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import columns, quoted
 
 

@@ -13,9 +13,9 @@ from headgate.changes import net
 from headgate.changes.lookup import Key
 from headgate.changes.merged import KeyConflict, Merged, Strategy
 from headgate.lsn import Lsn
-from headgate.storage import bounds
-from headgate.storage.delta import FILE, ROW
-from headgate.storage.transaction import Transaction
+from headgate.storage.delta import file_statistics
+from headgate.storage.delta.delta_table import FILE, ROW
+from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row, columns, quoted
 
 BROADCAST_KEYS = 200_000
@@ -80,7 +80,7 @@ def _outside(transaction: Transaction, relation: Any, key: Key, summary: Summary
     if not key.names or not key.exact[0] or not summary.least.is_valid:
         return False
     kind = arrow_row(relation).field(key.names[0]).type
-    return not any(bounds.can_hold(state, key.names[0], summary.least, summary.most, kind) for state in states)
+    return not any(file_statistics.can_hold(state, key.names[0], summary.least, summary.most, kind) for state in states)
 
 
 def _resolved(transaction: Transaction, relation: Any, key: Key, frame: DataFrame, *, moves: bool) -> DataFrame:

@@ -3,7 +3,7 @@
 0.01-0.1 s on ten million rows where a Spark job takes over a second (`spark-and-delta.md` §9.8). Files are left out by their
 statistics, deleted rows by the deletion vectors. DuckDB does not compare the checksums of Parquet's pages, and a bit may become another
 key: each file is verified before it is first looked at. Called by `merge`, by `unique` for local INSERT and UPDATE,
-and for statements that name rows by their key (`commands.query.keyed`).
+and for statements that name rows by their key (`commands.query.driver.key_lookup`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType
 
-from headgate.expression.value import arrow_function
-from headgate.storage import bounds, parquet, vector
-from headgate.storage.delta import DeltaTable
+from headgate.expression.spark.value import arrow_function
+from headgate.storage.delta import deletion_vector, file_statistics, parquet
+from headgate.storage.delta.delta_table import DeltaTable
+from headgate.storage.delta.table_state import TableState
 from headgate.storage.partitioned import ordered
-from headgate.storage.table_state import TableState
-from headgate.storage.transaction import Transaction
+from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row, quoted
 from headgate.types import buffers, registry, sortkey
 from headgate.types.storage import stored_as_text
@@ -209,7 +209,7 @@ def _files(state: TableState, key: Key, wanted: pa.Table) -> list[str]:
     for i, name in enumerate(key.names):
         values = wanted.column(f"k{i}")
         if key.exact[i] and not values.null_count:
-            return bounds.candidates(state, name, values)
+            return file_statistics.candidates(state, name, values)
     return list(state.files)
 
 
@@ -284,7 +284,7 @@ def _live(table: DeltaTable, state: TableState, files: list[str], found: pa.Tabl
     for code, path in enumerate(paths.dictionary.to_pylist()):
         name = named[path]
         uris.append(table.uri(name))
-        deleted = vector.read(table.path, state.files[name].get("deletionVector"))
+        deleted = deletion_vector.read(table.path, state.files[name].get("deletionVector"))
         if len(deleted):
             keep &= ~((codes == code) & np.isin(rows, deleted))
     result = found.drop_columns(["filename"]).append_column("file", pa.array(uris, pa.string()).take(pa.array(codes)))

@@ -30,8 +30,8 @@ from headgate.changes.lookup import Key
 from headgate.changes.merged import KeyConflict, Merged, Strategy
 from headgate.changes.replay import Replayed, Row, keys, listed, replay
 from headgate.lsn import Lsn
-from headgate.storage.local import local_frame
-from headgate.storage.transaction import Transaction
+from headgate.storage.spark.local_relation import local_frame
+from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row
 from headgate.types import buffers
 

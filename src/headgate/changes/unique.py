@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from headgate.changes import lookup
 from headgate.errors import PostgresError
 from headgate.sql.names import quote_ident
-from headgate.storage.transaction import Transaction
+from headgate.storage.transaction.transaction import Transaction
 from headgate.types import buffers
-from headgate.types.text import write_text
+from headgate.types.text.text import write_text
 
 
 def check_unique(

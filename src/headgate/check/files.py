@@ -21,9 +21,9 @@ from headgate.catalog.physical import rows
 from headgate.check.finding import Finding, error
 from headgate.check.subject import Subject
 from headgate.errors import PostgresError
-from headgate.storage import delta_log, file_action, foreign, parquet, vector
-from headgate.storage.lock import Key
-from headgate.storage.log import TableWrite
+from headgate.storage.delta import deletion_vector, delta_log, file_action, foreign_writer, parquet
+from headgate.storage.transaction.lock import Key
+from headgate.storage.transaction.log import TableWrite
 
 THREADS = 4
 _BATCH = 65_536
@@ -99,10 +99,10 @@ def wrong(table: Path, file: Named) -> str | None:
 def _wrong_vector(table: Path, file: Named, count: int) -> str | None:
     if file.deleted is None:
         return None
-    place = vector.file_of(table, file.deleted)
+    place = deletion_vector.file_of(table, file.deleted)
     name = "deletion vector" if place is None else f'deletion vector in file "{place.name}"'
     try:
-        deleted = vector.read(table, file.deleted)
+        deleted = deletion_vector.read(table, file.deleted)
     except FileNotFoundError:
         return f"{name} is missing"
     except (PostgresError, OSError):
@@ -162,8 +162,8 @@ def _of_write(path: Path, write: TableWrite) -> Iterator[Named]:
         for each in write.files:
             yield Named(kind, path / unquote(each.path), each.size)
     elif write.kind == "foreign":
-        written = sorted(foreign.folder(path, write.version).glob("part-*.parquet"))
-        for file in written or [foreign.folder(path, write.version) / "part-00000"]:
+        written = sorted(foreign_writer.folder(path, write.version).glob("part-*.parquet"))
+        for file in written or [foreign_writer.folder(path, write.version) / "part-00000"]:
             yield Named(kind, file)
     elif delta_log.has_version(path, write.version):
         for action in delta_log.read_version(path, write.version):

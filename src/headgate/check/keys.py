@@ -17,16 +17,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.physical import rows
-from headgate.catalog.relation import ForeignKey, Index, Relation
-from headgate.catalog.usertype import KnownTypes
+from headgate.catalog.relation.relation import ForeignKey, Index, Relation
+from headgate.catalog.user_type import KnownTypes
 from headgate.check.finding import Finding, Severity, error
 from headgate.check.subject import Subject
-from headgate.commands import binding, reference_key, uniqueness
+from headgate.commands import stored_expression
+from headgate.commands.constraint import reference_key, uniqueness
 from headgate.commands.query.plan import quoted
 from headgate.errors import PostgresError
-from headgate.expression import compile as compiler
-from headgate.expression import compile_domain
-from headgate.storage.transaction import Transaction
+from headgate.expression.spark import compiler, domain
+from headgate.storage.transaction.transaction import Transaction
 
 _MEND = "change or delete these rows"
 
@@ -126,12 +126,12 @@ class _Table:
             if column.not_null
         }
         for column in self.relation.columns:
-            if compile_domain.constrained(column.type_oid):
-                broken = [condition for condition, _ in compile_domain.violations(column.type_oid, compiler.plan)(places[column.name])]
+            if domain.constrained(column.type_oid):
+                broken = [condition for condition, _ in domain.violations(column.type_oid, compiler.plan)(places[column.name])]
                 tests[f'rows are outside of the domain of column "{column.name}"'] = functools.reduce(Column.__or__, broken)
         for check in self.relation.checks:
             if check.validated:
-                met = compiler.compile(binding.stored(check.expression, self.relation), places)
+                met = compiler.compile(stored_expression.stored(check.expression, self.relation), places)
                 tests[f'rows violate check constraint "{check.name}"'] = ~F.coalesce(met, F.lit(True))
         return tests
 

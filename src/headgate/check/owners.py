@@ -16,12 +16,13 @@ from headgate.catalog.physical import rows
 from headgate.check.finding import Finding, error, notice, warning
 from headgate.check.subject import Subject
 from headgate.errors import PostgresError
-from headgate.storage import delta_log, file_action, owner
-from headgate.storage import intent as intents
-from headgate.storage.lock import Key
+from headgate.storage import directory_owner
+from headgate.storage.delta import delta_log, file_action
+from headgate.storage.transaction import intent as intents
+from headgate.storage.transaction.lock import Key
 
 _STAGED = re.compile(r"(?:part-.*\.parquet|_change_data/cdc-.*\.parquet|deletion_vector_.*\.bin)\Z")
-_OF_TABLES = {owner.FILE, "headgate.reserve", owner.UNKNOWN, "lost+found"}
+_OF_TABLES = {directory_owner.FILE, "headgate.reserve", directory_owner.UNKNOWN, "lost+found"}
 _OF_NODE = {
     *(
         "HG_VERSION",
@@ -64,7 +65,9 @@ def findings(subject: Subject) -> Iterator[Finding]:
                 subject.progress(f"folder of {subject.title(key)}")
                 yield from _folder(subject, key, staged.get(key, set()))
             elif key is None or (key not in dropped and key not in made and not subject.running):
-                yield warning(f'"{table}"', "it is of a table that does not exist", f'the next start moves it to "{owner.UNKNOWN}"')
+                yield warning(
+                    f'"{table}"', "it is of a table that does not exist", f'the next start moves it to "{directory_owner.UNKNOWN}"'
+                )
     for each in sorted(subject.data_dir.glob("*")):
         if each.name not in _OF_NODE and not _CATALOG.match(each.name) and each != base and not each.name.startswith("."):
             yield notice(f'"{each}"', "it is not the node's")
@@ -73,7 +76,7 @@ def findings(subject: Subject) -> Iterator[Finding]:
 def _mark(subject: Subject, base: Path) -> Iterator[Finding]:
     """The folder of the tables says whose it is."""
     number = rows(subject.cursor, "SELECT value FROM hg.counter WHERE name = 'system_identifier'")
-    found = owner.found(base)
+    found = directory_owner.found(base)
     if found and number and found != str(number[0][0]):
         yield error(f'"{base}"', "it belongs to another node", "let data_location name this node's folder")
 

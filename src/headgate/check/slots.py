@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from headgate.catalog import slot as stored
 from headgate.catalog.physical import rows
-from headgate.catalog.slot import Slot
+from headgate.catalog.replication import slot as stored
+from headgate.catalog.replication.slot import Slot
 from headgate.check.finding import Finding, error
 from headgate.check.subject import Subject
 from headgate.lsn import Lsn
-from headgate.storage.log import LSN_PER_CHANGE
+from headgate.storage.transaction.log import LSN_PER_CHANGE
 
 _DROP = "drop the slot, and copy its subscriber's tables anew"
 

@@ -17,18 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from headgate.catalog import database as databases
-from headgate.catalog import relation as relations
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import Cursor, rows
-from headgate.catalog.relation import Relation
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.storage import delta_log, spark
+from headgate.storage.delta import delta_log
+from headgate.storage.delta.file_action import Action
 from headgate.storage.engine import Engine
-from headgate.storage.file_action import Action
-from headgate.storage.lock import Key
-from headgate.storage.log import TableVersion
-from headgate.storage.transaction import Transaction
+from headgate.storage.spark import spark_session
+from headgate.storage.transaction.lock import Key
+from headgate.storage.transaction.log import TableVersion
+from headgate.storage.transaction.transaction import Transaction
 
 CATALOG = "catalog.duckdb"
 
@@ -114,7 +115,7 @@ def of_stopped(data_dir: Path, settings: Mapping[str, str], database: str | None
         catalog = Catalog.open(Path(folder) / CATALOG)
         try:
             where = {"data_location": settings.get("data_location", "") or str(data_dir / "base")}
-            started = spark.start(settings, scratch=Path(folder) / "pgsql_tmp") if session is None else session
+            started = spark_session.start(settings, scratch=Path(folder) / "pgsql_tmp") if session is None else session
             try:
                 engine = Engine({**settings, **where}, catalog, Path(folder), session=started)
                 with _opened(engine, data_dir, database, running=False) as subject:

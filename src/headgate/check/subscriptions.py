@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from headgate.catalog import origin as origins
-from headgate.catalog import subscription as subscriptions
 from headgate.catalog.physical import rows
+from headgate.catalog.replication import origin as origins
+from headgate.catalog.replication import subscription as subscriptions
 from headgate.check.finding import Finding, error, notice, warning
 from headgate.check.subject import Subject
 

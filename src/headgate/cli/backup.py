@@ -18,7 +18,7 @@ from headgate.cli import control, initdb, pidfile, session
 from headgate.cli.message import err, out
 from headgate.cli.run import read_settings
 from headgate.errors import disk_full
-from headgate.storage.log import TransactionLog
+from headgate.storage.transaction.log import TransactionLog
 from headgate.walreceiver.connection import literal
 
 

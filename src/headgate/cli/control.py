@@ -19,7 +19,7 @@ from headgate.backup import target
 from headgate.cli import initdb, pidfile
 from headgate.cli.message import err, fail, out
 from headgate.errors import PostgresError
-from headgate.storage import jars
+from headgate.storage.spark import jars
 
 MODES = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 _POLL = 0.05

@@ -214,7 +214,7 @@ def _fill(options: Options, local: str, host: str, superuser: str, password: str
 def _verifier(password: str | None, superuser: str) -> str | None:
     if password is None:
         return None
-    from headgate.catalog import password as passwords
+    from headgate.catalog.security import password as passwords
 
     return passwords.stored(password, superuser)
 

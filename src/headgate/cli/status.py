@@ -1,7 +1,8 @@
 """`headgate status`: whether a node runs, and what its subscriptions and slots do, for a person or (``--json``) for a program.
 
-The node is asked by a signal and answers in a file (`headgate.server.report`), and by a connection (`probe`). Exit codes are those of
-pg_ctl status: 3 no node, 4 no data directory. With --json the node's own report is printed as it is, with ``running`` and ``accepting``.
+The node is asked by a signal and answers in a file (`headgate.server.monitoring.status_report`), and by a connection (`probe`). Exit codes
+are those of pg_ctl status: 3 no node, 4 no data directory. With --json the node's own report is printed as it is, with ``running`` and
+``accepting``.
 
 What must hold: a node that does not accept connections, whatever the reason, is not said to run: its exit code is 3 too. What is wrong is
 said in words, and ``trouble`` in JSON.

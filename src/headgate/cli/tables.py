@@ -18,8 +18,9 @@ from headgate.cli import control, initdb, pidfile, registration, session
 from headgate.cli.message import out
 from headgate.cli.run import read_settings
 from headgate.errors import PostgresError
-from headgate.storage import delta_log, inventory
-from headgate.storage.log import TransactionLog
+from headgate.storage import inventory
+from headgate.storage.delta import delta_log
+from headgate.storage.transaction.log import TransactionLog
 from headgate.walreceiver.connection import literal
 
 

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.catalog import query as catalog_query
-from headgate.catalog.relation import Relation
-from headgate.commands import assignment, binding, explain, returning
-from headgate.commands.insert import target, target_columns
-from headgate.commands.query import constant, direct, from_clause, render, select
+from headgate.catalog.query import query as catalog_query
+from headgate.catalog.relation.relation import Relation
+from headgate.commands import stored_expression
+from headgate.commands.dml import assignment, returning
+from headgate.commands.dml.insert import target, target_columns
+from headgate.commands.dml.returning import plan_returning
+from headgate.commands.dml.update import changed_source, named
+from headgate.commands.query import explain, rendering, select
+from headgate.commands.query.clause import from_clause
+from headgate.commands.query.clause.select_list import expand, resolve_unknown
+from headgate.commands.query.driver import constant, single_table
 from headgate.commands.query.evaluation import lit_null
 from headgate.commands.query.plan import Source
 from headgate.commands.query.planner import Planner
-from headgate.commands.query.target import expand, resolve_unknown
 from headgate.commands.result import Described
-from headgate.commands.returning import plan_returning
 from headgate.commands.session import Session
-from headgate.commands.update import changed_source, named
-from headgate.expression import binder
+from headgate.expression.binding import binder
+from headgate.expression.binding.scope import EMPTY
 from headgate.expression.node import SetToDefault
-from headgate.expression.scope import EMPTY
 from headgate.sql.parser import kind, unwrap, walk
-from headgate.storage.local import local_frame
+from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.write import arrow_row
 from headgate.storage.write import columns as spark_columns
 from headgate.types import registry
@@ -43,7 +46,7 @@ def describe(node: Any, text: str, session: Session, parameter_types: tuple[int,
     }
     if node.DESCRIPTOR.name == "SelectStmt" and (answered := constant.answer(node, session)) is not None:
         return Described(parameter_types, tuple(answered.columns))
-    if node.DESCRIPTOR.name == "SelectStmt" and (found := direct.columns(node, session, known)) is not None:
+    if node.DESCRIPTOR.name == "SelectStmt" and (found := single_table.columns(node, session, known)) is not None:
         return Described(_types(known), found)
     if node.DESCRIPTOR.name == "SelectStmt" and select.by_catalog(node, session, known):
         return _by_catalog(node, session, known)
@@ -71,7 +74,7 @@ def returned_columns(node: Any, planner: Planner, session: Session) -> tuple[Res
 
 
 def _select(node: Any, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
-    return render.result_columns(planner.select(node, None))
+    return rendering.result_columns(planner.select(node, None))
 
 
 def _insert(node: Any, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
@@ -85,7 +88,7 @@ def _insert(node: Any, planner: Planner, session: Session) -> tuple[ResultColumn
             for item, column in zip(unwrap(row).items, columns, strict=False):
                 bound = binder.bind_raw(item, EMPTY, context)
                 if not isinstance(bound, SetToDefault):
-                    binder.assign(bound, binding.type_of(column), column.name, context)
+                    binder.assign(bound, stored_expression.type_of(column), column.name, context)
     elif query is not None:
         planner.select(query, None)
     return _returning(node, planner, relation)
@@ -121,10 +124,10 @@ def _returning(node: Any, planner: Planner, relation: Relation, others: Source |
         source = _alone(planner, relation, *named(relation, node))
         context = planner.context.within(construct="RETURNING", aggregates=False)
         targets = expand(node.returning_clause.exprs, source, source.scope(None), context)
-        return direct.result_columns(resolve_unknown(targets, context))
+        return single_table.result_columns(resolve_unknown(targets, context))
     frame = local_frame(planner.session_spark, arrow_row(relation).empty_table(), spark_columns(relation))
     frame = frame.select("*", *[lit_null(each.type).alias(each.key) for each in others.star])
-    return render.result_columns(plan_returning(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname, others))
+    return rendering.result_columns(plan_returning(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname, others))
 
 
 _PLANNED = {"SelectStmt": _select, "InsertStmt": _insert, "UpdateStmt": _update, "DeleteStmt": _update}

@@ -11,44 +11,24 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.commands import (
-    alter_sequence,
-    alter_table,
-    comment,
-    constraint_mode,
-    copy,
-    database,
-    delete,
-    domain,
-    explain,
-    grant,
-    index,
-    insert,
-    maintenance,
-    merge,
-    ownership,
-    policy,
-    publication,
-    read_only,
-    rename,
-    restore,
-    role,
-    schema,
-    sequence,
-    stored_setting,
-    subscription,
-    table,
-    table_as,
-    update,
-    usertype,
-    view,
-)
-from headgate.commands.query import select
+from headgate.commands.constraint import set_constraints
+from headgate.commands.copy import copy
+from headgate.commands.database import comment, database, maintenance, restore, schema
+from headgate.commands.dml import delete, insert, merge, update
+from headgate.commands.publication import publication
+from headgate.commands.query import explain, select
 from headgate.commands.result import CommandResult, CopyIn, CopyOut
+from headgate.commands.role import grant, ownership, role, row_security, stored_setting
+from headgate.commands.sequence import alter_sequence, sequence
 from headgate.commands.session import Session
+from headgate.commands.subscription import subscription
+from headgate.commands.table import alter_table, create_table_as, index, rename, table
+from headgate.commands.transaction import read_only
+from headgate.commands.type import domain, user_type
+from headgate.commands.view import view
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import command_tag
-from headgate.storage.uncommitted import StaleDefinitionError
+from headgate.storage.transaction.uncommitted import StaleDefinitionError
 from headgate.types.resultset import ResultSet
 
 PLANS = 10
@@ -95,22 +75,22 @@ def run_one(node: Any, session: Session) -> Result:
 
 
 ACTIONS: dict[str, Action] = {
-    "SelectStmt": lambda node, session: (table_as.select_into if node.HasField("into_clause") else select.run)(node, session),
+    "SelectStmt": lambda node, session: (create_table_as.select_into if node.HasField("into_clause") else select.run)(node, session),
     "InsertStmt": insert.insert,
     "UpdateStmt": update.update,
     "DeleteStmt": delete.delete,
     "MergeStmt": merge.merge,
     "CopyStmt": copy.copy,
     "CreateStmt": table.create,
-    "CreateTableAsStmt": table_as.create,
+    "CreateTableAsStmt": create_table_as.create,
     "TruncateStmt": table.truncate,
     "IndexStmt": index.create,
     "ViewStmt": view.create,
     "CreateSeqStmt": sequence.create_sequence,
     "AlterSeqStmt": alter_sequence.alter,
     "CreateSchemaStmt": schema.create,
-    "CreateEnumStmt": usertype.create_enum,
-    "AlterEnumStmt": usertype.alter_enum,
+    "CreateEnumStmt": user_type.create_enum,
+    "AlterEnumStmt": user_type.alter_enum,
     "CreateDomainStmt": domain.create,
     "AlterDomainStmt": domain.alter,
     "CreatedbStmt": database.create,
@@ -128,9 +108,9 @@ ACTIONS: dict[str, Action] = {
     "GrantRoleStmt": role.grant_role,
     "GrantStmt": grant.grant,
     "AlterDefaultPrivilegesStmt": grant.alter_default,
-    "CreatePolicyStmt": policy.create,
-    "AlterPolicyStmt": policy.alter,
-    "ConstraintsSetStmt": constraint_mode.set_constraints,
+    "CreatePolicyStmt": row_security.create,
+    "AlterPolicyStmt": row_security.alter,
+    "ConstraintsSetStmt": set_constraints.set_constraints,
     "DropOwnedStmt": ownership.drop_owned,
     "ReassignOwnedStmt": ownership.reassign_owned,
     "CommentStmt": comment.comment,
@@ -145,13 +125,13 @@ BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
         {
             pb.OBJECT_TABLE: table.drop,
             pb.OBJECT_INDEX: index.drop,
-            pb.OBJECT_POLICY: policy.drop,
+            pb.OBJECT_POLICY: row_security.drop,
             pb.OBJECT_VIEW: view.drop,
             pb.OBJECT_SCHEMA: schema.drop,
             pb.OBJECT_PUBLICATION: publication.drop,
             pb.OBJECT_SEQUENCE: sequence.drop_sequence,
-            pb.OBJECT_TYPE: usertype.drop,
-            pb.OBJECT_DOMAIN: usertype.drop,
+            pb.OBJECT_TYPE: user_type.drop,
+            pb.OBJECT_DOMAIN: user_type.drop,
         },
     ),
     "RenameStmt": (
@@ -163,10 +143,10 @@ BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
             pb.OBJECT_SEQUENCE: rename.rename,
             pb.OBJECT_COLUMN: rename.rename,
             pb.OBJECT_TABCONSTRAINT: rename.rename,
-            pb.OBJECT_POLICY: policy.rename,
+            pb.OBJECT_POLICY: row_security.rename,
             pb.OBJECT_SCHEMA: schema.rename,
-            pb.OBJECT_TYPE: usertype.rename,
-            pb.OBJECT_DOMAIN: usertype.rename,
+            pb.OBJECT_TYPE: user_type.rename,
+            pb.OBJECT_DOMAIN: user_type.rename,
             pb.OBJECT_DATABASE: database.rename,
             pb.OBJECT_ROLE: role.rename,
             pb.OBJECT_PUBLICATION: publication.rename,
@@ -177,8 +157,8 @@ BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
         "object_type",
         {
             pb.OBJECT_SCHEMA: schema.change_owner,
-            pb.OBJECT_TYPE: usertype.change_owner,
-            pb.OBJECT_DOMAIN: usertype.change_owner,
+            pb.OBJECT_TYPE: user_type.change_owner,
+            pb.OBJECT_DOMAIN: user_type.change_owner,
             pb.OBJECT_DATABASE: database.change_owner,
             pb.OBJECT_PUBLICATION: publication.change_owner,
             pb.OBJECT_SUBSCRIPTION: subscription.change_owner,
@@ -190,8 +170,8 @@ BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
             pb.OBJECT_TABLE: rename.set_schema,
             pb.OBJECT_VIEW: rename.set_schema,
             pb.OBJECT_SEQUENCE: rename.set_schema,
-            pb.OBJECT_TYPE: usertype.set_schema,
-            pb.OBJECT_DOMAIN: usertype.set_schema,
+            pb.OBJECT_TYPE: user_type.set_schema,
+            pb.OBJECT_DOMAIN: user_type.set_schema,
         },
     ),
     "AlterTableStmt": (

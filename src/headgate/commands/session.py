@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from headgate.catalog.session import SessionContext
-from headgate.commands.deferral import Deferral
+from headgate.commands.constraint.deferral import Deferral
 from headgate.errors import Notices
 from headgate.lsn import Lsn
 from headgate.storage.engine import Engine
-from headgate.storage.transaction import Transaction
+from headgate.storage.transaction.transaction import Transaction
 
 
 class Parameter(Protocol):

@@ -1,7 +1,7 @@
 """A bound condition evaluated over Arrow columns in the driver: for filters that a stream asks of many small batches.
 
 `condition` gives PostgreSQL's answer, or raises `NotColumnwise`: for what Arrow has no exact kernel for, and wherever a kernel raises (an
-overflow, a division by zero that AND may have left out). The caller then asks Spark (`compile`), which is exact for everything that
+overflow, a division by zero that AND may have left out). The caller then asks Spark (`spark.compiler`), which is exact for everything that
 a filter may have, errors too. So nothing here raises PostgreSQL's errors or any of Python's and Arrow's own, and nothing is approximated.
 
 What must hold: columns come in storage types (`types.storage`); three-valued logic is Kleene's, as SQL's; text compares by bytes.
@@ -20,10 +20,11 @@ import pyarrow.compute as pc
 
 from headgate.expression import builtin
 from headgate.expression import node as n
-from headgate.expression.compile_comparison import C_COLLATIONS
-from headgate.types import array as arrays
-from headgate.types import registry, text
+from headgate.expression.spark.comparison import C_COLLATIONS
+from headgate.types import registry
 from headgate.types.storage import arrow_type
+from headgate.types.text import array as arrays
+from headgate.types.text import text
 
 _TESTS: dict[str, Callable[[Any, Any], Any]] = {
     "eq": pc.equal, "ne": pc.not_equal, "lt": pc.less, "le": pc.less_equal, "gt": pc.greater, "ge": pc.greater_equal,

@@ -1,6 +1,6 @@
 """The typed expression: what a parse tree becomes once names, operators and types are resolved.
 
-Made by `binder`, read by `deparse`, `serial`, `compile` and the row filter's checks. The nodes are PostgreSQL's (primnodes.h)
+Made by `binder`, read by `deparse`, `serialization`, `spark.compiler` and the row filter's checks. The nodes are PostgreSQL's (primnodes.h)
 without what only its executor needs. Every node is frozen and compares by value. `location` is the byte offset of the token
 in the source text, -1 if unknown; `location` finds that of a whole expression.
 

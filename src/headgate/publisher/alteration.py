@@ -15,8 +15,8 @@ and where the table is sent under another name than before (publish_via_partitio
 the other. The rows are those of the table at the entry's LSN, so that a stream that reads the entry later, or again, sends the same.
 
 What must hold: no transaction has written to a table between the two definitions of what is sent of it. ALTER PUBLICATION takes the write
-locks of the tables (`commands.reconciled`), so whoever writes them commits before it, judged by what was, or begins after it; the writes of
-the altering transaction itself are judged by what was (`judged`), and the difference is that of the rows that they left.
+locks of the tables (`commands.publication.reconciliation`), so whoever writes them commits before it, judged by what was, or begins after
+it; the writes of the altering transaction itself are judged by what was (`judged`), and the difference is that of the rows that they left.
 
 `Alteration` is made by `stream` for an entry of the log; `crossings` and `check` are what ALTER PUBLICATION asks. Traced: entry 0/900 is
 ALTER PUBLICATION p SET TABLE t WHERE (a > 5), which was a > 7; t holds 6, 7, 8. Rows 6 and 7 are sent: B R I(6) I(7) C at 0/900.
@@ -33,8 +33,8 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.catalog.history import PublishedState
-from headgate.catalog.publication import Publication
-from headgate.catalog.relation import Relation
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.replication.publication import Publication
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput.encode import DELETE, INSERT, UPDATE

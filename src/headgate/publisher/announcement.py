@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.catalog.history import PublishedState
 from headgate.catalog.physical import one
-from headgate.catalog.relation import Relation
+from headgate.catalog.relation.relation import Relation
 from headgate.pgoutput import message as m
 from headgate.pgoutput import write
 from headgate.publisher.published import Published, identity_columns

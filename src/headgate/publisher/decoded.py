@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.publisher.tally import Tally
-from headgate.storage.log import TableWrite
+from headgate.publisher.publication_statistics import Tally
+from headgate.storage.transaction.log import TableWrite
 from headgate.types import buffers
 
 Numbers = npt.NDArray[np.int64]

@@ -26,7 +26,7 @@ from headgate.pgoutput import message as m
 from headgate.pgoutput.encode import Frames
 from headgate.publisher.announcement import frame
 from headgate.settings.encoding import UTF8, Encoding
-from headgate.storage.log import EntryKind, LogEntry, TableWrite, now
+from headgate.storage.transaction.log import EntryKind, LogEntry, TableWrite, now
 
 _log = logging.getLogger("headgate.publisher")
 

@@ -27,16 +27,17 @@ from headgate.publisher.decoded import Decoded, letters
 from headgate.publisher.published import FILTERED, Action, Published, identity_columns
 from headgate.rowfilter import filter as row_filter
 from headgate.rowfilter.filter import RowFilter
-from headgate.storage import feed, spool
-from headgate.storage.local import local_frame
-from headgate.storage.log import TableWrite
+from headgate.storage import feed
+from headgate.storage.spark import result_spool
+from headgate.storage.spark.local_relation import local_frame
+from headgate.storage.transaction.log import TableWrite
 from headgate.types import buffers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
-    from headgate.catalog.relation import Column
+    from headgate.catalog.relation.relation import Column
     from headgate.storage.engine import Engine
 
 Letters = npt.NDArray[np.uint8]
@@ -63,7 +64,7 @@ def of_write(engine: Engine, plan: Published, write: TableWrite) -> Letters:
     narrow = replace(plan.relation, all_columns=_filter_columns(plan))
     frame = _judged(feed.changes(engine, narrow, [write]), plan).select("position", "op")
     found = np.zeros(2 * max(write.changes, 1) + 1, np.uint8)
-    for batch in spool.batches(frame, Path(engine.data_dir) / "pgsql_tmp"):
+    for batch in result_spool.batches(frame, Path(engine.data_dir) / "pgsql_tmp"):
         found[batch.column(0).to_numpy()] = letters(batch.column(1))
     return _logged(found, plan)
 

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headgate.catalog.history import PublishedState
-from headgate.catalog.publication import Publication
-from headgate.catalog.relation import Column, Relation
+from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.replication.publication import Publication
 from headgate.errors import PostgresError
 
 

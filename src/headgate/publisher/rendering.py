@@ -24,17 +24,19 @@ from headgate.pgoutput import encode
 from headgate.pgoutput.encode import Frames
 from headgate.publisher import gate
 from headgate.publisher.decoded import Decoded, Shared, decoded
+from headgate.publisher.publication_statistics import Judged
 from headgate.publisher.published import Published, identity_columns
-from headgate.publisher.tally import Judged
 from headgate.settings.encoding import UTF8, Encoding
 from headgate.storage import feed
-from headgate.storage.log import TableWrite
-from headgate.types import binary, buffers, text
-from headgate.types.column import Session
-from headgate.types.encoded import as_strings, encoded
+from headgate.storage.transaction.log import TableWrite
+from headgate.types import buffers
+from headgate.types.binary import binary
+from headgate.types.text import text
+from headgate.types.text.encoded import as_strings, encoded
+from headgate.types.text.text_column import Session
 
 if TYPE_CHECKING:
-    from headgate.catalog.relation import Column
+    from headgate.catalog.relation.relation import Column
     from headgate.storage.engine import Engine
 
 Numbers = npt.NDArray[np.int64]

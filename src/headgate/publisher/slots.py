@@ -1,6 +1,6 @@
 """Logical replication slots: positions in the node's log that outlive their client (manual, 49.2.2).
 
-`Slots` is one object per node. A slot's durable part is its row in the catalog (`catalog.slot`); who is active on it, and
+`Slots` is one object per node. A slot's durable part is its row in the catalog (`catalog.replication.slot`); who is active on it, and
 temporary slots, live here. What must hold: a slot is acquired by one backend at a time (55006); `confirmed_flush_lsn` never
 goes back; the log from `restart_lsn` on is kept (`oldest`). A node's transactions are in the log only when they have
 committed, so nothing before `confirmed_flush_lsn` is ever needed again: `restart_lsn` is the same position.
@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
-from headgate.catalog import slot as stored
-from headgate.catalog.slot import Slot
+from headgate.catalog.replication import slot as stored
+from headgate.catalog.replication.slot import Slot
 from headgate.errors import PostgresError, disk_full
 from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
@@ -31,7 +31,7 @@ from headgate.publisher.snapshot import Snapshots
 
 if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog
-    from headgate.storage.log import TransactionLog
+    from headgate.storage.transaction.log import TransactionLog
 
 _log = logging.getLogger("headgate.publisher")
 

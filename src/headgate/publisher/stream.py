@@ -3,7 +3,7 @@
 `Stream.next` is called by the walsender (and by pg_logical_slot_…_binary_changes) and gives one `Batch` at a time. Many small
 transactions are one batch: their changes of one relation are read, filtered and encoded together, and then put in order by
 LSN. A transaction that is too large for that, or that is more than B … C (`framing`), is a batch of its own, whose frames come lazily,
-write by write, in bounded memory. What must hold: a change is judged by the catalog as it was at its place (`judgement`), and
+write by write, in bounded memory. What must hold: a change is judged by the catalog as it was at its place (`historic_snapshot`), and
 transactions of which nothing is published leave no trace but the position. An entry that alters publications which are followed is a
 batch of its own too: behind its own changes it has what the alteration means (`alteration`).
 
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.catalog.history import PublishedState
-from headgate.catalog.usertype import KnownTypes
+from headgate.catalog.user_type import KnownTypes
 from headgate.errors import PostgresError
 from headgate.expression.failure import from_spark
 from headgate.lsn import INVALID, Lsn
@@ -32,15 +32,15 @@ from headgate.pgoutput import message as m
 from headgate.publisher import alteration, framing
 from headgate.publisher.alteration import Alteration, Crossing
 from headgate.publisher.announcement import Announcer, frame
+from headgate.publisher.batch_assembly import Pieces
 from headgate.publisher.decoded import Shared
 from headgate.publisher.framing import Counts, Piece, Wanted
-from headgate.publisher.judgement import Judgement
-from headgate.publisher.pieces import Pieces
+from headgate.publisher.historic_snapshot import Judgement
 from headgate.publisher.published import Published, named, published, truncated
 from headgate.publisher.rendering import EXACT, Form, Rendered, Renderer
-from headgate.storage.log import EntryKind, LogEntry, TableWrite, now
-from headgate.storage.transaction import CASCADE, RESTART_IDENTITY
-from headgate.types.column import Session
+from headgate.storage.transaction.log import EntryKind, LogEntry, TableWrite, now
+from headgate.storage.transaction.transaction import CASCADE, RESTART_IDENTITY
+from headgate.types.text.text_column import Session
 
 if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from headgate.supervision import Supervised
 
 if TYPE_CHECKING:
-    from headgate.storage.log import TransactionLog
+    from headgate.storage.transaction.log import TransactionLog
 
 
 class LogWatch:

@@ -11,7 +11,7 @@ from typing import Any
 from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression import node as n
-from headgate.expression.context import BindContext
+from headgate.expression.binding.context import BindContext
 from headgate.expression.location import location_of
 from headgate.sql.parser import walk
 from headgate.types.registry import FIRST_USER_OID

@@ -11,23 +11,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headgate.expression import compile as compiler
-from headgate.expression import serial
-from headgate.expression.binder import bind_condition
-from headgate.expression.context import BindContext
-from headgate.expression.deparse import deparse
+from headgate.expression import serialization
+from headgate.expression.binding.binder import bind_condition
+from headgate.expression.binding.context import BindContext
+from headgate.expression.binding.scope import Scope, ScopeColumn, relation_scope
+from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.node import ColumnRef, Expression, TypeRef, walk
-from headgate.expression.scope import Scope, ScopeColumn, relation_scope
+from headgate.expression.spark import compiler
 from headgate.rowfilter.check import check, refuse_named_arguments
 from headgate.types import registry
-from headgate.types.column import PLAIN, Session
+from headgate.types.text.text_column import PLAIN, Session
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
 class FilterColumn(Protocol):
-    """What a filter needs to know of a column; `headgate.catalog.relation.Column` is one."""
+    """What a filter needs to know of a column; `headgate.catalog.relation.relation.Column` is one."""
 
     @property
     def attnum(self) -> int:
@@ -56,7 +56,7 @@ class FilterColumn(Protocol):
 
 
 class FilterRelation(Protocol):
-    """What a filter needs to know of its table; `headgate.catalog.relation.Relation` is one."""
+    """What a filter needs to know of its table; `headgate.catalog.relation.relation.Relation` is one."""
 
     @property
     def oid(self) -> int:
@@ -89,7 +89,7 @@ class RowFilter:
 
     def dump(self) -> str:
         """The JSON that the catalog stores as prqual."""
-        return serial.dump(self.expression)
+        return serialization.dump(self.expression)
 
 
 def scope_of(relation: FilterRelation) -> Scope:
@@ -128,7 +128,7 @@ def bind_filter(
 
 def load(stored: str, types: registry.TypeRegistry | None = None) -> RowFilter:
     """The filter that `RowFilter.dump` wrote."""
-    return _filter(serial.load(stored), types or registry.known())
+    return _filter(serialization.load(stored), types or registry.known())
 
 
 def _filter(expression: Expression, types: registry.TypeRegistry) -> RowFilter:

@@ -20,10 +20,10 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from headgate.catalog.slot import Slot
+from headgate.catalog.replication.slot import Slot
 from headgate.server import reinitialize
 from headgate.storage.cleaning import Cleaner
-from headgate.storage.delta_checkpoint import DeltaCheckpoints
+from headgate.storage.delta.delta_checkpoint import DeltaCheckpoints
 from headgate.supervision import Supervised
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headgate.errors import PostgresError, Severity
-from headgate.server.connection import Connection
-from headgate.server.protocol import error_response
-from headgate.server.socketfile import SocketFile
+from headgate.server.protocol.connection import Connection
+from headgate.server.protocol.message import error_response
+from headgate.server.socket_file import SocketFile
 from headgate.supervision import Supervised
 
 _log = logging.getLogger("headgate.server")

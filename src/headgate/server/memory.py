@@ -10,11 +10,11 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from headgate.storage.heap import Heap
+from headgate.storage.spark.heap import Heap
 from headgate.supervision import Supervised
 
 if TYPE_CHECKING:
-    from headgate.server.activity import Backend
+    from headgate.server.monitoring.activity import Backend
     from headgate.server.node import Node
 
 LOOK_SECONDS = 0.1

@@ -29,30 +29,31 @@ from headgate import failpoint, supervision
 from headgate.catalog.catalog import Catalog
 from headgate.check import course, subject
 from headgate.check.finding import Finding
-from headgate.commands import temporary
+from headgate.commands.table import temporary
 from headgate.errors import PostgresError, Severity
 from headgate.publisher.decoded import Shared
 from headgate.publisher.slots import Slots
 from headgate.publisher.watch import LogWatch
-from headgate.server import kept, log, reinitialize, report
-from headgate.server.access import Access
-from headgate.server.activity import Activity, Backend
+from headgate.server import reinitialize
+from headgate.server.authentication.access import Access
 from headgate.server.checkpointer import Checkpointer
-from headgate.server.connection import Connection
 from headgate.server.listener import Listener
 from headgate.server.memory import MemoryWatch
-from headgate.server.notification import Channels
-from headgate.server.scrape import Scrape
-from headgate.server.session_origin import OriginUsers
+from headgate.server.monitoring import kept_statistics, log, status_report
+from headgate.server.monitoring.activity import Activity, Backend
+from headgate.server.monitoring.metrics_port import Scrape
+from headgate.server.protocol.connection import Connection
+from headgate.server.protocol.startup import serve
+from headgate.server.session.notification import Channels
+from headgate.server.session.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
-from headgate.server.startup import serve
 from headgate.settings import Settings
 from headgate.supervision import Health
 from headgate.walsender.standby import Standbys
 from headgate.walsender.statistics import Senders
 
 if TYPE_CHECKING:
-    from headgate.server.session import Session
+    from headgate.server.session.session import Session
 
 _log = logging.getLogger("headgate.server")
 
@@ -115,15 +116,15 @@ class Node:
         self.listener.start()
         _log.info("database system is ready to accept connections")
         if self._given_spark is None and self.settings.flag("warm_up"):
-            from headgate.storage import warmup
+            from headgate.storage.spark import warmup
 
             warmup.start(self.engine.spark, self.data_dir / "pgsql_tmp")
         if self._on_ready is not None:
             self._on_ready()
 
     def _open_parts(self) -> None:
-        from headgate.storage import spark
         from headgate.storage.engine import Engine
+        from headgate.storage.spark import spark_session as spark
 
         failpoint.arm(self.settings.get("headgate.failpoints", ""))
         with ThreadPoolExecutor(1, "start") as pool:
@@ -156,7 +157,7 @@ class Node:
         self.memory_watch = MemoryWatch(self)
         self.memory_watch.start()
         self.launcher = self._launcher()
-        kept.take(self)
+        kept_statistics.take(self)
         if self.launcher is not None:
             self.launcher.start()
         self.scrape = self._scrape()
@@ -166,7 +167,7 @@ class Node:
         port = self.settings.integer("metrics_port")
         if not port:
             return None
-        from headgate.server import metrics
+        from headgate.server.monitoring import metrics
 
         scrape = Scrape(self.settings.places("metrics_listen_addresses"), port, lambda: metrics.gather(self))
         scrape.start()
@@ -217,7 +218,7 @@ class Node:
 
     def _report(self) -> None:
         try:
-            report.write(self)
+            status_report.write(self)
         except OSError as error:
             _log.warning("could not write the node's status: %s", error)
 
@@ -256,7 +257,7 @@ class Node:
         self.checkpointer.stop()
         self.engine.foreign.stop()
         self.slots.persist_all()
-        kept.keep(self)
+        kept_statistics.keep(self)
         self.log_watch.stop()
         _log.info("shutting down")
         with contextlib.suppress(Exception):
@@ -335,19 +336,19 @@ class Node:
     # ---- catalog ----------------------------------------------------------------------------------------
     def dynamic_relations(self, session: Session) -> Mapping[str, Any]:
         """The relations that are computed when they are asked for."""
-        from headgate.server.views import providers
+        from headgate.server.monitoring.system_view import providers
 
         return providers(self, session)
 
     def applied_rows(self, transaction: Any, subscription: Any, relation: Any, routed_from: Any = None) -> Any:
         """What completes and checks the rows that a replication worker applies."""
-        from headgate.commands.applied_rows import applied_rows
+        from headgate.commands.subscription.row_completion import applied_rows
 
         return applied_rows(self, transaction, subscription, relation, routed_from)
 
     def applied_unique(self, transaction: Any, relation: Any, index: Any) -> None:
-        """Raises 23505 if a table has a key of a unique index twice (`commands.uniqueness`)."""
-        from headgate.commands.uniqueness import check_applied
+        """Raises 23505 if a table has a key of a unique index twice (`commands.constraint.uniqueness`)."""
+        from headgate.commands.constraint.uniqueness import check_applied
 
         check_applied(transaction, relation, index)
 
@@ -359,19 +360,19 @@ class Node:
 
     def applied_evolution(self, subscription: Any, told: Any, stopping: Any) -> None:
         """Has tables follow what their publisher told of their columns (schema_evolution)."""
-        from headgate.commands.applied_evolution import evolve
+        from headgate.commands.subscription.schema_evolution import evolve
 
         evolve(self, subscription, told, stopping)
 
     def applied_tables(self, subscription: Any, stopping: Any) -> list[str]:
         """Has the published tables that are not in a subscription join it (create_tables)."""
-        from headgate.commands.applied_ddl import join
+        from headgate.commands.subscription.applied_ddl import join
 
         return join(self, subscription, stopping)
 
     def applied_rights(self, cursor: Any, subscription: Any, relation: Any, ops: Any) -> None:
         """Raises unless a subscription's owner may apply changes of these kinds to the relation; with None, unless it may log in."""
-        from headgate.commands import applied_rights
+        from headgate.commands.subscription import target_privilege as applied_rights
 
         if relation is None:
             applied_rights.check_login(cursor, subscription)
@@ -385,7 +386,7 @@ class Node:
 
     def functions(self, session: Session) -> Mapping[str, Callable[..., Any]]:
         """The functions that act on the node."""
-        from headgate.server.functions import functions
+        from headgate.server.function.functions import functions
 
         return functions(self, session)
 

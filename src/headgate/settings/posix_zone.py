@@ -1,7 +1,8 @@
 """Time zones as POSIX writes them (manual, B.5): ``EST5EDT,M3.2.0,M11.1.0``, ``<+0530>-05:30``, and so ``+05:30``, which lies west.
 
 `read` takes what PostgreSQL takes (localtime.c: tzparse), which is more than POSIX: an abbreviation of any characters, or none. A zone with
-daylight saving time and no rules has those of the United States. Used by `check` for settings, by `headgate.types.zone` for values.
+daylight saving time and no rules has those of the United States. Used by `check` for settings, by `headgate.types.datetime.time_zone` for
+values.
 
 Offsets are seconds east of UTC, against the sign in which they are written.
 """

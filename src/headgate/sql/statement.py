@@ -1,6 +1,6 @@
 """Statements made of names and values, as parse trees: what comes from elsewhere never becomes text of SQL.
 
-Called where replication makes tables and changes them by itself (`commands/applied_*`). A name is a field of its node, whatever it
+Called where replication makes tables and changes them by itself (`commands.subscription`). A name is a field of its node, whatever it
 contains; a type and an expression are trees that `type_name` and `parse_expression` have taken apart.
 """
 

@@ -1,6 +1,6 @@
 """The name of a type in a text that somebody else has written: taken apart and written anew, so that it is nothing but that.
 
-Called for what a publisher sends (`commands/applied_ddl`), which is data and never becomes part of a statement as it came.
+Called for what a publisher sends (`commands.subscription.applied_ddl`), which is data and never becomes part of a statement as it came.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ from headgate.catalog import history
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
-from headgate.storage import delta_checkpoint, delta_log, durable, file_action
-from headgate.storage.lock import Key
+from headgate.storage.delta import delta_checkpoint, delta_log, file_action, fsync
+from headgate.storage.transaction.lock import Key
 
 if TYPE_CHECKING:
     from headgate.storage.engine import Engine
@@ -149,7 +149,7 @@ class Cleaner:
         folder = path / "_headgate" / _REMOVED
         folder.mkdir(parents=True, exist_ok=True)
         draft = folder / ".tmp"
-        durable.write_synced(draft, "".join(f"{name}\n" for name in sorted(gone)))
+        fsync.write_synced(draft, "".join(f"{name}\n" for name in sorted(gone)))
         moment = (path / "_delta_log" / f"{last:020d}.json").stat().st_mtime
         os.utime(draft, (moment, moment))
         draft.rename(folder / f"{last:020d}")

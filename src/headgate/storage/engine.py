@@ -10,7 +10,7 @@ replacing the whole mapping, so that a reader that keeps the mapping reads all t
     _delta_log/…8.json   of a transaction that is committing, marked with its number: its intent says what else belongs to it
     _delta_log/…9.json   where that could not commit: the inverse of 8, equal to 7 in content
 
-Versions that other Spark jobs commit are adopted as transactions of their own (`foreign`).
+Versions that other Spark jobs commit are adopted as transactions of their own (`foreign_writer`).
 """
 
 from __future__ import annotations
@@ -26,28 +26,29 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headgate.catalog import relation as relations
 from headgate.catalog.hold import Hold
+from headgate.catalog.relation import relation as relations
 from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
 from headgate.failpoint import Step
 from headgate.lsn import Lsn
-from headgate.storage import delta_checkpoint, delta_log, inventory, owner
-from headgate.storage.committed_keys import CommittedKeys
-from headgate.storage.delta import Delta, DeltaTable
-from headgate.storage.foreign import ForeignWriters
-from headgate.storage.intent import Intents
-from headgate.storage.lock import Key, TableLocks
-from headgate.storage.log import Emitted, EntryKind, TableWrite, TransactionLog
-from headgate.storage.prepared import PreparedTransactions
-from headgate.storage.reserve import Reserve
+from headgate.storage import directory_owner, inventory
+from headgate.storage.delta import delta_checkpoint, delta_log
+from headgate.storage.delta.delta_table import Delta, DeltaTable
+from headgate.storage.delta.foreign_writer import ForeignWriters
+from headgate.storage.delta.table_state import TableState
+from headgate.storage.delta.visible_state import Visible
+from headgate.storage.disk_reserve import Reserve
 from headgate.storage.statistics import Statistics
-from headgate.storage.table_state import TableState
-from headgate.storage.visible import Visible
+from headgate.storage.transaction.committed_keys import CommittedKeys
+from headgate.storage.transaction.intent import Intents
+from headgate.storage.transaction.lock import Key, TableLocks
+from headgate.storage.transaction.log import Emitted, EntryKind, TableWrite, TransactionLog
+from headgate.storage.transaction.prepared import PreparedTransactions
 from headgate.storage.write import columns, quoted
 
 if TYPE_CHECKING:
-    from headgate.storage.transaction import Transaction
+    from headgate.storage.transaction.transaction import Transaction
 
 
 _OF_TYPES = ("pg_type_", "pg_enum_", "pg_namespace_")
@@ -186,7 +187,7 @@ class Engine:
         with self._registry:
             table = self._tables.pop(key, None) or DeltaTable(self.delta, self.path(key))
         table.forget()
-        return owner.set_aside(self.base, self.path(key))
+        return directory_owner.set_aside(self.base, self.path(key))
 
     def publish(self, states: Mapping[Key, TableState], gone: set[Key]) -> None:
         """Makes new states visible, all at once. Call under the commit lock."""
@@ -231,7 +232,7 @@ class Engine:
 
     def begin(self, database: int) -> Transaction:
         """Begins a transaction in a database (its oid)."""
-        from headgate.storage.transaction import Transaction
+        from headgate.storage.transaction.transaction import Transaction
 
         transaction = Transaction(self, database)
         with self._registry:
@@ -300,7 +301,7 @@ class Engine:
         """
         tables = self.log.versions()
         known = self.base == self.data_dir / "base" or any(self.path(key).exists() for key in tables)
-        owner.claim(self.base, self.catalog.system_identifier(), known=known)
+        directory_owner.claim(self.base, self.catalog.system_identifier(), known=known)
         self.reserve.fill()
         done = [
             f'commit file "{file}" was torn and is set aside'

@@ -31,10 +31,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.errors import PostgresError
-from headgate.storage import delta_log, file_action, foreign, parquet
+from headgate.storage.delta import delta_log, file_action, foreign_writer, parquet
 from headgate.storage.engine import Engine
-from headgate.storage.local import local_frame
-from headgate.storage.log import TableWrite
+from headgate.storage.spark.local_relation import local_frame
+from headgate.storage.transaction.log import TableWrite
 from headgate.storage.write import CHANGE, columns
 from headgate.types import buffers
 from headgate.types.storage import arrow_type
@@ -148,7 +148,7 @@ def _files(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> Itera
     path = engine.path((relation.database, relation.oid))
     for write in writes:
         if write.kind == "foreign":
-            yield from _written_down(foreign.folder(path, write.version), write)
+            yield from _written_down(foreign_writer.folder(path, write.version), write)
             continue
         first = 0
         if write.files is not None:
@@ -172,7 +172,7 @@ def _files(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> Itera
 
 
 def _written_down(folder: Path, write: TableWrite) -> Iterator[ChangeFile]:
-    """The files of another writer's version (`difference`)."""
+    """The files of another writer's version (`version_difference`)."""
     files = sorted(folder.glob("part-*.parquet"), key=lambda file: file_action.order({"path": file.name}))
     if not files:
         raise PostgresError("58P01", f"version {write.version} of relation {write.relation} is no longer there")

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.catalog import database as databases
-from headgate.catalog import relation as relations
-from headgate.catalog import usertype
+from headgate.catalog import user_type
 from headgate.catalog.physical import Cursor
-from headgate.storage import delta_log
-from headgate.storage.lock import Key
-from headgate.storage.log import TableVersion
-from headgate.storage.table_state import TableState
+from headgate.catalog.relation import relation as relations
+from headgate.storage.delta import delta_log
+from headgate.storage.delta.table_state import TableState
+from headgate.storage.transaction.lock import Key
+from headgate.storage.transaction.log import TableVersion
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def tables(cursor: Cursor, base: Path, versions: Mapping[Key, TableVersion], onl
 
 def of_database(cursor: Cursor, base: Path, versions: Mapping[Key, TableVersion], database: int, name: str) -> Iterator[Listed]:
     """The tables of one database."""
-    types = usertype.registry_of(cursor, database, None)
+    types = user_type.registry_of(cursor, database, None)
     found = [each for each in relations.all_tables(cursor, database, "r") if each.persistence != "t"]
     for each in sorted(found, key=lambda each: (each.schema, each.name)):
         key = (database, each.oid)

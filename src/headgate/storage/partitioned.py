@@ -26,17 +26,17 @@ from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
-from headgate.catalog import partition
 from headgate.catalog.physical import Cursor
-from headgate.catalog.relation import Relation
-from headgate.storage.delta import PLACE, RESIDENT_ROWS
-from headgate.storage.local import in_one_piece
+from headgate.catalog.relation import partition
+from headgate.catalog.relation.relation import Relation
+from headgate.storage.delta.delta_table import PLACE, RESIDENT_ROWS
 from headgate.storage.routing import NOWHERE, Router, outside, outside_each
+from headgate.storage.spark.local_relation import in_one_piece
 from headgate.storage.write import arrow_row, columns, quoted
 from headgate.types.storage import arrow_type, own_name
 
 if TYPE_CHECKING:
-    from headgate.storage.transaction import Transaction
+    from headgate.storage.transaction.transaction import Transaction
 
 Places = npt.NDArray[np.int32]
 FROM, TO = own_name("_from"), own_name("_to")

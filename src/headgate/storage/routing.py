@@ -21,12 +21,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.catalog.partition import Bound, Branch, Edge, Strategy
-from headgate.catalog.relation import Column, Relation
+from headgate.catalog.relation.partition import Bound, Branch, Edge, Strategy
+from headgate.catalog.relation.relation import Column, Relation
 from headgate.errors import PostgresError
 from headgate.types.comparable import comparable
 from headgate.types.hashing import partition_hash
-from headgate.types.text import read_text, write_text
+from headgate.types.text.text import read_text, write_text
 
 Places = npt.NDArray[np.int32]
 Numbers = npt.NDArray[np.int64]

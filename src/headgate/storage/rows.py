@@ -3,7 +3,7 @@
 A query of Spark's over the rows of a small table is one task, without its reader of Delta, which makes two frames of the list of files, in
 each query anew, and a task for each file or so; what comes after it is shuffled. Most statements on small tables cost a third when the rows
 are a local relation in one piece (decision 0007). COPY takes `pieces`, since Spark would write all rows once more, row by row, to hand them
-over. Called by `delta`, which decides what is small.
+over. Called by `delta_table`, which decides what is small.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from headgate.storage import parquet, vector
-from headgate.storage.table_state import TableState
+from headgate.storage.delta import deletion_vector, parquet
+from headgate.storage.delta.table_state import TableState
 
 PIECE_ROWS = 16_384
 
@@ -31,7 +31,7 @@ def read(table: Path, state: TableState, most: int | None = None) -> Iterator[tu
     """
     row = to_arrow_schema(state.schema)
     for name, add in state.files.items():
-        deleted = vector.read(table, add.get("deletionVector"))
+        deleted = deletion_vector.read(table, add.get("deletionVector"))
         with parquet.opened(table / unquote(name)) as file:
             held = file.read() if most is None else _head(file, most, deleted)
         places = np.arange(held.num_rows, dtype=np.int64)
@@ -45,7 +45,7 @@ def pieces(table: Path, state: TableState, names: Sequence[str]) -> Iterator[pa.
     """Some columns of all rows of a table of any size, in the order of its files, piece by piece."""
     row = pa.schema([schema(state).field(name) for name in names])
     for path, add in state.files.items():
-        deleted = vector.read(table, add.get("deletionVector"))
+        deleted = deletion_vector.read(table, add.get("deletionVector"))
         first = 0
         with parquet.opened(table / unquote(path)) as file:
             held = set(file.schema_arrow.names)
@@ -68,7 +68,7 @@ def _columns(held: pa.Table | pa.RecordBatch, state: TableState, row: pa.Schema)
     ]
 
 
-def _head(file: pq.ParquetFile, most: int, deleted: vector.Rows) -> pa.Table:
+def _head(file: pq.ParquetFile, most: int, deleted: deletion_vector.Rows) -> pa.Table:
     """The first rows of a file, `most` of which are not deleted."""
     parts, read = [], 0
     for batch in file.iter_batches(max(most, 1)):

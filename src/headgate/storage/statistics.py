@@ -1,7 +1,7 @@
 """What a node has counted of each database and table since it started (pg_stat_database, pg_stat_all_tables; manual, 28.2).
 
-Held by the engine. A transaction's commit counts, a session's rollback (`server.block`), and `lock` counts its deadlocks. Any thread may
-call anything.
+Held by the engine. A transaction's commit counts, a session's rollback (`server.session.transaction_block`), and `lock` counts its
+deadlocks. Any thread may call anything.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.storage.lock import Key
-    from headgate.storage.log import TableWrite
-    from headgate.storage.staged import StagedTable
+    from headgate.storage.transaction.lock import Key
+    from headgate.storage.transaction.log import TableWrite
+    from headgate.storage.transaction.staged import StagedTable
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,12 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
-from headgate.storage import copy_on_write, file_action, parquet, vector
-from headgate.storage.delta import FILE, ROW, DeltaTable
-from headgate.storage.delta_log import PLACEHOLDER
-from headgate.storage.file_action import Action
-from headgate.storage.log import WrittenFile
-from headgate.storage.table_state import TableState
+from headgate.storage.delta import copy_on_write, deletion_vector, file_action, parquet
+from headgate.storage.delta.delta_log import PLACEHOLDER
+from headgate.storage.delta.delta_table import FILE, ROW, DeltaTable
+from headgate.storage.delta.file_action import Action
+from headgate.storage.delta.table_state import TableState
+from headgate.storage.transaction.log import WrittenFile
 from headgate.types import buffers
 from headgate.types.storage import arrow_type, spark_type
 
@@ -262,7 +262,7 @@ def copy_changes(table: DeltaTable, add: Action, kind: str) -> Action:
 
     'delete': those that its vector has left; 'insert': all of them, as they were added.
     """
-    deleted = vector.read(table.path, add.get("deletionVector")) if kind == "delete" else np.empty(0, np.int64)
+    deleted = deletion_vector.read(table.path, add.get("deletionVector")) if kind == "delete" else np.empty(0, np.int64)
     with parquet.opened(table.path / unquote(add["path"])) as file:
         schema = file.schema_arrow.append(pa.field(CHANGE, pa.string()))
 
@@ -286,23 +286,23 @@ def on_other_state(table: DeltaTable, state: TableState, other: TableState, acti
     by_rows = any("cdc" in action for action in actions)  # otherwise whole files go: TRUNCATE
     added = {action["add"]["path"]: action["add"] for action in actions if "add" in action}
     made = [action for action in actions if "add" in action and action["add"]["path"] not in state.files]
-    vectors: dict[str, vector.Rows] = {}
+    vectors: dict[str, deletion_vector.Rows] = {}
     for path in (action["remove"]["path"] for action in actions if "remove" in action):
         if path not in other.files:
             continue
         made.append(file_action.removal(other.files[path], data_change=True))
         if not by_rows:
             continue
-        before = vector.read(table.path, state.files[path].get("deletionVector"))
+        before = deletion_vector.read(table.path, state.files[path].get("deletionVector"))
         after = (
-            vector.read(table.path, added[path].get("deletionVector"))
+            deletion_vector.read(table.path, added[path].get("deletionVector"))
             if path in added
             else np.arange(file_action.records(state.files[path]))
         )
-        gone = np.union1d(vector.read(table.path, other.files[path].get("deletionVector")), np.setdiff1d(after, before))
+        gone = np.union1d(deletion_vector.read(table.path, other.files[path].get("deletionVector")), np.setdiff1d(after, before))
         if len(gone) < file_action.records(other.files[path]):
             vectors[path] = gone
-    described = vector.write(table.path, vectors) if vectors else {}
+    described = deletion_vector.write(table.path, vectors) if vectors else {}
     return made + [file_action.marked(other.files[path], described[path]) for path in vectors]
 
 
@@ -312,7 +312,7 @@ def mark_deleted(table: DeltaTable, state: TableState, files: pa.ChunkedArray, r
     Where the table has no deletion vectors, the rows that are left are in new files (`copy_on_write`).
     """
     grouped = pa.table({"file": files, "row": rows}).group_by("file", use_threads=False).aggregate([("row", "list")])
-    vectors: dict[str, vector.Rows] = {}
+    vectors: dict[str, deletion_vector.Rows] = {}
     actions: list[Action] = []
     for uri, found in zip(grouped["file"].to_pylist(), grouped["row_list"].combine_chunks(), strict=True):
         path = table.name(uri)
@@ -320,7 +320,7 @@ def mark_deleted(table: DeltaTable, state: TableState, files: pa.ChunkedArray, r
         # a transaction that reads as of its begin has found rows that another has changed since
         if path not in state.files:
             raise PostgresError("40001", "could not serialize access due to concurrent update")
-        before = vector.read(table.path, state.files[path].get("deletionVector"))
+        before = deletion_vector.read(table.path, state.files[path].get("deletionVector"))
         if len(np.intersect1d(before, rows_found)):
             raise PostgresError("40001", "could not serialize access due to concurrent update")
         deleted = np.union1d(before, rows_found)
@@ -329,5 +329,5 @@ def mark_deleted(table: DeltaTable, state: TableState, files: pa.ChunkedArray, r
             vectors[path] = deleted
     if not state.has_vectors:
         return actions + copy_on_write.left(table, state, vectors)
-    described = vector.write(table.path, vectors) if vectors else {}
+    described = deletion_vector.write(table.path, vectors) if vectors else {}
     return actions + [file_action.marked(state.files[path], described[path]) for path in vectors]

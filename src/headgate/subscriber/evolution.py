@@ -1,7 +1,7 @@
 """schema_evolution: what the publisher told of a table's columns, for the commands' floor to have the table here follow it.
 
 `Told` is made by the applier of a relation of the stream, and by the table sync of what its copy found missing. What is done is in
-`commands/applied_evolution`, through what the server gives (`Worker.evolve`).
+`commands.subscription.schema_evolution`, through what the server gives (`Worker.evolve`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headgate.pgoutput import message as m
-from headgate.subscriber.relation import MissingColumnsError
+from headgate.subscriber.apply.relation_map import MissingColumnsError
 
 
 @dataclass(frozen=True)

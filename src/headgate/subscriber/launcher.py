@@ -15,14 +15,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headgate.catalog import origin as origins
-from headgate.catalog import role as roles
-from headgate.catalog import subscription as subscriptions
-from headgate.catalog.subscription import Subscription
+from headgate.catalog.replication import origin as origins
+from headgate.catalog.replication import subscription as subscriptions
+from headgate.catalog.replication.subscription import Subscription
+from headgate.catalog.security import role as roles
 from headgate.errors import PostgresError
-from headgate.subscriber.account import Ledger
-from headgate.subscriber.applyworker import ApplyWorker
-from headgate.subscriber.tablesync import SyncWorker, drop_slot
+from headgate.subscriber.apply.apply_worker import ApplyWorker
+from headgate.subscriber.subscription_statistics import Ledger
+from headgate.subscriber.synchronization.table_sync import SyncWorker, drop_slot
 from headgate.subscriber.worker import Started, Worker
 from headgate.supervision import Supervised
 

@@ -1,7 +1,7 @@
 """How each subscription and its tables do, for `headgate status`, for metrics and for pg_stat_subscription_rel.
 
 State, tables, rows and bytes, lag, the last error and what to do about it. Called by the server. What is counted is in the launcher's
-`Ledger` (`account`). Times are seconds since 1970, LSNs text.
+`Ledger` (`subscription_statistics`). Times are seconds since 1970, LSNs text.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import database as databases
-from headgate.catalog import origin as origins
-from headgate.catalog import subscription as subscriptions
-from headgate.catalog import subscription_column, subscription_resync
-from headgate.catalog.subscription import Subscription, SubscriptionRel
+from headgate.catalog.replication import origin as origins
+from headgate.catalog.replication import subscription as subscriptions
+from headgate.catalog.replication import subscription_column, subscription_resync
+from headgate.catalog.replication.subscription import Subscription, SubscriptionRel
 from headgate.lsn import Lsn
 from headgate.sql.names import quote_ident
-from headgate.subscriber.account import Account, Failure
 from headgate.subscriber.advice import LEFT_OUT, NO_PUBLICATION, NO_TABLES, advice
-from headgate.subscriber.applyworker import BEHIND
-from headgate.subscriber.tablesync import SyncWorker
+from headgate.subscriber.apply.apply_worker import BEHIND
+from headgate.subscriber.subscription_statistics import Account, Failure
+from headgate.subscriber.synchronization.table_sync import SyncWorker
 from headgate.walreceiver.progress import Position
 
 if TYPE_CHECKING:

@@ -17,22 +17,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from headgate.catalog import database as databases
-from headgate.catalog import role as roles
-from headgate.catalog import subscription as subscriptions
-from headgate.catalog.relation import Relation
-from headgate.catalog.subscription import Subscription
-from headgate.catalog.usertype import KnownTypes
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.replication import subscription as subscriptions
+from headgate.catalog.replication.subscription import Subscription
+from headgate.catalog.security import role as roles
+from headgate.catalog.user_type import KnownTypes
 from headgate.errors import PostgresError, Severity
 from headgate.expression import failure
 from headgate.lsn import Lsn
-from headgate.storage.lock import Patience
-from headgate.storage.transaction import Transaction
-from headgate.subscriber.completion import Factory, Rows
-from headgate.subscriber.convert import Session
+from headgate.storage.transaction.lock import Patience
+from headgate.storage.transaction.transaction import Transaction
+from headgate.subscriber.apply.conversion import Session
+from headgate.subscriber.apply.relation_map import Mapping
+from headgate.subscriber.apply.row_completion import Factory, Rows
 from headgate.subscriber.evolution import Evolve
-from headgate.subscriber.reconciliation import Difference, MadeDifference
-from headgate.subscriber.relation import Mapping
-from headgate.types import column
+from headgate.subscriber.synchronization.reconciliation import Difference, MadeDifference
+from headgate.types.text import text_column
 from headgate.walreceiver.connection import Connection
 from headgate.walreceiver.link import terminated
 from headgate.walreceiver.progress import Position, Progress
@@ -121,7 +121,7 @@ class Worker:
 
     def session(self) -> Session:
         """What input functions depend on; puts the database's types in force for the worker's thread."""
-        return Session(column.Session.of(self.settings), self._types.use())
+        return Session(text_column.Session.of(self.settings), self._types.use())
 
     @property
     def rows(self) -> Factory | None:

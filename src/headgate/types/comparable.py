@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.types import binary, order, registry
+from headgate.types import order, registry
+from headgate.types.binary import binary
 from headgate.types.storage import arrow_type
 
 _PLAIN = frozenset(

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import not_supported
-from headgate.types import binary, registry
+from headgate.types import registry
+from headgate.types.binary import binary
 
 Words = npt.NDArray[np.uint64]
 Halves = npt.NDArray[np.uint32]

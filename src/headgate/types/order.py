@@ -19,7 +19,9 @@ from typing import Any
 
 from headgate.errors import not_supported
 from headgate.lsn import Lsn
-from headgate.types import array, calendar, clock, document, interval, registry
+from headgate.types import registry
+from headgate.types.datetime import calendar, interval, time_of_day
+from headgate.types.text import array, json_text
 
 Key = Callable[[str], bytes]
 _MOMENT = re.compile(r"(\d+)-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?([+-]\d\d(?::\d\d){0,2})?)?( BC)?\Z")
@@ -152,7 +154,7 @@ def _east(offset: str | None) -> int:
 
 def _timetz(text: str) -> bytes:
     """timetz_cmp: by the instant, then by the zone, westward greater."""
-    micros, east = clock.parts_of(text)
+    micros, east = time_of_day.parts_of(text)
     return struct.pack(">QQ", micros - east * 1_000_000 + (1 << 62), -east + (1 << 62))
 
 
@@ -184,7 +186,7 @@ def of_document(text: str) -> bytes:
 
     A scalar on its own is an array of one element that sorts before true arrays of one: so an empty array is less than it.
     """
-    value = document.load(text)
+    value = json_text.load(text)
     if isinstance(value, dict | list):
         return _node(value)
     return _ARRAY + struct.pack(">IB", 1, 0) + _node(value)
@@ -200,7 +202,7 @@ def _node(value: Any) -> bytes:
         return _NULL
     if isinstance(value, bool):
         return _BOOL + bytes([value])
-    if isinstance(value, document.Number):
+    if isinstance(value, json_text.Number):
         return _NUMBER + ended(of_numeric(value))
     return _STRING + ended(_text(value))
 

@@ -2,7 +2,7 @@
 
 Used by every floor above. The rows come from ``pg_type.csv``, which tools/dump_types.py writes from a real server.
 
-User types (enums, domains) come from a database's catalog: `catalog.usertype.registry_of` makes a registry of a database's types,
+User types (enums, domains) come from a database's catalog: `catalog.user_type.registry_of` makes a registry of a database's types,
 and whoever runs a statement or applies a batch puts it in force for its thread with `use`. `known` gives the registry in
 force; functions with a `registry` parameter take that one when none is given. A thread that never called `use` knows the
 built-in types; so does a Spark worker, which gets a registry with the function that needs one (it is pickled as its user types).

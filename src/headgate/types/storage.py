@@ -2,7 +2,7 @@
 
 Called by every floor that holds columns. A type is stored as a number, date or timestamp where the values fit exactly, and
 as PostgreSQL's text form everywhere else. Values that a number, date or timestamp cannot hold (NaN in numeric(10,2),
-an infinite date) are refused when they are read (`headgate.types.text`), never changed.
+an infinite date) are refused when they are read (`headgate.types.text.text`), never changed.
 """
 
 from __future__ import annotations

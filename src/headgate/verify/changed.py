@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from headgate.errors import PostgresError
 from headgate.pgoutput.decode import Changes, Decoded
 from headgate.pgoutput.decode import Column as Sent
-from headgate.types.text import read_text, write_text
+from headgate.types.text.text import read_text, write_text
 from headgate.verify.digest import ROWS, SHORT, Compared
 
 EVENTS = pa.schema([("key", pa.string()), ("at", pa.int64()), ("there", pa.bool_()), ("columns", pa.string())])

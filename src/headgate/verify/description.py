@@ -5,9 +5,9 @@ Called by `verification` and `difference` for each table, with what `remote.fetc
 
 from __future__ import annotations
 
-from headgate.catalog.relation import Relation
+from headgate.catalog.relation.relation import Relation
 from headgate.sql.names import qualified
-from headgate.storage.transaction import Transaction
+from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
 from headgate.verify.digest import Compared, digits_for
 from headgate.walreceiver import answer

@@ -1,7 +1,7 @@
 """What a table must be changed by to be the publisher's: compared by ranges, and made a changes frame on Spark.
 
-Made for the table sync of a table that is to be reconciled (`subscriber.reconciliation`), inside its transaction; the reader is a session
-of the publisher's under the snapshot of the sync's slot. In order:
+Made for the table sync of a table that is to be reconciled (`subscriber.synchronization.reconciliation`), inside its transaction; the
+reader is a session of the publisher's under the snapshot of the sync's slot. In order:
 
     ranges     digests of both sides, at once; the ranges that differ
     command    the publisher's rows of these ranges, each behind the hash of its key and its own, for the caller to stage as Parquet
@@ -25,13 +25,13 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
-from headgate.catalog.relation import Column
-from headgate.catalog.subscription import Subscription
+from headgate.catalog.relation.relation import Column
+from headgate.catalog.replication.subscription import Subscription
 from headgate.sql.names import quote_ident
-from headgate.storage.local import local_frame
-from headgate.storage.transaction import Transaction
-from headgate.subscriber.convert import old_columns
-from headgate.subscriber.relation import Mapping
+from headgate.storage.spark.local_relation import local_frame
+from headgate.storage.transaction.transaction import Transaction
+from headgate.subscriber.apply.conversion import old_columns
+from headgate.subscriber.apply.relation_map import Mapping
 from headgate.types.storage import spark_type
 from headgate.verify.description import described
 from headgate.verify.digest import DIGESTS, copy_query, differing, digests_query

@@ -1,8 +1,8 @@
 """Why a row is here or not: what each publication makes of it at the publisher, and who touched it here last (headgate.explain_row).
 
-Called by `server.explain_function`. A subscriber asks its publisher, any PostgreSQL or node, in SQL; a publisher asks its own tables in the
-same words. A filter is shown as a whole and by the terms that AND and OR put together, each with its value for the present row: so one sees
-which of them keeps the row out. Terms are computed by whoever has the row; one that raises is that one's error.
+Called by `server.function.explain_function`. A subscriber asks its publisher, any PostgreSQL or node, in SQL; a publisher asks its own
+tables in the same words. A filter is shown as a whole and by the terms that AND and OR put together, each with its value for the present
+row: so one sees which of them keeps the row out. Terms are computed by whoever has the row; one that raises is that one's error.
 
     publication  a row for each publication: whether the row is there, whether it is let through, filter, columns, actions
     term         behind it a row for each term of its filter
@@ -24,16 +24,17 @@ import postgast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.catalog.relation import Column, Relation
+from headgate.catalog.relation.relation import Column, Relation
 from headgate.changes.lookup import canonical_array
 from headgate.errors import PostgresError
 from headgate.sql.names import qualified, quote_ident
 from headgate.sql.parser import parse
 from headgate.storage import feed
 from headgate.storage.engine import Engine
-from headgate.storage.log import LogEntry, TableWrite
-from headgate.types import buffers, text
+from headgate.storage.transaction.log import LogEntry, TableWrite
+from headgate.types import buffers
 from headgate.types.registry import BPCHAR
+from headgate.types.text import text
 from headgate.walreceiver.connection import literal
 
 LOOKED = 1_000

@@ -16,7 +16,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from headgate.catalog.subscription import Subscription
+from headgate.catalog.replication.subscription import Subscription
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.pgoutput import decode

@@ -14,13 +14,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headgate.catalog.subscription import Subscription
-from headgate.commands.applied_rows import WorkerSession, owners_context
+from headgate.catalog.replication.subscription import Subscription
 from headgate.commands.query.plan import col
 from headgate.commands.query.planner import Planner
+from headgate.commands.subscription.row_completion import WorkerSession, owners_context
 from headgate.sql.parser import parse
-from headgate.storage.local import local_frame
-from headgate.storage.transaction import Transaction
+from headgate.storage.spark.local_relation import local_frame
+from headgate.storage.transaction.transaction import Transaction
 from headgate.verify.digest import DIGESTS, DIGITS, ROWS, Compared, joined, marks, of_key
 
 

@@ -6,7 +6,8 @@
     compared     range by range; rows of the ranges that differ; the changed rows by themselves
 
 A table of which the stream cannot tell what changed (it was truncated, it has no key), and one that is being copied, is compared again
-from a later position, ROUNDS times in all; then it is reported as skipped. Called by `server.verify_function`, in the session's thread.
+from a later position, ROUNDS times in all; then it is reported as skipped. Called by `server.function.verify_function`, in the session's
+thread.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.catalog import origin as origins
-from headgate.catalog import relation as relations
-from headgate.catalog import subscription as subscriptions
-from headgate.catalog.relation import Relation
-from headgate.catalog.subscription import Subscription
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.replication import origin as origins
+from headgate.catalog.replication import subscription as subscriptions
+from headgate.catalog.replication.subscription import Subscription
 from headgate.lsn import Lsn
-from headgate.storage.transaction import Transaction
+from headgate.storage.transaction.transaction import Transaction
 from headgate.verify.changed import Changed
 from headgate.verify.description import described
 from headgate.verify.digest import Compared, Difference, compared, differing

@@ -1,6 +1,6 @@
 """What a publisher says of tables: columns, types, keys, partitions, comments. What `create_tables` and `schema_evolution` work from.
 
-`read` is called by the commands that make and change tables (`commands/applied_table`, `applied_evolution`). A few queries serve all
+`read` is called by the commands that make and change tables (`commands.subscription`). A few queries serve all
 tables; each is plain enough for PostgreSQL from 12 on and for a node. All of it is data that anybody may have written: numbers are checked
 here, texts by whoever uses them.
 """

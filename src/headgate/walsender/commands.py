@@ -14,8 +14,8 @@ from typing import Any
 
 from headgate.backup import catalog as backup
 from headgate.backup import target
-from headgate.catalog import acl
-from headgate.catalog.role import READ_ALL_SETTINGS
+from headgate.catalog.security import acl
+from headgate.catalog.security.role import READ_ALL_SETTINGS
 from headgate.errors import PostgresError, cannot_write
 from headgate.publisher.slots import check_name
 from headgate.settings.definition import guarded, is_guarded, read_bool

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headgate.catalog.slot import Slot
+from headgate.catalog.replication.slot import Slot
 from headgate.errors import PostgresError
 from headgate.publisher.framing import Wanted
 from headgate.settings import SessionSettings

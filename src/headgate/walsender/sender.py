@@ -22,8 +22,8 @@ from headgate.lsn import Lsn
 from headgate.pgoutput import message as m
 from headgate.pgoutput import write
 from headgate.publisher.stream import Asked, Stream
-from headgate.storage.log import now
-from headgate.types import column
+from headgate.storage.transaction.log import now
+from headgate.types.text import text_column
 from headgate.walsender import options
 from headgate.walsender.host import Host, Message
 from headgate.walsender.options import Options
@@ -63,7 +63,7 @@ class Sender:
             Asked(
                 asked.publications,
                 binary=asked.binary,
-                session=column.Session.of(settings),
+                session=text_column.Session.of(settings),
                 wanted=options.wanted(asked, settings, self.node.slots.get(self.name)),
                 created=self.node.slots.get(self.name).created_lsn,
             ),

@@ -14,15 +14,15 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.commands import lookup
-from headgate.commands.query import session_function, sublink
+from headgate.commands.query.clause import session_function, sublink
 from headgate.commands.query.plan import PlanColumn, col, reference
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import binder, builtin, compile_set, literal, tree
-from headgate.expression import compile as compiler
-from headgate.expression.coerce import coerce
-from headgate.expression.compile_call import BUILDERS
-from headgate.expression.context import BindContext
+from headgate.expression import builtin, rewriting
+from headgate.expression.binding import binder, literal
+from headgate.expression.binding.coercion import coerce
+from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.binding.context import BindContext
 from headgate.expression.node import (
     ArrayExpr,
     ColumnRef,
@@ -37,9 +37,10 @@ from headgate.expression.node import (
     TypeRef,
     walk,
 )
-from headgate.expression.pathway import Reach
-from headgate.expression.session_time import SessionTime
-from headgate.expression.value import Env
+from headgate.expression.spark import compiler, set_returning
+from headgate.expression.spark.call import BUILDERS
+from headgate.expression.spark.session_time import SessionTime
+from headgate.expression.spark.value import Env
 from headgate.settings import check
 from headgate.sql.parser import parse, unwrap
 from headgate.types import registry
@@ -92,16 +93,16 @@ class Evaluation:
             return self._place(prepared)  # the key itself, which the planner put there
         return compiler.sort_key(prepared, self.places(prepared), self.time)
 
-    def set_of(self, expression: FuncExpr) -> compile_set.Set:
+    def set_of(self, expression: FuncExpr) -> set_returning.Set:
         """The rows of a set-returning call over a frame."""
         prepared = self.prepare(expression)
         assert isinstance(prepared, FuncExpr)
         planned, places = compiler.set_of(prepared, self.time), self.places(prepared)
-        return compile_set.Set(planned.columns, lambda _: planned.rows(Env(places)))
+        return set_returning.Set(planned.columns, lambda _: planned.rows(Env(places)))
 
-    def sets_together(self, planned: Sequence[compile_set.Set]) -> Column:
+    def sets_together(self, planned: Sequence[set_returning.Set]) -> Column:
         """The rows of several sets side by side."""
-        return compile_set.zipped(planned)(Env({}))
+        return set_returning.zipped(planned)(Env({}))
 
     def places(self, prepared: Expression) -> dict[str, Column]:
         """The Columns of the references in a prepared expression."""
@@ -122,7 +123,7 @@ class Evaluation:
 
     def prepare(self, expression: Expression) -> Expression:
         """The expression with parameters, the session's values and subqueries in place."""
-        return tree.rewrite(expression, self._substitute)
+        return rewriting.rewrite(expression, self._substitute)
 
     def _substitute(self, node: Expression) -> Expression | None:
         match node:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
 from headgate.expression.node import ColumnRef, Expression, TypeRef
-from headgate.expression.scope import Scope, ScopeColumn, ScopeTable
 from headgate.types import registry
 
 

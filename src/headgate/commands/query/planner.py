@@ -21,39 +21,41 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headgate.catalog import view as views
-from headgate.catalog.relation import Relation
-from headgate.commands import privilege, view_option
-from headgate.commands.query import (
+from headgate.catalog.relation import view as views
+from headgate.catalog.relation.relation import Relation
+from headgate.commands.query import engine_choice
+from headgate.commands.query.clause import (
     from_clause,
     function_scan,
     grouping,
-    modifying,
+    modifying_with,
     ordering,
-    recursion,
-    row_lock,
+    recursive_with,
+    row_locking,
+    select_list,
     set_operation,
     system_relation,
-    target,
-    volatile,
-    way,
+    volatile_call,
 )
+from headgate.commands.query.clause.row_locking import RowLock
+from headgate.commands.query.clause.select_list import Target
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, PlanColumn, Sort, Source, col, reference
-from headgate.commands.query.row_lock import RowLock
-from headgate.commands.query.target import Target
+from headgate.commands.role import privilege
 from headgate.commands.session import Session
+from headgate.commands.view import view_option
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import binder, operators, tree
-from headgate.expression.coerce import resolve_unknown
-from headgate.expression.context import BindContext
+from headgate.expression import rewriting
+from headgate.expression.binding import binder, operators
+from headgate.expression.binding.coercion import resolve_unknown
+from headgate.expression.binding.context import BindContext
+from headgate.expression.binding.scope import Scope
 from headgate.expression.node import CaseTest, Expression, RowExpr, SubLink, TypeRef
-from headgate.expression.scope import Scope
 from headgate.sql import command_tag, names
 from headgate.sql.parser import parse, position, unwrap
 from headgate.sql.parser import walk as walk_tree
-from headgate.storage.local import local_frame
-from headgate.storage.transaction import Transaction
+from headgate.storage.spark.local_relation import local_frame
+from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row
 from headgate.storage.write import columns as spark_columns
 from headgate.types import registry
@@ -148,7 +150,7 @@ class Planner:
         self.ctes, self.role, self.in_view = {}, role, True
         try:
             with registry.unguarded():
-                by_catalog, plan = way.find(statement.node, self.session, lambda: self.select(statement.node, None, locks=locks))
+                by_catalog, plan = engine_choice.find(statement.node, self.session, lambda: self.select(statement.node, None, locks=locks))
                 if by_catalog:
                     plan = system_relation.answer(self, text)
                 elif plan is None:
@@ -165,9 +167,9 @@ class Planner:
         """The rows of a table that row security lets the role see."""
         if not relation.row_security:
             return source
-        from headgate.commands import policy
+        from headgate.commands.role import row_security
 
-        return policy.visible(self, relation, source, command, reading=reading)
+        return row_security.visible(self, relation, source, command, reading=reading)
 
     def copy_of(self, plan: Plan) -> Plan:
         """The same rows under new keys: a WITH query that is read more than once."""
@@ -191,7 +193,7 @@ class Planner:
             if node.locking_clause and node.values_lists:
                 strength = command_tag.STRENGTHS[unwrap(node.locking_clause[0]).strength]
                 raise PostgresError("0A000", f"{strength} cannot be applied to VALUES")
-            self.locks = row_lock.of_query(node, locks, self.ctes)
+            self.locks = row_locking.of_query(node, locks, self.ctes)
             if node.into_clause.ByteSize():
                 raise PostgresError("42601", "SELECT ... INTO is not allowed here")
             if node.op != pb.SETOP_NONE:
@@ -205,7 +207,7 @@ class Planner:
 
     def with_queries(self, clause: Any, statement: Any) -> None:
         """Plans the queries of the WITH clause of a statement, for those that come after; runs those that change data."""
-        modifying.freeze(self, clause, statement)
+        modifying_with.freeze(self, clause, statement)
         for each in clause.ctes:
             cte = unwrap(each)
             query = unwrap(cte.ctequery)
@@ -213,11 +215,11 @@ class Planner:
                 if self._depth > 1:
                     message = "WITH clause containing a data-modifying statement must be at the top level"
                     raise PostgresError("0A000", message, position=position(cte.location))
-                plan = modifying.run(self, query)
+                plan = modifying_with.run(self, query)
                 self.ctes[cte.ctename] = None if plan is None else named(cte, plan)
                 continue
             recursive = clause.recursive and mentions(cte)
-            plan = recursion.run(self, cte, query) if recursive else self.select(query, None)
+            plan = recursive_with.run(self, cte, query) if recursive else self.select(query, None)
             self.ctes[cte.ctename] = named(cte, plan)
 
     def _plain(self, node: Any, outer: Scope | None, wanted: Sequence[TypeRef] = ()) -> Plan:
@@ -228,12 +230,12 @@ class Planner:
         self.in_order, self.only_where = above, None
         locks, self.locks = self.locks, ()
         scope = source.scope(outer)
-        targets = target.expand(node.target_list, source, scope, self.context.within(aggregates=True, sets=True, windows=windows))
-        row_lock.check_targets(locks, targets)
+        targets = select_list.expand(node.target_list, source, scope, self.context.within(aggregates=True, sets=True, windows=windows))
+        row_locking.check_targets(locks, targets)
         source = self.where(node, source, scope)
         sorts = ordering.read(self, node.sort_clause, targets, scope, windows)
         on = ordering.read_on(self, node, targets, scope, sorts)
-        targets = target.resolve_unknown(targets, self.context, wanted)
+        targets = select_list.resolve_unknown(targets, self.context, wanted)
         grouped = grouping.group(self, node, source, scope, targets, [*sorts, *on])
         if grouped is not None:
             source, targets, rewritten = grouped
@@ -261,10 +263,10 @@ class Planner:
         """The SELECT list; sort expressions (those of DISTINCT ON too) that are no targets become further columns of the frame."""
         frame, places = function_scan.expand(self, frame, targets)
         if places:
-            targets = [replace(each, expression=tree.rewrite(each.expression, places.get)) for each in targets]
-            sorts = [replace(each, expression=tree.rewrite(each.expression, places.get)) for each in sorts]
-            on = [replace(each, expression=tree.rewrite(each.expression, places.get)) for each in on]
-        frame, settled = volatile.settled(self, frame, [each.expression for each in targets])
+            targets = [replace(each, expression=rewriting.rewrite(each.expression, places.get)) for each in targets]
+            sorts = [replace(each, expression=rewriting.rewrite(each.expression, places.get)) for each in sorts]
+            on = [replace(each, expression=rewriting.rewrite(each.expression, places.get)) for each in on]
+        frame, settled = volatile_call.settled(self, frame, [each.expression for each in targets])
         same = {each.expression: made for each, made in zip(targets, settled, strict=True)}
         targets = [replace(each, expression=made) for each, made in zip(targets, settled, strict=True)]
         sorts = [replace(each, expression=same.get(each.expression, each.expression)) for each in sorts]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.catalog import query as catalog_query
 from headgate.catalog.physical import Cursor
-from headgate.commands.query import constant, direct, render, way
+from headgate.catalog.query import query as catalog_query
+from headgate.commands.query import engine_choice, rendering
+from headgate.commands.query.driver import constant, single_table
 from headgate.commands.query.plan import Plan
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
@@ -20,7 +21,7 @@ def run(node: Any, session: Session) -> ResultSet:
     known = constant.answer(node, session)
     if known is not None:
         return known
-    found = direct.answer(node, session)
+    found = single_table.answer(node, session)
     if found is not None:
         return found
     by_catalog, plan = _way(node, session)
@@ -28,11 +29,11 @@ def run(node: Any, session: Session) -> ResultSet:
         try:
             return _by_catalog(node, session, transaction.cursor)
         except catalog_query.BeyondCatalog:
-            if way.reads_relations(node):
+            if engine_choice.reads_relations(node):
                 raise
     if plan is None:
         plan = _planned(node, session)
-    return render.result(plan, session, transaction)
+    return rendering.result(plan, session, transaction)
 
 
 def _by_catalog(node: Any, session: Session, cursor: Cursor) -> ResultSet:
@@ -41,7 +42,7 @@ def _by_catalog(node: Any, session: Session, cursor: Cursor) -> ResultSet:
 
 
 def by_catalog(node: Any, session: Session, known: Mapping[int, int] | None = None) -> bool:
-    """Whether the catalog answers the query (`way`).
+    """Whether the catalog answers the query (`engine_choice`).
 
     `known`: the types of the parameters of a query that is only described (0: to be inferred).
     """
@@ -49,10 +50,10 @@ def by_catalog(node: Any, session: Session, known: Mapping[int, int] | None = No
 
 
 def _way(node: Any, session: Session, known: Mapping[int, int] | None = None) -> tuple[bool, Plan | None]:
-    return way.find(node, session, lambda: _planned(node, session, known))
+    return engine_choice.find(node, session, lambda: _planned(node, session, known))
 
 
 def _planned(node: Any, session: Session, known: Mapping[int, int] | None = None) -> Plan:
     transaction = session.begin_statement()
-    with render.running(session, transaction):
+    with rendering.running(session, transaction):
         return Planner(session, transaction, None if known is None else dict(known)).select(node, None)

@@ -1,0 +1,303 @@
+"""has_table_privilege and its like, pg_has_role and row_security_active, inside a query on system catalogs.
+
+Called by `session_call`. The objects on which the role has the right are looked up first; in the query the function is a test whether
+an object is one of them, so that it costs the same for one row and for all rows of pg_class.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from headgate.catalog import namespace
+from headgate.catalog.physical import Cursor, one, rows
+from headgate.catalog.query.cast import Names, coerce
+from headgate.catalog.query.value import Value
+from headgate.catalog.security import acl
+from headgate.catalog.security import role as roles
+from headgate.catalog.session import SessionContext
+from headgate.errors import PostgresError, not_supported
+from headgate.types import registry as t
+
+_KINDS = {
+    "table": ("pg_class", "oid", "relowner", "relacl", "r", t.REGCLASS),
+    "any_column": ("pg_class", "oid", "relowner", "relacl", "r", t.REGCLASS),
+    "sequence": ("pg_class", "oid", "relowner", "relacl", "s", t.REGCLASS),
+    "column": ("pg_class", "oid", "relowner", "relacl", "r", t.REGCLASS),
+    "schema": ("pg_namespace", "oid", "nspowner", "nspacl", "n", t.REGNAMESPACE),
+    "database": ("pg_database", "oid", "datdba", "datacl", "d", t.OID),
+}
+
+
+_LETTERS = {kind: acl.EVERY["c" if "column" in kind else default] for kind, (*_, default, _) in _KINDS.items()}
+"""The rights that one can ask about."""
+
+_WAYS = {
+    "USAGE": "USAGE", "MEMBER": "MEMBER",
+    **{f"{word} WITH {option} OPTION": "ADMIN" for word in ("USAGE", "MEMBER") for option in ("GRANT", "ADMIN")},
+}  # fmt: skip
+"""What pg_has_role can be asked."""
+
+READ_ALL = 6181
+"""The oid of pg_read_all_data."""
+_OPEN = frozenset({"function", "language", "type"})
+"""Everybody may use these."""
+
+
+class Session(Protocol):
+    """What is asked of the query's writer."""
+
+    context: SessionContext
+    cursor: Cursor
+    describing: bool
+    names: Names
+
+
+def call(session: Session, name: str, arguments: Sequence[Value]) -> Value:
+    """The value of one of these functions."""
+    if session.describing:
+        return Value("FALSE", t.BOOL)  # it does not run, and its parameters have no values
+    if name == "row_security_active":
+        return _row_security_active(session, arguments)
+    if name == "pg_has_role":
+        return _has_role(session, arguments)
+    kind = name.removeprefix("has_").removesuffix("_privilege")
+    width = 3 if kind == "column" else 2
+    role = acl.role(session.cursor, session.context.user)
+    if len(arguments) > width:
+        role = _role(session, name, arguments[0])
+    *_, wanted = arguments
+    target = arguments[-width]
+    if kind not in _KINDS:
+        # nobody can be given these rights here: what everybody has by default, and what superusers have
+        return Value("TRUE" if role.superuser or kind in _OPEN else "FALSE", t.BOOL)
+    regtype = _KINDS[kind][5]
+    rights = [_right(each.strip(), kind) for each in str(_constant(session, name, wanted)).split(",")]
+    value = _target(session, kind, target, regtype)
+    if not _there(session, kind, value, arguments[-2]):
+        return Value("CAST(NULL AS BOOLEAN)", t.BOOL)
+    if role.superuser:
+        return Value(f"({value} IS NOT NULL OR NULL)", t.BOOL)
+    allowed = _allowed(session, kind, role, rights)
+    found = _among(value, allowed)
+    if kind in ("column", "any_column"):
+        columns = _columns(session, role, rights)
+        found += " OR " + (
+            _among(value, {oid for oid, _, _ in columns}) if kind == "any_column" else _column(value, arguments[-2], columns)
+        )
+    return Value(f"CASE WHEN {value} IS NOT NULL THEN {found} END", t.BOOL)
+
+
+def widths(name: str) -> tuple[int, ...]:
+    """How many arguments a function may have."""
+    if name == "row_security_active":
+        return (1,)
+    return (3, 4) if name == "has_column_privilege" else (2, 3)
+
+
+def may_select(cursor: Cursor, context: SessionContext, oid: int) -> bool:
+    """Whether the session's user may read a whole system relation."""
+    found = one(cursor, "SELECT relowner, relacl FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [context.database, oid])
+    if found is None:
+        return True
+    role = acl.role(cursor, context.user)
+    if READ_ALL in role.roles:
+        return True
+    return role.may("r", found[0], acl.read(found[1], "r", acl.role_name(cursor, found[0])))
+
+
+def readable(cursor: Cursor, context: SessionContext) -> set[int]:
+    """The relations of the session's database that its user may read as a whole: SELECT on them, USAGE of their schema."""
+    role = acl.role(cursor, context.user)
+    names = dict(rows(cursor, "SELECT oid, rolname FROM hg.pg_authid"))
+    every = READ_ALL in role.roles
+    schemas = set()
+    found = rows(cursor, "SELECT oid, nspowner, nspacl FROM hg.pg_namespace WHERE dbid IN (0, ?)", [context.database])
+    for oid, owner, given in found:
+        if every or role.may("U", owner, acl.read(given, "n", names.get(owner, ""))):
+            schemas.add(oid)
+    readable = set()
+    found = rows(cursor, "SELECT oid, relnamespace, relowner, relacl FROM hg.pg_class WHERE dbid = ?", [context.database])
+    for oid, schema, owner, given in found:
+        if schema in schemas and (every or role.may("r", owner, acl.read(given, "r", names.get(owner, "")))):
+            readable.add(oid)
+    return readable
+
+
+def selectable_columns(cursor: Cursor, context: SessionContext, oid: int) -> set[int]:
+    """The columns (attnums) of it that the user may read."""
+    role = acl.role(cursor, context.user)
+    given = rows(
+        cursor, "SELECT attnum, attacl FROM hg.pg_attribute WHERE dbid IN (0, ?) AND attrelid = ? AND attacl IS NOT NULL",
+        [context.database, oid],
+    )  # fmt: skip
+    return {attnum for attnum, items in given if role.may("r", 0, acl.read(items, "c", ""))}
+
+
+def _there(session: Session, kind: str, value: str, column: Value) -> bool:
+    """Whether an object that is a constant is there, and its column; 42809 for a sequence that is none, 42703 for the name of no column."""
+    oid = _known(value)
+    if oid is None:
+        return True
+    catalog = _KINDS[kind][0]
+    scope = "" if catalog == "pg_database" else f" AND dbid IN (0, {session.context.database})"
+    shown = "relkind, relname" if catalog == "pg_class" else "'', ''"
+    found = one(session.cursor, f"SELECT {shown} FROM hg.{catalog} WHERE oid = ?{scope}", [oid])
+    if found is None:
+        return False
+    if kind == "sequence" and found[0] != "S":
+        raise PostgresError("42809", f'"{found[1]}" is not a sequence')
+    if kind != "column":
+        return True
+    by_name = column.unknown or column.type in (t.TEXT, t.NAME)
+    name = _known(column.sql) if column.literal is None else column.literal
+    if name is None:
+        return True
+    attribute = one(
+        session.cursor,
+        f"SELECT 1 FROM hg.pg_attribute WHERE attrelid = ?{scope} AND NOT attisdropped AND {'attname' if by_name else 'attnum'} = ?",
+        [oid, name],
+    )
+    if attribute is None and by_name:
+        raise PostgresError("42703", f'column "{name}" of relation "{found[1]}" does not exist')
+    return attribute is not None
+
+
+def _known(sql: str) -> int | str | None:
+    """The number or text that an expression is as it stands; None where it has to be computed, by the rows of the query maybe."""
+    while (inside := re.fullmatch(r"CAST\((.*) AS \w+\)", sql)) is not None:
+        sql = inside[1]
+    if re.fullmatch(r"\d+", sql):
+        return int(sql)
+    text = re.fullmatch(r"'((?:[^']|'')*)'", sql)
+    return None if text is None else text[1].replace("''", "'")
+
+
+def _right(text: str, kind: str) -> tuple[str, bool]:
+    word = text.upper()
+    option = word.endswith(" WITH GRANT OPTION")
+    found = acl.LETTERS.get(word.removesuffix(" WITH GRANT OPTION"))
+    if found is None or found not in _LETTERS[kind]:
+        raise PostgresError("22023", f'unrecognized privilege type: "{text}"')
+    return found, option
+
+
+def _role(session: Session, function: str, value: Value) -> acl.Role:
+    """The role that is named, by name or oid."""
+    found = _constant(session, function, value)
+    if isinstance(found, int):
+        return acl.role(session.cursor, acl.role_name(session.cursor, found))
+    return acl.EVERYBODY if found == "public" else acl.role(session.cursor, str(found))
+
+
+def _constant(session: Session, function: str, value: Value) -> object:
+    """An argument's value; 0A000 where it depends on the rows of the query: what cannot be decided is never true."""
+    if value.literal is not None:
+        return value.literal
+    try:
+        found = one(session.cursor, f"SELECT {value.sql}")
+    except PostgresError as error:
+        raise not_supported(f"{function} of a name that is no constant is not supported") from error
+    if found is None or found[0] is None:
+        raise not_supported(f"{function} of NULL is not supported")
+    return found[0]
+
+
+def _target(session: Session, kind: str, target: Value, regtype: int) -> str:
+    """The object as an oid."""
+    if kind == "database" and (target.unknown or target.type in (t.TEXT, t.NAME)):
+        name = target.literal if target.literal is not None else _known(target.sql)
+        if name is not None and not one(session.cursor, "SELECT 1 FROM hg.pg_database WHERE datname = ?", [name]):
+            raise PostgresError("3D000", f'database "{name}" does not exist')
+        return f"(SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {target.sql})"
+    if target.type in (t.TEXT, t.NAME):
+        target = Value("", t.UNKNOWN, literal=str(_constant(session, f"has_{kind}_privilege", target)))
+    return coerce(target, regtype if target.unknown else target.type, session.names).sql
+
+
+def _allowed(session: Session, kind: str, role: acl.Role, rights: Iterable[tuple[str, bool]]) -> set[int]:
+    catalog, oid, owner, column, default, _ = _KINDS[kind]
+    where = "" if catalog == "pg_database" else f" WHERE dbid IN (0, {session.context.database})"
+    owners = dict(rows(session.cursor, "SELECT oid, rolname FROM hg.pg_authid"))
+    kinds = ", relkind" if catalog == "pg_class" else ", ''"
+    wanted = list(rights)
+    found = set()
+    for each, owned_by, given, relkind in rows(session.cursor, f"SELECT {oid}, {owner}, {column}{kinds} FROM hg.{catalog}{where}"):
+        items = acl.read(given, "s" if relkind == "S" else default, owners.get(owned_by, ""))
+        if any(role.may(right, owned_by, items, option=option) for right, option in wanted):
+            found.add(each)
+    return found
+
+
+def _columns(session: Session, role: acl.Role, rights: Sequence[tuple[str, bool]]) -> list[tuple[int, int, str]]:
+    """(relation, attnum, name) of the columns on which the role has one of the rights by a grant on the column."""
+    found = []
+    for relation, attnum, name, given in rows(
+        session.cursor,
+        "SELECT attrelid, attnum, attname, attacl FROM hg.pg_attribute WHERE dbid IN (0, ?) AND attacl IS NOT NULL",
+        [session.context.database],
+    ):
+        if any(role.may(right, 0, acl.read(given, "c", ""), option=option) for right, option in rights):
+            found.append((relation, attnum, name))
+    return found
+
+
+def _among(value: str, oids: Iterable[int]) -> str:
+    listed = ", ".join(str(each) for each in sorted(oids))
+    return f"{value} IN ({listed})" if listed else "FALSE"
+
+
+def _column(value: str, column: Value, columns: Sequence[tuple[int, int, str]]) -> str:
+    by_name = column.unknown or column.type in (t.TEXT, t.NAME)
+    tests = []
+    for relation, attnum, name in columns:
+        quoted = name.replace("'", "''")
+        shown = f"'{quoted}'" if by_name else str(attnum)
+        tests.append(f"({value} = {relation} AND {column.sql} = {shown})")
+    return " OR ".join(tests) or "FALSE"
+
+
+def _has_role(session: Session, arguments: Sequence[Value]) -> Value:
+    role = acl.role(session.cursor, session.context.user)
+    if len(arguments) > 2:
+        role = _role(session, "pg_has_role", arguments[0])
+    target, wanted = arguments[-2:]
+    by_name = target.unknown or target.type in (t.TEXT, t.NAME)
+    if by_name and (name := target.literal if target.literal is not None else _known(target.sql)) is not None:
+        roles.get(session.cursor, str(name))
+    ways = [_WAYS.get(each.strip().upper()) for each in str(_constant(session, "pg_has_role", wanted)).split(",")]
+    if None in ways:
+        raise PostgresError("22023", f'unrecognized privilege type: "{_constant(session, "pg_has_role", wanted)}"')
+    if role.superuser:
+        return Value(f"({target.sql} IS NOT NULL OR NULL)", t.BOOL)
+    reached = {oid for way in ways for oid in _reached(session, role, str(way))}
+    if by_name:
+        listed = ", ".join("'" + acl.role_name(session.cursor, oid).replace("'", "''") + "'" for oid in sorted(reached)) or "NULL"
+        return Value(f"coalesce({target.sql} IN ({listed}), FALSE)", t.BOOL)
+    return Value(f"CASE WHEN {target.sql} IS NOT NULL THEN {_among(target.sql, reached)} END", t.BOOL)
+
+
+def _reached(session: Session, role: acl.Role, way: str) -> set[int]:
+    """The roles whose rights a role has (USAGE), of which it is a member, or whose memberships it may give (ADMIN)."""
+    member = roles.memberships(session.cursor, role.oid)
+    if way == "ADMIN":
+        given = rows(session.cursor, "SELECT roleid, member FROM hg.pg_auth_members WHERE admin_option")
+        return {oid for oid, admin in given if admin in member and oid != role.oid}
+    found = set(role.roles) if way == "USAGE" else member
+    owner = one(session.cursor, "SELECT datdba FROM hg.pg_database WHERE oid = ?", [session.context.database])
+    return found | {namespace.DATABASE_OWNER} if owner is not None and owner[0] in found else found
+
+
+def _row_security_active(session: Session, arguments: Sequence[Value]) -> Value:
+    role = acl.role(session.cursor, session.context.user)
+    bypass = one(session.cursor, "SELECT rolsuper OR rolbypassrls FROM hg.pg_authid WHERE oid = ?", [role.oid])
+    value = _target(session, "table", arguments[0], t.REGCLASS)
+    if bypass and bypass[0]:
+        return Value("FALSE", t.BOOL)
+    secured = rows(
+        session.cursor,
+        "SELECT oid, relowner, relforcerowsecurity FROM hg.pg_class WHERE dbid = ? AND relrowsecurity",
+        [session.context.database],
+    )
+    return Value(_among(value, {oid for oid, owner, forced in secured if forced or owner not in role.roles}), t.BOOL)

@@ -1,0 +1,100 @@
+"""The functions of pg_proc as calls of functions that act see them: their arguments, results, and who may call them.
+
+Called by `session_call` and `from_function`. They come from the rows that tools/dump_catalog.py took from a real server, read once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from headgate.catalog import physical
+from headgate.types import registry as t
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """What pg_proc says of a function that acts."""
+
+    name: str
+    arguments: tuple[int, ...]
+    argument_names: tuple[str, ...]
+    required: int
+    variadic: int
+    result: int
+    is_set: bool
+    outputs: tuple[tuple[str, int], ...]
+    granted: frozenset[str] | None = None
+    """The roles that may call it; None: PUBLIC."""
+
+
+OWN_SCHEMA = "headgate"
+"""What stands before the names of a node's own functions; pg_namespace and pg_proc know nothing of them."""
+_SNAPSHOT = (("schema", t.NAME), ("name", t.NAME), ("oid", t.OID), ("path", t.TEXT), ("version", t.INT8), ("lsn", t.PG_LSN))
+_VERIFIED = (
+    ("schema", t.NAME), ("name", t.NAME), ("result", t.TEXT), ("key", t.TEXT), ("columns", t.TEXT), ("rows", t.INT8), ("seconds", t.FLOAT8),
+)  # fmt: skip
+_EXPLAINED = (
+    ("what", t.TEXT), ("publication", t.NAME), ("present", t.BOOL), ("passes", t.BOOL), ("filter", t.TEXT), ("columns", t.TEXT),
+    ("publish", t.TEXT), ("lsn", t.PG_LSN), ("time", t.TIMESTAMPTZ), ("origin", t.TEXT),
+)  # fmt: skip
+_PUBLICATIONS = (("name", t.NAME), ("reconcile", t.BOOL))
+_TABLE = ((t.TEXT, t.TEXT), ("subscription", "relation"), 2, 0, t.VOID, False, ())
+OWN = {
+    "headgate.explain_row": Procedure(
+        "headgate.explain_row", (t.TEXT, t.TEXT, t.TEXT), ("name", "relation", "key"), 3, 0, t.RECORD, is_set=True, outputs=_EXPLAINED
+    ),
+    "headgate.publications": Procedure("headgate.publications", (), (), 0, 0, t.RECORD, is_set=True, outputs=_PUBLICATIONS),
+    "headgate.reconcile": Procedure("headgate.reconcile", *_TABLE),
+    "headgate.resync": Procedure("headgate.resync", *_TABLE),
+    "headgate.snapshot": Procedure("headgate.snapshot", (), (), 0, 0, t.RECORD, is_set=True, outputs=_SNAPSHOT),
+    "headgate.verify": Procedure(
+        "headgate.verify", (t.TEXT, t.TEXT), ("subscription", "relation"), 1, 0, t.RECORD, is_set=True, outputs=_VERIFIED
+    ),
+}
+
+
+def called(parts: Sequence[str]) -> str:
+    """The name by which a function is known here: the schema stands before those of a node alone."""
+    return ".".join(parts[-2:]) if list(parts[:-1]) == [OWN_SCHEMA] else parts[-1]
+
+
+_COLUMNS = ["proname", "proargtypes", "proallargtypes", "proargmodes", "proargnames", "pronargdefaults", "prorettype", "proretset",
+            "provariadic", "proacl"]  # fmt: skip
+
+
+@functools.cache
+def procedures() -> dict[str, list[Procedure]]:
+    """pg_proc by name, and the node's own functions; read once, and whole before anybody sees it."""
+    found: dict[str, list[Procedure]] = {}
+    for row in pq.read_table(physical.DATA / "pg_proc.parquet", columns=_COLUMNS).to_pylist():
+        modes = row["proargmodes"] or ["i"] * len(row["proargtypes"])
+        all_types = row["proallargtypes"] or row["proargtypes"]
+        argument_names = row["proargnames"] or [""] * len(all_types)
+        outputs = tuple((n, k) for n, k, m in zip(argument_names, all_types, modes, strict=False) if m in "obt")
+        inputs = tuple(n for n, m in zip(argument_names, modes, strict=False) if m in "iv")
+        required = len(row["proargtypes"]) - row["pronargdefaults"] - (1 if row["provariadic"] else 0)
+        each = Procedure(
+            row["proname"], tuple(row["proargtypes"]), inputs, required, row["provariadic"], row["prorettype"], row["proretset"],
+            outputs if row["prorettype"] == t.RECORD else (), _granted(row["proacl"]),
+        )  # fmt: skip
+        found.setdefault(row["proname"], []).append(each)
+    return found | {name: [each] for name, each in OWN.items()}
+
+
+def _granted(items: list[str] | None) -> frozenset[str] | None:
+    """The roles to which an access list of functions grants EXECUTE, without the one that owns them all; None: PUBLIC."""
+    if items is None:
+        return None
+    names = [item.split("=")[0] for item in items]
+    return None if "" in names else frozenset(name for name in names if name.startswith("pg_"))
+
+
+def fitting(candidates: list[Procedure], node: Any) -> list[Procedure]:
+    """Those that take as many arguments as the call `node` has; the first of all if none does, for its error."""
+    count = 0 if node is None else len(node.args)
+    return [each for each in candidates if each.required <= count <= len(each.arguments) or each.variadic] or candidates[:1]

@@ -1,0 +1,125 @@
+"""What the text of a reg… literal names ('t'::regclass, 'int4'::regtype, to_regrole('r')): its oid in the catalogs.
+
+Called by `session_call` for a query on system relations: its literals, casts and to_reg… functions. A number stands for itself, - for 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from headgate.catalog import namespace
+from headgate.catalog.physical import Cursor, rows
+from headgate.catalog.relation import relation
+from headgate.catalog.session import SessionContext
+from headgate.errors import PostgresError
+from headgate.sql.names import split_identifiers, strings, type_name
+from headgate.sql.parser import parse_expression
+from headgate.types import registry as t
+
+_REGISTERS = {
+    t.REGNAMESPACE: ("SELECT oid FROM hg.pg_namespace WHERE dbid IN (0, ?) AND nspname = ?", "3F000", 'schema "{}" does not exist'),
+    t.REGROLE: ("SELECT oid FROM hg.pg_authid WHERE rolname = ?", "42704", 'role "{}" does not exist'),
+    t.REGPROC: ("SELECT oid FROM hg.pg_proc WHERE dbid IN (0, ?) AND proname = ?", "42883", 'function "{}" does not exist'),
+    2202: ("SELECT oid FROM hg.pg_proc WHERE dbid IN (0, ?) AND proname = ?", "42883", 'function "{}" does not exist'),
+    2203: ("SELECT oid FROM hg.pg_operator WHERE dbid IN (0, ?) AND oprname = ?", "42883", "operator does not exist: {}"),
+    2204: ("SELECT oid FROM hg.pg_operator WHERE dbid IN (0, ?) AND oprname = ?", "42883", "operator does not exist: {}"),
+    3734: (
+        "SELECT oid FROM hg.pg_ts_config WHERE dbid IN (0, ?) AND cfgname = ?",
+        "42704",
+        'text search configuration "{}" does not exist',
+    ),
+    3769: ("SELECT oid FROM hg.pg_ts_dict WHERE dbid IN (0, ?) AND dictname = ?", "42704", 'text search dictionary "{}" does not exist'),
+    4191: ("SELECT oid FROM hg.pg_collation WHERE dbid IN (0, ?) AND collname = ?", "42704", 'collation "{}" does not exist'),
+}
+
+
+_SIGNED = frozenset({2202, 2203, 2204})
+"""regprocedure, regoper, regoperator: what is no identifier may stand in them."""
+
+
+def resolve(cursor: Cursor, context: SessionContext, schemas: Callable[[], Iterable[str]], text: str, kind: int, where: int | None) -> int:
+    """The oid that the text of a reg… literal stands for; 42P01, 42704, 42883, 3F000 if there is none. `schemas`: the search path.
+
+    42501 for a relation or a type in a schema that the user may not use.
+    """
+    database, word = context.database, text.strip()
+    if word.isdigit():
+        return int(word)
+    if word == "-":
+        return 0
+    if kind == t.REGTYPE:
+        return _resolve_type(cursor, context, schemas(), word, where)
+    parts = _split(word, where) if kind in _SIGNED else _identifiers(word, where)
+    schema, name = (parts[-2] if len(parts) > 1 else None), parts[-1]
+    if kind == t.REGCLASS:
+        if schema is not None and schema != context.temp_schema:
+            namespace.check_use(cursor, context.user, database, schema)
+        oid = relation.find_oid(cursor, database, schema, name, schemas())
+        if oid is None:
+            raise PostgresError("42P01", f'relation "{".".join(parts)}" does not exist', position=where)
+        return oid
+    sql, code, label = _REGISTERS[kind]
+    found = rows(cursor, sql, [name] if sql.count("?") == 1 else [database, name])
+    if not found:
+        raise PostgresError(code, label.format(name), position=where)
+    if kind == t.REGPROC and len(found) > 1:
+        raise PostgresError("42725", f'more than one function named "{name}"', position=where)
+    return int(found[0][0])
+
+
+def _resolve_type(cursor: Cursor, context: SessionContext, path: Iterable[str], word: str, where: int | None) -> int:
+    known = t.builtin().find_name(word.removeprefix("pg_catalog.").strip('"') if not word.startswith('"') or word.count('"') == 2 else word)
+    if known is not None:
+        return known.oid
+    found = _named_type(cursor, context, path, word, where)
+    if found is None:
+        try:
+            cast = parse_expression(f"NULL::{word}")
+            if cast.DESCRIPTOR.name == "TypeCast" and (oid := type_name(cast.type_name)[0]) < t.FIRST_USER_OID:
+                return oid  # "numeric(8,2)", "timestamp with time zone"
+        except PostgresError:
+            pass
+        raise PostgresError("42704", f'type "{word}" does not exist', position=where)
+    return found
+
+
+def _named_type(cursor: Cursor, context: SessionContext, path: Iterable[str], word: str, where: int | None) -> int | None:
+    """The type that a plain name stands for; None for one that is not there, and for what is more than a name."""
+    try:
+        parts = _split(word.removesuffix("[]"), where)
+    except PostgresError:
+        return None
+    column = "typarray" if word.endswith("[]") else "oid"
+    sql = (
+        f"SELECT n.nspname, t.{column} FROM hg.pg_type t JOIN hg.pg_namespace n ON n.oid = t.typnamespace AND n.dbid IN (0, ?)"
+        " WHERE t.dbid IN (0, ?) AND t.typname = ?"
+    )
+    by_schema = dict(rows(cursor, sql, [context.database, context.database, parts[-1]]))
+    if len(parts) > 1 and parts[-2] != context.temp_schema:
+        namespace.check_use(cursor, context.user, context.database, parts[-2])
+    searched = [parts[-2]] if len(parts) > 1 else ["pg_catalog", *path]
+    return next((by_schema[each] for each in searched if each in by_schema), None)
+
+
+def _identifiers(text: str, where: int | None) -> list[str]:
+    """A name with the names of what it is in (stringToQualifiedNameList)."""
+    found = split_identifiers(text, ".")
+    if not found:
+        raise PostgresError("42602", "invalid name syntax", position=where)
+    return found
+
+
+def _split(text: str, where: int | None) -> list[str]:
+    try:
+        node = parse_expression(text)
+        if node.DESCRIPTOR.name == "ColumnRef":
+            return strings(node.fields)
+        if node.DESCRIPTOR.name == "FuncCall":
+            return strings(node.funcname)
+    except PostgresError:
+        pass
+    if text.replace("_", "").replace(".", "").isalnum():
+        return text.lower().split(".")
+    if text and not any(char.isalnum() for char in text):
+        return [text]
+    raise PostgresError("42602", "invalid name syntax", position=where)

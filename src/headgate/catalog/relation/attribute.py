@@ -1,0 +1,138 @@
+"""The columns of a relation: rows of pg_attribute, and with a default or generated value of pg_attrdef.
+
+Called by `definition` and `index` for columns of what they make, and by the commands that alter columns. What a column has in the
+indexes of its table (name, type) follows it; how one goes is `removal`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headgate.catalog import physical
+from headgate.catalog.physical import Cursor, Oids, insert, one, run
+from headgate.catalog.relation import key_text, pg_class, sequence
+from headgate.catalog.relation.pretty import pretty
+from headgate.catalog.relation.relation import Column, Relation
+from headgate.errors import PostgresError
+from headgate.types import registry
+
+
+def add_column(cursor: Cursor, oids: Oids, relation: Relation, column: Column) -> int:
+    """ALTER TABLE … ADD COLUMN; returns its attnum. 42701 if the name is in use."""
+    if relation.column(column.name) is not None:
+        raise PostgresError("42701", f'column "{column.name}" of relation "{relation.name}" already exists')
+    attnum = len(relation.all_columns) + 1
+    write_column(cursor, oids, relation.database, relation.oid, column, attnum)
+    pg_class.set_class(cursor, relation, "relnatts", attnum)
+    return attnum
+
+
+def write_column(cursor: Cursor, oids: Oids, database: int, relation: int, column: Column, attnum: int) -> None:
+    """Writes the row of a column, with its default or generated value."""
+    write_columns(cursor, oids, database, relation, [(column, attnum)])
+
+
+def write_columns(cursor: Cursor, oids: Oids, database: int, relation: int, columns: Sequence[tuple[Column, int]]) -> None:
+    """The same of several columns, each with its attnum."""
+    physical.insert_all(cursor, "pg_attribute", [_row(cursor, database, relation, column, attnum) for column, attnum in columns])
+    for column, attnum in columns:
+        expression = column.generated if column.generated is not None else column.default
+        if expression is not None:
+            _insert_default(cursor, oids, database, relation, attnum, expression)
+
+
+def _row(cursor: Cursor, database: int, relation: int, column: Column, attnum: int) -> dict[str, object]:
+    length, by_value, align, storage, element = _form(cursor, database, column.type_oid)
+    known = registry.known().find(column.type_oid)
+    return {
+        "dbid": database, "attrelid": relation, "attname": column.name, "atttypid": column.type_oid, "attstattarget": -1,
+        "attlen": length, "attnum": attnum, "attndims": 1 if element and known is not None and known.is_array else 0, "attcacheoff": -1,
+        "atttypmod": column.typmod, "attbyval": by_value, "attalign": align, "attstorage": storage, "attcompression": "",
+        "attnotnull": column.not_null, "atthasdef": column.generated is not None or column.default is not None,
+        "attidentity": column.identity, "attgenerated": "s" if column.generated is not None else "",
+        "attislocal": True, "attcollation": column.collation,
+    }  # fmt: skip
+
+
+def _form(cursor: Cursor, database: int, type_oid: int) -> tuple[Any, ...]:
+    """typlen, typbyval, typalign, typstorage, typelem of a type; what is built in never changes."""
+    if type_oid in _builtin_forms:
+        return _builtin_forms[type_oid]
+    sql = "SELECT typlen, typbyval, typalign, typstorage, typelem, dbid FROM hg.pg_type WHERE oid = ? AND dbid IN (0, ?)"
+    found = one(cursor, sql, [type_oid, database])
+    if found is None:
+        raise PostgresError("42704", f"type with OID {type_oid} does not exist")
+    *form, owner = found
+    if owner == 0:
+        _builtin_forms[type_oid] = tuple(form)
+    return tuple(form)
+
+
+_builtin_forms: dict[int, tuple[Any, ...]] = {}
+
+
+def rename_column(cursor: Cursor, relation: Relation, attnum: int, name: str) -> None:
+    """ALTER TABLE … RENAME COLUMN; the columns of its indexes follow. 42701 if the name is in use."""
+    if relation.column(name) is not None:
+        raise PostgresError("42701", f'column "{name}" of relation "{relation.name}" already exists')
+    _set_column(cursor, relation, attnum, "attname", name)
+    for index in relation.indexes:
+        for place, number in enumerate((*index.attnums, *index.included), 1):
+            if number == attnum:
+                sql = "UPDATE hg.pg_attribute SET attname = ? WHERE dbid = ? AND attrelid = ? AND attnum = ?"
+                run(cursor, sql, [name, relation.database, index.oid, place])
+    key_text.write(cursor, relation.database, relation.oid)
+
+
+def set_not_null(cursor: Cursor, relation: Relation, attnum: int, not_null: bool) -> None:
+    """ALTER TABLE … ALTER COLUMN … SET or DROP NOT NULL."""
+    _set_column(cursor, relation, attnum, "attnotnull", not_null)
+
+
+def set_identity(cursor: Cursor, relation: Relation, attnum: int, identity: str) -> None:
+    """pg_attribute.attidentity: '', 'a' or 'd'."""
+    _set_column(cursor, relation, attnum, "attidentity", identity)
+
+
+def set_type(cursor: Cursor, relation: Relation, attnum: int, type_oid: int, typmod: int, collation: int) -> None:
+    """ALTER TABLE … ALTER COLUMN … TYPE, in the table and in its indexes."""
+    places = [(relation.oid, attnum)]
+    places += [(index.oid, place) for index in relation.indexes for place, number in enumerate((*index.attnums, *index.included), 1)
+               if number == attnum]  # fmt: skip
+    for oid, number in places:
+        run(
+            cursor,
+            "UPDATE hg.pg_attribute a SET atttypid = t.oid, atttypmod = ?, attcollation = ?, attlen = t.typlen, attbyval = t.typbyval,"
+            " attalign = t.typalign, attstorage = t.typstorage FROM hg.pg_type t WHERE t.oid = ? AND t.dbid IN (0, ?)"
+            " AND a.dbid = ? AND a.attrelid = ? AND a.attnum = ?",
+            [typmod, collation, type_oid, relation.database, relation.database, oid, number],
+        )
+
+
+def set_default(cursor: Cursor, oids: Oids, relation: Relation, attnum: int, default: str | None) -> None:
+    """ALTER TABLE … ALTER COLUMN … SET DEFAULT (text as pg_get_expr prints it) or, with None, DROP DEFAULT."""
+    scope = [relation.database, relation.oid, attnum]
+    chosen = "SELECT oid FROM hg.pg_attrdef WHERE dbid = ? AND adrelid = ? AND adnum = ?"
+    run(cursor, f"DELETE FROM hg.pg_depend WHERE dbid = ? AND classid = 2604 AND objid IN ({chosen})", [relation.database, *scope])
+    run(cursor, "DELETE FROM hg.pg_attrdef WHERE dbid = ? AND adrelid = ? AND adnum = ?", scope)
+    if default is not None:
+        _insert_default(cursor, oids, relation.database, relation.oid, attnum, default)
+    _set_column(cursor, relation, attnum, "atthasdef", default is not None)
+
+
+def _set_column(cursor: Cursor, relation: Relation, attnum: int, column: str, value: object) -> None:
+    sql = f"UPDATE hg.pg_attribute SET {column} = ? WHERE dbid = ? AND attrelid = ? AND attnum = ?"
+    run(cursor, sql, [value, relation.database, relation.oid, attnum])
+
+
+def _insert_default(cursor: Cursor, oids: Oids, database: int, relation: int, attnum: int, text: str) -> None:
+    """Writes the row of a default, and that it depends on its column and on the sequence whose nextval it is."""
+    oid = oids()
+    insert(cursor, "pg_attrdef", dbid=database, oid=oid, adrelid=relation, adnum=attnum, adbin=text, adbinpretty=pretty(text))
+    depends = [(relation, attnum, "a")]
+    depends += [(found, 0, "n") for found in sequence.of_default(cursor, database, text)]
+    for target, sub, kind in depends:
+        insert(
+            cursor, "pg_depend", dbid=database, classid=2604, objid=oid, refclassid=1259, refobjid=target, refobjsubid=sub, deptype=kind
+        )  # fmt: skip

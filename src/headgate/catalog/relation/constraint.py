@@ -1,0 +1,63 @@
+"""CHECK constraints made, and constraints of any kind renamed: rows of pg_constraint.
+
+Called by `definition` for the checks of a new table and by the commands on constraints, inside their transaction. Keys are made by
+`index`, foreign keys by `foreign_key`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.catalog.physical import Cursor, Oids, insert, one, rows, run, update
+from headgate.catalog.relation.object_name import free_name, require_free
+from headgate.catalog.relation.pretty import pretty
+from headgate.catalog.relation.relation import Relation
+from headgate.errors import PostgresError
+
+
+@dataclass(frozen=True)
+class NewCheck:
+    """A CHECK constraint to be made; `expression` as pg_get_expr prints it; not `validated`: NOT VALID."""
+
+    expression: str
+    name: str | None = None
+    attnums: tuple[int, ...] = ()
+    validated: bool = True
+
+
+def add_check(cursor: Cursor, oids: Oids, relation: Relation, check: NewCheck) -> int:
+    """Makes a CHECK constraint; 42710 if the table has a constraint of that name."""
+    taken = {
+        name
+        for (name,) in rows(
+            cursor, "SELECT conname FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ?", [relation.database, relation.oid]
+        )
+    }
+    column = relation.numbered(check.attnums[0]) if len(check.attnums) == 1 else None
+    name = check.name or free_name(relation.name, None if column is None else column.name, "check", taken)
+    if name in taken:
+        raise PostgresError("42710", f'constraint "{name}" for relation "{relation.name}" already exists')
+    oid = oids()
+    insert(
+        cursor, "pg_constraint", dbid=relation.database, oid=oid, conname=name, connamespace=relation.namespace_oid, contype="c",
+        convalidated=check.validated, conrelid=relation.oid, confupdtype=" ", confdeltype=" ", confmatchtype=" ", conislocal=True,
+        conkey=list(check.attnums), conbin=check.expression,
+        conbinpretty=pretty(check.expression),
+    )  # fmt: skip
+    run(cursor, "UPDATE hg.pg_class SET relchecks = relchecks + 1 WHERE dbid = ? AND oid = ?", [relation.database, relation.oid])
+    return oid
+
+
+def rename_constraint(cursor: Cursor, relation: Relation, name: str, new_name: str) -> None:
+    """ALTER TABLE … RENAME CONSTRAINT; the index of a key follows. 42704 if there is no such constraint."""
+    found = one(
+        cursor,
+        "SELECT oid, conindid FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND conname = ?",
+        [relation.database, relation.oid, name],
+    )
+    if found is None:
+        raise PostgresError("42704", f'constraint "{name}" for table "{relation.name}" does not exist')
+    if found[1]:
+        require_free(cursor, relation.database, relation.namespace_oid, new_name)
+        update(cursor, "pg_class", {"dbid": relation.database, "oid": found[1]}, relname=new_name)
+    update(cursor, "pg_constraint", {"dbid": relation.database, "oid": found[0]}, conname=new_name)

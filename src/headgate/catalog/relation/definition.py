@@ -1,0 +1,118 @@
+"""Creating relations: the rows of pg_class, pg_type, pg_partitioned_table and pg_depend, and all that a table is made with.
+
+Called by the commands that make tables and by `view`, inside their transaction. The functions check what only the catalog can know
+(a name in use); what a definition means (types, expressions, keys that fit) has been checked by the caller. Each change leaves the
+rows as PostgreSQL 15 would, because psql reads them. Columns, indexes and constraints are written by `attribute`, `index` and
+`constraint`; `pg_class` changes a relation that is there, `removal` removes one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from headgate.catalog import user_type
+from headgate.catalog.physical import Cursor, Oids, insert, insert_all, one
+from headgate.catalog.relation import attribute
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.constraint import NewCheck, add_check
+from headgate.catalog.relation.index import Key, add_key
+from headgate.catalog.relation.object_name import require_free
+from headgate.catalog.relation.relation import Column, PartitionKey, Relation
+from headgate.errors import PostgresError
+
+HEAP = 2
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A table to be made. `columns` are numbered by their place."""
+
+    namespace: int
+    name: str
+    columns: Sequence[Column]
+    owner: int = 10
+    kind: str = "r"
+    persistence: str = "p"
+    keys: Sequence[Key] = ()
+    checks: Sequence[NewCheck] = ()
+    partition_key: PartitionKey | None = None
+    options: Sequence[str] = ()
+
+
+def create(cursor: Cursor, oids: Oids, database: int, definition: Definition) -> Relation:
+    """Makes a table with its row type, indexes and constraints; 42P07 if the name is in use in the schema."""
+    require_free(cursor, database, definition.namespace, definition.name)
+    _require_no_type(cursor, database, definition)
+    oid = oids()
+    row_type = _create_row_type(cursor, oids, database, definition, oid)
+    insert(
+        cursor, "pg_class", dbid=database, oid=oid, relname=definition.name, relnamespace=definition.namespace, reltype=row_type,
+        relowner=definition.owner, relam=HEAP if definition.kind in "rt" else 0, relfilenode=oid if definition.kind != "p" else 0,
+        reltuples=-1.0, relpersistence=definition.persistence, relkind=definition.kind, relnatts=len(definition.columns),
+        relispopulated=True, relreplident="d" if definition.kind in "rp" else "n",
+        reloptions=list(definition.options) or None,
+        relfrozenxid=700 if definition.kind == "r" else 0, relminmxid=1 if definition.kind == "r" else 0,
+    )  # fmt: skip
+    columns = [(column, place) for place, column in enumerate(definition.columns, 1)]
+    attribute.write_columns(cursor, oids, database, oid, columns)
+    if definition.partition_key is not None:
+        key = definition.partition_key
+        insert(
+            cursor, "pg_partitioned_table", dbid=database, partrelid=oid, partstrat=key.strategy, partnatts=len(key.attnums),
+            partattrs=list(key.attnums), partkeydef=key.text, partdefid=0, partclass=list(key.classes), partcollation=list(key.collations),
+            partexprs=json.dumps(key.expressions) if key.expressions else None,
+        )  # fmt: skip
+    insert(cursor, "pg_depend", dbid=database, classid=1259, objid=oid, refclassid=2615, refobjid=definition.namespace, deptype="n")
+    for new_key in definition.keys:
+        add_key(cursor, oids, relations.get(cursor, database, oid), new_key)
+    for check in definition.checks:
+        add_check(cursor, oids, relations.get(cursor, database, oid), check)
+    return _made(cursor, database, oid, definition)
+
+
+def _made(cursor: Cursor, database: int, oid: int, definition: Definition) -> Relation:
+    """The relation; what was written of a plain one is known, so that it need not be read again (four queries)."""
+    schema = one(cursor, "SELECT nspname FROM hg.pg_namespace WHERE oid = ? AND dbid IN (0, ?)", [definition.namespace, database])
+    if definition.kind != "r" or definition.keys or definition.checks or schema is None:
+        return relations.get(cursor, database, oid)
+    columns = tuple(replace(column, attnum=place, dropped=False) for place, column in enumerate(definition.columns, 1))
+    return Relation(
+        oid, database, definition.namespace, schema[0], definition.name, "r", columns, definition.owner, definition.persistence,
+        options=tuple(definition.options),
+    )  # fmt: skip
+
+
+def _require_no_type(cursor: Cursor, database: int, definition: Definition) -> None:
+    """42710: a table's row type has the table's name, so that a type of that name stands in its way."""
+    try:
+        user_type.require_free(cursor, database, definition.namespace, definition.name)
+    except PostgresError as error:
+        error.hint = (
+            "A relation has an associated type of the same name, so you must use a name that doesn't conflict with any existing type."
+        )
+        raise
+
+
+def _create_row_type(cursor: Cursor, oids: Oids, database: int, definition: Definition, relation: int) -> int:
+    """The composite type of a table's rows and its array type (PostgreSQL's _name)."""
+    own, array = oids(), oids()
+    over = user_type.array_name(cursor, database, definition.namespace, definition.name)
+    common = {
+        "typnamespace": definition.namespace,
+        "typowner": definition.owner,
+        "typisdefined": True,
+        "typdelim": ",",
+        "typalign": "d",
+        "typstorage": "x",
+        "typtypmod": -1,
+        "typlen": -1,
+    }
+    rows = {
+        "typname": (definition.name, over), "oid": (own, array), "typtype": ("c", "b"), "typcategory": ("C", "A"),
+        "typrelid": (relation, 0), "typarray": (array, 0), "typelem": (0, own), "typsubscript": (0, 6179),
+        "typinput": (2290, 750), "typoutput": (2291, 751), "typreceive": (2402, 2400), "typsend": (2403, 2401), "typanalyze": (0, 3816),
+    }  # fmt: skip
+    insert_all(cursor, "pg_type", [{"dbid": database, **common, **{name: each[at] for name, each in rows.items()}} for at in (0, 1)])
+    return own

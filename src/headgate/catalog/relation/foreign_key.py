@@ -1,0 +1,82 @@
+"""FOREIGN KEY constraints in the catalog: the rows of pg_constraint with contype 'f'.
+
+What a foreign key may be (columns, types, the unique index that it needs) has been checked by `commands.table.foreign_key`; its rows
+are checked by `commands.constraint.referential_action`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headgate.catalog.physical import Cursor, Oids, insert, rows, run
+from headgate.catalog.relation import key_text, object_name
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation import ForeignKey, Relation
+from headgate.errors import PostgresError
+
+
+def create(cursor: Cursor, oids: Oids, relation: Relation, key: ForeignKey) -> int:
+    """Makes a constraint (its oid and name may be 0 and '': PostgreSQL's choice); its oid. 42710 if the table has one of that name."""
+    taken = [
+        name
+        for (name,) in rows(
+            cursor,
+            "SELECT conname FROM hg.pg_constraint WHERE dbid = ? AND connamespace = ?"
+            if not key.name
+            else "SELECT conname FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ?",
+            [relation.database, relation.oid if key.name else relation.namespace_oid],
+        )
+    ]
+    if key.name in taken:
+        raise PostgresError("42710", f'constraint "{key.name}" for relation "{relation.name}" already exists')
+    columns = [column.name for attnum in key.columns if (column := relation.numbered(attnum))]
+    name = key.name or object_name.free_name(relation.name, "_".join(columns), "fkey", taken)
+    oid = oids()
+    insert(
+        cursor, "pg_constraint", dbid=relation.database, oid=oid, conname=name, connamespace=relation.namespace_oid, contype="f",
+        condeferrable=key.deferrable, condeferred=key.deferred, convalidated=key.validated, conrelid=relation.oid, conindid=key.index,
+        confrelid=key.target, confupdtype=key.on_update, confdeltype=key.on_delete, confmatchtype=key.match, conislocal=True,
+        connoinherit=True, conkey=list(key.columns), confkey=list(key.target_columns), confdelsetcols=list(key.set_columns) or None,
+    )  # fmt: skip
+    run(
+        cursor,
+        "UPDATE hg.pg_class SET relhastriggers = true WHERE dbid = ? AND oid IN (?, ?)",
+        [relation.database, relation.oid, key.target],
+    )
+    key_text.write(cursor, relation.database, relation.oid)
+    return oid
+
+
+def drop(cursor: Cursor, database: int, oid: int) -> None:
+    """Removes a constraint."""
+    run(cursor, "DELETE FROM hg.pg_constraint WHERE dbid = ? AND oid = ?", [database, oid])
+    run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ? AND classoid = 2606", [database, oid])
+
+
+def set_deferrable(cursor: Cursor, database: int, oid: int, *, deferrable: bool, deferred: bool) -> None:
+    """ALTER CONSTRAINT."""
+    run(
+        cursor,
+        "UPDATE hg.pg_constraint SET condeferrable = ?, condeferred = ? WHERE dbid = ? AND oid = ?",
+        [deferrable, deferred, database, oid],
+    )
+
+
+def validate(cursor: Cursor, database: int, oid: int) -> None:
+    """VALIDATE CONSTRAINT."""
+    run(cursor, "UPDATE hg.pg_constraint SET convalidated = true WHERE dbid = ? AND oid = ?", [database, oid])
+
+
+def check_truncate(cursor: Cursor, truncated: Sequence[Relation]) -> None:
+    """0A000 if a table outside of `truncated` has a foreign key to one of them (heap_truncate_check_FKs)."""
+    oids = {each.oid for each in truncated}
+    for relation in truncated:
+        for key in sorted(relation.referenced, key=lambda each: each.relation):
+            if key.relation not in oids:
+                other = relations.get(cursor, relation.database, key.relation)
+                raise PostgresError(
+                    "0A000",
+                    "cannot truncate a table referenced in a foreign key constraint",
+                    detail=f'Table "{other.name}" references "{relation.name}".',
+                    hint=f'Truncate table "{other.name}" at the same time, or use TRUNCATE ... CASCADE.',
+                )

@@ -1,0 +1,142 @@
+"""Indexes made: rows of pg_index with their relation and columns, and the PRIMARY KEY or UNIQUE constraint that an index serves.
+
+Called by `definition` for the keys of a new table and by the commands on indexes, inside their transaction. That a key fits its
+columns has been checked by the caller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from headgate.catalog.physical import Cursor, Oids, insert, one, run
+from headgate.catalog.relation import attribute, key_text
+from headgate.catalog.relation.object_name import choose_name, require_free
+from headgate.catalog.relation.pretty import pretty
+from headgate.catalog.relation.relation import Column, Index, Relation
+from headgate.errors import PostgresError
+from headgate.types import registry
+
+BTREE = 403
+HASH = 405
+
+
+@dataclass(frozen=True)
+class Key:
+    """A PRIMARY KEY or UNIQUE constraint, or with `constraint=False` a mere index, to be made. `name` None: PostgreSQL's choice.
+
+    `attnums` has 0 for an expression: its text is in `expressions`, its type and name in `expression_columns`. `options` are the bits of
+    pg_index.indoption, `classes` operator classes (0: the type's own), `method` the access method's oid.
+    """
+
+    attnums: tuple[int, ...]
+    primary: bool = False
+    unique: bool = True
+    name: str | None = None
+    constraint: bool = True
+    deferrable: bool = False
+    deferred: bool = False
+    included: tuple[int, ...] = ()
+    expressions: tuple[str, ...] = ()
+    expression_columns: tuple[Column, ...] = ()
+    predicate: str | None = None
+    nulls_not_distinct: bool = False
+    options: tuple[int, ...] = ()
+    classes: tuple[int, ...] = ()
+    method: int = 403
+
+    def index(self, name: str) -> Index:
+        """The key as an index that is not made yet, for checks of the rows."""
+        return Index(
+            name, 0, self.attnums, unique=self.unique, included=self.included, expressions=self.expressions, predicate=self.predicate,
+            nulls_not_distinct=self.nulls_not_distinct,
+        )  # fmt: skip
+
+
+def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: Key) -> int:
+    """Makes an index, and its constraint if `key.constraint`; a primary key's columns become NOT NULL.
+
+    Returns the index's oid.
+    42P16 for a second primary key, 42P07 for a name in use.
+    """
+    if key.primary and relation.primary_key:
+        raise PostgresError("42P16", f'multiple primary keys for table "{relation.name}" are not allowed')
+    columns = _key_columns(relation, key)
+    label = "pkey" if key.primary else ("key" if key.constraint else "idx")
+    middle = None if key.primary else "_".join(column.name for column in columns)
+    name = key.name or choose_name(cursor, relation.database, relation.namespace_oid, relation.name, middle, label)
+    require_free(cursor, relation.database, relation.namespace_oid, name)
+    oid = oids()
+    partitioned = relation.kind == "p"
+    insert(
+        cursor, "pg_class", dbid=relation.database, oid=oid, relname=name, relnamespace=relation.namespace_oid, relowner=relation.owner,
+        relam=key.method, relfilenode=0 if partitioned else oid, relpersistence=relation.persistence, relkind="I" if partitioned else "i",
+        relnatts=len(columns), relispopulated=True, relreplident="n",
+    )  # fmt: skip
+    run(
+        cursor,
+        "UPDATE hg.pg_class SET relhasindex = true WHERE dbid = ? AND oid = ? AND NOT relhasindex",
+        [relation.database, relation.oid],
+    )
+    plain = [Column(place, each.name, each.type_oid, each.typmod, collation=each.collation) for place, each in enumerate(columns, 1)]
+    attribute.write_columns(cursor, oids, relation.database, oid, [(each, each.attnum) for each in plain])
+    for column in columns:
+        if key.primary and column.attnum in key.attnums and not column.not_null:
+            attribute.set_not_null(cursor, relation, column.attnum, not_null=True)
+    width = len(key.attnums)
+    classes = [given or operator_class(cursor, column.type_oid) for given, column in zip(key.classes or [0] * width, columns, strict=False)]
+    numbers, options = [*key.attnums, *key.included], list(key.options or [0] * width)
+    texts = key_text.of_index(cursor, relation, numbers, width, options, classes, key.expressions)
+    insert(
+        cursor, "pg_index", dbid=relation.database, indexrelid=oid, indrelid=relation.oid, indnatts=len(columns), indnkeyatts=width,
+        indisunique=key.unique, indisprimary=key.primary, indimmediate=not key.deferrable, indisvalid=True, indisready=True, indislive=True,
+        indnullsnotdistinct=key.nulls_not_distinct, indkey=numbers, indclass=classes,
+        indcollation=[column.collation for column in columns[:width]], indoption=options, **texts,
+        indexprs=", ".join(key.expressions) or None, indexprlist=list(key.expressions) or None,
+        indpred=key.predicate, indpredpretty=None if key.predicate is None else pretty(key.predicate),
+    )  # fmt: skip
+    if key.constraint:
+        constraint = oids()
+        insert(
+            cursor, "pg_constraint", dbid=relation.database, oid=constraint, conname=name, connamespace=relation.namespace_oid,
+            contype="p" if key.primary else "u", condeferrable=key.deferrable, condeferred=key.deferred, convalidated=True,
+            conrelid=relation.oid, conindid=oid, confupdtype=" ", confdeltype=" ", confmatchtype=" ", conislocal=True, connoinherit=True,
+            conkey=list(key.attnums), conkeytext=key_text.listed(relation, key.attnums), conincludetext=texts["indincludetext"],
+        )  # fmt: skip
+        insert(cursor, "pg_depend", dbid=relation.database, classid=1259, objid=oid, refclassid=2606, refobjid=constraint, deptype="i")
+    return oid
+
+
+def _key_columns(relation: Relation, key: Key) -> list[Column]:
+    """The columns of an index: those of the table, and for expressions columns of their own; no two of one name."""
+    own = list(key.expression_columns)
+    found: list[Column] = []
+    for attnum in (*key.attnums, *key.included):
+        column = relation.numbered(attnum) if attnum else own.pop(0)
+        assert column is not None
+        name, count = column.name, 0
+        while any(each.name == name for each in found):
+            count += 1
+            name = f"{column.name}{count}"
+        found.append(replace(column, name=name))
+    return found
+
+
+def set_valid(cursor: Cursor, database: int, index: int, *, valid: bool) -> None:
+    """pg_index.indisvalid: an index of a partitioned table is not valid until each partition has its part."""
+    run(cursor, "UPDATE hg.pg_index SET indisvalid = ? WHERE dbid = ? AND indexrelid = ?", [valid, database, index])
+
+
+def operator_class(cursor: Cursor, type_oid: int, method: int = BTREE) -> int:
+    """The default operator class of a type, 0 if it has none.
+
+    A domain uses its base type's, varchar text's (binary coercible), an array array_ops, an enum enum_ops.
+    """
+    type_oid, _ = registry.known().base(type_oid, -1)
+    known = registry.known().find(type_oid)
+    wanted = {registry.VARCHAR: registry.TEXT, registry.CIDR: registry.INET}.get(type_oid, type_oid)
+    if known is not None and known.is_array:
+        wanted = registry.ANYARRAY
+    elif known is None or known.kind is registry.Kind.ENUM:
+        wanted = registry.ANYENUM
+    found = one(cursor, "SELECT oid FROM hg.pg_opclass WHERE opcmethod = ? AND opcdefault AND opcintype = ?", [method, wanted])
+    return 0 if found is None else int(found[0])

@@ -1,0 +1,62 @@
+"""A relation's own row of pg_class changed: its name, schema, owner and replica identity.
+
+Called by the commands of ALTER TABLE and its like, inside their transaction. What has the relation's name or schema too (its row
+type, its indexes and constraints) follows.
+"""
+
+from __future__ import annotations
+
+from headgate.catalog import user_type
+from headgate.catalog.physical import Cursor, run, update
+from headgate.catalog.relation import sequence
+from headgate.catalog.relation.object_name import require_free
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.security import acl
+
+
+def set_class(cursor: Cursor, relation: Relation, column: str, value: object) -> None:
+    """Sets one column of the relation's row of pg_class."""
+    update(cursor, "pg_class", {"dbid": relation.database, "oid": relation.oid}, **{column: value})
+
+
+def rename(cursor: Cursor, relation: Relation, name: str) -> None:
+    """ALTER TABLE … RENAME TO; the row type follows."""
+    require_free(cursor, relation.database, relation.namespace_oid, name)
+    set_class(cursor, relation, "relname", name)
+    row_type = user_type.of_relation(cursor, relation.database, relation.oid)
+    if row_type is not None:
+        user_type.rename(cursor, relation.database, row_type, name)
+
+
+def set_schema(cursor: Cursor, relation: Relation, namespace: int) -> None:
+    """ALTER TABLE … SET SCHEMA: the table, its row type, its indexes and constraints, the sequences of its columns."""
+    require_free(cursor, relation.database, namespace, relation.name)
+    set_class(cursor, relation, "relnamespace", namespace)
+    database = relation.database
+    row_type = user_type.of_relation(cursor, database, relation.oid)
+    if row_type is not None:
+        user_type.set_schema(cursor, database, row_type, namespace)
+    update(cursor, "pg_constraint", {"dbid": database, "conrelid": relation.oid}, connamespace=namespace)
+    for index in relation.indexes:
+        update(cursor, "pg_class", {"dbid": database, "oid": index.oid}, relnamespace=namespace)
+    for oid, name in sequence.of_columns(cursor, database, relation.oid):
+        require_free(cursor, database, namespace, name)
+        update(cursor, "pg_class", {"dbid": database, "oid": oid}, relnamespace=namespace)
+
+
+def set_owner(cursor: Cursor, relation: Relation, owner: int) -> None:
+    """ALTER TABLE … OWNER TO: the relation with its rights, its row type, its indexes, the sequences of its columns."""
+    sequences = [oid for oid, _ in sequence.of_columns(cursor, relation.database, relation.oid)]
+    for oid in (relation.oid, *[index.oid for index in relation.indexes], *sequences):
+        acl.give(cursor, "pg_class", oid, owner, relation.database)
+        run(cursor, "UPDATE hg.pg_type SET typowner = ? WHERE dbid = ? AND typrelid = ?", [owner, relation.database, oid])
+
+
+def set_replica_identity(cursor: Cursor, relation: Relation, identity: str, index: int = 0) -> None:
+    """ALTER TABLE … REPLICA IDENTITY; `index` with 'i'."""
+    set_class(cursor, relation, "relreplident", identity)
+    run(
+        cursor,
+        "UPDATE hg.pg_index SET indisreplident = (indexrelid = ?) WHERE dbid = ? AND indrelid = ? AND indisreplident <> (indexrelid = ?)",
+        [index, relation.database, relation.oid, index],
+    )

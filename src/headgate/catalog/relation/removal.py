@@ -1,0 +1,124 @@
+"""What goes: relations with all that belongs to them, and columns, indexes and constraints of a relation that stays.
+
+Called by the commands, inside their transaction. Who depends on what goes has been asked by the caller; no row that names a removed
+relation stays in any catalog.
+"""
+
+from __future__ import annotations
+
+from headgate.catalog.physical import Cursor, rows, run
+from headgate.catalog.relation import attribute
+from headgate.catalog.relation.relation import Relation
+from headgate.errors import PostgresError
+
+
+def drop(cursor: Cursor, database: int, oid: int) -> None:
+    """Removes a relation with all that belongs to it.
+
+    That is: indexes, constraints, its membership in publications and subscriptions,
+    the sequences that its columns own. Its partitions are the caller's to drop first.
+    """
+    owned = rows(
+        cursor,
+        "SELECT d.objid FROM hg.pg_depend d JOIN hg.pg_class c ON c.oid = d.objid AND c.dbid = d.dbid WHERE d.dbid = ? AND"
+        " d.refclassid = 1259 AND d.refobjid = ? AND d.classid = 1259 AND d.deptype IN ('a', 'i') AND c.relkind = 'S'",
+        [database, oid],
+    )
+    for (sequence,) in owned:
+        drop(cursor, database, sequence)
+    indexes = [index for (index,) in rows(cursor, "SELECT indexrelid FROM hg.pg_index WHERE dbid = ? AND indrelid = ?", [database, oid])]
+    run(
+        cursor,
+        "DELETE FROM hg.pg_depend WHERE dbid = ? AND classid = 2618 AND objid IN"
+        " (SELECT oid FROM hg.pg_rewrite WHERE dbid = ? AND ev_class = ?)",
+        [database, database, oid],
+    )
+    run(
+        cursor,
+        "DELETE FROM hg.pg_depend WHERE dbid = ? AND classid = 2604 AND objid IN"
+        " (SELECT oid FROM hg.pg_attrdef WHERE dbid = ? AND adrelid = ?)",
+        [database, database, oid],
+    )
+    for gone in [*indexes, oid]:
+        for table, column in (
+            ("pg_attribute", "attrelid"), ("pg_attrdef", "adrelid"), ("pg_index", "indexrelid"), ("pg_constraint", "conrelid"),
+            ("pg_inherits", "inhrelid"), ("pg_partitioned_table", "partrelid"), ("pg_sequence", "seqrelid"), ("pg_class", "oid"),
+            ("pg_publication_rel", "prrelid"), ("pg_subscription_rel", "srrelid"), ("pg_description", "objoid"),
+            ("pg_depend", "objid"), ("pg_depend", "refobjid"), ("partition_ancestor", "relid"), ("sequence_state", "seqrelid"),
+            ("pg_rewrite", "ev_class"), ("pg_policy", "polrelid"), ("subscription_column", "relid"), ("subscription_resync", "relid"),
+        ):  # fmt: skip
+            run(cursor, f"DELETE FROM hg.{table} WHERE dbid = ? AND {column} = ?", [database, gone])
+        run(cursor, "UPDATE hg.pg_partitioned_table SET partdefid = 0 WHERE dbid = ? AND partdefid = ?", [database, gone])
+        run(
+            cursor,
+            "DELETE FROM hg.pg_type WHERE dbid = ? AND (typrelid = ? OR typelem IN"
+            " (SELECT oid FROM hg.pg_type WHERE dbid = ? AND typrelid = ?))",
+            [database, gone, database, gone],
+        )
+
+
+def drop_column(cursor: Cursor, relation: Relation, attnum: int) -> None:
+    """ALTER TABLE … DROP COLUMN: the column stays as dropped, its default goes, and so do indexes and constraints that use it."""
+    for index in relation.indexes:
+        if attnum in index.attnums or attnum in index.included:
+            drop_index(cursor, relation, index.oid)
+    checks = rows(
+        cursor,
+        "SELECT oid, conkey FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND contype = 'c'",
+        [relation.database, relation.oid],
+    )
+    for oid, key in checks:
+        if attnum in (key or ()):
+            drop_check(cursor, relation, oid)
+    run(
+        cursor,
+        "DELETE FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND contype = 'f' AND list_contains(conkey, ?)",
+        [relation.database, relation.oid, attnum],
+    )
+    attribute.set_default(cursor, lambda: 0, relation, attnum, None)
+    run(
+        cursor,
+        "UPDATE hg.pg_attribute SET attname = ?, atttypid = 0, attisdropped = true, attnotnull = false, attidentity = '',"
+        " attgenerated = '', attstattarget = 0 WHERE dbid = ? AND attrelid = ? AND attnum = ?",
+        [f"........pg.dropped.{attnum}........", relation.database, relation.oid, attnum],
+    )
+
+
+def drop_index(cursor: Cursor, relation: Relation, index: int) -> None:
+    """Removes an index and its constraint."""
+    run(cursor, "DELETE FROM hg.pg_constraint WHERE dbid = ? AND conindid = ?", [relation.database, index])
+    drop(cursor, relation.database, index)
+    run(
+        cursor,
+        "UPDATE hg.pg_class SET relhasindex = EXISTS (SELECT 1 FROM hg.pg_index WHERE dbid = ? AND indrelid = ?)"
+        " WHERE dbid = ? AND oid = ?",
+        [relation.database, relation.oid, relation.database, relation.oid],
+    )
+
+
+def drop_check(cursor: Cursor, relation: Relation, oid: int) -> None:
+    """Removes a CHECK constraint."""
+    run(cursor, "DELETE FROM hg.pg_constraint WHERE dbid = ? AND oid = ?", [relation.database, oid])
+    run(cursor, "UPDATE hg.pg_class SET relchecks = relchecks - 1 WHERE dbid = ? AND oid = ?", [relation.database, relation.oid])
+
+
+def drop_constraint(cursor: Cursor, relation: Relation, name: str, *, missing_ok: bool = False) -> bool:
+    """ALTER TABLE … DROP CONSTRAINT; 42704 if there is none, unless `missing_ok` (then False)."""
+    check = next((each for each in relation.checks if each.name == name), None)
+    if check is not None:
+        drop_check(cursor, relation, check.oid)
+        return True
+    index = next((each for each in relation.indexes if each.constraint and each.name == name), None)
+    if index is not None:
+        drop_index(cursor, relation, index.oid)
+        return True
+    if any(each.name == name for each in relation.foreign_keys):
+        run(
+            cursor,
+            "DELETE FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND contype = 'f' AND conname = ?",
+            [relation.database, relation.oid, name],
+        )
+        return True
+    if missing_ok:
+        return False
+    raise PostgresError("42704", f'constraint "{name}" of relation "{relation.name}" does not exist')

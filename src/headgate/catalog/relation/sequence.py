@@ -1,0 +1,105 @@
+"""Sequences that belong to columns: which they are, starting them again, and how a default names them.
+
+Called by TRUNCATE … RESTART IDENTITY, as a statement (commands) and as a message of a publisher (subscriber), and by what writes or
+evaluates a default. A default is kept with its sequences' schemas, whatever the search_path was; pg_get_expr leaves out what it may.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from headgate.catalog.physical import Cursor, rows, run
+from headgate.catalog.relation import relation as relations
+from headgate.sql.names import qualified, quote_literal, split_identifiers
+
+CALL = re.compile(r"nextval\('((?:[^']|'')*)'::regclass\)")
+"""A call of nextval in the text of a default; its group is the sequence's name in a literal."""
+
+
+def restart_owned(cursor: Cursor, database: int, relation: int, lock: Callable[[str, int], None]) -> None:
+    """The next value of each sequence that a column of the table owns is its start value; if the transaction commits.
+
+    `lock` locks an object (its catalog, its oid) until then: who wants the next value waits.
+    """
+    for oid, _ in of_columns(cursor, database, relation):
+        lock("pg_class", oid)
+    run(
+        cursor,
+        "UPDATE hg.sequence_state SET is_called = false, last_value = s.seqstart FROM hg.pg_sequence s"
+        " WHERE s.dbid = sequence_state.dbid AND s.seqrelid = sequence_state.seqrelid AND sequence_state.dbid = ?"
+        " AND sequence_state.seqrelid IN (SELECT d.objid FROM hg.pg_depend d WHERE d.dbid = ? AND d.classid = 1259 AND d.refclassid = 1259"
+        " AND d.refobjid = ? AND d.deptype IN ('a', 'i'))",
+        [database, database, relation],
+    )
+
+
+def of_columns(cursor: Cursor, database: int, relation: int) -> list[tuple[int, str]]:
+    """The sequences that columns of a table own: (oid, name)."""
+    return rows(
+        cursor,
+        "SELECT c.oid, c.relname FROM hg.pg_depend d JOIN hg.pg_class c ON c.oid = d.objid AND c.dbid = d.dbid AND c.relkind = 'S'"
+        " WHERE d.dbid = ? AND d.classid = 1259 AND d.refclassid = 1259 AND d.refobjid = ? AND d.deptype IN ('a', 'i')",
+        [database, relation],
+    )
+
+
+def table_of(cursor: Cursor, database: int, sequence: int) -> str | None:
+    """The name of the table a column of which owns the sequence."""
+    found = rows(
+        cursor,
+        "SELECT c.relname FROM hg.pg_depend d JOIN hg.pg_class c ON c.oid = d.refobjid AND c.dbid = d.dbid"
+        " WHERE d.dbid = ? AND d.classid = 1259 AND d.objid = ? AND d.refclassid = 1259 AND d.deptype IN ('a', 'i')",
+        [database, sequence],
+    )
+    return str(found[0][0]) if found else None
+
+
+# ---- in a default -----------------------------------------------------------------------------------------------------
+
+
+def next_value(name: str) -> str:
+    """The call of nextval as the text of a default has it; `name` quoted and with its schema."""
+    return f"nextval({quote_literal(name)}::regclass)"
+
+
+def split_name(name: str) -> tuple[str | None, str]:
+    """(schema, name) of a sequence's name in a default or in a call."""
+    parts = split_identifiers(name, ".") or [name]
+    return parts[-2] if len(parts) > 1 else None, parts[-1]
+
+
+def of_default(cursor: Cursor, database: int, default: str) -> list[int]:
+    """The sequences (oids) whose nextval a default calls."""
+    names = [split_name(found.replace("''", "'")) for found in CALL.findall(default)]
+    found = [relations.find_oid(cursor, database, schema, name) for schema, name in names]
+    return [oid for oid in found if oid is not None]
+
+
+@contextmanager
+def followed(cursor: Cursor, database: int) -> Iterator[None]:
+    """Inside, sequences or their schemas get other names; the defaults that name them have the new ones afterwards."""
+    before = _of_defaults(cursor, database)
+    yield
+    for oid, name in _of_defaults(cursor, database).items():
+        if name != before[oid]:
+            old, new = next_value(before[oid]), next_value(name)
+            run(
+                cursor,
+                "UPDATE hg.pg_attrdef SET adbin = replace(adbin, ?, ?), adbinpretty = replace(adbinpretty, ?, ?) WHERE dbid = ?"
+                " AND oid IN (SELECT objid FROM hg.pg_depend WHERE dbid = ? AND classid = 2604 AND refclassid = 1259 AND refobjid = ?)",
+                [old, new, old, new, database, database, oid],
+            )
+
+
+def _of_defaults(cursor: Cursor, database: int) -> dict[int, str]:
+    """The sequences whose nextval is a default: their full names by oid."""
+    found = rows(
+        cursor,
+        "SELECT DISTINCT c.oid, n.nspname, c.relname FROM hg.pg_depend d JOIN hg.pg_class c ON c.oid = d.refobjid AND c.dbid = d.dbid"
+        " JOIN hg.pg_namespace n ON n.oid = c.relnamespace AND n.dbid IN (0, d.dbid)"
+        " WHERE d.dbid = ? AND d.classid = 2604 AND d.refclassid = 1259 AND c.relkind = 'S'",
+        [database],
+    )
+    return {oid: qualified(schema, name) for oid, schema, name in found}

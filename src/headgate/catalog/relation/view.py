@@ -1,0 +1,112 @@
+"""Views in the catalog: pg_class with relkind 'v', columns and row type, the rule _RETURN with the texts of its query, dependencies.
+
+`commands.view.view` makes the texts. A view's query is kept four times: `query` is what a node evaluates, all names qualified; the others
+are what pg_get_viewdef prints, plain, pretty and with all tables qualified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from headgate.catalog.physical import Cursor, Oids, insert, one, rows, run
+from headgate.catalog.relation import attribute, definition
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.definition import Definition
+from headgate.catalog.relation.relation import Column, Relation
+
+RULE, RELATION = 2618, 1259
+Uses = Iterable[tuple[int, int]]
+"""(relation's oid, attnum, 0 for the relation itself): what a query reads."""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts of a view's query, without the semicolon."""
+
+    query: str
+    plain: str
+    pretty: str
+    qualified: str
+
+
+def create(
+    cursor: Cursor, oids: Oids, database: int, namespace: int, name: str, owner: int, columns: Sequence[Column], texts: Texts, uses: Uses,
+    given: Sequence[str] = (), persistence: str = "p",
+) -> Relation:  # fmt: skip
+    """Makes a view; 42P07 if the name is in use."""
+    made = definition.create(cursor, oids, database, Definition(namespace, name, columns, owner, kind="v", persistence=persistence))
+    run(
+        cursor,
+        "UPDATE hg.pg_class SET relhasrules = true, relfilenode = 0, reloptions = ? WHERE dbid = ? AND oid = ?",
+        [list(given) or None, database, made.oid],
+    )
+    _write_rule(cursor, oids, made, texts, uses)
+    return made
+
+
+def replace(
+    cursor: Cursor, oids: Oids, view: Relation, added: Sequence[Column], texts: Texts, uses: Uses, given: Sequence[str] = ()
+) -> None:
+    """CREATE OR REPLACE VIEW: another query with the same columns and perhaps more behind them."""
+    for column in added:
+        attribute.add_column(cursor, oids, relations.get(cursor, view.database, view.oid), column)
+    set_options(cursor, view.database, view.oid, given)
+    _drop_rule(cursor, view.database, view.oid)
+    _write_rule(cursor, oids, view, texts, uses)
+
+
+def query(cursor: Cursor, database: int, oid: int) -> str:
+    """The text that a node evaluates."""
+    found = one(cursor, "SELECT ev_query FROM hg.pg_rewrite WHERE dbid = ? AND ev_class = ? AND rulename = '_RETURN'", [database, oid])
+    return "" if found is None else str(found[0])
+
+
+def options(cursor: Cursor, database: int, oid: int) -> list[str]:
+    """The options of a view, as ``name=value``."""
+    found = one(cursor, "SELECT reloptions FROM hg.pg_class WHERE dbid = ? AND oid = ?", [database, oid])
+    return [] if found is None or found[0] is None else list(found[0])
+
+
+def set_options(cursor: Cursor, database: int, oid: int, given: Sequence[str]) -> None:
+    """Gives a view these options and no others."""
+    run(cursor, "UPDATE hg.pg_class SET reloptions = ? WHERE dbid = ? AND oid = ?", [list(given) or None, database, oid])
+
+
+def readers(cursor: Cursor, database: int, relation: int) -> list[int]:
+    """The views (oids) that read a relation directly."""
+    sql = (
+        "SELECT DISTINCT w.ev_class FROM hg.pg_depend d JOIN hg.pg_rewrite w ON w.oid = d.objid AND w.dbid = d.dbid WHERE d.dbid = ?"
+        " AND d.classid = 2618 AND d.refclassid = 1259 AND d.refobjid = ? AND d.deptype = 'n' ORDER BY w.ev_class"
+    )
+    return [oid for (oid,) in rows(cursor, sql, [database, relation])]
+
+
+def write_texts(cursor: Cursor, database: int, oid: int, texts: Texts) -> None:
+    """The texts anew, after something that the view reads was renamed."""
+    run(
+        cursor,
+        "UPDATE hg.pg_rewrite SET ev_query = ?, ev_action = ?, ev_pretty = ?, ev_qualified = ? WHERE dbid = ? AND ev_class = ?",
+        [texts.query, texts.plain, texts.pretty, texts.qualified, database, oid],
+    )
+
+
+def _write_rule(cursor: Cursor, oids: Oids, view: Relation, texts: Texts, uses: Uses) -> None:
+    rule = oids()
+    insert(
+        cursor, "pg_rewrite", dbid=view.database, oid=rule, rulename="_RETURN", ev_class=view.oid, ev_type="1", ev_enabled="O",
+        is_instead=True, ev_qual="<>", ev_action=texts.plain, ev_query=texts.query, ev_pretty=texts.pretty, ev_qualified=texts.qualified,
+    )  # fmt: skip
+    insert(cursor, "pg_depend", dbid=view.database, classid=RULE, objid=rule, refclassid=RELATION, refobjid=view.oid, deptype="i")
+    for relation, attnum in sorted(set(uses)):
+        insert(
+            cursor, "pg_depend", dbid=view.database, classid=RULE, objid=rule, refclassid=RELATION, refobjid=relation, refobjsubid=attnum,
+            deptype="n",
+        )  # fmt: skip
+
+
+def _drop_rule(cursor: Cursor, database: int, view: int) -> None:
+    found = one(cursor, "SELECT oid FROM hg.pg_rewrite WHERE dbid = ? AND ev_class = ?", [database, view])
+    if found is not None:
+        run(cursor, "DELETE FROM hg.pg_depend WHERE dbid = ? AND classid = 2618 AND objid = ?", [database, found[0]])
+        run(cursor, "DELETE FROM hg.pg_rewrite WHERE dbid = ? AND oid = ?", [database, found[0]])

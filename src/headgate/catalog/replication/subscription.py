@@ -1,0 +1,221 @@
+"""Subscriptions: pg_subscription, and the sync state of their tables: pg_subscription_rel.
+
+States of a table (`SubscriptionRel.state`, manual 53.55): i initialize (set by CREATE and REFRESH), d data is being copied,
+f finished table copy, s synchronised with its lsn, r ready (plain replication). The table's sync worker writes d, f, s; the
+apply worker writes r. The row of one table has one writer at a time, so writers do not meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.catalog.physical import Cursor, insert, one, rows, run, update
+from headgate.catalog.replication import subscription_column, subscription_resync
+from headgate.errors import PostgresError
+from headgate.lsn import INVALID, Lsn
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """A row of pg_subscription. `two_phase`: 'd' disabled, 'p' pending, 'e' enabled; `slot_name` None: NONE.
+
+    Behind `skip_lsn`: what PostgreSQL has from 16 on and what only a node has, kept in hg.subscription_option. `origin`: any or none;
+    `schema_evolution`: none, add_columns or follow.
+    """
+
+    oid: int
+    database: int
+    name: str
+    owner: int
+    conninfo: str
+    publications: tuple[str, ...]
+    enabled: bool = True
+    slot_name: str | None = None
+    binary: bool = False
+    stream: bool = False
+    two_phase: str = "d"
+    disable_on_error: bool = False
+    synchronous_commit: str = "off"
+    skip_lsn: Lsn = INVALID
+    origin: str = "any"
+    run_as_owner: bool = True
+    password_required: bool = True
+    failover: bool = False
+    create_tables: bool = False
+    schema_evolution: str = "none"
+
+
+@dataclass(frozen=True)
+class SubscriptionRel:
+    """The state of one table of a subscription; `lsn` None until state s."""
+
+    subscription: int
+    relation: int
+    state: str
+    lsn: Lsn | None = None
+
+
+_FIELDS = {
+    "oid": "oid", "database": "subdbid", "name": "subname", "owner": "subowner", "conninfo": "subconninfo",
+    "publications": "subpublications", "enabled": "subenabled", "slot_name": "subslotname", "binary": "subbinary", "stream": "substream",
+    "two_phase": "subtwophasestate", "disable_on_error": "subdisableonerr", "synchronous_commit": "subsynccommit", "skip_lsn": "subskiplsn",
+}  # fmt: skip
+_OPTIONS = {
+    "origin": "suborigin", "run_as_owner": "subrunasowner", "password_required": "subpasswordrequired", "failover": "subfailover",
+    "create_tables": "subcreatetables", "schema_evolution": "subschemaevolution",
+}  # fmt: skip
+_SELECT = (
+    f"SELECT {', '.join([*_FIELDS.values(), *_OPTIONS.values()])} FROM hg.pg_subscription s"
+    " JOIN hg.subscription_option o ON o.subid = s.oid"
+)
+
+
+def lookup(cursor: Cursor, database: int, name: str) -> Subscription | None:
+    """The subscription of this name in a database, or None."""
+    found = one(cursor, f"{_SELECT} WHERE subdbid = ? AND subname = ?", [database, name])
+    return None if found is None else _subscription(found)
+
+
+def find(cursor: Cursor, oid: int) -> Subscription | None:
+    """The subscription with this oid, or None."""
+    found = one(cursor, f"{_SELECT} WHERE oid = ?", [oid])
+    return None if found is None else _subscription(found)
+
+
+def get(cursor: Cursor, database: int, name: str) -> Subscription:
+    """The subscription of this name; 42704 if there is none."""
+    found = lookup(cursor, database, name)
+    if found is None:
+        raise PostgresError("42704", f'subscription "{name}" does not exist')
+    return found
+
+
+def all_subscriptions(cursor: Cursor, database: int | None = None) -> list[Subscription]:
+    """The subscriptions of a database, or with None of all databases, by oid."""
+    if database is None:
+        return [_subscription(row) for row in rows(cursor, f"{_SELECT} ORDER BY oid")]
+    return [_subscription(row) for row in rows(cursor, f"{_SELECT} WHERE subdbid = ? ORDER BY oid", [database])]
+
+
+def create(cursor: Cursor, subscription: Subscription) -> Subscription:
+    """CREATE SUBSCRIPTION; 42710 if the name is in use in the database."""
+    if lookup(cursor, subscription.database, subscription.name) is not None:
+        raise PostgresError("42710", f'subscription "{subscription.name}" already exists')
+    values = {column: _stored(getattr(subscription, field)) for field, column in _FIELDS.items()}
+    insert(cursor, "pg_subscription", **values)
+    options = [getattr(subscription, field) for field in _OPTIONS]
+    run(cursor, f"INSERT INTO hg.subscription_option (subid, {', '.join(_OPTIONS.values())}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [subscription.oid, *options])  # fmt: skip
+    run(cursor, "INSERT INTO hg.subscription_stats VALUES (?, 0, 0, NULL)", [subscription.oid])
+    return subscription
+
+
+def change(cursor: Cursor, oid: int, **fields: object) -> None:
+    """Writes fields of `Subscription` by their names, as ``change(cursor, oid, enabled=False)``. 42710 for a name in use."""
+    if "name" in fields:
+        row = find(cursor, oid)
+        if row is not None and lookup(cursor, row.database, str(fields["name"])) is not None:
+            raise PostgresError("42710", f'subscription "{fields["name"]}" already exists')
+    for field, value in fields.items():
+        if field in _OPTIONS:
+            run(cursor, f"UPDATE hg.subscription_option SET {_OPTIONS[field]} = ? WHERE subid = ?", [value, oid])
+        else:
+            update(cursor, "pg_subscription", {"oid": oid}, **{_FIELDS[field]: _stored(value)})
+
+
+def drop(cursor: Cursor, oid: int) -> None:
+    """Removes a subscription, its tables' states and its statistics; the origins are the caller's (origin.drop)."""
+    run(cursor, "DELETE FROM hg.pg_subscription_rel WHERE srsubid = ?", [oid])
+    run(cursor, "DELETE FROM hg.subscription_stats WHERE subid = ?", [oid])
+    subscription_column.forget(cursor, oid)
+    subscription_resync.forget(cursor, oid)
+    run(cursor, "DELETE FROM hg.subscription_option WHERE subid = ?", [oid])
+    run(cursor, "DELETE FROM hg.pg_subscription WHERE oid = ?", [oid])
+
+
+def tables(cursor: Cursor, oid: int) -> list[SubscriptionRel]:
+    """The states of a subscription's tables, by relation."""
+    return [_state(row) for row in rows(cursor, f"{_STATES} WHERE srsubid = ? ORDER BY srrelid", [oid])]
+
+
+def table(cursor: Cursor, oid: int, relation: int) -> SubscriptionRel | None:
+    """The state of one table, or None if it is not in the subscription."""
+    found = one(cursor, f"{_STATES} WHERE srsubid = ? AND srrelid = ?", [oid, relation])
+    return None if found is None else _state(found)
+
+
+_STATES = "SELECT srsubid, srrelid, srsubstate, srsublsn FROM hg.pg_subscription_rel"
+
+
+def _state(row: tuple[Any, ...]) -> SubscriptionRel:
+    return SubscriptionRel(row[0], row[1], row[2], None if row[3] is None else Lsn(row[3]))
+
+
+def titles(cursor: Cursor, database: int, oids: Collection[int]) -> dict[int, tuple[str, str]]:
+    """(schema, name) of those of these relations of a database that are there."""
+    if not oids:
+        return {}
+    listed = ", ".join(str(int(oid)) for oid in oids)
+    sql = (
+        "SELECT c.oid, n.nspname, c.relname FROM hg.pg_class c JOIN hg.pg_namespace n ON n.oid = c.relnamespace AND n.dbid IN (0, c.dbid)"
+        f" WHERE c.dbid = ? AND c.oid IN ({listed})"
+    )
+    return {oid: (schema, name) for oid, schema, name in rows(cursor, sql, [database])}
+
+
+def errors(cursor: Cursor) -> dict[int, tuple[int, int]]:
+    """(errors of apply workers, errors of table syncs) by subscription."""
+    found = rows(cursor, "SELECT subid, apply_error_count, sync_error_count FROM hg.subscription_stats")
+    return {oid: (apply, sync) for oid, apply, sync in found}
+
+
+def add_table(cursor: Cursor, database: int, rel: SubscriptionRel) -> None:
+    """Adds a table with its state."""
+    insert(
+        cursor, "pg_subscription_rel", dbid=database, srsubid=rel.subscription, srrelid=rel.relation, srsubstate=rel.state, srsublsn=rel.lsn
+    )  # fmt: skip
+
+
+def set_table(cursor: Cursor, rel: SubscriptionRel) -> bool:
+    """Writes the state of a table; False if it is not (or no longer) in the subscription."""
+    sql = "UPDATE hg.pg_subscription_rel SET srsubstate = ?, srsublsn = ? WHERE srsubid = ? AND srrelid = ?"
+    found = one(cursor, sql, [rel.state, rel.lsn, rel.subscription, rel.relation])
+    return found is not None and found[0] > 0
+
+
+def drop_table(cursor: Cursor, oid: int, relation: int) -> None:
+    """Removes a table from a subscription."""
+    run(cursor, "DELETE FROM hg.pg_subscription_rel WHERE srsubid = ? AND srrelid = ?", [oid, relation])
+    subscription_column.forget(cursor, oid, relation)
+    subscription_resync.forget(cursor, oid, relation)
+
+
+def subscribing(cursor: Cursor, database: int, relation: int) -> Sequence[int]:
+    """oids of the subscriptions that write a table."""
+    found = rows(cursor, "SELECT srsubid FROM hg.pg_subscription_rel WHERE dbid = ? AND srrelid = ? ORDER BY 1", [database, relation])
+    return [oid for (oid,) in found]
+
+
+def count_error(cursor: Cursor, oid: int, *, sync: bool) -> None:
+    """Counts an error in pg_stat_subscription_stats."""
+    column = "sync_error_count" if sync else "apply_error_count"
+    run(cursor, f"UPDATE hg.subscription_stats SET {column} = {column} + 1 WHERE subid = ?", [oid])
+
+
+def reset_errors(cursor: Cursor, oid: int | None) -> None:
+    """Sets the error counters of a subscription to zero, with None those of all (pg_stat_reset_subscription_stats)."""
+    sql = "UPDATE hg.subscription_stats SET apply_error_count = 0, sync_error_count = 0, stats_reset = now() AT TIME ZONE 'UTC'"
+    run(cursor, sql if oid is None else f"{sql} WHERE subid = {int(oid)}")
+
+
+def _subscription(row: tuple[Any, ...]) -> Subscription:
+    values = dict(zip((*_FIELDS, *_OPTIONS), row, strict=True))
+    values["publications"] = tuple(values["publications"])
+    values["skip_lsn"] = Lsn(values["skip_lsn"])
+    return Subscription(**values)
+
+
+def _stored(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value

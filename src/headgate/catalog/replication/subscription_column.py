@@ -1,0 +1,87 @@
+"""The columns of a subscription's tables as their publisher has them: hg.subscription_column.
+
+Written where tables are made and changed by `create_tables` and `schema_evolution` (`commands.subscription`), in the same transaction. Read
+by them, to see what the publisher has changed since, by the applier, for the names that a column has had, and for `headgate status`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.catalog.physical import Cursor, rows, run
+
+DEFINITION = (
+    "CREATE TABLE IF NOT EXISTS hg.subscription_column (dbid UINTEGER, subid UINTEGER, relid UINTEGER, attnum INTEGER, attname VARCHAR, "
+    " former VARCHAR[],"
+    " remote_type VARCHAR, typoid UINTEGER, typmod INTEGER, local_type VARCHAR, not_null BOOLEAN, default_text VARCHAR, dropped BOOLEAN,"
+    " unfilled BIGINT)"
+)
+"""Catalogs of nodes that were made before it get it when they are opened."""
+_FIELDS = "attnum, attname, former, remote_type, typoid, typmod, local_type, not_null, default_text, dropped, unfilled"
+
+
+@dataclass(frozen=True)
+class FollowedColumn:
+    """A column of a published table, as it was when it was looked at last.
+
+    `attnum` is the publisher's, `name` that of the column here too; `former` are names that it has had. `local_type`: the type here where
+    it is another. `unfilled`: rows that were here when the column was added, and have yet to get what the publisher has in it.
+    """
+
+    attnum: int
+    name: str
+    type: str
+    type_oid: int
+    typmod: int
+    local_type: str | None = None
+    not_null: bool = False
+    default: str | None = None
+    former: tuple[str, ...] = ()
+    dropped: bool = False
+    unfilled: int = 0
+
+
+def of_table(cursor: Cursor, subscription: int, relation: int) -> list[FollowedColumn]:
+    """The columns of one table, by their number."""
+    listed = f"SELECT {_FIELDS} FROM hg.subscription_column WHERE subid = ? AND relid = ? ORDER BY attnum"
+    return [_column(row) for row in rows(cursor, listed, [subscription, relation])]
+
+
+def of_subscription(cursor: Cursor, subscription: int) -> list[tuple[int, FollowedColumn]]:
+    """(relation, column) of those columns that are not as their publisher has them."""
+    listed = (
+        f"SELECT relid, {_FIELDS} FROM hg.subscription_column WHERE subid = ? AND NOT dropped AND (local_type IS NOT NULL OR unfilled > 0)"
+    )
+    return [(row[0], _column(row[1:])) for row in rows(cursor, f"{listed} ORDER BY relid, attnum", [subscription])]
+
+
+def write(cursor: Cursor, database: int, subscription: int, relation: int, columns: Sequence[FollowedColumn]) -> None:
+    """Writes the columns of a table, in place of what was there."""
+    forget(cursor, subscription, relation)
+    for each in columns:
+        run(
+            cursor,
+            f"INSERT INTO hg.subscription_column (dbid, subid, relid, {_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                database, subscription, relation, each.attnum, each.name, list(each.former), each.type, each.type_oid, each.typmod,
+                each.local_type, each.not_null, each.default, each.dropped, each.unfilled,
+            ],
+        )  # fmt: skip
+
+
+def filled(cursor: Cursor, subscription: int, relation: int) -> None:
+    """The rows of a table have what the publisher has in all columns."""
+    run(cursor, "UPDATE hg.subscription_column SET unfilled = 0 WHERE subid = ? AND relid = ?", [subscription, relation])
+
+
+def forget(cursor: Cursor, subscription: int, relation: int | None = None) -> None:
+    """Forgets the tables of a subscription, or one of them; a table that is dropped takes its rows with it (`removal`)."""
+    one, values = ("", [subscription]) if relation is None else (" AND relid = ?", [subscription, relation])
+    run(cursor, f"DELETE FROM hg.subscription_column WHERE subid = ?{one}", values)
+
+
+def _column(row: tuple[Any, ...]) -> FollowedColumn:
+    attnum, name, former, kind, oid, typmod, here, not_null, default, dropped, unfilled = row
+    return FollowedColumn(attnum, name, kind, oid, typmod, here, not_null, default, tuple(former), dropped, unfilled)

@@ -1,0 +1,146 @@
+"""Roles (pg_authid) and their membership (pg_auth_members)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from headgate.catalog.physical import Cursor, insert, one, rows, run, update
+from headgate.catalog.security import stored_setting
+from headgate.errors import PostgresError
+
+READ_ALL_SETTINGS = 3374
+"""The oid of pg_read_all_settings."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """A role. `verifier` is the SCRAM verifier, None without a password; `valid_until` in UTC without a zone."""
+
+    oid: int
+    name: str
+    superuser: bool = False
+    inherit: bool = True
+    create_role: bool = False
+    create_database: bool = False
+    can_login: bool = False
+    replication: bool = False
+    bypass_rls: bool = False
+    connection_limit: int = -1
+    verifier: str | None = None
+    valid_until: datetime | None = None
+
+
+_COLUMNS = (
+    "oid, rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, rolreplication, rolbypassrls, rolconnlimit,"
+    " rolpassword, rolvaliduntil"
+)
+
+
+def lookup(cursor: Cursor, name: str) -> Role | None:
+    """The role of this name, or None."""
+    found = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_authid WHERE rolname = ?", [name])
+    return None if found is None else Role(*found)
+
+
+def find(cursor: Cursor, oid: int) -> Role | None:
+    """The role with this oid, or None."""
+    found = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_authid WHERE oid = ?", [oid])
+    return None if found is None else Role(*found)
+
+
+def get(cursor: Cursor, name: str) -> Role:
+    """The role of this name; 42704 if there is none."""
+    found = lookup(cursor, name)
+    if found is None:
+        raise PostgresError("42704", f'role "{name}" does not exist')
+    return found
+
+
+def all_roles(cursor: Cursor) -> list[Role]:
+    """All roles by name."""
+    return [Role(*row) for row in rows(cursor, f"SELECT {_COLUMNS} FROM hg.pg_authid ORDER BY rolname")]
+
+
+def create(cursor: Cursor, role: Role) -> Role:
+    """CREATE ROLE; 42939 for a reserved name, 42710 for one in use."""
+    refuse_reserved(role.name)
+    if lookup(cursor, role.name) is not None:
+        raise PostgresError("42710", f'role "{role.name}" already exists')
+    insert(cursor, "pg_authid", **_row(role))
+    return role
+
+
+def refuse_reserved(name: str, detail: str = 'Role names starting with "pg_" are reserved.') -> None:
+    """42939 for a name that only built-in roles have."""
+    if name.startswith("pg_"):
+        raise PostgresError("42939", f'role name "{name}" is reserved', detail=detail)
+
+
+def change(cursor: Cursor, role: Role) -> None:
+    """ALTER ROLE: writes all attributes of the role with this oid."""
+    values = _row(role)
+    update(cursor, "pg_authid", {"oid": values.pop("oid")}, **values)
+
+
+def drop(cursor: Cursor, oid: int) -> None:
+    """Removes a role and its memberships; that nothing depends on it has been checked (`owned`)."""
+    run(cursor, "DELETE FROM hg.pg_auth_members WHERE roleid = ? OR member = ?", [oid, oid])
+    stored_setting.forget_role(cursor, oid)
+    run(cursor, "DELETE FROM hg.pg_authid WHERE oid = ?", [oid])
+
+
+def grant(cursor: Cursor, role: int, member: int, grantor: int, *, admin: bool = False) -> bool:
+    """GRANT role TO member; False if it is a member already."""
+    if one(cursor, "SELECT 1 FROM hg.pg_auth_members WHERE roleid = ? AND member = ?", [role, member]):
+        return False
+    insert(cursor, "pg_auth_members", roleid=role, member=member, grantor=grantor, admin_option=admin)
+    return True
+
+
+def revoke(cursor: Cursor, role: int, member: int) -> bool:
+    """REVOKE role FROM member; False if it was none."""
+    found = one(cursor, "SELECT 1 FROM hg.pg_auth_members WHERE roleid = ? AND member = ?", [role, member])
+    run(cursor, "DELETE FROM hg.pg_auth_members WHERE roleid = ? AND member = ?", [role, member])
+    return found is not None
+
+
+def admins(cursor: Cursor, role: int) -> set[int]:
+    """oids of the roles that may give and take memberships of a role."""
+    return {member for (member,) in rows(cursor, "SELECT member FROM hg.pg_auth_members WHERE roleid = ? AND admin_option", [role])}
+
+
+def memberships(cursor: Cursor, oid: int) -> set[int]:
+    """oids of the roles whose rights a role has: itself and all it is a member of, at any depth."""
+    edges = rows(cursor, "SELECT member, roleid FROM hg.pg_auth_members")
+    found, open_ = {oid}, [oid]
+    while open_:
+        at = open_.pop()
+        for member, role in edges:
+            if member == at and role not in found:
+                found.add(role)
+                open_.append(role)
+    return found
+
+
+def owned(cursor: Cursor, oid: int) -> list[str]:
+    """What a role owns, as DROP ROLE's detail names it: "owner of table t" … in this file's databases."""
+    found = []
+    for kind, sql in (
+        ("database", "SELECT datname FROM hg.pg_database WHERE datdba = ?"),
+        ("schema", "SELECT nspname FROM hg.pg_namespace WHERE nspowner = ?"),
+        ("table", "SELECT relname FROM hg.pg_class WHERE relowner = ? AND relkind IN ('r', 'p')"),
+        ("publication", "SELECT pubname FROM hg.pg_publication WHERE pubowner = ?"),
+        ("subscription", "SELECT subname FROM hg.pg_subscription WHERE subowner = ?"),
+    ):
+        found += [f"owner of {kind} {name}" for (name,) in rows(cursor, sql + " ORDER BY 1", [oid])]
+    return found
+
+
+def _row(role: Role) -> dict[str, object]:
+    return {
+        "oid": role.oid, "rolname": role.name, "rolsuper": role.superuser, "rolinherit": role.inherit, "rolcreaterole": role.create_role,
+        "rolcreatedb": role.create_database, "rolcanlogin": role.can_login, "rolreplication": role.replication,
+        "rolbypassrls": role.bypass_rls, "rolconnlimit": role.connection_limit, "rolpassword": role.verifier,
+        "rolvaliduntil": role.valid_until,
+    }  # fmt: skip

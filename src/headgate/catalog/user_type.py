@@ -1,0 +1,409 @@
+"""The types that users made (pg_type and pg_enum from oid 16384 on): a registry of them, and the rows of enum types.
+
+`KnownTypes.use` is called by sessions before each statement and by workers before each batch: it puts the database's types in
+force for the thread (`headgate.types.registry.use`). The functions that change rows are called by the commands on types, inside
+their transaction. What must hold: whoever changes a type's rows calls `Catalog.types_changed` at once, and again when the
+transaction ends, so that every thread reads the types again (`Catalog.type_changes` counts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headgate.catalog import namespace
+from headgate.catalog.physical import Cursor, Oids, insert, one, rows, run, update
+from headgate.catalog.relation.pretty import pretty
+from headgate.errors import PostgresError
+from headgate.sql.names import quote_ident
+from headgate.types import registry
+from headgate.types.registry import Kind, PgType, TypeRegistry
+
+if TYPE_CHECKING:
+    from headgate.catalog.catalog import Catalog
+
+_TYPE, _NAMESPACE = 1247, 2615
+NAME_LENGTH = 63
+
+
+def registry_of(cursor: Cursor, database: int, path: Sequence[str] | None) -> TypeRegistry:
+    """The built-in types and those of a database; names of types outside of `path` (the schemas of a search path) show their schema."""
+    found = rows(
+        cursor,
+        "SELECT t.oid, t.typname, n.nspname, t.typtype, t.typcategory, t.typlen, t.typbyval, t.typelem, t.typarray, t.typbasetype,"
+        " t.typtypmod, t.typcollation, t.typnotnull, t.typdefault FROM hg.pg_type t"
+        " JOIN hg.pg_namespace n ON n.oid = t.typnamespace AND n.dbid IN (0, ?)"
+        " LEFT JOIN hg.pg_type e ON e.dbid = t.dbid AND e.oid = t.typelem"
+        " WHERE t.dbid = ? AND CASE WHEN t.typtype = 'b' THEN e.typtype ELSE t.typtype END IN ('e', 'd') ORDER BY t.oid",
+        [database, database],
+    )
+    if not found:
+        return registry.builtin()
+    labels: dict[int, list[str]] = {}
+    listed = "SELECT enumtypid, enumlabel FROM hg.pg_enum WHERE dbid = ? ORDER BY enumtypid, enumsortorder"
+    for owner, label in rows(cursor, listed, [database]):
+        labels.setdefault(owner, []).append(label)
+    checks: dict[int, list[tuple[str, str]]] = {}
+    listed = "SELECT contypid, conname, conbin FROM hg.pg_constraint WHERE dbid = ? AND contype = 'c' AND contypid <> 0 ORDER BY conname"
+    for owner, name, text in rows(cursor, listed, [database]):
+        checks.setdefault(owner, []).append((name, text))
+    schemas = [*(path or ())]
+    if "pg_catalog" not in schemas:
+        schemas.insert(0, "pg_catalog")
+    seen = {(schema, name) for _, name, schema, *_ in found}
+    builtin = registry.builtin()
+
+    def shown(name: str, schema: str) -> str:
+        for each in schemas:
+            if each == schema:
+                return quote_ident(name)
+            if (each, name) in seen or (each == "pg_catalog" and builtin.find_name(name, each) is not None):
+                break
+        return f"{quote_ident(schema)}.{quote_ident(name)}"
+
+    names = {oid: shown(name, schema) for oid, name, schema, *_ in found}
+    made: dict[int, PgType] = {}
+    for oid, name, schema, kind, category, length, by_value, element, array, base, base_typmod, collation, not_null, default in found:
+        spelt = names[element] + "[]" if kind == "b" and element in names else names[oid]
+        below = made.get(base)
+        made[oid] = PgType(
+            oid, name, schema, Kind(kind), category, False, length, by_value, ",", element if kind == "b" else 0, array, base, base_typmod,
+            collation, 0, False, spelt, spelt, tuple(labels.get(oid, ())), not_null or (below is not None and below.not_null),
+            (*(below.checks if below is not None else ()), *checks.get(oid, ())),
+            default if default is not None or below is None else below.default,
+        )  # fmt: skip
+    return builtin.extended(made.values(), path)
+
+
+class KnownTypes:
+    """The types of a database as one session or worker sees them; read again only after a change."""
+
+    def __init__(self, catalog: Catalog, database: int) -> None:
+        self._catalog = catalog
+        self._database = database
+        self._seen: tuple[object, ...] | None = None
+        self._types = registry.builtin()
+
+    def use(self, user: str = "", search_path: Sequence[str] = (), cursor: Cursor | None = None, shows: int | None = None) -> TypeRegistry:
+        """Puts the types in force for this thread.
+
+        `cursor`: that of the open transaction, which sees its own changes; of what others have done it shows the changes up to `shows`
+        (`type_changes` when it looked).
+        """
+        now = self._catalog.type_changes
+        seen = (now, now if shows is None else shows, user, tuple(search_path))
+        if seen != self._seen:
+            reading = cursor or self._catalog.cursor()
+            try:
+                path = namespace.effective(reading, self._database, user, search_path)
+                self._types = registry_of(reading, self._database, path)
+            finally:
+                if cursor is None:
+                    reading.close()
+            self._seen = seen
+        registry.use(self._types)
+        return self._types
+
+
+@dataclass(frozen=True)
+class TypeRow:
+    """A row of pg_type; `relation` is the table whose row type it is, 0 for a type of its own."""
+
+    oid: int
+    name: str
+    namespace: int
+    owner: int
+    kind: str
+    array: int
+    relation: int
+    builtin: bool
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A domain to be made. `checks`: (name or None, text as pg_get_expr prints it)."""
+
+    base: int
+    modifier: int
+    not_null: bool = False
+    default: str | None = None
+    checks: Sequence[tuple[str | None, str]] = ()
+
+
+_COLUMNS = "oid, typname, typnamespace, typowner, typtype, typarray, typrelid, dbid = 0"
+
+
+def lookup(cursor: Cursor, database: int, namespace_oid: int, name: str) -> TypeRow | None:
+    """The type of this name in a schema, or None."""
+    sql = f"SELECT {_COLUMNS} FROM hg.pg_type WHERE dbid IN (0, ?) AND typnamespace = ? AND typname = ?"
+    found = one(cursor, sql, [database, namespace_oid, name])
+    return None if found is None else TypeRow(*found)
+
+
+def of_relation(cursor: Cursor, database: int, relation: int) -> TypeRow | None:
+    """The row type of a relation; None where it has none (an index, a sequence)."""
+    found = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_type WHERE dbid = ? AND typrelid = ?", [database, relation])
+    return None if found is None else TypeRow(*found)
+
+
+def require_free(cursor: Cursor, database: int, namespace_oid: int, name: str) -> None:
+    """42710 if the schema has a type of this name; an array type that stands in the way gets another name."""
+    found = lookup(cursor, database, namespace_oid, name)
+    if found is None:
+        return
+    element = one(cursor, "SELECT typname FROM hg.pg_type WHERE dbid = ? AND typarray = ?", [database, found.oid])
+    if element is None or found.builtin:
+        raise PostgresError("42710", f'type "{name}" already exists')
+    _set(cursor, database, found.oid, "typname", array_name(cursor, database, namespace_oid, element[0]))
+
+
+def array_name(cursor: Cursor, database: int, namespace_oid: int, name: str) -> str:
+    """The name of the array type over `name` (makeArrayTypeName): underscores in front until it is free."""
+    made = "_" + name
+    while lookup(cursor, database, namespace_oid, _cut(made)) is not None:
+        made = "_" + made
+    return _cut(made)
+
+
+def _cut(name: str) -> str:
+    return name.encode()[:NAME_LENGTH].decode(errors="ignore")
+
+
+def create_enum(cursor: Cursor, oids: Oids, database: int, namespace_oid: int, name: str, owner: int, labels: Sequence[str]) -> int:
+    """Makes an enum type and the array type over it; its oid. 42710 for a name in use, 42602 and 23505 for bad labels."""
+    require_free(cursor, database, namespace_oid, name)
+    over = array_name(cursor, database, namespace_oid, name)
+    array, own = oids(), oids()
+    for each in labels:
+        check_label(each)
+    for place, each in enumerate(labels):
+        if each in labels[:place]:
+            raise PostgresError(
+                "23505", 'duplicate key value violates unique constraint "pg_enum_typid_label_index"',
+                detail=f"Key (enumtypid, enumlabel)=({own}, {each}) already exists.",
+                schema="pg_catalog", table="pg_enum", constraint="pg_enum_typid_label_index",
+            )  # fmt: skip
+    common = {"typnamespace": namespace_oid, "typowner": owner, "typisdefined": True, "typdelim": ",", "typalign": "i", "typtypmod": -1}
+    insert(
+        cursor, "pg_type", dbid=database, oid=own, typname=name, typlen=4, typbyval=True, typtype="e", typcategory="E", typarray=array,
+        typinput=_function(cursor, "enum_in"), typoutput=_function(cursor, "enum_out"), typreceive=_function(cursor, "enum_recv"),
+        typsend=_function(cursor, "enum_send"), typstorage="p", **common,
+    )  # fmt: skip
+    insert(
+        cursor, "pg_type", dbid=database, oid=array, typname=over, typlen=-1, typtype="b", typcategory="A", typelem=own, typsubscript=6179,
+        typinput=750, typoutput=751, typreceive=2400, typsend=2401, typanalyze=3816, typstorage="x", **common,
+    )  # fmt: skip
+    insert(cursor, "pg_depend", dbid=database, classid=_TYPE, objid=own, refclassid=_NAMESPACE, refobjid=namespace_oid, deptype="n")
+    insert(cursor, "pg_depend", dbid=database, classid=_TYPE, objid=array, refclassid=_TYPE, refobjid=own, deptype="i")
+    for place, each in enumerate(labels, 1):
+        insert(cursor, "pg_enum", dbid=database, oid=oids(), enumtypid=own, enumsortorder=float(place), enumlabel=each)
+    return own
+
+
+def create_domain(cursor: Cursor, oids: Oids, database: int, namespace_oid: int, name: str, owner: int, domain: Domain) -> int:
+    """Makes a domain and the array type over it; its oid. 42710 for a name in use."""
+    require_free(cursor, database, namespace_oid, name)
+    over = array_name(cursor, database, namespace_oid, name)
+    array, own = oids(), oids()
+    sql = (
+        "SELECT typlen, typbyval, typcategory, typdelim, typalign, typstorage, typsend, typoutput, typanalyze, typcollation"
+        " FROM hg.pg_type WHERE dbid IN (0, ?) AND oid = ?"
+    )
+    found = one(cursor, sql, [database, domain.base])
+    assert found is not None
+    length, by_value, category, delimiter, align, storage, send, output, analyze, collation = found
+    common = {"typnamespace": namespace_oid, "typowner": owner, "typisdefined": True, "typdelim": delimiter, "typcollation": collation}
+    insert(
+        cursor, "pg_type", dbid=database, oid=own, typname=name, typlen=length, typbyval=by_value, typtype="d", typcategory=category,
+        typarray=array, typbasetype=domain.base, typtypmod=domain.modifier, typnotnull=domain.not_null, typdefault=domain.default,
+        typdefaultbin=domain.default, typinput=_function(cursor, "domain_in"), typoutput=output,
+        typreceive=_function(cursor, "domain_recv"), typsend=send, typanalyze=analyze, typalign=align, typstorage=storage, **common,
+    )  # fmt: skip
+    insert(
+        cursor, "pg_type", dbid=database, oid=array, typname=over, typlen=-1, typtype="b", typcategory="A", typelem=own, typsubscript=6179,
+        typinput=750, typoutput=751, typreceive=2400, typsend=2401, typanalyze=3816, typalign="d" if align == "d" else "i", typstorage="x",
+        typtypmod=-1, **common,
+    )  # fmt: skip
+    insert(cursor, "pg_depend", dbid=database, classid=_TYPE, objid=own, refclassid=_NAMESPACE, refobjid=namespace_oid, deptype="n")
+    insert(cursor, "pg_depend", dbid=database, classid=_TYPE, objid=array, refclassid=_TYPE, refobjid=own, deptype="i")
+    for label, text in domain.checks:
+        add_check(cursor, oids, database, own, namespace_oid, label or check_name(cursor, database, own, name), text)
+    return own
+
+
+def check_name(cursor: Cursor, database: int, domain: int, name: str) -> str:
+    """PostgreSQL's choice for a CHECK of a domain: name_check, then name_check1 and so on."""
+    taken = {each for (each,) in rows(cursor, "SELECT conname FROM hg.pg_constraint WHERE dbid = ? AND contypid = ?", [database, domain])}
+    tries = (f"{name}_check{number or ''}" for number in range(len(taken) + 1))
+    return next(each for each in tries if each not in taken)
+
+
+def add_check(cursor: Cursor, oids: Oids, database: int, domain: int, namespace_oid: int, name: str, text: str) -> None:
+    """Adds a CHECK to a domain; 42710 for a name in use."""
+    sql = "SELECT 1 FROM hg.pg_constraint WHERE dbid = ? AND contypid = ? AND conname = ?"
+    if one(cursor, sql, [database, domain, name]):
+        raise PostgresError("42710", f'constraint "{name}" for domain "{registry.known().by_oid(domain).name}" already exists')
+    insert(
+        cursor, "pg_constraint", dbid=database, oid=oids(), conname=name, connamespace=namespace_oid, contype="c", convalidated=True,
+        contypid=domain, conislocal=True, conbin=text, conbinpretty=pretty(text),
+    )  # fmt: skip
+
+
+def set_column(cursor: Cursor, database: int, oid: int, column: str, value: object) -> None:
+    """Sets a column of a type's row: typnotnull, typdefault."""
+    _set(cursor, database, oid, column, value)
+
+
+def drop_check(cursor: Cursor, database: int, domain: int, name: str) -> bool:
+    """Drops a CHECK of a domain; whether there was one."""
+    scope = "dbid = ? AND contypid = ? AND conname = ?"
+    found = one(cursor, f"SELECT 1 FROM hg.pg_constraint WHERE {scope}", [database, domain, name])
+    run(cursor, f"DELETE FROM hg.pg_constraint WHERE {scope}", [database, domain, name])
+    return found is not None
+
+
+def domains_over(cursor: Cursor, database: int, types: Sequence[int]) -> list[TypeRow]:
+    """The domains whose base type is one of these."""
+    marks = ", ".join("?" for _ in types)
+    found = rows(
+        cursor,
+        "SELECT oid, typname, typnamespace, typowner, typtype, typarray, typrelid, false FROM hg.pg_type"
+        f" WHERE dbid = ? AND typtype = 'd' AND typbasetype IN ({marks}) ORDER BY oid",
+        [database, *types],
+    )
+    return [TypeRow(*each) for each in found]
+
+
+def _function(cursor: Cursor, name: str) -> int:
+    found = one(cursor, "SELECT oid FROM hg.pg_proc WHERE dbid = 0 AND proname = ?", [name])
+    return 0 if found is None else int(found[0])
+
+
+def check_label(label: str) -> None:
+    """42602 for a label of more than 63 bytes."""
+    if len(label.encode()) > NAME_LENGTH:
+        raise PostgresError("42602", f'invalid enum label "{label}"', detail=f"Labels must be {NAME_LENGTH} bytes or less.")
+
+
+def labels_of(cursor: Cursor, database: int, oid: int) -> list[tuple[str, float]]:
+    """(label, enumsortorder) of an enum type, in order."""
+    return rows(
+        cursor, "SELECT enumlabel, enumsortorder FROM hg.pg_enum WHERE dbid = ? AND enumtypid = ? ORDER BY enumsortorder", [database, oid]
+    )
+
+
+def add_label(cursor: Cursor, oids: Oids, database: int, oid: int, label: str, neighbour: str | None, *, after: bool) -> None:
+    """Adds a label behind all others, or before or after one of them (22023 if there is none of that name)."""
+    held = labels_of(cursor, database, oid)
+    order: float | None
+    if neighbour is None:
+        order = held[-1][1] + 1 if held else 1.0
+    else:
+        place = next((each for each, (name, _) in enumerate(held) if name == neighbour), None)
+        if place is None:
+            raise PostgresError("22023", f'"{neighbour}" is not an existing enum label')
+        order = _between(held, place + 1 if after else place)
+        if order is None:
+            _renumber(cursor, database, oid, held)
+            add_label(cursor, oids, database, oid, label, neighbour, after=after)
+            return
+    insert(cursor, "pg_enum", dbid=database, oid=oids(), enumtypid=oid, enumsortorder=order, enumlabel=label)
+
+
+def _between(held: Sequence[tuple[str, float]], place: int) -> float | None:
+    """A number between those of the labels around a place, as float4; None if there is none left."""
+    if place == 0:
+        return held[0][1] - 1
+    if place == len(held):
+        return held[-1][1] + 1
+    low, high = np.float32(held[place - 1][1]), np.float32(held[place][1])
+    middle = np.float32((low + high) / np.float32(2))
+    return None if middle in (low, high) else float(middle)
+
+
+def _renumber(cursor: Cursor, database: int, oid: int, held: Sequence[tuple[str, float]]) -> None:
+    for place, (name, _) in enumerate(held, 1):
+        sql = "UPDATE hg.pg_enum SET enumsortorder = ? WHERE dbid = ? AND enumtypid = ? AND enumlabel = ?"
+        run(cursor, sql, [float(place), database, oid, name])
+
+
+def rename_label(cursor: Cursor, database: int, oid: int, label: str, new_label: str) -> None:
+    """22023 if there is no such label, 42710 if the new one is in use."""
+    held = [name for name, _ in labels_of(cursor, database, oid)]
+    if label not in held:
+        raise PostgresError("22023", f'"{label}" is not an existing enum label')
+    if new_label in held:
+        raise PostgresError("42710", f'enum label "{new_label}" already exists')
+    update(cursor, "pg_enum", {"dbid": database, "enumtypid": oid, "enumlabel": label}, enumlabel=new_label)
+
+
+def rename(cursor: Cursor, database: int, found: TypeRow, name: str) -> None:
+    """Renames a type, and its array type with it."""
+    require_free(cursor, database, found.namespace, name)
+    _set(cursor, database, found.oid, "typname", name)
+    if found.array:
+        _set(cursor, database, found.array, "typname", array_name(cursor, database, found.namespace, name))
+
+
+def set_schema(cursor: Cursor, database: int, found: TypeRow, namespace_oid: int) -> None:
+    """Moves a type and its array type to another schema; 42710 if its name is in use there."""
+    if namespace_oid == found.namespace:
+        return
+    over = one(cursor, "SELECT typname FROM hg.pg_type WHERE dbid = ? AND oid = ?", [database, found.array])
+    for name in (found.name, *(over or ())):
+        if lookup(cursor, database, namespace_oid, name) is not None:
+            raise PostgresError("42710", f'type "{name}" already exists in schema "{_schema(cursor, database, namespace_oid)}"')
+    for oid in (found.oid, found.array):
+        _set(cursor, database, oid, "typnamespace", namespace_oid)
+    sql = "UPDATE hg.pg_depend SET refobjid = ? WHERE dbid = ? AND classid = ? AND objid = ? AND refclassid = ?"
+    run(cursor, sql, [namespace_oid, database, _TYPE, found.oid, _NAMESPACE])
+
+
+def _schema(cursor: Cursor, database: int, oid: int) -> str:
+    found = namespace.find(cursor, database, oid)
+    return "" if found is None else found.name
+
+
+def set_owner(cursor: Cursor, database: int, found: TypeRow, owner: int) -> None:
+    """Gives a type and its array type to another role."""
+    for oid in (found.oid, found.array):
+        _set(cursor, database, oid, "typowner", owner)
+
+
+def drop(cursor: Cursor, database: int, found: TypeRow) -> None:
+    """Removes a type, its array type, its labels and its comment; what depends on it is the caller's to remove first."""
+    run(cursor, "DELETE FROM hg.pg_enum WHERE dbid = ? AND enumtypid = ?", [database, found.oid])
+    run(cursor, "DELETE FROM hg.pg_constraint WHERE dbid = ? AND contypid = ?", [database, found.oid])
+    for oid in (found.oid, found.array):
+        run(cursor, "DELETE FROM hg.pg_type WHERE dbid = ? AND oid = ?", [database, oid])
+        run(cursor, "DELETE FROM hg.pg_depend WHERE dbid = ? AND classid = ? AND objid = ?", [database, _TYPE, oid])
+        run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND classoid = ? AND objoid = ?", [database, _TYPE, oid])
+
+
+def columns_of(cursor: Cursor, database: int, types: Sequence[int]) -> list[tuple[int, str, int]]:
+    """(relation, column, type) of the live columns of tables whose type is one of these."""
+    marks = ", ".join("?" for _ in types)
+    return rows(
+        cursor,
+        "SELECT a.attrelid, a.attname, a.atttypid FROM hg.pg_attribute a JOIN hg.pg_class c ON c.oid = a.attrelid AND c.dbid = a.dbid"
+        f" WHERE a.dbid = ? AND NOT a.attisdropped AND c.relkind IN ('r', 'p') AND a.atttypid IN ({marks}) ORDER BY a.attrelid, a.attnum",
+        [database, *types],
+    )
+
+
+def of_schema(cursor: Cursor, database: int, namespace_oid: int) -> list[TypeRow]:
+    """The types of their own (enums, domains) that a schema holds."""
+    found = rows(
+        cursor,
+        "SELECT oid, typname, typnamespace, typowner, typtype, typarray, typrelid, false FROM hg.pg_type"
+        " WHERE dbid = ? AND typnamespace = ? AND typtype IN ('e', 'd') ORDER BY oid",
+        [database, namespace_oid],
+    )
+    return [TypeRow(*each) for each in found]
+
+
+def _set(cursor: Cursor, database: int, oid: int, column: str, value: object) -> None:
+    update(cursor, "pg_type", {"dbid": database, "oid": oid}, **{column: value})

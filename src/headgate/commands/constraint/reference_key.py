@@ -1,0 +1,245 @@
+"""The keys by which rows name rows: out of rows of a statement, and looked up in the rows of a table.
+
+Called by `referential_action`. A key's values are columns v0, v1, … of a table in memory or of a frame (`Rows`), its new values n0, n1, ….
+Few keys are looked up in the files (`changes.lookup`), many, or of types that only the operators of PostgreSQL compare, are joined on
+Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headgate.catalog.relation.relation import Relation
+from headgate.changes import lookup
+from headgate.commands import stored_expression
+from headgate.commands.query.plan import quoted
+from headgate.expression.binding import operators
+from headgate.expression.node import ColumnRef
+from headgate.expression.spark import compiler
+from headgate.storage.delta.delta_table import FILE, ROW
+from headgate.storage.spark.local_relation import local_frame
+from headgate.storage.transaction.transaction import Transaction
+from headgate.types import registry
+from headgate.types.storage import arrow_type
+from headgate.types.text.text import write_text
+
+Rows: TypeAlias = pa.Table | DataFrame
+
+
+def column_names(relation: Relation, attnums: Sequence[int]) -> list[str]:
+    """The names of a key's columns."""
+    return [column.name for attnum in attnums if (column := relation.numbered(attnum))]
+
+
+def of_rows(rows: Rows, relation: Relation, attnums: Sequence[int]) -> Rows:
+    """The key's values as v0, v1, …, of rows with the relation's columns."""
+    names = column_names(relation, attnums)
+    if isinstance(rows, DataFrame):
+        return rows.select(*[F.col(quoted(name)).alias(f"v{place}") for place, name in enumerate(names)])
+    return pa.table([rows[name] for name in names], names=[f"v{place}" for place in range(len(names))])
+
+
+def of_struct(rows: Rows, side: str, names: Sequence[str], other: str | None = None) -> Rows:
+    """The key's values as v0, v1, … out of the struct `side`, and as n0, n1, … out of the struct `other`."""
+    if isinstance(rows, DataFrame):
+        selected = [F.col(f"{side}.{quoted(name)}").alias(f"v{place}") for place, name in enumerate(names)]
+        if other is not None:
+            selected += [F.col(f"{other}.{quoted(name)}").alias(f"n{place}") for place, name in enumerate(names)]
+        return rows.select(*selected)
+    struct = struct_of(rows[side])
+    arrays = {f"v{place}": struct.field(name) for place, name in enumerate(names)}
+    if other is not None:
+        new = struct_of(rows[other])
+        arrays |= {f"n{place}": new.field(name) for place, name in enumerate(names)}
+    return pa.table(arrays)
+
+
+def moved(changed: Rows, names: Sequence[str]) -> Rows:
+    """The changed rows in which the key is not what it was."""
+    if isinstance(changed, DataFrame):
+        same = F.lit(True)
+        for name in names:
+            same = same & F.col(f"old.{quoted(name)}").eqNullSafe(F.col(f"new.{quoted(name)}"))
+        return changed.where(~same)
+    old, new = struct_of(changed["old"]), struct_of(changed["new"])
+    differs = np.zeros(changed.num_rows, bool)
+    for name in names:
+        one, other = old.field(name), new.field(name)
+        equal = pc.fill_null(pc.equal(one, other), False)
+        both = pc.and_(one.is_null(), other.is_null())
+        differs |= ~np.asarray(pc.or_(equal, both))
+    return changed.filter(pa.array(differs))
+
+
+def complete(values: Rows, width: int) -> Rows:
+    """The keys that have no NULL."""
+    if isinstance(values, DataFrame):
+        for place in range(width):
+            values = values.where(F.col(f"v{place}").isNotNull())
+        return values
+    keep = np.ones(values.num_rows, bool)
+    for place in range(width):
+        keep &= np.asarray(values[f"v{place}"].is_valid())
+    return values.filter(pa.array(keep))
+
+
+def shown(relation: Relation, attnums: Sequence[int], values: pa.Table, typed: Relation | None = None, typed_by: Sequence[int] = ()) -> str:
+    """The first key as messages show it: ``(a, b)=(1, 2)``. `typed`, `typed_by`: the columns that the values come from, if others."""
+    parts = []
+    for place, attnum in enumerate(typed_by or attnums):
+        column = (typed or relation).numbered(attnum)
+        assert column is not None
+        parts.append(str(write_text(whole(values[f"v{place}"].slice(0, 1)), column.type_oid, column.typmod)[0].as_py()))
+    return f"({', '.join(column_names(relation, attnums))})=({', '.join(parts)})"
+
+
+def missing(
+    transaction: Transaction, relation: Relation, columns: Sequence[int], target: Relation, target_columns: Sequence[int], values: Rows
+) -> pa.Table | None:
+    """The first key of `values` (in the columns of `relation`) that no row of `target` has, or None."""
+    found = missing_rows(transaction, relation, columns, target, target_columns, values)
+    if found is None or isinstance(found, pa.Table):
+        return found
+    first = found.limit(1).toArrow()
+    return first if first.num_rows else None
+
+
+def missing_rows(
+    transaction: Transaction, relation: Relation, columns: Sequence[int], target: Relation, target_columns: Sequence[int], values: Rows
+) -> Rows | None:
+    """All keys of `values` that no row of `target` has; None where there are none (of a frame only what it will compute)."""
+    if isinstance(values, pa.Table):
+        wanted = _wanted(relation, columns, target, target_columns, values)
+        if wanted is not None:
+            keys, places = wanted
+            found = lookup.find(transaction, target, lookup.key_of(target, target_columns), keys)
+            there = np.isin(places, found["i"].to_numpy())
+            missing = values.filter(pa.array(~there))
+            return missing if missing.num_rows else None
+        values = local_frame(transaction.engine.spark, values)
+    missing_frame = unmatched(transaction, relation, columns, target, target_columns, values)
+    return None if missing_frame.limit(1).isEmpty() else missing_frame
+
+
+def unmatched(
+    transaction: Transaction, relation: Relation, columns: Sequence[int], target: Relation, target_columns: Sequence[int], values: DataFrame
+) -> DataFrame:
+    """The keys of `values` that no row of `target` has."""
+    with transaction.seeing_newest():
+        rows = of_rows(transaction.frame(target), target, target_columns)
+    rows = rows.select(*[F.col(f"v{place}").alias(f"t{place}") for place in range(len(columns))])
+    return values.join(rows, _equal(relation, columns, "v", target, target_columns, "t"), "left_anti")
+
+
+def rows_with(
+    transaction: Transaction, child: Relation, columns: Sequence[int], relation: Relation, key: Sequence[int], values: Rows,
+    *, keep: bool = False,
+) -> Rows:  # fmt: skip
+    """The rows of `child` that name one of the keys `values`: `old`, `file`, `row`, and with `keep` the new keys n0, n1, …."""
+    if isinstance(values, pa.Table):
+        wanted = _wanted(relation, key, child, columns, values)
+        if wanted is not None:
+            keys, places = wanted
+            found = lookup.find(transaction, child, lookup.key_of(child, columns), keys)
+            if keep:
+                first = np.full(keys.num_rows, -1, np.int64)
+                known = places >= 0
+                first[places[known]] = np.flatnonzero(known)
+                source = pa.array(first[found["i"].to_numpy()])
+                for place in range(len(columns)):
+                    found = found.append_column(f"n{place}", values[f"n{place}"].take(source))
+            return found.drop_columns(["i"])
+        values = local_frame(transaction.engine.spark, values)
+    with transaction.seeing_newest():  # who added a row that names one of these held the lock of the other table, which has been waited for
+        positions = transaction.positions(child)
+    rows = positions.select(
+        F.struct(*[F.col(quoted(each.name)) for each in child.columns]).alias("old"),
+        F.col(FILE).alias("file"),
+        F.col(ROW).alias("row"),
+        *[F.col(quoted(name)).alias(f"t{place}") for place, name in enumerate(column_names(child, columns))],
+    )
+    equal = _equal(relation, key, "v", child, columns, "t")
+    kept = [f"n{place}" for place in range(len(columns))] if keep else []
+    if not keep:
+        return rows.join(values, equal, "left_semi").select("old", "file", "row")
+    return rows.join(values, equal).select("old", "file", "row", *kept).dropDuplicates(["file", "row"])
+
+
+def _wanted(
+    relation: Relation, columns: Sequence[int], target: Relation, target_columns: Sequence[int], values: pa.Table
+) -> tuple[pa.Table, np.ndarray[Any, np.dtype[np.int64]]] | None:
+    """Keys as `lookup.find` takes them: (the distinct ones k0, k1, …; for each of `values` its place among them, -1: cannot be there).
+
+    None where the types differ in more than the width of an integer: then Spark compares.
+    """
+    key = lookup.key_of(target, target_columns)
+    arrays = []
+    fits = np.ones(values.num_rows, bool)
+    for place, (one, other) in enumerate(zip(columns, target_columns, strict=True)):
+        mine, theirs = relation.numbered(one), target.numbered(other)
+        assert mine is not None
+        assert theirs is not None
+        array, wide = whole(values[f"v{place}"]), arrow_type(theirs.type_oid, theirs.typmod)
+        if array.type != wide:
+            if not (pa.types.is_integer(array.type) and pa.types.is_integer(wide)):
+                return None
+            limit = 2 ** (wide.bit_width - 1)
+            inside = pc.and_(pc.greater_equal(array, -limit), pc.less(array.cast(pa.int64()), limit) if wide.bit_width < 64 else True)
+            fits &= np.asarray(inside)
+            array = pc.if_else(inside, array, 0).cast(wide)
+        elif mine.type_oid != theirs.type_oid and registry.BPCHAR in (mine.type_oid, theirs.type_oid):
+            return None
+        arrays.append(lookup.canonical_array(array, key.kinds[place]))
+    names = [f"k{place}" for place in range(len(arrays))]
+    table = pa.table([*arrays, pa.array(np.arange(values.num_rows))], names=[*names, "at"]).filter(pa.array(fits))
+    distinct = table.group_by(names, use_threads=False).aggregate([("at", "list")])
+    places = np.full(values.num_rows, -1, np.int64)
+    lists = whole(distinct["at_list"])
+    if len(lists):
+        places[lists.flatten().to_numpy()] = np.repeat(np.arange(len(lists)), np.diff(lists.offsets.to_numpy()))
+    return distinct.select(names), places
+
+
+def _equal(
+    relation: Relation, columns: Sequence[int], mine: str, target: Relation, target_columns: Sequence[int], theirs: str
+) -> SparkColumn:
+    """The condition that two keys are equal, by the operators of their types."""
+    met: SparkColumn | None = None
+    for place, (one, other) in enumerate(zip(columns, target_columns, strict=True)):
+        left_column, right_column = relation.numbered(one), target.numbered(other)
+        assert left_column is not None
+        assert right_column is not None
+        left_key, right_key = f"{mine}{place}", f"{theirs}{place}"
+        test = operators.make(
+            ["="],
+            ColumnRef(type=stored_expression.type_of(right_column), name=right_column.name, attnum=other, key=right_key),
+            ColumnRef(type=stored_expression.type_of(left_column), name=left_column.name, attnum=one, key=left_key),
+            stored_expression.context(),
+            -1,
+        )
+        part = compiler.condition(test, {left_key: F.col(left_key), right_key: F.col(right_key)})
+        met = part if met is None else met & part
+    assert met is not None
+    return met
+
+
+def whole(column: Any) -> pa.Array:
+    """A column as one array."""
+    combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(combined, pa.ChunkedArray):
+        return combined.chunk(0) if combined.num_chunks else pa.array([], combined.type)
+    return combined
+
+
+def struct_of(column: Any) -> pa.StructArray:
+    """A column of structs as one array."""
+    found: pa.StructArray = whole(column)
+    return found

@@ -1,0 +1,276 @@
+"""FOREIGN KEYs as rows are written: what a new row names must be there, and what happens to rows whose row goes (manual, 5.4.5).
+
+Called after the rows of a statement were written, when all of them are there, as PostgreSQL's triggers at the end of a statement; for a
+constraint that is deferred, before the commit. Nothing is looked at where session_replication_role is replica, and nothing by workers
+that apply changes. How keys are looked up is `reference_key`'s.
+
+    INSERT, UPDATE of the referencing table     each new key that has no NULL must be in the referenced table
+    DELETE, UPDATE of the referenced table      NO ACTION, RESTRICT: no row may name a key that is gone
+                                                CASCADE, SET NULL, SET DEFAULT: those rows are changed, by a statement of its own
+
+What must hold: a statement takes the locks of the tables that its rows name before it writes (`lock`), so that all sessions lock
+referenced tables first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation import Column, ForeignKey, Relation
+from headgate.commands.constraint import reference_key
+from headgate.commands.constraint.deferral import Deferrable
+from headgate.commands.constraint.reference_key import Rows
+from headgate.commands.query.plan import quoted
+from headgate.errors import PostgresError
+from headgate.storage.transaction.transaction import Transaction
+from headgate.types.storage import arrow_type
+
+NO_ACTION, RESTRICT, CASCADE, SET_NULL, SET_DEFAULT = "a", "r", "c", "n", "d"
+
+
+def enforced(session: Any) -> bool:
+    """Whether the session checks foreign keys at all."""
+    return session.settings is not None and session.settings.text("session_replication_role") != "replica"
+
+
+def lock(transaction: Transaction, relation: Relation) -> None:
+    """Locks the tables that a table's rows name, before a statement writes rows into it."""
+    for key in relation.foreign_keys:
+        if key.target != relation.oid:
+            transaction.lock(relations.get(transaction.cursor, relation.database, key.target))
+
+
+def _fired(keys: Sequence[ForeignKey]) -> list[ForeignKey]:
+    """Foreign keys in the order in which PostgreSQL's triggers fire, which is that of their making."""
+    return sorted(keys, key=lambda key: key.oid)
+
+
+# ---- the referencing side --------------------------------------------------------------------------------------------
+
+
+def inserted(session: Any, transaction: Transaction, relation: Relation, rows: Rows) -> None:
+    """Checks rows that were added (the relation's columns by name); 23503."""
+    if not relation.foreign_keys or not enforced(session):
+        return
+    for key in _fired(relation.foreign_keys):
+        _check_new(session, transaction, relation, key, reference_key.of_rows(rows, relation, key.columns))
+
+
+def updated(session: Any, transaction: Transaction, relation: Relation, changed: Rows) -> None:
+    """Checks rows that were changed (`old`, `new` structs) where the key's columns did change."""
+    if not relation.foreign_keys or not enforced(session):
+        return
+    for key in _fired(relation.foreign_keys):
+        names = reference_key.column_names(relation, key.columns)
+        moved = reference_key.moved(changed, names)
+        _check_new(session, transaction, relation, key, reference_key.of_struct(moved, "new", names))
+
+
+def check_table(session: Any, transaction: Transaction, relation: Relation, key: ForeignKey) -> None:
+    """Checks all rows of a table against a constraint that is new."""
+    if relation.kind == "r":
+        transaction.lock(relations.get(transaction.cursor, relation.database, key.target))
+        transaction.lock(relation)
+        if not any(state.files for state in transaction.states(relation)):
+            return
+        _check_new(session, transaction, relation, key, reference_key.of_rows(transaction.frame(relation), relation, key.columns), now=True)
+
+
+def _check_new(session: Any, transaction: Transaction, relation: Relation, key: ForeignKey, values: Rows, *, now: bool = False) -> None:
+    """23503 unless the referenced table has the keys in `values` (v0, v1, …), those with a NULL apart."""
+    if key.match == "f":
+        _refuse_mixed(relation, key, values)
+    complete = reference_key.complete(values, len(key.columns))
+    if isinstance(complete, pa.Table) and not complete.num_rows:
+        return
+    if not now and deferred(session, key):
+        session.deferral.put_off(_deferrable(key), relation.oid, lambda: _check_again(session, transaction, key, complete))
+        return
+    target = relations.get(transaction.cursor, relation.database, key.target)
+    missing = reference_key.missing(transaction, relation, key.columns, target, key.target_columns, complete)
+    if missing is None:
+        return
+    raise PostgresError(
+        "23503",
+        f'insert or update on table "{relation.name}" violates foreign key constraint "{key.name}"',
+        detail=f'Key {reference_key.shown(relation, key.columns, missing)} is not present in table "{target.name}".',
+        schema=relation.schema, table=relation.name, constraint=key.name,
+    )  # fmt: skip
+
+
+def _check_again(session: Any, transaction: Transaction, key: ForeignKey, values: Rows) -> None:
+    """A deferred check: the keys that the referencing table still has."""
+    relation = relations.find(transaction.cursor, transaction.database, key.relation)
+    if relation is None or all(each.oid != key.oid for each in relation.foreign_keys):
+        return
+    if isinstance(values, pa.Table):
+        children = reference_key.rows_with(transaction, relation, key.columns, relation, key.columns, values)
+        values = reference_key.of_struct(children, "old", reference_key.column_names(relation, key.columns))
+    else:
+        with transaction.seeing_newest():
+            values = reference_key.of_rows(transaction.frame(relation), relation, key.columns)
+    _check_new(session, transaction, relation, key, values, now=True)
+
+
+def _refuse_mixed(relation: Relation, key: ForeignKey, values: Rows) -> None:
+    names = [f"v{place}" for place in range(len(key.columns))]
+    if isinstance(values, pa.Table):
+        nulls = [np.asarray(values[name].is_null()) for name in names]
+        mixed = bool(len(nulls) > 1 and np.any(np.logical_or.reduce(nulls) & ~np.logical_and.reduce(nulls)))
+    else:
+        some, every = F.lit(False), F.lit(True)
+        for name in names:
+            some, every = some | F.col(name).isNull(), every & F.col(name).isNull()
+        mixed = len(names) > 1 and not values.where(some & ~every).limit(1).isEmpty()
+    if mixed:
+        raise PostgresError(
+            "23503",
+            f'insert or update on table "{relation.name}" violates foreign key constraint "{key.name}"',
+            detail="MATCH FULL does not allow mixing of null and nonnull key values.",
+            schema=relation.schema, table=relation.name, constraint=key.name,
+        )  # fmt: skip
+
+
+# ---- the referenced side ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How rows of another table are changed: DELETE of `changed` rows, and UPDATE of them with the names of the columns that are set."""
+
+    delete: Callable[[Relation, Rows], None]
+    update: Callable[[Relation, Rows, set[str]], None]
+    default: Callable[[Relation, Column], Any]
+
+
+def left(session: Any, transaction: Transaction, relation: Relation, changed: Rows, writing: Writing, *, deleting: bool) -> None:
+    """What follows from rows that were deleted, or updated (`old`, `new` structs): refused, or the rows that name them change too."""
+    if not relation.referenced or not enforced(session):
+        return
+    for key in _fired(relation.referenced):
+        names = reference_key.column_names(relation, key.target_columns)
+        gone = changed if deleting else reference_key.moved(changed, names)
+        old = reference_key.complete(reference_key.of_struct(gone, "old", names, None if deleting else "new"), len(names))
+        if isinstance(old, pa.Table) and not old.num_rows:
+            continue
+        child = relations.get(transaction.cursor, relation.database, key.relation)
+        action = key.on_delete if deleting else key.on_update
+        if action in (NO_ACTION, RESTRICT):
+            _refuse(session, transaction, relation, key, child, old, restrict=action == RESTRICT)
+            continue
+        transaction.lock(child)
+        found = reference_key.rows_with(transaction, child, key.columns, relation, key.target_columns, old, keep=not deleting)
+        if isinstance(found, pa.Table) and not found.num_rows:
+            continue
+        if action == CASCADE and deleting:
+            writing.delete(child, found)
+        else:
+            _set(key, child, relation, found, action, writing, deleting=deleting)
+        if action == SET_DEFAULT:  # a default that is the key which has gone changes nothing, so that nobody has looked for it
+            _refuse(session, transaction, relation, key, child, old, now=True)
+
+
+def _refuse(
+    session: Any, transaction: Transaction, relation: Relation, key: ForeignKey, child: Relation, old: Rows, *,
+    restrict: bool = False, now: bool = False,
+) -> None:  # fmt: skip
+    if not restrict and not now and deferred(session, key):
+        session.deferral.put_off(_deferrable(key), relation.oid, lambda: _refuse_again(session, transaction, key, old))
+        return
+    if not restrict:
+        kept = reference_key.missing_rows(transaction, relation, key.target_columns, relation, key.target_columns, old)
+        if kept is None:
+            return
+        old = kept
+    found = reference_key.rows_with(transaction, child, key.columns, relation, key.target_columns, old)
+    first = found.slice(0, 1) if isinstance(found, pa.Table) else found.limit(1).toArrow()
+    if not first.num_rows:
+        return
+    value = reference_key.of_struct(first, "old", reference_key.column_names(child, key.columns))
+    assert isinstance(value, pa.Table)
+    named = reference_key.shown(relation, key.target_columns, value, child, key.columns)
+    raise PostgresError(
+        "23503",
+        f'update or delete on table "{relation.name}" violates foreign key constraint "{key.name}" on table "{child.name}"',
+        detail=f'Key {named} is still referenced from table "{child.name}".',
+        schema=child.schema, table=child.name, constraint=key.name,
+    )  # fmt: skip
+
+
+def _refuse_again(session: Any, transaction: Transaction, key: ForeignKey, old: Rows) -> None:
+    child = relations.find(transaction.cursor, transaction.database, key.relation)
+    relation = relations.find(transaction.cursor, transaction.database, key.target)
+    if child is not None and relation is not None and any(each.oid == key.oid for each in child.foreign_keys):
+        _refuse(session, transaction, relation, key, child, old, now=True)
+
+
+def _set(key: ForeignKey, child: Relation, relation: Relation, found: Rows, action: str, writing: Writing, *, deleting: bool) -> None:
+    """UPDATEs the rows that name a row which is gone: to its new key (CASCADE), NULL or the defaults."""
+    chosen = key.set_columns if deleting and key.set_columns else key.columns
+    values: dict[str, Any] = {}
+    for place, attnum in enumerate(key.columns):
+        column = child.numbered(attnum)
+        assert column is not None
+        if action == CASCADE:
+            values[column.name] = f"n{place}"
+        elif attnum in chosen:
+            values[column.name] = pa.scalar(None) if action == SET_NULL else writing.default(child, column)
+    writing.update(child, _with_new(child, found, values), set(values))
+
+
+def _constant(value: pa.Scalar) -> SparkColumn:
+    """A stored value as a Column: days and microseconds by their number, which may be beyond what Python's calendar reaches."""
+    if not value.is_valid:
+        return F.lit(None)
+    if pa.types.is_date32(value.type):
+        return F.date_from_unix_date(F.lit(value.cast(pa.int32()).as_py()))
+    if pa.types.is_timestamp(value.type):
+        made = F.timestamp_micros(F.lit(value.cast(pa.int64()).as_py()))
+        return made if value.type.tz else made.cast("timestamp_ntz")
+    return F.lit(value.as_py())
+
+
+def _with_new(child: Relation, found: Rows, values: dict[str, Any]) -> Rows:
+    """Rows (`old`, `file`, `row`, new keys n0, n1, …) with `new`: the old row with other values."""
+    if isinstance(found, DataFrame):
+        parts = []
+        for each in child.columns:
+            value = values.get(each.name)
+            kept = F.col(f"old.{quoted(each.name)}")
+            part = kept if value is None else F.col(value) if isinstance(value, str) else _constant(value)
+            parts.append(part.alias(each.name))
+        return found.select("old", F.struct(*parts).alias("new"), "file", "row")
+    old = reference_key.struct_of(found["old"])
+    arrays = []
+    for place, each in enumerate(child.columns):
+        value = values.get(each.name)
+        kind = arrow_type(each.type_oid, each.typmod)
+        if value is None:
+            arrays.append(old.field(place))
+        elif isinstance(value, str):
+            arrays.append(reference_key.whole(found[value]).cast(kind))
+        else:
+            arrays.append(pa.nulls(found.num_rows, kind) if not value.is_valid else pa.repeat(value, found.num_rows).cast(kind))
+    new = pa.StructArray.from_arrays(arrays, names=[each.name for each in child.columns])
+    return pa.table({"old": old, "new": new, "file": found["file"], "row": found["row"]})
+
+
+# ---- deferred constraints --------------------------------------------------------------------------------------------
+
+
+def deferred(session: Any, key: ForeignKey) -> bool:
+    """Whether a constraint is checked at the commit: as it was declared, or as SET CONSTRAINTS says."""
+    return key.deferrable and bool(session.deferral.deferred(_deferrable(key)))
+
+
+def _deferrable(key: ForeignKey) -> Deferrable:
+    return Deferrable(key.oid, key.deferred)

@@ -1,0 +1,114 @@
+"""NOT NULL, CHECK, generated columns and domain of a row that is about to be written: checked inside the Spark job that writes it.
+
+Called by INSERT, UPDATE, COPY and ALTER TABLE. A violated constraint raises in the task, with the row in its DETAIL, and comes
+back as PostgreSQL's error (`headgate.expression.failure`). Rows of a statement are checked in no particular order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headgate.catalog.relation.relation import Check, Relation
+from headgate.commands import stored_expression
+from headgate.commands.query.evaluation import Evaluation
+from headgate.commands.query.plan import quoted
+from headgate.expression import failure
+from headgate.expression.binding.coercion import coerce
+from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.node import ColumnRef, TypeRef
+from headgate.expression.spark import compiler, domain
+from headgate.storage.partitioned import Fence
+from headgate.types import registry
+
+ROW_TEXT = 64
+"""Each value is cut to this many bytes in the DETAIL, as PostgreSQL does."""
+
+
+def with_generated(evaluation: Evaluation, relation: Relation, rows: DataFrame) -> DataFrame:
+    """Rows (columns by name) with the generated columns computed; the columns come out in the table's order."""
+    if not any(each.generated for each in relation.columns):
+        return rows
+    selected = []
+    for each in relation.columns:
+        if each.generated is None:
+            selected.append(F.col(quoted(each.name)))
+        else:
+            value = stored_expression.stored(each.generated, relation, each)
+            selected.append(evaluation.column(value).alias(each.name))
+    others = [F.col(quoted(name)) for name in rows.columns if relation.column(name) is None]
+    return rows.select(*selected, *others)
+
+
+def checked(
+    evaluation: Evaluation,
+    relation: Relation,
+    rows: DataFrame,
+    checks: Sequence[Check] | None = None,
+    *,
+    shown: Relation | None = None,
+    fence: Fence | None = None,
+) -> DataFrame:
+    """Rows (columns by name) that raise 23502 or 23514 when they are computed and violate a constraint of the table.
+
+    `shown`: the table whose columns messages show, where it is not the table itself (a root). `fence`: the bounds of a partition.
+    """
+    whole = shown or relation
+    found: list[tuple[Column, Column]] = []
+    for each in relation.columns:
+        if domain.constrained(each.type_oid):
+            found += domain.violations(each.type_oid, compiler.plan)(F.col(quoted(each.name)))
+    found += [
+        (F.col(quoted(each.name)).isNull(), not_null_violation(evaluation, relation, each.name, whole))
+        for each in relation.columns
+        if each.not_null
+    ]
+    for check in relation.checks if checks is None else checks:
+        met = evaluation.column(stored_expression.stored(check.expression, relation))
+        text = f'new row for relation "{relation.name}" violates check constraint "{check.name}"'
+        found.append((~F.coalesce(met, F.lit(True)), _message("23514", _of(relation, text, constraint=check.name), evaluation, whole)))
+    if fence is not None and fence.above:
+        text = f'new row for relation "{relation.name}" violates partition constraint'
+        found.append((fence.column(), _message("23514", _of(relation, text), evaluation, whole)))
+    violation = first_of(found)
+    if violation is None or not relation.columns:
+        return rows
+    first = relation.columns[0].name
+    guarded = F.when(violation.isNull(), F.col(quoted(first))).otherwise(F.raise_error(violation).cast(rows.schema[first].dataType))
+    return rows.select(*[guarded.alias(name) if name == first else F.col(quoted(name)) for name in rows.columns])
+
+
+def first_of(found: Sequence[tuple[Column, Column]]) -> Column | None:
+    """The message of the first condition that is true, NULL if none is; None without conditions."""
+    made: Column | None = None
+    for failed, message in found:
+        made = F.when(failed, message) if made is None else made.when(failed, message)
+    return made
+
+
+def not_null_violation(evaluation: Evaluation, relation: Relation, name: str, shown: Relation | None = None) -> Column:
+    """The message of a row that has NULL in a NOT NULL column."""
+    text = f'null value in column "{name}" of relation "{relation.name}" violates not-null constraint'
+    return _message("23502", _of(relation, text, column=name), evaluation, shown or relation)
+
+
+def _of(relation: Relation, text: str, **fields: str) -> str:
+    return failure.with_fields(text, schema=relation.schema, table=relation.name, **fields)
+
+
+def _message(state: str, text: str, evaluation: Evaluation, relation: Relation) -> Column:
+    return F.concat(F.lit(failure.marked(state, f"{text}|DETAIL|Failing row contains (")), row_text(evaluation, relation), F.lit(")."))
+
+
+def row_text(evaluation: Evaluation, relation: Relation) -> Column:
+    """A row as "Failing row contains" shows it: the values in text form, joined by commas, NULL as null."""
+    parts = []
+    for each in relation.columns:
+        reference = ColumnRef(type=stored_expression.type_of(each), name=each.name, attnum=each.attnum, key=each.name)
+        text = coerce(reference, TypeRef(registry.TEXT, -1, 100), Reach.EXPLICIT, evaluation.context)
+        shown = evaluation.column(text if text is not None else reference).cast("string")
+        cut = F.when(F.octet_length(shown) > ROW_TEXT, F.concat(F.substring(shown, 1, ROW_TEXT), F.lit("..."))).otherwise(shown)
+        parts.append(F.coalesce(cut, F.lit("null")))
+    return F.concat_ws(", ", *parts)

@@ -1,0 +1,200 @@
+"""PRIMARY KEY and UNIQUE: no two rows of a table with one key (NULLs differ from each other).
+
+`check_new` looks at rows that a statement adds, `check_table` at a table that gets a key. Rows are compared as their types
+compare (1.0 and 1.00 are one key). A statement is judged as a whole, when all its rows are there: ``UPDATE t SET a = a + 1``
+passes here, where PostgreSQL may or may not refuse it, depending on the order of the rows. A deferrable constraint that is deferred is
+left out then (`judged`), and `put_off`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation import Index, Relation
+from headgate.changes import lookup
+from headgate.commands import stored_expression
+from headgate.commands.constraint import reference_key
+from headgate.commands.constraint.deferral import Deferrable
+from headgate.commands.query.plan import quoted
+from headgate.errors import PostgresError
+from headgate.expression.node import ColumnRef, Expression, walk
+from headgate.expression.spark import compiler
+from headgate.sql.names import quote_ident
+from headgate.storage.transaction.transaction import Transaction
+from headgate.types.text.text import write_text
+
+
+def keys_of(relation: Relation) -> list[Index]:
+    """The unique indexes of a table, the primary key first."""
+    return sorted((each for each in relation.indexes if each.unique), key=lambda each: not each.primary)
+
+
+def judged(session: Any, relation: Relation) -> list[Index]:
+    """The unique indexes by which a statement is judged: all but those of deferred constraints."""
+    return [each for each in keys_of(relation) if not _put_off(session, each)]
+
+
+def put_off(session: Any, transaction: Transaction, relation: Relation, keys: Callable[[Index], pa.Table] | None = None) -> None:
+    """Rows were written: deferred constraints are checked at the end, for the keys that `keys` gives (k0, k1, …), or for all."""
+    for index in keys_of(relation):
+        if _put_off(session, index):
+            found = keys(index) if keys is not None and index.plain else None
+            deferrable = Deferrable(index.constraint, index.deferred)
+            check = functools.partial(_check_again, transaction, relation, index.constraint, found)
+            session.deferral.put_off(deferrable, relation.oid, check)
+
+
+def _put_off(session: Any, index: Index) -> bool:
+    return index.deferrable and bool(session.deferral.deferred(Deferrable(index.constraint, index.deferred)))
+
+
+def _check_again(transaction: Transaction, before: Relation, constraint: int, keys: pa.Table | None) -> None:
+    """A deferred check: 23505 if one of the keys is in the table twice."""
+    relation = relations.find(transaction.cursor, before.database, before.oid)
+    index = None if relation is None else next((each for each in relation.indexes if each.constraint == constraint), None)
+    if relation is None or index is None:
+        return
+    if keys is None:
+        check_applied(transaction, relation, index)
+        return
+    found = lookup.find(transaction, relation, lookup.key_of(relation, index.attnums), keys)
+    counted = found.group_by("i", use_threads=False).aggregate([("row", "count")])
+    twice = counted.filter(pc.greater(counted["row_count"], 1))
+    if twice.num_rows:
+        first = found.filter(pc.equal(found["i"], twice["i"][0])).slice(0, 1)
+        values = reference_key.of_struct(first, "old", reference_key.column_names(relation, index.attnums))
+        assert isinstance(values, pa.Table)
+        raise violated(relation, index, reference_key.shown(relation, index.attnums, values))
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a key: a column, or the expression of an index, as messages show it and as it is evaluated."""
+
+    title: str
+    expression: Expression
+
+
+def parts(relation: Relation, index: Index) -> list[Part]:
+    """The parts of an index's key, in order."""
+    found, texts = [], list(index.expressions)
+    for attnum in index.attnums:
+        column = relation.numbered(attnum) if attnum else None
+        if column is not None:
+            reference = ColumnRef(type=stored_expression.type_of(column), name=column.name, attnum=attnum, key=column.name)
+            found.append(Part(quote_ident(column.name), reference))
+        else:
+            text = texts.pop(0)
+            found.append(Part(text, stored_expression.indexed(text, relation)))
+    return found
+
+
+def used_columns(relation: Relation, index: Index) -> set[int]:
+    """The columns (attnums) on which it depends whether a row keeps the index: those of the key, its expressions and its predicate."""
+    found = {attnum for attnum in index.attnums if attnum}
+    for text in (*index.expressions, *([index.predicate] if index.predicate is not None else [])):
+        found |= {each.attnum for each in walk(stored_expression.indexed(text, relation)) if isinstance(each, ColumnRef)}
+    return found
+
+
+def keyed(relation: Relation, index: Index, rows: DataFrame) -> DataFrame:
+    """The rows that have a key in the index: its values as v0, v1, …, and as k0, k1, … for comparing."""
+    places = {column.name: F.col(quoted(column.name)) for column in relation.columns}
+    if index.predicate is not None:
+        rows = rows.where(compiler.condition(stored_expression.indexed(index.predicate, relation), places))
+    selected: list[Column] = []
+    for place, part in enumerate(parts(relation, index)):
+        value = compiler.compile(part.expression, places)
+        selected += [value.alias(f"v{place}"), compiler.sort_key(part.expression, places).alias(f"k{place}")]
+    keys = rows.select(*selected)
+    if not index.nulls_not_distinct:
+        for place in range(len(index.attnums)):
+            keys = keys.where(F.col(f"v{place}").isNotNull())
+    return keys
+
+
+def check_table(transaction: Transaction, relation: Relation, index: Index) -> None:
+    """23505 `could not create unique index` if the table has a key twice."""
+    if relation.kind != "r":
+        return
+    transaction.lock(relation)
+    if not any(state.files for state in transaction.states(relation)):
+        return  # as in CREATE TABLE: what is empty needs no job of Spark
+    found = _twice(keyed(relation, index, transaction.frame(relation)), len(index.attnums))
+    if found is not None:
+        raise PostgresError(
+            "23505", f'could not create unique index "{index.name}"', detail=f"Key {_shown(relation, index, found)} is duplicated.",
+            schema=relation.schema, table=relation.name, constraint=index.name,
+        )  # fmt: skip
+
+
+def check_applied(transaction: Transaction, relation: Relation, index: Index) -> None:
+    """23505 `duplicate key value` if the table has a key twice after a worker has written a batch."""
+    with transaction.seeing_newest():
+        rows = transaction.frame(relation)
+    found = _twice(keyed(relation, index, rows), len(index.attnums))
+    if found is not None:
+        raise violated(relation, index, _shown(relation, index, found))
+
+
+def _twice(rows: DataFrame, width: int) -> DataFrame | None:
+    keys = [f"k{place}" for place in range(width)]
+    first = [F.first(f"v{place}").alias(f"v{place}") for place in range(width)]
+    double = (
+        rows.groupBy(*keys).agg(F.count(F.lit(1)).alias("rows"), *first).where("rows > 1").select(*[f"v{place}" for place in range(width)])
+    )
+    found = double.limit(1)
+    return found if not found.isEmpty() else None
+
+
+def check_new(
+    transaction: Transaction, relation: Relation, rows: DataFrame, existing: DataFrame | None = None, indexes: Sequence[Index] | None = None
+) -> None:
+    """23505 `duplicate key value` if the new rows (columns by name) repeat a key among themselves or one of `existing` (the table)."""
+    with transaction.seeing_newest():
+        stored = transaction.frame(relation) if existing is None else existing
+    for index in keys_of(relation) if indexes is None else indexes:
+        width = len(index.attnums)
+        new = keyed(relation, index, rows)
+        there = keyed(relation, index, stored)
+        keys = [f"k{place}" for place in range(width)]
+        wanted = new.select(*[F.col(key).alias(f"n_{key}") for key in keys])
+        met = F.lit(True)
+        for key in keys:
+            met = met & (F.col(key).eqNullSafe(F.col(f"n_{key}")) if index.nulls_not_distinct else F.col(key) == F.col(f"n_{key}"))
+        hit = there.join(F.broadcast(wanted) if existing is None else wanted, met, "left_semi")
+        found = hit.select(*[f"v{place}" for place in range(width)]).limit(1)
+        if found.isEmpty():
+            twice = _twice(new, width)
+            if twice is None:
+                continue
+            found = twice
+        raise violated(relation, index, _shown(relation, index, found))
+
+
+def violated(relation: Relation, index: Index, shown: str) -> PostgresError:
+    """23505 for a key, shown as ``(a)=(1)``."""
+    return PostgresError(
+        "23505", f'duplicate key value violates unique constraint "{index.name}"', detail=f"Key {shown} already exists.",
+        schema=relation.schema, table=relation.name, constraint=index.name,
+    )  # fmt: skip
+
+
+def _shown(relation: Relation, index: Index, found: DataFrame) -> str:
+    table = found.toArrow()
+    titles, values = [], []
+    for place, part in enumerate(parts(relation, index)):
+        titles.append(part.title)
+        kind = part.expression.type
+        value = write_text(table.column(place).combine_chunks(), kind.oid, kind.typmod)[0].as_py()
+        values.append("null" if value is None else str(value))
+    return f"({', '.join(titles)})=({', '.join(values)})"

@@ -1,0 +1,304 @@
+"""COPY: between a table or query and the client.
+
+COPY … TO STDOUT gives its rows batch by batch (a subscriber's initial copy comes this way, in binary or text), COPY … FROM STDIN
+reads what the client sends in pieces and appends it piece by piece, all in the statement's transaction. Files and programs of
+the server are refused: a node's files are not its clients'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.catalog.relation.relation import Column, Relation
+from headgate.commands import lookup, stored_expression
+from headgate.commands.copy import copy_option
+from headgate.commands.copy.copy_option import CopyOptions
+from headgate.commands.copy.copy_reader import Reader
+from headgate.commands.dml.insert import writable
+from headgate.commands.dml.new_rows import NewRows
+from headgate.commands.query import rendering, select
+from headgate.commands.query.clause import from_clause
+from headgate.commands.query.plan import Plan, col
+from headgate.commands.query.planner import Planner
+from headgate.commands.result import CopyIn, CopyOut, CopyProgress
+from headgate.commands.role import privilege, row_security
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.expression.binding import binder
+from headgate.settings.encoding import Encoding
+from headgate.sql import names
+from headgate.sql.parser import unwrap
+from headgate.storage.spark import result_spool
+from headgate.storage.spark.local_relation import local_frame
+from headgate.storage.write import columns as spark_columns
+from headgate.types.binary.binary import write_binary
+from headgate.types.binary.copy_binary import HEADER, TRAILER, write_copy_binary
+from headgate.types.resultset import ResultColumn, ResultSet
+from headgate.types.text import copy_text as copy_format
+from headgate.types.text.encoded import encoded
+from headgate.types.text.text import read_text, styled
+
+
+def copy(node: Any, session: Session) -> CopyIn | CopyOut:
+    """COPY … TO STDOUT, COPY … FROM STDIN."""
+    client = Encoding(session.settings.text("client_encoding"))
+    options = copy_option.read(node.options, client, from_client=node.is_from)
+    if node.is_program or node.filename:
+        _check_server_access(node, session)
+        raise not_supported("COPY to or from a file or program is not supported", hint="Use STDIN or STDOUT, or psql's \\copy.")
+    return _copy_in(node, session, options) if node.is_from else _copy_out(node, session, options)
+
+
+def _check_server_access(node: Any, session: Session) -> None:
+    """42501 for who may not reach the server's files and programs: they need not know that nobody can."""
+    if node.is_program:
+        group, deed = "pg_execute_server_program", "COPY to or from an external program"
+    elif node.is_from:
+        group, deed = "pg_read_server_files", "COPY from a file"
+    else:
+        group, deed = "pg_write_server_files", "COPY to a file"
+    if not privilege.is_member(session.begin_statement().cursor, session.context.user, group):
+        message = f"must be superuser or have privileges of the {group} role to {deed}"
+        hint = "Anyone can COPY to stdout or from stdin. psql's \\copy command also works for anyone."
+        raise PostgresError("42501", message, hint=hint)
+
+
+def columns_of(node: Any, relation: Relation) -> list[Column]:
+    """The columns that COPY names, or all that are not generated."""
+    if not node.attlist:
+        return [each for each in relation.columns if each.generated is None]
+    found = []
+    for name in names.strings(node.attlist):
+        column = relation.column(name)
+        if column is None:
+            raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
+        if column.generated is not None:
+            raise PostgresError("42P10", f'column "{name}" is a generated column', detail="Generated columns cannot be used in COPY.")
+        if column in found:
+            raise PostgresError("42701", f'column "{name}" specified more than once')
+        found.append(column)
+    return found
+
+
+# ---- COPY TO ----------------------------------------------------------------------------------------------------
+
+
+def _copy_out(node: Any, session: Session, options: CopyOptions) -> CopyOut:
+    transaction = session.begin_statement()
+    planner = Planner(session, transaction)
+    batches: Iterator[pa.RecordBatch] | None = None
+    with rendering.running(session, transaction):
+        if node.HasField("query"):
+            query = unwrap(node.query)
+            if query.DESCRIPTOR.name != "SelectStmt":
+                return _of_changes(query, session, options)
+            if select.by_catalog(query, session):
+                return _of_result(select.run(query, session), session, options)
+            relation, plan = 0, planner.select(query, None)
+        else:
+            relation, plan, batches = _table_plan(node, session, planner, options)
+    if node.HasField("query"):
+        copy_option.check_forced(options, [each.name for each in plan.columns])
+    copied = CopyOut(len(plan.columns), options.binary, (), CopyProgress("COPY TO", relation))
+    lines = _lines(plan, batches, session, planner, options, copied)
+    copied.lines = _with_header(lines) if options.binary else lines
+    return copied
+
+
+def _table_plan(node: Any, session: Session, planner: Planner, options: CopyOptions) -> tuple[int, Plan, Iterator[pa.RecordBatch] | None]:
+    """The table's oid and its rows, and the same rows read by the driver: Spark would write all of them once more, row by row.
+
+    None where the driver does not read them: not all may be seen, or there is no column.
+    """
+    cursor, context = planner.transaction.cursor, session.context
+    relation = lookup.target(cursor, context, node.relation)
+    privilege.readable(cursor, context.user, relation)
+    hint = "Try the COPY (SELECT ...) TO variant."
+    if relation.kind in "vmfp":
+        kind = {"v": "view", "m": "materialized view", "f": "foreign table", "p": "partitioned table"}[relation.kind]
+        raise PostgresError("42809", f'cannot copy from {kind} "{relation.name}"', hint=hint)
+    if relation.kind != "r":
+        raise PostgresError("42809", f'cannot copy from non-table relation "{relation.name}"')
+    wanted = columns_of(node, relation)
+    copy_option.check_forced(options, [each.name for each in wanted], relation)
+    privilege.check_columns(cursor, context.user, relation, "SELECT", [each.attnum for each in wanted])
+    planner.in_order = True
+    source = planner.visible(relation, from_clause.table_source(planner, planner.frame_of(relation), relation, relation.name, None))
+    by_name = {each.name: each for each in source.star}
+    plan = Plan(source.frame, tuple(by_name[each.name] for each in wanted))
+    direct = wanted and not relation.row_security
+    return relation.oid, plan, planner.transaction.pieces(relation, [each.name for each in wanted]) if direct else None
+
+
+def _of_changes(query: Any, session: Session, options: CopyOptions) -> CopyOut:
+    """COPY (INSERT, UPDATE, DELETE … RETURNING …)."""
+    from headgate.commands.execute import execute
+
+    if not query.HasField("returning_clause"):
+        raise PostgresError("0A000", "COPY query must have a RETURNING clause")
+    result = execute(query, "", session)
+    assert isinstance(result, ResultSet)
+    return _of_result(result, session, options)
+
+
+def _of_result(result: ResultSet, session: Session, options: CopyOptions) -> CopyOut:
+    """COPY of a query that the catalog answered: its rows are text already."""
+    copied = CopyOut(len(result.columns), options.binary, (), CopyProgress("COPY TO"))
+    titles = [each.name for each in result.columns]
+    copy_option.check_forced(options, titles)
+
+    def lines() -> Iterator[pa.Array]:
+        if options.header:
+            yield _header(titles, options)
+        for batch in result.batches:
+            copied.progress.rows += batch.num_rows
+            if options.binary:
+                typed = [read_text(batch.column(place), each.type_oid, each.typmod) for place, each in enumerate(result.columns)]
+                arrays = [_binary(values, each.type_oid, each.typmod, options) for values, each in zip(typed, result.columns, strict=True)]
+                yield _binary_rows(arrays, batch.num_rows)
+            else:
+                yield _rows_of_text(_styled(batch, result.columns, session), titles, batch.num_rows, options)
+
+    copied.lines = _with_header(lines()) if options.binary else lines()
+    return copied
+
+
+def _with_header(rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    """Rows in binary with what stands before and behind them: the header in one message with the first, as PostgreSQL sends it."""
+    head = HEADER
+    for each in rows:
+        if head and len(each):
+            yield pa.array([head + each[0].as_py()], pa.large_binary())
+            yield pa.concat_arrays([each.slice(1)])
+            head = b""
+        else:
+            yield each
+    yield pa.array([head + TRAILER], pa.large_binary())
+
+
+def _lines(
+    plan: Plan, batches: Iterator[pa.RecordBatch] | None, session: Session, planner: Planner, options: CopyOptions, copied: CopyOut
+) -> Iterator[pa.Array]:
+    transaction = planner.transaction
+    if options.header:
+        yield _header([each.name for each in plan.columns], options)
+    with rendering.running(session, transaction):
+        if batches is None:
+            frame = plan.frame.select(*[col(each.key) for each in plan.columns])
+            batches = result_spool.batches(frame, transaction.engine.data_dir / "pgsql_tmp")
+        for batch in batches:
+            session.check_cancel()
+            copied.progress.rows += batch.num_rows
+            if options.binary:
+                arrays = [_binary(batch.column(place), each.type.oid, each.type.typmod, options) for place, each in enumerate(plan.columns)]
+                yield _binary_rows(arrays, batch.num_rows)
+            else:
+                yield _text_rows(batch, plan, session, options)
+
+
+def _binary_rows(arrays: Sequence[pa.LargeBinaryArray], count: int) -> pa.Array:
+    if not arrays:
+        return pa.array([b"\0\0"] * count, pa.large_binary())
+    lengths = sum(np.asarray(_value_lengths(each)) + 4 for each in arrays) + 2
+    return _cut(write_copy_binary(arrays), lengths)
+
+
+def _value_lengths(values: pa.LargeBinaryArray) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
+
+
+def _cut(data: bytes, lengths: Any) -> pa.Array:
+    """One buffer as an array of rows, without copying."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.Array.from_buffers(pa.large_binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _text_rows(batch: pa.RecordBatch, plan: Plan, session: Session, options: CopyOptions) -> pa.Array:
+    texts = rendering.text_batch(batch, plan, session)
+    titles = [each.name for each in plan.columns]
+    return _rows_of_text(_styled(texts, rendering.result_columns(plan), session), titles, batch.num_rows, options)
+
+
+def _styled(texts: pa.RecordBatch, columns: Sequence[ResultColumn], session: Session) -> list[pa.Array]:
+    forms = session.context.forms
+    return [styled(texts.column(place), each.type_oid, each.typmod, forms) for place, each in enumerate(columns)]
+
+
+def _binary(values: pa.Array, oid: int, typmod: int, options: CopyOptions) -> pa.LargeBinaryArray:
+    return write_binary(values, oid, typmod, encoding=options.encoding)
+
+
+def _rows_of_text(columns: Sequence[pa.Array], titles: Sequence[str], rows: int, options: CopyOptions) -> pa.Array:
+    """The lines, a message each."""
+    if not columns:
+        return pa.array([b"\n"] * rows, pa.large_binary())
+    forced = [place for place, title in enumerate(titles) if options.force_quote is None or title in options.force_quote]
+    return _written(columns, options, forced)
+
+
+def _written(columns: Sequence[pa.Array], options: CopyOptions, forced: Sequence[int] = ()) -> pa.Array:
+    """Rows in text or CSV format, in the encoding asked for; in CSV the columns at `forced` are quoted."""
+    if options.csv:
+        lines = copy_format.write_copy_csv(
+            columns, null=options.null, delimiter=options.delimiter, quote=options.quote, escape=options.escape, forced=forced
+        )
+    else:
+        lines = copy_format.write_copy_text(columns, null=options.null, delimiter=options.delimiter)
+    return encoded(lines, options.encoding)
+
+
+def _header(titles: Sequence[str], options: CopyOptions) -> pa.Array:
+    return _written([pa.array([title], pa.string()) for title in titles], options)
+
+
+# ---- COPY FROM --------------------------------------------------------------------------------------------------
+
+
+def _copy_in(node: Any, session: Session, options: CopyOptions) -> CopyIn:
+    transaction = session.begin_statement()
+    relation = writable(lookup.target(transaction.cursor, session.context, node.relation), session, "copy to", "INSERT")
+    columns = columns_of(node, relation)
+    privilege.check_columns(transaction.cursor, session.context.user, relation, "INSERT", [each.attnum for each in columns])
+    planner = Planner(session, transaction)
+    if relation.row_security and row_security.applies(transaction.cursor, session.context.user, relation):
+        raise not_supported("COPY FROM not supported with row-level security", hint="Use INSERT statements instead.")
+    copy_option.check_forced(options, [each.name for each in columns], relation)
+    passing = _where(node, planner, relation)
+
+    progress = CopyProgress("COPY FROM", relation.oid)
+
+    def consume(pieces: Iterator[bytes]) -> None:
+        writer = NewRows(planner, relation)
+        with rendering.running(session, transaction):
+            for table in Reader(relation, columns, options, session.context.forms).tables(pieces):
+                session.check_cancel()
+                kept = passing(writer.completed(table))
+                progress.rows += writer.append(kept).num_rows
+                progress.excluded += table.num_rows - kept.num_rows
+            writer.check_references()
+
+    return CopyIn(len(columns), options.binary, consume, progress)
+
+
+def _where(node: Any, planner: Planner, relation: Relation) -> Callable[[pa.Table], pa.Table]:
+    """What COPY FROM … WHERE keeps of rows that have all columns of the table."""
+    if not node.HasField("where_clause"):
+        return lambda rows: rows
+    scope = stored_expression.scope_of(relation.columns, relation.name, relation.schema, relation.oid)
+    context = planner.context.within(
+        construct="COPY FROM WHERE conditions", refuse_subquery="cannot use subquery in COPY FROM WHERE condition", subquery=None
+    )
+    condition = planner.evaluation.filter(binder.bind_condition(node.where_clause, scope, "WHERE", context=context))
+
+    def passing(rows: pa.Table) -> pa.Table:
+        frame = local_frame(planner.session_spark, rows, spark_columns(relation))
+        return frame.where(condition).toArrow().cast(rows.schema)
+
+    return passing

@@ -1,0 +1,156 @@
+"""The options of COPY (PostgreSQL 15's ProcessCopyOptions).
+
+FREEZE is taken and has nothing to do: a node's files need no freezing.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.catalog.relation.relation import Relation
+from headgate.errors import PostgresError, not_supported
+from headgate.settings import encoding as encodings
+from headgate.settings.encoding import UTF8, Encoding
+from headgate.sql import names
+from headgate.sql.options import Option, unique
+from headgate.sql.parser import position
+
+
+class Header(enum.Enum):
+    """What the first line is."""
+
+    NONE = "none"
+    NAMES = "names"
+    MATCH = "match"
+    """Names that must be those of the columns."""
+
+    def __bool__(self) -> bool:
+        return self is not Header.NONE
+
+
+@dataclass(frozen=True)
+class CopyOptions:
+    """How the data look. `force_…`: names of columns, None for all of them (``*``)."""
+
+    format: str = "text"
+    null: str = "\\N"
+    delimiter: str = "\t"
+    quote: str = '"'
+    escape: str = '"'
+    header: Header = Header.NONE
+    force_quote: tuple[str, ...] | None = ()
+    force_not_null: tuple[str, ...] = ()
+    force_null: tuple[str, ...] = ()
+    encoding: Encoding = UTF8
+
+    @property
+    def binary(self) -> bool:
+        """Whether the format is binary."""
+        return self.format == "binary"
+
+    @property
+    def csv(self) -> bool:
+        """Whether the format is CSV."""
+        return self.format == "csv"
+
+
+_KNOWN = frozenset("format freeze delimiter null header quote escape force_quote force_not_null force_null encoding".split())
+
+
+def read(nodes: Iterable[Any], client: Encoding, *, from_client: bool) -> CopyOptions:  # noqa: C901 (one case per option)
+    """The options; PostgreSQL's errors for those that do not fit together. What they leave open is in the encoding of the `client`."""
+    given = unique(nodes)
+    for name, option in given.items():
+        if name not in _KNOWN:
+            raise PostgresError("42601", f'option "{name}" not recognized', position=position(option.location))
+    kind = given["format"].text() if "format" in given else "text"
+    if kind not in ("text", "csv", "binary"):
+        raise PostgresError("22023", f'COPY format "{kind}" not recognized', position=position(given["format"].location))
+    for name in ("delimiter", "null"):
+        if kind == "binary" and name in given:
+            raise PostgresError("42601", f"cannot specify {name.upper()} in BINARY mode")
+    header = _header(given["header"], from_client=from_client) if "header" in given else Header.NONE
+    if kind == "binary" and header:
+        raise PostgresError("0A000", "cannot specify HEADER in BINARY mode")
+    for name in ("quote", "escape"):
+        if kind != "csv" and name in given:
+            raise PostgresError("0A000", f"COPY {name} available only in CSV mode")
+    delimiter = given["delimiter"].text() if "delimiter" in given else ("," if kind == "csv" else "\t")
+    if len(delimiter.encode()) != 1:
+        raise PostgresError("0A000", "COPY delimiter must be a single one-byte character")
+    if delimiter in "\r\n":
+        raise PostgresError("22023", "COPY delimiter cannot be newline or carriage return")
+    if kind == "text" and delimiter in "\\.abcdefghijklmnopqrstuvwxyz0123456789":
+        raise PostgresError("22023", f'COPY delimiter cannot be "{delimiter}"')
+    null = given["null"].text() if "null" in given else ("" if kind == "csv" else "\\N")
+    if "\r" in null or "\n" in null:
+        raise PostgresError("22023", "COPY null representation cannot use newline or carriage return")
+    if delimiter in null:
+        raise PostgresError("0A000", "COPY delimiter must not appear in the NULL specification")
+    quote = given["quote"].text() if "quote" in given else '"'
+    if kind == "csv" and len(quote.encode()) != 1:
+        raise PostgresError("0A000", "COPY quote must be a single one-byte character")
+    if kind == "csv" and delimiter == quote:
+        raise PostgresError("22023", "COPY delimiter and quote must be different")
+    escape = given["escape"].text() if "escape" in given else quote
+    forced: dict[str, Any] = {name: _forced(given[name], kind, from_client=from_client) for name in _FORCES if name in given}
+    encoding = _encoding(given["encoding"]) if "encoding" in given else client
+    encoding = client if kind == "binary" else encoding  # as the types' receive and send functions have it
+    return CopyOptions(kind, null, delimiter, quote, escape, header, encoding=encoding, **forced)
+
+
+def _header(option: Option, *, from_client: bool) -> Header:
+    if option.value is not None and option.value.lower() == "match":
+        if not from_client:
+            raise PostgresError("0A000", 'cannot use "match" with HEADER in COPY TO')
+        return Header.MATCH
+    try:
+        return Header.NAMES if option.boolean() else Header.NONE
+    except PostgresError as error:
+        raise PostgresError("42601", 'header requires a Boolean value or "match"') from error
+
+
+_FORCES = {"force_quote": "TO", "force_not_null": "FROM", "force_null": "FROM"}
+
+
+def _forced(option: Option, kind: str, *, from_client: bool) -> tuple[str, ...] | None:
+    """The columns of FORCE_QUOTE, FORCE_NOT_NULL or FORCE_NULL; None for all."""
+    if option.node is not None and option.node.DESCRIPTOR.name == "A_Star" and option.name == "force_quote":
+        found = None
+    elif option.node is not None and option.node.DESCRIPTOR.name == "List":
+        found = tuple(names.strings(option.node.items))
+    else:
+        message = f'argument to option "{option.name}" must be a list of column names'
+        raise PostgresError("22023", message, position=position(option.location))
+    word = option.name.replace("_", " ")
+    if kind != "csv":
+        raise PostgresError("0A000", f"COPY {word} available only in CSV mode")
+    if from_client != (_FORCES[option.name] == "FROM"):
+        raise PostgresError("0A000", f"COPY {word} only available using COPY {_FORCES[option.name]}")
+    return found
+
+
+def _encoding(option: Option) -> Encoding:
+    name = encodings.canonical_name(option.text())
+    if name is None:
+        message = 'argument to option "encoding" must be a valid encoding name'
+        raise PostgresError("22023", message, position=position(option.location))
+    found = encodings.find(name)
+    if found is None:
+        raise not_supported(f"conversion between {name} and UTF8 is not supported", position=position(option.location))
+    return found
+
+
+def check_forced(options: CopyOptions, columns: Iterable[str], relation: Relation | None = None) -> None:
+    """42703 for a column of FORCE_… that the query or `relation` has not, 42P10 for one that COPY does not copy."""
+    known = set(columns)
+    for word in _FORCES:
+        for name in getattr(options, word) or ():
+            if name not in known and (relation is None or relation.column(name) is None):
+                of = "" if relation is None else f' of relation "{relation.name}"'
+                raise PostgresError("42703", f'column "{name}"{of} does not exist')
+            if name not in known:
+                raise PostgresError("42P10", f'{word.upper()} column "{name}" not referenced by COPY')

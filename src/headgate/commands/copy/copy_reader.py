@@ -1,0 +1,253 @@
+"""COPY FROM STDIN: the client's bytes, cut anywhere, become Arrow tables of a table's columns.
+
+Rows are handed over in portions of some megabytes, so that memory does not follow the size of the copy. An error carries the
+context PostgreSQL gives: ``COPY t, line 3, column a: "x"``.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Generator, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.catalog.relation.relation import Column, Relation
+from headgate.commands.copy.copy_option import CopyOptions, Header
+from headgate.errors import PostgresError
+from headgate.types.binary.binary import read_binary
+from headgate.types.binary.copy_binary import header_length, read_copy_binary
+from headgate.types.storage import NO_COLUMN
+from headgate.types.text import copy_text as copy_format
+from headgate.types.text import text
+from headgate.types.text.text_column import Session
+
+PORTION = 16 << 20
+"""Bytes that are collected before rows are read out of them."""
+
+
+class Reader:
+    """Reads one COPY FROM."""
+
+    def __init__(self, relation: Relation, columns: Sequence[Column], options: CopyOptions, forms: Session) -> None:
+        self.relation = relation
+        self.columns = columns
+        self.options = options
+        self.forms = forms
+        self._line = 1
+
+    def tables(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
+        """The rows, in portions."""
+        if self.options.binary:
+            yield from self._binary(pieces)
+        elif self.options.csv:
+            yield from self._csv(pieces)
+        else:
+            yield from self._text(pieces)
+
+    # ---- text ------------------------------------------------------------------------------------------------
+
+    def _text(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
+        held = bytearray()
+        skip_header = bool(self.options.header)
+        for piece in self._decoded(pieces):
+            held += piece
+            if len(held) < PORTION:
+                continue
+            end = copy_format.whole_rows(bytes(held))
+            if end:
+                chunk, held = bytes(held[:end]), held[end:]
+                yield from self._text_rows(chunk, skip_header)
+                skip_header = False
+        if held:
+            yield from self._text_rows(bytes(held), skip_header)
+
+    def _text_rows(self, chunk: bytes, skip_header: bool) -> Iterator[pa.Table]:
+        if skip_header:
+            line, _, chunk = chunk.partition(b"\n")
+            self._check_header(line.removesuffix(b"\r"))
+            self._line += 1
+        if not self.columns:
+            rows = 0 if chunk.startswith(b"\\.") else chunk.count(b"\n")
+            if rows:
+                yield pa.table({NO_COLUMN: pa.array([True] * rows, pa.bool_())})
+            return
+        options = self.options
+        names = [each.name for each in self.columns]
+        try:
+            arrays = copy_format.read_copy_text(
+                chunk, len(names), null=options.null, delimiter=options.delimiter, names=names, first_line=self._line
+            )
+        except PostgresError as error:
+            if error.context is not None:
+                error.context = f"COPY {self.relation.name}, {error.context}"
+            raise
+        yield from self._typed(arrays)
+
+    # ---- CSV -------------------------------------------------------------------------------------------------
+
+    def _csv(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
+        held = bytearray()
+        header = bool(self.options.header)
+        for piece in self._decoded(pieces):
+            held += piece
+            if len(held) < PORTION:
+                continue
+            ends = copy_format.record_ends(bytes(held), self.options.quote)
+            if len(ends):
+                end = int(ends[-1])
+                chunk, held = bytes(held[:end]), held[end:]
+                yield from self._csv_rows(chunk, header)
+                header = False
+        if held:
+            yield from self._csv_rows(bytes(held), header)
+
+    def _csv_rows(self, chunk: bytes, header: bool) -> Iterator[pa.Table]:
+        if chunk.rstrip(b"\r\n").endswith(b"\n\\."):
+            chunk = chunk[: chunk.rindex(b"\\.")]
+        if header:
+            ends = copy_format.record_ends(chunk, self.options.quote)
+            end = int(ends[0]) if len(ends) else len(chunk)
+            self._check_header(chunk[:end].rstrip(b"\r\n"))
+            chunk = chunk[end:]
+            self._line += 1
+        yield from self._typed(self._forced(self._split(chunk, len(self.columns))))
+
+    def _split(self, chunk: bytes, columns: int) -> list[pa.StringArray]:
+        options = self.options
+        try:
+            return copy_format.read_copy_csv(
+                chunk, columns, null=options.null, delimiter=options.delimiter, quote=options.quote, escape=options.escape
+            )
+        except PostgresError as error:
+            if error.context is not None:
+                error.context = f"COPY {self.relation.name}, {error.context}"
+            raise
+
+    def _forced(self, arrays: Sequence[pa.StringArray]) -> list[pa.StringArray]:
+        """FORCE_NOT_NULL: no field is NULL; FORCE_NULL: a quoted one may be."""
+        found = []
+        for column, strings in zip(self.columns, arrays, strict=True):
+            given = strings
+            if column.name in self.options.force_null:
+                given = pc.if_else(pc.equal(strings, self.options.null), pa.scalar(None, pa.string()), strings)
+            if column.name in self.options.force_not_null:
+                given = pc.if_else(pc.is_valid(strings), given, self.options.null)
+            found.append(given)
+        return found
+
+    # ---- both --------------------------------------------------------------------------------------------------
+
+    def _decoded(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """The pieces in UTF-8, cut behind lines: a newline byte is a newline in every encoding, none has it inside of a character."""
+        held: list[bytes] = []
+        first = 1
+        for piece in pieces:
+            line, newline, rest = piece.rpartition(b"\n")
+            if newline:
+                whole = b"".join([*held, line, newline])
+                yield self._unicode(whole, first)
+                first += whole.count(b"\n")
+                held = []
+            held.append(rest)
+        yield self._unicode(b"".join(held), first)
+
+    def _unicode(self, data: bytes, first: int) -> bytes:
+        """Lines in UTF-8; 22021 and 22P05 for what the encoding or Unicode has not. `first`: the number of the first one."""
+        encoding = self.options.encoding
+        try:
+            text = encoding.decode(data)
+        except PostgresError as error:
+            raise error.within(f"COPY {self.relation.name}, line {first + self._refused(data)}") from error
+        return data if encoding.unicode else text.encode()
+
+    def _refused(self, data: bytes) -> int:
+        """The place of the first line that has what is refused."""
+        for place, line in enumerate(data.split(b"\n")):
+            try:
+                self.options.encoding.decode(line)
+            except PostgresError:
+                return place
+        return 0
+
+    def _check_header(self, line: bytes) -> None:
+        """22P04 unless HEADER MATCH finds the names of the columns."""
+        if self.options.header is not Header.MATCH:
+            return
+        context = f'COPY {self.relation.name}, line 1: "{line.decode(errors="replace")}"'
+        given = self._titles(line)
+        if len(given) != len(self.columns):
+            message = f"wrong number of fields in header line: got {len(given)}, expected {len(self.columns)}"
+            raise PostgresError("22P04", message, context=context)
+        for place, (title, column) in enumerate(zip(given, self.columns, strict=True), 1):
+            if title != column.name:
+                got = f'null value ("{self.options.null}")' if title is None else f'"{title}"'
+                message = f'column name mismatch in header line field {place}: got {got}, expected "{column.name}"'
+                raise PostgresError("22P04", message, context=context)
+
+    def _titles(self, line: bytes) -> list[str | None]:
+        if self.options.csv:
+            [row] = csv.reader([line.decode()], delimiter=self.options.delimiter, quotechar=self.options.quote)
+            return [None if each == self.options.null else each for each in row]
+        fields = line.split(self.options.delimiter.encode())
+        return [None if each == self.options.null.encode() else copy_format.unescape(each).decode() for each in fields]
+
+    def _typed(self, arrays: Sequence[pa.StringArray]) -> Iterator[pa.Table]:
+        typed = []
+        for column, strings in zip(self.columns, arrays, strict=True):
+            try:
+                typed.append(text.read_text(strings, column.type_oid, column.typmod, session=self.forms))
+            except PostgresError as error:
+                row = text.first_refused(strings, column.type_oid, column.typmod, session=self.forms)
+                if row is not None:
+                    shown = strings[row].as_py()
+                    value = f': "{shown}"' if shown is not None else ""
+                    error.within(f"COPY {self.relation.name}, line {self._line + row}, column {column.name}{value}")
+                raise
+        rows = len(arrays[0]) if arrays else 0
+        self._line += rows
+        if rows:
+            yield pa.table(typed, names=[each.name for each in self.columns])
+
+    # ---- binary ----------------------------------------------------------------------------------------------
+
+    def _binary(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
+        held = bytearray()
+        begun = ended = False
+        for piece in pieces:
+            held += piece
+            if not begun:
+                length = header_length(bytes(held[:4096]))
+                if length is None:
+                    continue
+                del held[:length]
+                begun = True
+            if len(held) >= PORTION or ended:
+                ended = ended or (yield from self._binary_rows(held))
+                self._check_end(held, ended=ended)
+        if not begun:
+            raise PostgresError("22P04", "COPY file signature not recognized")
+        ended = ended or (yield from self._binary_rows(held))
+        self._check_end(held, ended=ended)
+        if held:
+            raise PostgresError("22P04", "unexpected EOF in COPY data", context=f"COPY {self.relation.name}, line {self._line}")
+
+    def _check_end(self, held: bytearray, *, ended: bool) -> None:
+        """22P04 for anything behind the trailer, which may be missing."""
+        if ended and held:
+            raise PostgresError("22P04", "received copy data after EOF marker", context=f"COPY {self.relation.name}, line {self._line}")
+
+    def _binary_rows(self, held: bytearray) -> Generator[pa.Table, None, bool]:
+        chunk = bytes(held)
+        found = read_copy_binary(chunk, len(self.columns))
+        del held[: found.consumed]
+        if found.row_count:
+            self._line += found.row_count
+            data = np.frombuffer(chunk, np.uint8)
+            arrays = [
+                read_binary(data, starts, lengths, column.type_oid, column.typmod, encoding=self.options.encoding)
+                for column, starts, lengths in zip(self.columns, found.starts, found.lengths, strict=True)
+            ]
+            yield pa.table(arrays, names=[each.name for each in self.columns])
+        return found.ended

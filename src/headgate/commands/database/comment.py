@@ -1,0 +1,121 @@
+"""COMMENT ON: pg_description and pg_shdescription."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog.physical import Cursor, insert, one, run, tables
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.replication import publication as publications
+from headgate.catalog.replication import subscription as subscriptions
+from headgate.catalog.security import role as roles
+from headgate.commands import lookup
+from headgate.commands.result import CommandResult
+from headgate.commands.role import privilege
+from headgate.commands.session import Session
+from headgate.commands.type import user_type
+from headgate.errors import PostgresError, not_supported
+from headgate.sql import names
+from headgate.sql.parser import unwrap
+from headgate.types import registry
+
+_RELATION, _NAMESPACE, _DATABASE, _ROLE, _PUBLICATION, _SUBSCRIPTION, _CONSTRAINT, _TYPE = 1259, 2615, 1262, 1260, 6104, 6100, 2606, 1247
+
+
+def comment(node: Any, session: Session) -> CommandResult:
+    """COMMENT ON … IS 'text' | NULL."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    catalog, oid, sub, shared = _object(node, session, cursor)
+    transaction.change_object(next(table.name for table in tables().values() if table.oid == catalog), oid)
+    scope = "objoid = ? AND classoid = ?"
+    if shared:
+        run(cursor, f"DELETE FROM hg.pg_shdescription WHERE {scope}", [oid, catalog])
+        if node.comment:
+            insert(cursor, "pg_shdescription", objoid=oid, classoid=catalog, description=node.comment)
+    else:
+        run(cursor, f"DELETE FROM hg.pg_description WHERE dbid = ? AND {scope} AND objsubid = ?", [context.database, oid, catalog, sub])
+        if node.comment:
+            insert(cursor, "pg_description", dbid=context.database, objoid=oid, classoid=catalog, objsubid=sub, description=node.comment)
+    return CommandResult("COMMENT")
+
+
+def _object(node: Any, session: Session, cursor: Cursor) -> tuple[int, int, int, bool]:
+    """(catalog, oid, attnum, whether the comment is shared by all databases) of what is commented on."""
+    context, target = session.context, unwrap(node.object)
+    database = context.database
+    match node.objtype:
+        case pb.OBJECT_TABLE | pb.OBJECT_INDEX | pb.OBJECT_SEQUENCE | pb.OBJECT_VIEW:
+            relation = _relation(target.items, session, cursor)
+            return _RELATION, relation.oid, 0, False
+        case pb.OBJECT_COLUMN:
+            relation = _relation(list(target.items)[:-1], session, cursor)
+            name = unwrap(list(target.items)[-1]).sval
+            column = relation.column(name)
+            if column is None:
+                raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
+            return _RELATION, relation.oid, column.attnum, False
+        case pb.OBJECT_TABCONSTRAINT:
+            relation = _relation(list(target.items)[:-1], session, cursor)
+            name = unwrap(list(target.items)[-1]).sval
+            found = one(
+                cursor, "SELECT oid FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND conname = ?", [database, relation.oid, name]
+            )
+            session.begin_statement().change_object("pg_class", relation.oid)
+            if found is None:
+                raise PostgresError("42704", f'constraint "{name}" for table "{relation.name}" does not exist')
+            return _CONSTRAINT, int(found[0]), 0, False
+        case pb.OBJECT_TYPE | pb.OBJECT_DOMAIN:
+            kind = user_type.find(target.names, session, cursor)
+            assert kind is not None
+            privilege.check_owner(cursor, context.user, kind.owner, "type", registry.format_type(kind.oid))
+            return _TYPE, kind.oid, 0, False
+        case pb.OBJECT_SCHEMA:
+            oid = lookup.namespace(cursor, database, target.sval)
+            owner = one(cursor, "SELECT nspowner FROM hg.pg_namespace WHERE dbid IN (0, ?) AND oid = ?", [database, oid])
+            if owner is not None and not privilege.owns_schema(cursor, context.user, database, owner[0]):
+                raise PostgresError("42501", f"must be owner of schema {target.sval}")
+            return _NAMESPACE, oid, 0, False
+        case pb.OBJECT_PUBLICATION:
+            publication = publications.get(cursor, database, target.sval)
+            privilege.check_owner(cursor, context.user, publication.owner, "publication", publication.name)
+            return _PUBLICATION, publication.oid, 0, False
+        case pb.OBJECT_SUBSCRIPTION:
+            subscription = subscriptions.get(cursor, database, target.sval)
+            privilege.check_owner(cursor, context.user, subscription.owner, "subscription", subscription.name)
+            return _SUBSCRIPTION, subscription.oid, 0, False  # pg_description, although pg_subscription is shared
+        case pb.OBJECT_DATABASE:
+            found = one(cursor, "SELECT oid, datdba FROM hg.pg_database WHERE datname = ?", [target.sval])
+            if found is None:
+                raise PostgresError("3D000", f'database "{target.sval}" does not exist')
+            privilege.check_owner(cursor, context.user, found[1], "database", target.sval)
+            return _DATABASE, int(found[0]), 0, True
+        case pb.OBJECT_ROLE:
+            return _ROLE, _role(target.sval, session, cursor), 0, True
+        case _:
+            raise not_supported("COMMENT ON objects of this kind is not supported")
+
+
+def _role(name: str, session: Session, cursor: Cursor) -> int:
+    """Roles belong to those who may create them, superusers to superusers."""
+    role, user = roles.get(cursor, name), roles.get(cursor, session.context.user)
+    if role.superuser and not user.superuser:
+        raise PostgresError("42501", "must be superuser")
+    if not (user.superuser or user.create_role):
+        raise PostgresError("42501", "must have CREATEROLE privilege")
+    return role.oid
+
+
+def _relation(items: Any, session: Session, cursor: Cursor) -> relations.Relation:
+    context = session.context
+    schema, name = names.split_name(items, context.database_name)
+    found = relations.lookup(cursor, context.database, schema, name, lookup.search_path(cursor, context))
+    if found is None:
+        if schema is not None:
+            lookup.namespace(cursor, context.database, schema)
+        shown = name if schema is None else f"{schema}.{name}"
+        raise PostgresError("42P01", f'relation "{shown}" does not exist')
+    privilege.check_owner(cursor, context.user, found.owner, lookup.KINDS[found.kind], found.name)
+    return found

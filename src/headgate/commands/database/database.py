@@ -1,0 +1,161 @@
+"""CREATE, ALTER and DROP DATABASE."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from headgate.catalog import database as databases
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.replication import slot as slots
+from headgate.catalog.replication import subscription as subscriptions
+from headgate.commands.result import CommandResult
+from headgate.commands.role import privilege
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.sql.options import unique
+from headgate.sql.parser import position, unwrap
+
+_ACCEPTED = {"encoding", "lc_collate", "lc_ctype", "locale", "tablespace", "allow_connections", "connection_limit", "is_template", "owner",
+             "template",             "locale_provider", "icu_locale", "strategy", "oid", "collation_version"}  # fmt: skip
+LEAVING_SECONDS = 5.0
+"""How long DROP DATABASE waits for sessions that are about to leave."""
+_UTF8 = ("utf8", "utf-8", "unicode", "6")
+
+
+def create(node: Any, session: Session) -> CommandResult:
+    """CREATE DATABASE. A node's databases have the encoding UTF8 and the locale C."""
+    session.prevent_in_block("CREATE DATABASE")
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    given = unique(node.options)
+    for name, option in given.items():
+        if name not in _ACCEPTED:
+            raise PostgresError("42601", f'option "{name}" not recognized', position=position(option.location))
+    if "encoding" in given and given["encoding"].node is not None and given["encoding"].text().lower() not in _UTF8:
+        raise not_supported(f'encoding "{given["encoding"].text()}" is not supported', hint="A node stores text as UTF8.")
+    for name in ("lc_collate", "lc_ctype", "locale"):
+        if name in given and given[name].value is not None and given[name].text() not in ("C", "POSIX"):
+            raise not_supported(f'locale "{given[name].text()}" is not supported', hint="A node compares text as the locale C does.")
+    owner = given["owner"].text() if "owner" in given and given["owner"].value else context.user
+    owner_oid = privilege.used_role(cursor, owner)
+    if not privilege.may_create_databases(cursor, context.user):
+        raise PostgresError("42501", "permission denied to create database")
+    privilege.check_member(cursor, context.user, owner)
+    template = given["template"].text() if "template" in given and given["template"].value else "template1"
+    if databases.lookup(cursor, node.dbname) is not None:
+        raise PostgresError("42P04", f'database "{node.dbname}" already exists')
+    source = databases.lookup(cursor, template)
+    if source is None:
+        raise PostgresError("3D000", f'template database "{template}" does not exist')
+    if source.oid != context.database:
+        _refuse_others(session, source, "source database")
+    if relations.all_tables(cursor, source.oid, "r"):
+        raise not_supported(f'database "{template}" cannot be a template because it has tables')
+    databases.create(cursor, transaction.engine.catalog.next_oid(), node.dbname, owner_oid, template)
+    return CommandResult("CREATE DATABASE")
+
+
+def drop(node: Any, session: Session) -> CommandResult:
+    """DROP DATABASE [IF EXISTS] d [WITH (FORCE)]."""
+    session.prevent_in_block("DROP DATABASE")
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    given = unique(node.options)
+    for name, option in given.items():
+        if name != "force":
+            raise PostgresError("42601", f'unrecognized DROP DATABASE option "{name}"', position=position(option.location))
+    found = databases.lookup(cursor, node.dbname)
+    if found is None:
+        if not node.missing_ok:
+            raise PostgresError("3D000", f'database "{node.dbname}" does not exist')
+        session.notices.notice(f'database "{node.dbname}" does not exist, skipping')
+        return CommandResult("DROP DATABASE")
+    privilege.check_owner(cursor, context.user, found.owner, "database", found.name)
+    if found.is_template:
+        raise PostgresError("42809", "cannot drop a template database")
+    if found.oid == context.database:
+        raise PostgresError("55006", "cannot drop the currently open database")
+    _refuse_used(session, found)
+    count = len(subscriptions.all_subscriptions(cursor, found.oid))
+    if count:
+        detail = "There is 1 subscription." if count == 1 else f"There are {count} subscriptions."
+        raise PostgresError("55006", f'database "{found.name}" is being used by logical replication subscription', detail=detail)
+    if "force" in given:
+        prepared = sum(one.database == found.oid for one in transaction.engine.prepared.all())
+        if prepared:
+            raise PostgresError("55006", f'database "{found.name}" is being used by prepared transactions', detail=_busy(0, prepared))
+        session.node.terminate_database(found.oid)
+    _refuse_others(session, found, "database")
+    transaction.database = found.oid  # the log's entry is one of the database whose tables go
+    for relation in relations.all_tables(cursor, found.oid, "r"):
+        transaction.drop_table(relation)
+    databases.drop(cursor, found.oid)
+    slots.drop_database(cursor, found.oid)
+    session.after_commit(lambda: _forget(session, found.oid))
+    return CommandResult("DROP DATABASE")
+
+
+def _forget(session: Session, database: int) -> None:
+    """The database has been dropped: no slot of it needs the files of its tables any more."""
+    session.node.slots.forget_database(database)
+    session.node.engine.clean()
+
+
+def _refuse_others(session: Session, found: databases.Database, what: str) -> None:
+    """55006 while others use a database; sessions that are about to leave have a few seconds (CountOtherDBBackends)."""
+    until = time.monotonic() + LEAVING_SECONDS
+    while True:
+        others = session.node.sessions_of(found.oid)
+        prepared = sum(one.database == found.oid for one in session.node.engine.prepared.all())
+        if not others and not prepared:
+            return
+        if time.monotonic() >= until:
+            raise PostgresError("55006", f'{what} "{found.name}" is being accessed by other users', detail=_busy(others, prepared))
+        session.check_cancel()
+        time.sleep(0.1)
+
+
+def _busy(others: int, prepared: int) -> str:
+    """Who uses a database, in PostgreSQL's words."""
+    if others and prepared:
+        return f"There are {others} other session(s) and {prepared} prepared transaction(s) using the database."
+    count, what = (others, "other session") if others else (prepared, "prepared transaction")
+    return f"There is 1 {what} using the database." if count == 1 else f"There are {count} {what}s using the database."
+
+
+def _refuse_used(session: Session, found: databases.Database) -> None:
+    """55006 if a slot of the database is in use; the others are dropped with it."""
+    active = session.node.slots.active_in(found.oid)
+    if active:
+        detail = "There is 1 active slot." if active == 1 else f"There are {active} active slots."
+        raise PostgresError("55006", f'database "{found.name}" is used by an active logical replication slot', detail=detail)
+
+
+def rename(node: Any, session: Session) -> CommandResult:
+    """ALTER DATABASE … RENAME TO."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    found = databases.get(cursor, node.subname)
+    privilege.check_owner(cursor, context.user, found.owner, "database", found.name)
+    if databases.lookup(cursor, node.newname) is not None:
+        raise PostgresError("42P04", f'database "{node.newname}" already exists')
+    if found.oid == context.database:
+        raise PostgresError("0A000", "current database cannot be renamed")
+    _refuse_others(session, found, "database")
+    databases.rename(cursor, found.oid, node.newname)
+    return CommandResult("ALTER DATABASE")
+
+
+def change_owner(node: Any, session: Session) -> CommandResult:
+    """ALTER DATABASE … OWNER TO."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    new_owner, oid = privilege.new_owner(cursor, context, node.newowner)
+    found = databases.get(cursor, unwrap(node.object).sval)
+    if oid != found.owner:
+        privilege.check_may_give(cursor, context.user, found.owner, "database", found.name, new_owner)
+        if not privilege.may_create_databases(cursor, context.user):
+            raise PostgresError("42501", "permission denied to change owner of database")
+    databases.set_owner(cursor, found.oid, oid)
+    return CommandResult("ALTER DATABASE")

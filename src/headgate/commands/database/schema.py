@@ -1,0 +1,153 @@
+"""CREATE, ALTER and DROP SCHEMA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import namespace
+from headgate.catalog import user_type as types
+from headgate.catalog.physical import run
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation import removal
+from headgate.catalog.relation import sequence as sequences
+from headgate.catalog.relation.relation import Relation
+from headgate.commands.database import dependency, schema_element
+from headgate.commands.result import CommandResult
+from headgate.commands.role import privilege
+from headgate.commands.session import Session
+from headgate.commands.subscription import subscription_state
+from headgate.commands.table import table
+from headgate.commands.type import user_type
+from headgate.commands.view import view
+from headgate.errors import PostgresError
+from headgate.sql import names
+from headgate.sql.parser import unwrap
+from headgate.types import registry
+
+
+def create(node: Any, session: Session) -> CommandResult:
+    """CREATE SCHEMA [IF NOT EXISTS] s [AUTHORIZATION r] [elements]."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    owner = names.role_name(node.authrole, context.user, context.session_user) if node.HasField("authrole") else context.user
+    name = node.schemaname or owner
+    owner_oid = privilege.used_role(cursor, owner)
+    privilege.check_create_on_database(cursor, context.user, context.database)
+    privilege.check_member(cursor, context.user, owner)
+    if node.if_not_exists and namespace.lookup(cursor, context.database, name) is not None:
+        session.notices.notice(f'schema "{name}" already exists, skipping', sqlstate="42P06")
+        return CommandResult("CREATE SCHEMA")
+    schema_element.check(node.schema_elts, name)
+    namespace.create(cursor, transaction.engine.catalog.next_oid(), context.database, name, owner_oid)
+    transaction.catalog_changed()
+    schema_element.make(node.schema_elts, session, name, owner, owner_oid)
+    return CommandResult("CREATE SCHEMA")
+
+
+def drop(node: Any, session: Session) -> CommandResult:
+    """DROP SCHEMA [IF EXISTS] a, b [CASCADE]."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    found: list[namespace.Namespace] = []
+    for item in node.objects:
+        name = unwrap(item).sval
+        schema = namespace.lookup(cursor, context.database, name)
+        if schema is None:
+            if not node.missing_ok:
+                raise PostgresError("3F000", f'schema "{name}" does not exist')
+            session.notices.notice(f'schema "{name}" does not exist, skipping')
+            continue
+        if schema.oid < registry.FIRST_USER_OID and name != "public":
+            raise PostgresError("2BP01", f"cannot drop schema {name} because it is required by the database system")
+        privilege.check_owner(cursor, context.user, schema.owner, "schema", name)
+        transaction.lock_object("pg_namespace", schema.oid)
+        found.append(schema)
+    held = [(schema, each) for schema in found for each in _contents(session, schema)]
+    going = {each.oid for _, each in held}
+    dependants = []
+    for schema, each in held:
+        shown = dependency.shown(cursor, context, each)
+        if each.parent not in going:  # a partition goes with the table that it is part of, and is not told
+            dependants.append(dependency.Dependant((1259, each.oid), shown, f"schema {names.quote_ident(schema.name)}", lambda: None, each))
+        dependants += [
+            other for other in dependency.of_relation(cursor, context, each) if other.key[0] == 2606 or other.key[1] not in going
+        ]
+    kinds = [(schema, each) for schema in found for each in types.of_schema(cursor, context.database, schema.oid)]
+    for schema, kind in kinds:
+        dependants.append(dependency.Dependant((1247, kind.oid), _type(kind), f"schema {names.quote_ident(schema.name)}", lambda: None))
+    order = {each.oid: place for place, each in enumerate(found)}
+    place = {(1259, each.oid): order[schema.oid] for schema, each in held} | {(1247, kind.oid): order[schema.oid] for schema, kind in kinds}
+    dependants.sort(key=lambda each: (-place.get(each.key, 0), each.key[1]))  # the last schema's first, in it as they were made
+    subjects = [f"schema {names.quote_ident(each.name)}" for each in found]
+    inside = [(2606, key.oid) for _, each in held for key in each.foreign_keys]
+    for _, kind in kinds:
+        transaction.lock_object("pg_type", kind.oid)
+    dependency.settle(transaction, dependants, subjects, session.notices, cascade=node.behavior == pb.DROP_CASCADE, going=inside)
+    tables = [each for _, each in held if each.kind in "rp"]
+    for each in tables:
+        subscription_state.refuse_unfinished_sync(cursor, each)
+    table.drop_all(transaction, [each for each in tables if not each.parent or all(each.parent != other.oid for other in tables)])
+    for _, each in held:
+        if each.kind not in "rp" and relations.find(cursor, context.database, each.oid) is not None:
+            removal.drop(cursor, context.database, each.oid)
+    if kinds:
+        user_type.drop_all(session, transaction, [each for _, each in kinds], cascade=True)
+        user_type.changed(session)
+    for schema in found:
+        namespace.drop(cursor, context.database, schema.oid)
+    transaction.catalog_changed()
+    return CommandResult("DROP SCHEMA")
+
+
+def _contents(session: Session, schema: namespace.Namespace) -> list[Relation]:
+    cursor, database = session.begin_statement().cursor, session.context.database
+    held = sorted(relations.in_schema(cursor, database, schema.oid, "rpvmS"), key=lambda each: each.oid)
+    owned = {
+        oid
+        for (oid,) in run(
+            cursor,
+            "SELECT objid FROM hg.pg_depend WHERE dbid = ? AND classid = 1259 AND deptype IN ('a', 'i') AND refobjsubid > 0",
+            [database],
+        ).fetchall()
+    }
+    return [each for each in held if each.oid not in owned]
+
+
+def _type(found: types.TypeRow) -> str:
+    return f"type {registry.format_type(found.oid)}"
+
+
+def rename(node: Any, session: Session) -> CommandResult:
+    """ALTER SCHEMA … RENAME TO."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    schema = namespace.get(cursor, context.database, node.subname)
+    namespace.require_free(cursor, context.database, node.newname)
+    privilege.check_owner(cursor, context.user, schema.owner, "schema", schema.name)
+    transaction.lock_object("pg_namespace", schema.oid)
+    held = relations.in_schema(cursor, context.database, schema.oid, "rpv")
+    for relation in held:
+        view.hold_readers(transaction, relation)
+    with sequences.followed(cursor, context.database):
+        namespace.rename(cursor, context.database, schema.oid, node.newname)
+    for relation in held:
+        view.renamed(session, transaction, relation, relations.get(cursor, context.database, relation.oid))
+    user_type.changed(session)
+    transaction.catalog_changed()
+    return CommandResult("ALTER SCHEMA")
+
+
+def change_owner(node: Any, session: Session) -> CommandResult:
+    """ALTER SCHEMA … OWNER TO."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    new_owner, oid = privilege.new_owner(cursor, context, node.newowner)
+    schema = namespace.get(cursor, context.database, unwrap(node.object).sval)
+    if oid != schema.owner:
+        privilege.check_may_give(cursor, context.user, schema.owner, "schema", schema.name, new_owner)
+        privilege.check_create_on_database(cursor, context.user, context.database)
+    transaction.change_object("pg_namespace", schema.oid)
+    namespace.set_owner(cursor, context.database, schema.oid, oid)
+    return CommandResult("ALTER SCHEMA")

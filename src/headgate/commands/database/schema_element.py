@@ -1,0 +1,65 @@
+"""The elements of CREATE SCHEMA s CREATE TABLE … CREATE VIEW … GRANT …: made in the new schema, by its owner.
+
+Called by `schema`, for PostgreSQL's transformCreateSchemaStmtElements: whatever their order in the statement, sequences come first,
+then tables, views, indexes and grants, so that each finds what it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from headgate.catalog.session import SessionContext
+from headgate.commands.role import grant, privilege
+from headgate.commands.sequence import sequence
+from headgate.commands.session import Session
+from headgate.commands.table import index, table
+from headgate.commands.view import view
+from headgate.errors import PostgresError, not_supported
+from headgate.sql.parser import unwrap
+
+_KINDS: dict[str, tuple[str | None, Callable[[Any, Session], Any]]] = {
+    "CreateSeqStmt": ("sequence", sequence.create_sequence),
+    "CreateStmt": ("relation", table.create),
+    "ViewStmt": ("view", view.create),
+    "IndexStmt": ("relation", index.create),
+    "GrantStmt": (None, grant.grant),
+}
+"""By the order in which they are made: where each names its relation, and what makes it."""
+
+
+def check(elements: Iterable[Any], schema: str) -> None:
+    """42P15 for an element that names another schema; 0A000 for one that a node cannot make."""
+    for element in map(unwrap, elements):
+        kind = element.DESCRIPTOR.name
+        if kind not in _KINDS:
+            raise not_supported("CREATE SCHEMA with triggers is not supported")
+        field, _ = _KINDS[kind]
+        named = "" if field is None else getattr(element, field).schemaname
+        if named not in ("", schema):
+            raise PostgresError("42P15", f"CREATE specifies a schema ({named}) different from the one being created ({schema})")
+
+
+def make(elements: Iterable[Any], session: Session, schema: str, owner: str, owner_oid: int) -> None:
+    """Makes the elements in a schema that exists."""
+    order = list(_KINDS)
+    superuser = privilege.is_superuser(session.begin_statement().cursor, owner)
+    with _inside(session.context, schema, owner, owner_oid, superuser=superuser):
+        for element in sorted(map(unwrap, elements), key=lambda each: order.index(each.DESCRIPTOR.name)):
+            field, action = _KINDS[element.DESCRIPTOR.name]
+            if field is not None:
+                getattr(element, field).schemaname = schema
+            action(element, session)
+
+
+@contextmanager
+def _inside(context: SessionContext, schema: str, owner: str, owner_oid: int, *, superuser: bool) -> Iterator[None]:
+    """The schema first in the search_path, its owner as the user."""
+    kept = context.search_path, context.user, context.user_oid, context.superuser
+    context.search_path = [schema, *context.search_path]
+    context.user, context.user_oid, context.superuser = owner, owner_oid, superuser
+    try:
+        yield
+    finally:
+        context.search_path, context.user, context.user_oid, context.superuser = kept

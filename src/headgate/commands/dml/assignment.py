@@ -1,0 +1,324 @@
+"""SET lists, and the writing of changed rows: what UPDATE and ON CONFLICT DO UPDATE share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headgate.catalog.relation.relation import Relation
+from headgate.commands import stored_expression
+from headgate.commands.constraint import referential_action, row_constraint, uniqueness
+from headgate.commands.dml import routed_rows, storage_error
+from headgate.commands.dml.new_rows import Clash, NewRows
+from headgate.commands.publication import replica_identity
+from headgate.commands.query.driver import values_list
+from headgate.commands.query.plan import Plan, PlanColumn, col, quoted
+from headgate.commands.query.planner import Planner
+from headgate.errors import PostgresError, not_supported
+from headgate.expression.binding import binder
+from headgate.expression.binding.scope import Scope
+from headgate.expression.node import Expression, SetToDefault, SubLink
+from headgate.sql.parser import position, unwrap
+from headgate.storage.delta.delta_table import FILE, ROW
+from headgate.storage.partitioned import Fence
+from headgate.storage.spark.local_relation import local_frame
+from headgate.storage.transaction.transaction import Transaction
+from headgate.storage.write import SMALL_ROWS, arrow_row
+from headgate.storage.write import columns as spark_columns
+from headgate.types.storage import own_name
+
+_OLD = own_name("_old")
+
+
+def set_list(targets: Sequence[Any], planner: Planner, relation: Relation, scope: Scope) -> dict[str, Expression | SetToDefault]:
+    """The SET list: for each column its new value, in the column's type."""
+    context = planner.context.within(construct="UPDATE", default=True)
+    found: dict[str, Expression | SetToDefault] = {}
+    rows: dict[int, Any] = {}
+    for item in targets:
+        target = unwrap(item)
+        column = relation.column(target.name)
+        if column is None:
+            raise PostgresError(
+                "42703", f'column "{target.name}" of relation "{relation.name}" does not exist', position=position(target.location)
+            )
+        if target.indirection:
+            raise not_supported("assigning to a part of a column is not supported", position=position(target.location))
+        if target.name in found:
+            raise PostgresError("42601", f'multiple assignments to same column "{target.name}"')
+        node = unwrap(target.val)
+        if node.DESCRIPTOR.name == "MultiAssignRef":
+            node = _of_row(node, rows, planner, scope)
+        bound = node if isinstance(node, Expression) else binder.bind_raw(node, scope, context)
+        if not isinstance(bound, SetToDefault):
+            with storage_error.entering(relation.name, column.name):
+                constant = values_list.folded(bound, stored_expression.type_of(column))
+                bound = constant if constant is not None else binder.assign(bound, stored_expression.type_of(column), column.name, context)
+        if column.generated is not None and not isinstance(bound, SetToDefault):
+            raise PostgresError(
+                "428C9", f'column "{column.name}" can only be updated to DEFAULT', detail=f'Column "{column.name}" is a generated column.'
+            )
+        if column.identity == "a" and not isinstance(bound, SetToDefault):
+            raise PostgresError(
+                "428C9",
+                f'column "{column.name}" can only be updated to DEFAULT',
+                detail=f'Column "{column.name}" is an identity column defined as GENERATED ALWAYS.',
+            )
+        found[target.name] = bound
+    return found
+
+
+def _of_row(node: Any, rows: dict[int, Any], planner: Planner, scope: Scope) -> Any:
+    """One item of ``SET (a, b) = (x, y)`` or ``= (SELECT …)``: libpg_query gives the source with the first item only."""
+    source = unwrap(node.source)
+    if source is not None:
+        if source.DESCRIPTOR.name == "SubLink":
+            rows[0] = _subquery(source, planner, scope)
+        elif source.DESCRIPTOR.name == "RowExpr":
+            rows[0] = [unwrap(each) for each in source.args]
+        else:
+            raise not_supported("source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression")
+    items = rows.get(0, ())
+    if len(items) != node.ncolumns:
+        raise PostgresError("42601", "number of columns does not match number of values")
+    return items[node.colno - 1]
+
+
+def _subquery(node: Any, planner: Planner, scope: Scope) -> list[Expression]:
+    """A subquery of several columns as a scalar subquery for each."""
+    plan = planner.select(unwrap(node.subselect), scope)
+    return [SubLink(type=each.type, kind="EXPR", query=Plan(plan.frame, (each,)), location=node.location) for each in plan.columns]
+
+
+def new_row(targets: Sequence[Any], planner: Planner, relation: Relation, columns: Sequence[PlanColumn], scope: Scope) -> Column:
+    """The new row as a struct with the relation's columns, over a frame that has the old row under the keys of `columns`."""
+    assigned = set_list(targets, planner, relation, scope)
+    values = []
+    for each in columns:
+        column = relation.numbered(each.attnum)
+        assert column is not None
+        value = assigned.get(column.name)
+        if value is None:
+            values.append(col(each.key).alias(column.name))
+        elif isinstance(value, SetToDefault):
+            values.append(_default(planner, relation, column).alias(column.name))
+        else:
+            values.append(planner.column(value).alias(column.name))
+    return F.struct(*values) if values else F.struct()
+
+
+def _default(planner: Planner, relation: Relation, column: Any) -> Column:
+    from headgate.types.storage import spark_type
+
+    kind = spark_type(column.type_oid, column.typmod)
+    if column.generated is not None:
+        return F.lit(None).cast(kind)
+    if column.identity or "nextval(" in (column.default or ""):
+        [value] = NewRows(planner, relation).default(column, 1).to_pylist()
+        return F.lit(value).cast(kind)
+    if column.default is None:
+        return F.lit(None).cast(kind)
+    return planner.column(stored_expression.stored(column.default, relation, column))
+
+
+def write(planner: Planner, relation: Relation, changed: DataFrame, set_columns: set[str]) -> pa.Table:
+    """Checks and writes a few changed rows (`old`, `new`, `file`, `row`); gives the new rows."""
+    _, rows = rewrite(planner, relation, changed, set_columns, keep=True)
+    assert rows is not None
+    return rows
+
+
+def rewrite(planner: Planner, relation: Relation, changed: DataFrame, set_columns: set[str], *, keep: bool) -> tuple[int, pa.Table | None]:
+    """Checks and writes changed rows (`old`, `new`, `file`, `row`); their number, and the new rows if `keep`.
+
+    Few rows are taken to the driver, which looks their keys up in the files and writes them; many stay in Spark.
+    """
+    if relation.kind == "p":
+        return routed_rows.rewrite(planner, relation, changed, set_columns, keep=keep)
+    transaction = planner.transaction
+    referential_action.lock(transaction, relation)
+    checked = checked_changes(planner, relation, changed, fence=_fence(transaction, relation, set_columns))
+    if relation.row_security:
+        from headgate.commands.role import row_security
+
+        row_security.check_new(planner, relation, checked.select("new.*"), row_security.UPDATE)
+    few = small(checked)
+    if few is not None:
+        return _rewrite_few(planner, relation, few, set_columns, keep=keep)
+    keyed, referring = touched_keys(relation, set_columns), bool(relation.foreign_keys or relation.referenced)
+    held = checked.persist(StorageLevel.MEMORY_AND_DISK) if keyed or keep or referring else checked
+    try:
+        if keyed:
+            refuse_clash(planner, relation, held)
+        count = transaction.rewrite(relation, held)
+        _check_references(planner, relation, held, deleting=False)
+        return count, held.select("new.*").toArrow() if keep else None
+    finally:
+        held.unpersist()
+
+
+def rewrite_few(
+    planner: Planner, relation: Relation, changed: pa.Table, set_columns: set[str], *, keep: bool
+) -> tuple[int, pa.Table | None]:
+    """As `rewrite`, of rows of a plain table without row security that the driver has computed."""
+    referential_action.lock(planner.transaction, relation)
+    new = NewRows(planner, relation).checked(_flat(changed["new"], relation))
+    few = changed.set_column(changed.column_names.index("new"), "new", new.to_struct_array())
+    return _rewrite_few(planner, relation, few, set_columns, keep=keep)
+
+
+def _rewrite_few(planner: Planner, relation: Relation, few: pa.Table, set_columns: set[str], *, keep: bool) -> tuple[int, pa.Table | None]:
+    refuse_clash_of_few(planner, relation, few, set_columns)
+    count = planner.transaction.rewrite(relation, few) if few.num_rows else 0
+    if few.num_rows:
+        _check_references(planner, relation, few, deleting=False)
+    return count, _flat(few["new"], relation) if keep else None
+
+
+def remove(planner: Planner, relation: Relation, changed: DataFrame | pa.Table, *, keep: bool) -> tuple[int, pa.Table | None]:
+    """Deletes rows (`old`, `new` NULL, `file`, `row`); their number, and the rows if `keep`."""
+    transaction = planner.transaction
+    few = changed if isinstance(changed, pa.Table) else small(changed)
+    if few is not None:
+        count = transaction.rewrite(relation, few) if few.num_rows else 0
+        if few.num_rows:
+            _check_references(planner, relation, few, deleting=True)
+        return count, _flat(few["old"], relation) if keep else None
+    assert isinstance(changed, DataFrame)
+    held = changed.persist(StorageLevel.MEMORY_AND_DISK) if keep or relation.referenced else changed
+    try:
+        count = transaction.rewrite(relation, held)
+        _check_references(planner, relation, held, deleting=True)
+        return count, held.select("old.*").toArrow() if keep else None
+    finally:
+        held.unpersist()
+
+
+def _check_references(planner: Planner, relation: Relation, changed: DataFrame | pa.Table, *, deleting: bool) -> None:
+    """The foreign keys that the changed rows have, and those that name them."""
+    if not relation.foreign_keys and not relation.referenced:
+        return
+    session, transaction = planner.session, planner.transaction
+    if not deleting:
+        referential_action.updated(session, transaction, relation, changed)
+    referential_action.left(session, transaction, relation, changed, _writing(planner), deleting=deleting)
+
+
+def _writing(planner: Planner) -> referential_action.Writing:
+    """How ON DELETE and ON UPDATE change the rows of other tables."""
+
+    def delete(relation: Relation, rows: DataFrame | pa.Table) -> None:
+        replica_identity.check(planner.transaction.cursor, relation, "delete")
+        row = spark_columns(relation)
+        if isinstance(rows, DataFrame):
+            remove(planner, relation, rows.select("old", F.lit(None).cast(row).alias("new"), "file", "row"), keep=False)
+            return
+        empty = pa.nulls(rows.num_rows, pa.struct(list(arrow_row(relation))))
+        remove(planner, relation, rows.append_column("new", empty).select(["old", "new", "file", "row"]), keep=False)
+
+    def update(relation: Relation, rows: DataFrame | pa.Table, columns: set[str]) -> None:
+        replica_identity.check(planner.transaction.cursor, relation, "update")
+        frame = local_frame(planner.session_spark, rows) if isinstance(rows, pa.Table) else rows
+        rewrite(planner, relation, frame, columns, keep=False)
+
+    def default(relation: Relation, column: Any) -> Any:
+        return NewRows(planner, relation).default(column, 1)[0]
+
+    return referential_action.Writing(delete, update, default)
+
+
+def small(changed: DataFrame) -> pa.Table | None:
+    """The changed rows as an Arrow table if they are few."""
+    found = changed.limit(SMALL_ROWS + 1).toArrow()
+    return found if found.num_rows <= SMALL_ROWS else None
+
+
+def _flat(rows: pa.ChunkedArray, relation: Relation) -> pa.Table:
+    whole = rows.combine_chunks()
+    struct = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) and whole.num_chunks else whole
+    if isinstance(struct, pa.ChunkedArray):
+        return arrow_row(relation).empty_table()
+    return pa.table(struct.flatten(), names=[field.name for field in struct.type])
+
+
+def _fence(transaction: Transaction, relation: Relation, set_columns: set[str]) -> Fence | None:
+    """The bounds that an UPDATE of a partition itself can leave."""
+    fence = Fence(transaction.cursor, relation) if relation.parent else None
+    return fence if fence is not None and set_columns & set(fence.names) else None
+
+
+def refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table, set_columns: set[str]) -> None:
+    """23505 if a new row of a few changed rows (`new` NULL: deleted) has a key that is taken after the change."""
+    alive = changed.filter(changed["new"].is_valid())
+    if not alive.num_rows or not touched_keys(relation, set_columns):
+        return
+    rows, writer = _flat(alive["new"], relation), NewRows(planner, relation)
+    moved = set(zip(changed["file"].to_pylist(), changed["row"].to_pylist(), strict=True))
+    found: list[Clash] = []
+    judged = uniqueness.judged(planner.session, relation)
+    indexes = [each for each in judged if each.plain]
+    for index in indexes:
+        stored = writer.stored_keys(rows, index)
+        for place, file, row in zip(*(stored[name].to_pylist() for name in ("place", "file", "row")), strict=True):
+            if (file, row) not in moved:
+                found.append(Clash(place, index))
+        found += [Clash(place, index) for place in writer.repeated(rows, index)]
+    if found:
+        raise writer.violated(rows, min(found, key=lambda each: (each.row, indexes.index(each.index))))
+    writer.put_off(rows)
+    special = [each for each in judged if not each.plain]
+    if special:
+        spark = planner.session_spark
+        gone = local_frame(spark, pa.table({FILE: changed["file"], ROW: changed["row"]}))
+        left = _newest(planner, relation).join(gone, [FILE, ROW], "left_anti")
+        new = local_frame(spark, rows, spark_columns(relation))
+        uniqueness.check_new(planner.transaction, relation, new, existing=left, indexes=special)
+
+
+def checked_changes(
+    planner: Planner, relation: Relation, changed: DataFrame, *, shown: Relation | None = None, fence: Fence | None = None
+) -> DataFrame:
+    """The changes with generated columns computed and constraints checked in the new row."""
+    if not relation.columns:
+        return changed
+    names = [each.name for each in relation.columns]
+    flat = changed.select(
+        *[F.col(f"new.{quoted(name)}").alias(name) for name in names],
+        F.col("old").alias(_OLD),
+        F.col("file").alias(FILE),
+        F.col("row").alias(ROW),
+    )
+    generated = row_constraint.with_generated(planner.evaluation, relation, flat)
+    checked = row_constraint.checked(planner.evaluation, relation, generated, shown=shown, fence=fence)
+    new = F.struct(*[F.col(quoted(name)) for name in names])
+    return checked.select(F.col(_OLD).alias("old"), new.alias("new"), F.col(FILE).alias("file"), F.col(ROW).alias("row"))
+
+
+def touched_keys(relation: Relation, set_columns: set[str]) -> bool:
+    """Whether an UPDATE of these columns can change a unique key."""
+    for index in uniqueness.keys_of(relation):
+        for attnum in uniqueness.used_columns(relation, index):
+            column = relation.numbered(attnum)
+            if column is not None and (column.name in set_columns or column.generated is not None):
+                return True
+    return False
+
+
+def refuse_clash(planner: Planner, relation: Relation, changed: DataFrame) -> None:
+    """23505 if two rows of the table would have one key after the change (`new` NULL: deleted)."""
+    gone = changed.select(F.col("file").alias(FILE), F.col("row").alias(ROW))
+    left = _newest(planner, relation).join(gone, [FILE, ROW], "left_anti")
+    new = changed.where("new IS NOT NULL").select("new.*")
+    uniqueness.put_off(planner.session, planner.transaction, relation)
+    uniqueness.check_new(planner.transaction, relation, new, existing=left, indexes=uniqueness.judged(planner.session, relation))
+
+
+def _newest(planner: Planner, relation: Relation) -> DataFrame:
+    """All rows of a table with their positions, those too that the snapshot does not show: none may have a key that is written."""
+    with planner.transaction.seeing_newest():
+        return planner.transaction.positions(relation)

@@ -1,0 +1,69 @@
+"""DELETE, with USING and RETURNING."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headgate.catalog.relation.relation import Relation
+from headgate.commands.dml import assignment, driver_change, returning
+from headgate.commands.dml.insert import target
+from headgate.commands.dml.returning import returned
+from headgate.commands.dml.update import changed_source, named, touched
+from headgate.commands.publication import replica_identity
+from headgate.commands.query import rendering
+from headgate.commands.query.plan import col
+from headgate.commands.query.planner import Planner
+from headgate.commands.result import CommandResult
+from headgate.commands.session import Session
+from headgate.storage.delta.delta_table import FILE, ROW
+from headgate.storage.write import columns as spark_columns
+from headgate.types.resultset import ResultSet
+
+
+def delete(node: Any, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
+    """Runs a DELETE (`planner`: that of a statement inside WITH). The replica identity is asked for before any row is looked at."""
+    transaction = session.begin_statement()
+    relation = target(node.relation, session, "delete from", "DELETE")
+    planner = planner or Planner(session, transaction)
+    with rendering.running(session, transaction):
+        if node.HasField("with_clause"):
+            planner.with_queries(node.with_clause, node)
+        few = None if node.using_clause else driver_change.deleted(planner, relation, node, named(relation, node))
+        if few is not None:
+            return _deleted(planner, relation, node, few)
+        table, source = changed_source(planner, relation, node, node.using_clause)
+        source = planner.where(node, source, source.scope(None))
+        for each in touched(planner, relation, node, node.using_clause):
+            replica_identity.check(transaction.cursor, each, "delete")
+        row = spark_columns(relation)
+        keep = node.HasField("returning_clause")
+        others = returning.joined(table, source) if keep else None
+        names = {each.attnum: each.name for each in relation.columns}
+        changed = source.frame.select(
+            F.struct(*[col(each.key).alias(names[each.attnum]) for each in table.star]).alias("old"),
+            F.lit(None).cast(row).alias("new"),
+            F.col(FILE).alias("file"),
+            F.col(ROW).alias("row"),
+            *([col(each.key) for each in others.star] if others is not None else []),
+        )
+        if node.using_clause:
+            changed = changed.dropDuplicates(["file", "row"])
+        if others is None:
+            return _deleted(planner, relation, node, changed)
+        once, more = returning.held(planner, changed, others)
+        count, rows = assignment.remove(planner, relation, once, keep=True)
+        assert rows is not None
+        frame = returning.beside(planner, rows, more, relation, changed.schema)
+        return returned(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname, f"DELETE {count}", others)
+
+
+def _deleted(planner: Planner, relation: Relation, node: Any, changed: DataFrame | pa.Table) -> ResultSet | CommandResult:
+    """Deletes what one table alone tells."""
+    count, rows = assignment.remove(planner, relation, changed, keep=node.HasField("returning_clause"))
+    if rows is None:
+        return CommandResult(f"DELETE {count}")
+    return returning.of_rows(node.returning_clause, planner, rows, relation, node.relation.alias.aliasname, f"DELETE {count}")

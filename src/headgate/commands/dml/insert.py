@@ -1,0 +1,245 @@
+"""INSERT: VALUES, SELECT, DEFAULT VALUES, ON CONFLICT, RETURNING."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog.physical import Cursor
+from headgate.catalog.relation.relation import Column, Relation
+from headgate.commands import lookup, stored_expression
+from headgate.commands.dml import on_conflict, returning, routed_rows, storage_error
+from headgate.commands.dml.new_rows import NewRows
+from headgate.commands.query import rendering
+from headgate.commands.query.driver import values_list
+from headgate.commands.query.plan import Plan, reference
+from headgate.commands.query.planner import Planner
+from headgate.commands.result import CommandResult
+from headgate.commands.role import privilege
+from headgate.commands.sequence import next_value
+from headgate.commands.session import Session
+from headgate.commands.table import temporary
+from headgate.commands.view import view
+from headgate.errors import PostgresError, not_supported
+from headgate.expression import builtin
+from headgate.expression import node as nodes
+from headgate.expression.binding import binder
+from headgate.expression.binding.scope import EMPTY
+from headgate.expression.node import Expression, FuncExpr, Param, SetToDefault
+from headgate.sql.parser import position, unwrap, walk
+from headgate.storage.spark import result_spool
+from headgate.types.registry import FIRST_USER_OID
+from headgate.types.resultset import ResultSet
+from headgate.types.storage import NO_COLUMN, arrow_type
+
+
+def insert(node: Any, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
+    """Runs an INSERT; `planner`: that of a statement inside WITH."""
+    transaction = session.begin_statement()
+    relation = target(node.relation, session, "insert into", "INSERT")
+    planner = planner or Planner(session, transaction)
+    with rendering.running(session, transaction):
+        if node.HasField("with_clause"):
+            planner.with_queries(node.with_clause, node)
+        columns = target_columns(node, relation)
+        named = columns if node.cols or node.HasField("select_stmt") else []
+        privilege.check_columns(transaction.cursor, session.context.user, relation, "INSERT", [each.attnum for each in named])
+        if node.HasField("on_conflict_clause"):
+            on_conflict.permit(node, planner, relation)
+        writer = NewRows(planner, relation)
+        rows = _source(node, planner, writer, columns)
+        if not isinstance(rows, pa.Table):
+            with storage_error.sought(relation.name, lambda: rows):
+                if not node.HasField("returning_clause") and not node.HasField("on_conflict_clause"):
+                    return CommandResult(f"INSERT 0 {writer.append_frame(rows)}")
+                rows = rows.toArrow()
+        if node.HasField("on_conflict_clause"):
+            stored = (routed_rows if relation.kind == "p" else on_conflict).insert(node, planner, writer, rows)
+        else:
+            stored = writer.append(rows)
+        writer.check_references()
+        if not node.HasField("returning_clause"):
+            return CommandResult(f"INSERT 0 {stored.num_rows}")
+        alias = node.relation.alias.aliasname
+        return returning.of_rows(node.returning_clause, planner, stored, relation, alias, f"INSERT 0 {stored.num_rows}")
+
+
+def target(node: Any, session: Session, doing: str, *rights: str) -> Relation:
+    """The table that a command writes to; 42P01 with the position."""
+    return writable(lookup.source(session.begin_statement().cursor, session.context, node), session, doing, *rights)
+
+
+def writable(relation: Relation, session: Session, doing: str, *rights: str) -> Relation:
+    """The relation, with the checks of PostgreSQL's CheckValidResultRel."""
+    cursor, context = session.begin_statement().cursor, session.context
+    if relation.kind == "v":
+        raise view.not_writable(cursor, relation, doing, rights[0] if rights else "SELECT")
+    if relation.kind in "iIc":
+        raise PostgresError(
+            "42809",
+            f'cannot open relation "{relation.name}"',
+            detail=f"This operation is not supported for {lookup.PLURALS[relation.kind]}.",
+        )
+    if relation.kind == "S":
+        raise PostgresError("42809", f'cannot change sequence "{relation.name}"')
+    for right in rights:
+        _check_right(cursor, context.user, relation, right)
+    if relation.oid < FIRST_USER_OID:
+        raise not_supported(f'changing the system catalog "{relation.name}" is not supported')
+    if relation.persistence == "t":
+        temporary.touched(session, session.begin_statement(), relation)
+    return relation
+
+
+def _check_right(cursor: Cursor, user: str, relation: Relation, right: str) -> None:
+    """42501 unless the role has the right on the table, or (INSERT, UPDATE) on some column: which ones is checked with the columns."""
+    if privilege.may_on_table(cursor, user, relation.database, relation.oid, right):
+        return
+    if right not in ("INSERT", "UPDATE") or not privilege.columns_with(cursor, user, relation, right):
+        raise privilege.denied(cursor, relation.database, relation.oid, relation.name)
+
+
+def target_columns(node: Any, relation: Relation) -> list[Column]:
+    """The columns that INSERT names, or all of them."""
+    if not node.cols:
+        return list(relation.columns)
+    found: list[Column] = []
+    for item in node.cols:
+        each = unwrap(item)
+        column = relation.column(each.name)
+        if column is None:
+            raise PostgresError(
+                "42703", f'column "{each.name}" of relation "{relation.name}" does not exist', position=position(each.location)
+            )
+        if each.indirection:
+            raise not_supported("assigning to a part of a column is not supported", position=position(each.location))
+        if column in found:
+            raise PostgresError("42701", f'column "{each.name}" specified more than once', position=position(each.location))
+        found.append(column)
+    return found
+
+
+def _source(node: Any, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
+    """The rows to insert, complete: an Arrow table, or a frame where there may be many."""
+    if not node.HasField("select_stmt"):
+        count = pa.table({NO_COLUMN: pa.array([True], pa.bool_())})
+        rows = writer.completed(count)
+        return rows if writer.relation.columns else count
+    select = unwrap(node.select_stmt)
+    if select.values_lists and not select.sort_clause and not select.HasField("limit_count") and not select.HasField("with_clause"):
+        return _values(select, node, planner, writer, columns)
+    plan = planner.select(select, None, [stored_expression.type_of(each) for each in columns])
+    return _selected(plan, node, planner, writer, columns)
+
+
+def _values(select: Any, node: Any, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
+    lists = [list(unwrap(row).items) for row in select.values_lists]
+    width = len(lists[0])
+    if any(len(row) != width for row in lists):
+        raise PostgresError("42601", "VALUES lists must all be the same length", position=position(_location(lists[-1])))
+    if width > len(columns):
+        raise PostgresError(
+            "42601", "INSERT has more expressions than target columns", position=position(_location([lists[0][len(columns)]]))
+        )
+    if node.cols and width < len(columns):
+        raise PostgresError(
+            "42601", "INSERT has more target columns than expressions", position=position(unwrap(node.cols[width]).location)
+        )
+    if len(lists) == 1 and any(_expands(item, planner) for item in lists[0]):
+        return _expanded(lists[0], node, planner, writer, columns)
+    arrays: dict[str, pa.Array] = {}
+    for place, column in enumerate(columns[:width]):
+        with storage_error.entering(writer.relation.name, column.name):
+            values = _column_of_values([row[place] for row in lists], node, planner, writer, column)
+        if values is not None:
+            arrays[column.name] = values
+    rows = pa.table(arrays) if arrays else pa.table({NO_COLUMN: pa.array([True] * len(lists), pa.bool_())})
+    return writer.completed(rows)
+
+
+def _expands(item: Any, planner: Planner) -> bool:
+    """Whether an item of VALUES calls a set-returning function, which it may where VALUES has one row (transformInsertStmt)."""
+    if not any(part.DESCRIPTOR.name == "FuncCall" for part in walk(item)):
+        return False
+    bound = binder.bind_raw(item, EMPTY, planner.context.within(construct="VALUES", default=True, sets=True))
+    return any(isinstance(each, FuncExpr) and builtin.function(each.function).retset for each in nodes.walk(bound))
+
+
+def _expanded(items: Sequence[Any], node: Any, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
+    """The rows of the one list of VALUES as those of a SELECT list; what is DEFAULT there is left to `completed`."""
+    select, named = pb.SelectStmt(limit_option=pb.LIMIT_OPTION_DEFAULT, op=pb.SETOP_NONE), []
+    for item, column in zip(items, columns, strict=False):
+        if unwrap(item).DESCRIPTOR.name != "SetToDefault":
+            select.target_list.add().res_target.val.CopyFrom(item)
+            named.append(column)
+    plan = planner.select(select, None, [stored_expression.type_of(each) for each in named])
+    return _selected(plan, node, planner, writer, named)
+
+
+def _column_of_values(items: Sequence[Any], node: Any, planner: Planner, writer: NewRows, column: Column) -> pa.Array | None:
+    """The values that VALUES gives a column; None where all are left to its default."""
+    context = planner.context.within(construct="VALUES", default=True)
+    cells = [_cell(item, column, context, planner) for item in items]
+    refuse_generated(node, column, all(isinstance(cell, SetToDefault) for cell in cells))
+    if all(isinstance(cell, SetToDefault) for cell in cells) or column.generated is not None:
+        return None
+    if not any(isinstance(cell, SetToDefault) for cell in cells):
+        return values_list.column_of(planner, column, cells)
+    defaults = writer.default(column, sum(isinstance(cell, SetToDefault) for cell in cells))
+    known = values_list.column_of(planner, column, [None if isinstance(cell, SetToDefault) else cell for cell in cells])
+    left = list(defaults)
+    values = [left.pop(0) if isinstance(cell, SetToDefault) else value for cell, value in zip(cells, known, strict=True)]
+    return pa.array(values, arrow_type(column.type_oid, column.typmod))
+
+
+def _location(nodes: Sequence[Any]) -> int:
+    inner = unwrap(nodes[0]) if nodes else None
+    return int(inner.location) if inner is not None and "location" in inner.DESCRIPTOR.fields_by_name else -1
+
+
+def _cell(item: Any, column: Column, context: Any, planner: Planner) -> Expression:
+    bound = binder.bind_raw(item, EMPTY, context)
+    wanted = stored_expression.type_of(column)
+    if isinstance(bound, SetToDefault):
+        return bound
+    bound = next_value.with_next_values(bound, planner.session, planner.transaction)
+    if isinstance(bound, Param):
+        bound = planner.prepare(bound)
+    constant = values_list.folded(bound, wanted)
+    return constant if constant is not None else binder.assign(bound, wanted, column.name, context)
+
+
+def refuse_generated(node: Any, column: Column, default: bool) -> None:
+    """428C9 for a value in a generated column or in an identity column GENERATED ALWAYS."""
+    message = f'cannot insert a non-DEFAULT value into column "{column.name}"'
+    if column.generated is not None and not default:
+        raise PostgresError("428C9", message, detail=f'Column "{column.name}" is a generated column.')
+    if column.identity == "a" and not default and node.override != pb.OVERRIDING_SYSTEM_VALUE:
+        raise PostgresError(
+            "428C9",
+            message,
+            detail=f'Column "{column.name}" is an identity column defined as GENERATED ALWAYS.',
+            hint="Use OVERRIDING SYSTEM VALUE to override.",
+        )
+
+
+def _selected(plan: Plan, node: Any, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
+    if len(plan.columns) > len(columns):
+        raise PostgresError("42601", "INSERT has more expressions than target columns")
+    if node.cols and len(plan.columns) < len(columns):
+        raise PostgresError(
+            "42601", "INSERT has more target columns than expressions", position=position(unwrap(node.cols[len(plan.columns)]).location)
+        )
+    selected = []
+    for each, column in zip(plan.columns, columns, strict=False):
+        refuse_generated(node, column, default=False)
+        value = binder.assign(reference(each), stored_expression.type_of(column), column.name, planner.context)
+        selected.append(planner.column(value).alias(column.name))
+    frame = plan.frame.select(*selected)
+    if result_spool.is_small(frame):
+        with storage_error.sought(writer.relation.name, lambda: frame):
+            return writer.completed(frame.toArrow())
+    return writer.completed_frame(frame)

@@ -1,0 +1,202 @@
+"""MERGE: for each row of a source the first WHEN clause that fits: UPDATE, DELETE, INSERT or nothing (manual, MERGE).
+
+The source is outer-joined to the table's rows with their positions; a column names the clause that each row takes. The rows of each
+kind are then written as UPDATE, DELETE and INSERT write theirs, all over the table as it was before. Traced: ``MERGE INTO t USING s ON
+t.id = s.id WHEN MATCHED THEN UPDATE SET a = s.a WHEN NOT MATCHED THEN INSERT VALUES (s.id, s.a)``: rows of s with a row of t have
+clause 0 and become `old`, `new`, `file`, `row`; the others have clause 1 and become new rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headgate.catalog.relation.relation import Relation
+from headgate.commands import stored_expression
+from headgate.commands.dml import assignment, insert
+from headgate.commands.dml.new_rows import NewRows
+from headgate.commands.publication import replica_identity
+from headgate.commands.query import rendering
+from headgate.commands.query.clause import from_clause
+from headgate.commands.query.plan import Source, col
+from headgate.commands.query.planner import Planner
+from headgate.commands.result import CommandResult
+from headgate.commands.role import privilege, row_security
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.expression.binding import binder
+from headgate.expression.binding.scope import Scope
+from headgate.expression.node import SetToDefault
+from headgate.sql.parser import position, unwrap
+from headgate.storage.delta.delta_table import FILE, ROW
+from headgate.storage.write import columns as spark_columns
+from headgate.types.storage import NO_COLUMN, own_name
+
+_UPDATE, _DELETE, _INSERT = pb.CMD_UPDATE, pb.CMD_DELETE, pb.CMD_INSERT
+_RIGHTS = {_UPDATE: "UPDATE", _DELETE: "DELETE", _INSERT: "INSERT"}
+_CLAUSE = own_name("_clause")
+
+
+def merge(node: Any, session: Session) -> CommandResult:
+    """Runs a MERGE; the tag counts the rows that were written."""
+    transaction = session.begin_statement()
+    clauses = [unwrap(each) for each in node.merge_when_clauses]
+    kinds = dict.fromkeys(each.command_type for each in clauses if each.command_type in _RIGHTS)
+    relation = insert.target(node.relation, session, "execute MERGE on", *[_RIGHTS[each] for each in kinds])
+    if relation.kind == "p":
+        raise not_supported("MERGE into a partitioned table is not supported")
+    planner = Planner(session, transaction)
+    with rendering.running(session, transaction):
+        if node.HasField("with_clause"):
+            planner.with_queries(node.with_clause, node)
+        return _Merge(planner, relation, node, clauses).run()
+
+
+class _Merge:
+    """One MERGE: the joined rows, and what the clauses make of them."""
+
+    def __init__(self, planner: Planner, relation: Relation, node: Any, clauses: list[Any]) -> None:
+        self.planner = planner
+        self.relation = relation
+        self.clauses = clauses
+        alias = node.relation.alias.aliasname
+        frame = planner.transaction.positions(relation)
+        table = from_clause.table_source(
+            planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=(FILE, ROW)
+        )
+        from_clause.restrict(planner, relation, table.star, alias or relation.name)
+        self.table = planner.visible(relation, table)
+        self._check_columns()
+        self.source = from_clause.item(planner, node.source_relation, None)
+        if any(each.name == self.table.tables[0].name for each in self.source.tables):
+            name = self.table.tables[0].name
+            detail = "The name is used both as MERGE target table and data source."
+            raise PostgresError("42712", f'name "{name}" specified more than once', detail=detail)
+        self.both = Source(
+            self.source.frame, self.table.tables + self.source.tables, self.table.star + self.source.star, self.source.merged
+        )
+        context = planner.context.within(construct="MERGE", aggregates=False)
+        condition = binder.bind_condition(node.join_condition, self.both.scope(None), "MERGE", context=context)
+        joined = self.source.frame.join(self.table.frame, planner.column(condition), "left")
+        self.rows = joined.withColumn(_CLAUSE, self._clause())
+
+    def _check_columns(self) -> None:
+        """42501 unless the role may UPDATE and INSERT the columns that the clauses name."""
+        cursor, role = self.planner.transaction.cursor, self.planner.role
+        for each in self.clauses:
+            if each.command_type == _UPDATE:
+                named = {unwrap(target).name for target in each.target_list}
+                chosen = [column.attnum for column in self.relation.columns if column.name in named]
+                privilege.check_columns(cursor, role, self.relation, "UPDATE", chosen)
+            elif each.command_type == _INSERT:
+                columns = insert.target_columns(_as_insert(each), self.relation) if each.target_list or each.values else []
+                privilege.check_columns(cursor, role, self.relation, "INSERT", [column.attnum for column in columns])
+
+    def _check_policies(self, held: DataFrame) -> None:
+        if self.relation.row_security:
+            for kind, command in ((_UPDATE, row_security.UPDATE), (_DELETE, row_security.DELETE)):
+                if places := self._of(kind):
+                    rows = replace(self.both, frame=held.where(col(_CLAUSE).isin(places)))
+                    row_security.check_old(self.planner, self.relation, rows, command)
+
+    def run(self) -> CommandResult:
+        """Writes what the clauses ask for."""
+        kinds = {each.command_type for each in self.clauses}
+        cursor = self.planner.transaction.cursor
+        for kind, word in ((_UPDATE, "update"), (_DELETE, "delete")):
+            if kind in kinds:
+                replica_identity.check(cursor, self.relation, word)
+        held = self.rows.where(col(_CLAUSE).isNotNull()).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            self._refuse_twice(held)
+            self._check_policies(held)
+            count = self._changes(held, _UPDATE) + self._changes(held, _DELETE) + self._insertions(held)
+        finally:
+            held.unpersist()
+        return CommandResult(f"MERGE {count}")
+
+    def _clause(self) -> Column:
+        """The number of the clause that a row takes, NULL for none (or DO NOTHING)."""
+        made: Any = F
+        for place, each in enumerate(self.clauses):
+            matched = each.match_kind == pb.MERGE_WHEN_MATCHED
+            met = F.col(FILE).isNotNull() if matched else F.col(FILE).isNull()
+            if each.HasField("condition"):
+                scope = self.both.scope(None) if matched else self.source.scope(None)
+                context = self.planner.context.within(construct="MERGE WHEN", aggregates=False)
+                condition = binder.bind_condition(each.condition, scope, "WHEN", context=context)
+                met = met & self.planner.evaluation.condition(condition)
+            acts = each.command_type in _RIGHTS
+            made = made.when(met, F.lit(place) if acts else F.lit(None).cast("int"))
+        column: Column = made
+        return column
+
+    def _of(self, kind: int) -> list[int]:
+        return [place for place, each in enumerate(self.clauses) if each.command_type == kind]
+
+    def _refuse_twice(self, held: DataFrame) -> None:
+        """21000 if two source rows change one row of the table."""
+        places = self._of(_UPDATE) + self._of(_DELETE)
+        changing = held.where(col(_CLAUSE).isin(places)) if places else None
+        if changing is not None and not changing.groupBy(FILE, ROW).count().where("count > 1").isEmpty():
+            raise PostgresError(
+                "21000",
+                "MERGE command cannot affect row a second time",
+                hint="Ensure that not more than one source row matches any one target row.",
+            )
+
+    def _changes(self, held: DataFrame, kind: int) -> int:
+        count = 0
+        names = {each.attnum: each.name for each in self.relation.columns}
+        old = F.struct(*[col(each.key).alias(names[each.attnum]) for each in self.table.star]).alias("old")
+        where = (F.col(FILE).alias("file"), F.col(ROW).alias("row"))
+        for place in self._of(kind):
+            rows = held.where(col(_CLAUSE) == place)
+            if kind == _DELETE:
+                gone = F.lit(None).cast(spark_columns(self.relation)).alias("new")
+                count += assignment.remove(self.planner, self.relation, rows.select(old, gone, *where), keep=False)[0]
+                continue
+            targets = self.clauses[place].target_list
+            new = assignment.new_row(targets, self.planner, self.relation, self.table.star, self.both.scope(None))
+            changed = rows.select(old, new.alias("new"), *where)
+            names_set = {unwrap(each).name for each in targets}
+            count += assignment.rewrite(self.planner, self.relation, changed, names_set, keep=False)[0]
+        return count
+
+    def _insertions(self, held: DataFrame) -> int:
+        count = 0
+        for place in self._of(_INSERT):
+            clause = self.clauses[place]
+            writer = NewRows(self.planner, self.relation)
+            values = self._values(clause, self.source.scope(None))
+            rows = held.where(col(_CLAUSE) == place).select(*(values or [F.lit(True).alias(NO_COLUMN)]))
+            count += writer.append_frame(writer.completed_frame(rows))
+        return count
+
+    def _values(self, clause: Any, scope: Scope) -> list[Column]:
+        """The columns that an INSERT clause gives values for; DEFAULT leaves a column to its default."""
+        columns = insert.target_columns(_as_insert(clause), self.relation)
+        if len(clause.values) > len(columns):
+            raise PostgresError("42601", "INSERT has more expressions than target columns")
+        if clause.target_list and len(clause.values) < len(columns):
+            where = position(unwrap(clause.target_list[len(clause.values)]).location)
+            raise PostgresError("42601", "INSERT has more target columns than expressions", position=where)
+        context = self.planner.context.within(construct="VALUES", default=True)
+        found = []
+        for item, column in zip(clause.values, columns, strict=False):
+            bound = binder.bind_raw(item, scope, context)
+            insert.refuse_generated(clause, column, isinstance(bound, SetToDefault))
+            if not isinstance(bound, SetToDefault):
+                value = binder.assign(bound, stored_expression.type_of(column), column.name, context)
+                found.append(self.planner.column(value).alias(column.name))
+        return found
+
+
+def _as_insert(clause: Any) -> Any:
+    """The clause's column names in the form in which INSERT has them."""
+    return pb.InsertStmt(cols=clause.target_list)

@@ -1,0 +1,381 @@
+"""Rows on their way into a table: defaults filled in, generated columns computed, constraints checked, then appended.
+
+Called by INSERT and COPY FROM. Rows come either as an Arrow table (small: everything is done by the driver, but for CHECK and
+generated columns) or as a Spark frame. Both have the table's columns by name, in stored types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
+
+from headgate.catalog.relation.relation import Column, Index, Relation
+from headgate.changes import lookup as key_lookup
+from headgate.commands import stored_expression
+from headgate.commands.constraint import referential_action, row_constraint, uniqueness
+from headgate.commands.dml import first_error, routed_rows
+from headgate.commands.query.driver import values_list
+from headgate.commands.query.planner import Planner
+from headgate.commands.sequence import next_value, sequence
+from headgate.commands.sequence.next_value import Numbers
+from headgate.errors import PostgresError
+from headgate.expression.node import Const, Expression
+from headgate.expression.spark import domain
+from headgate.sql.names import quote_ident
+from headgate.storage.partitioned import Fence
+from headgate.storage.spark.local_relation import local_frame
+from headgate.storage.write import SMALL_ROWS
+from headgate.storage.write import columns as spark_columns
+from headgate.types import registry
+from headgate.types.storage import arrow_type, spark_type
+from headgate.types.text.text import write_text
+
+
+@dataclass(frozen=True)
+class Clash:
+    """A new row whose key is taken: by a stored row, or by an earlier new row."""
+
+    row: int
+    index: Index
+
+
+class NewRows:
+    """Writes rows into one table within one statement. Rows of a partitioned table go to its leaves (`routed_rows`)."""
+
+    def __init__(self, planner: Planner, relation: Relation, *, routed_from: Relation | None = None) -> None:
+        """`routed_from`: the table to which the statement writes, whose leaf this is: messages show rows in its columns."""
+        self.planner = planner
+        self.transaction = planner.transaction
+        self.relation = relation
+        self.shown = routed_from or relation
+        self.fence = Fence(self.transaction.cursor, relation) if relation.parent and routed_from is None else None
+        self._new: list[pa.Table] = []
+        self._later = False
+
+    # ---- defaults --------------------------------------------------------------------------------------------
+
+    def default(self, column: Column, rows: int) -> pa.Array:
+        """`rows` default values of a column."""
+        kind = arrow_type(column.type_oid, column.typmod)
+        numbers = self._numbers(column, rows)
+        if numbers is not None:
+            return numbers.array(rows).cast(kind)
+        text = default_of(column)
+        if text is None or column.generated is not None:
+            return pa.nulls(rows, kind)
+        bound = stored_expression.stored(text, self.relation, column)
+        if next_value.called(bound):
+            return self._numbered(bound, rows).cast(kind)
+        if not isinstance(bound, Const):
+            prepared = self.planner.prepare(bound)
+            if stored_expression.immutable(prepared) or not _volatile(text):
+                [value] = values_list.evaluate(self.planner, [prepared])
+                return value.cast(kind).take(pa.array(np.zeros(rows, np.int64)))
+            return values_list.column_of(self.planner, column, [prepared] * rows)
+        return values_list.column_of(self.planner, column, [bound] * rows)
+
+    def _numbers(self, column: Column, rows: int) -> Numbers | None:
+        """What nextval gives the rows where it is all that the column's default is; None otherwise."""
+        session, name = self.planner.session, next_value.alone(column.default)
+        if column.identity:
+            owned = sequence.of_column(self.transaction.cursor, self.relation.database, self.relation.oid, column.attnum)
+            assert owned is not None
+            return next_value.of_sequence(owned, session, self.transaction, rows)
+        return None if name is None else next_value.of_name(name, session, self.transaction, rows)
+
+    def _numbered(self, default: Expression, rows: int) -> pa.Array:
+        """The values of a default that calls nextval, a number of its own for each row."""
+        expression, made = next_value.taken(default, self.planner.session, self.transaction, rows)
+        table = pa.table([each.array(rows) for each in made], names=[each.key for each in made])
+        frame = local_frame(self.planner.session_spark, table, StructType([StructField(each.key, LongType()) for each in made]))
+        return _whole(frame.select(self.planner.column(expression).alias("value")).toArrow().column(0))
+
+    def completed(self, rows: pa.Table) -> pa.Table:
+        """Rows with the columns that they lack at their defaults, in the table's order."""
+        given = set(rows.column_names)
+        arrays = [rows.column(each.name) if each.name in given else self.default(each, rows.num_rows) for each in self.relation.columns]
+        return pa.table(arrays, names=[each.name for each in self.relation.columns]) if arrays else rows
+
+    def completed_frame(self, rows: DataFrame) -> DataFrame:
+        """The same for a frame."""
+        given = set(rows.columns)
+        selected: list[SparkColumn] = []
+        numbered: list[SparkColumn] = []
+        for each in self.relation.columns:
+            kind = spark_type(each.type_oid, each.typmod)
+            if each.name in given:
+                selected.append(F.col(_quoted(each.name)))
+                continue
+            text = None if each.generated is not None else default_of(each)
+            bound = None if text is None else stored_expression.stored(text, self.relation, each)
+            if each.identity or (bound is not None and next_value.called(bound)):
+                held = rows.persist(StorageLevel.MEMORY_AND_DISK)
+                value, made = self._numbered_column(each, bound, held.count(), len(numbered))
+                numbered += made
+                selected.append(value.cast(kind).alias(each.name))
+            elif bound is not None:
+                selected.append(self.planner.column(bound).alias(each.name))
+            else:
+                selected.append(F.lit(None).cast(kind).alias(each.name))
+        return rows.select("*", *numbered).select(*selected)
+
+    def _numbered_column(self, column: Column, default: Expression | None, rows: int, others: int) -> tuple[SparkColumn, list[SparkColumn]]:
+        """The value of a column with numbers, and the columns of the numbers that it is made of; `others` there are already."""
+        place = F.row_number().over(Window.orderBy(F.monotonically_increasing_id())) - 1
+        numbers = self._numbers(column, rows)
+        if numbers is not None:
+            return numbers.column(place), []
+        assert default is not None
+        expression, made = next_value.taken(default, self.planner.session, self.transaction, rows, first=others)
+        return self.planner.column(expression), [each.column(place).alias(each.key) for each in made]
+
+    # ---- checks ----------------------------------------------------------------------------------------------
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether rows must pass through Spark: for CHECK constraints, domains and generated columns."""
+        return bool(self.relation.checks) or any(
+            each.generated is not None or domain.constrained(each.type_oid) for each in self.relation.columns
+        )
+
+    def checked(self, rows: pa.Table) -> pa.Table:
+        """Rows with generated columns; 23502 and 23514."""
+        if self.needs_spark and rows.num_rows:
+            frame = local_frame(self.planner.session_spark, rows, spark_columns(self.relation))
+            rows = self._checked_frame(frame, None).toArrow()
+        for each in self.relation.columns:
+            if each.not_null and rows.column(each.name).null_count:
+                self._refuse_null(rows, each)
+        self.refuse_outside(rows)
+        return rows
+
+    def checked_frame(self, rows: DataFrame) -> DataFrame:
+        """The same for a frame; the errors come when it is computed."""
+        return self._checked_frame(rows, self.fence)
+
+    def _checked_frame(self, rows: DataFrame, fence: Fence | None) -> DataFrame:
+        generated = row_constraint.with_generated(self.planner.evaluation, self.relation, rows)
+        return row_constraint.checked(self.planner.evaluation, self.relation, generated, shown=self.shown, fence=fence)
+
+    def refuse_outside(self, rows: pa.Table) -> None:
+        """23514 for the first row that does not belong into the partition that the statement names."""
+        row = None if self.fence is None else self.fence.first_outside(rows)
+        if row is not None:
+            relation = self.relation
+            raise PostgresError(
+                "23514", f'new row for relation "{relation.name}" violates partition constraint',
+                detail=f"Failing row contains ({self.row_text(rows, row)}).", schema=relation.schema, table=relation.name,
+            )  # fmt: skip
+
+    def _refuse_null(self, rows: pa.Table, column: Column) -> None:
+        firsts = []
+        for place, each in enumerate(self.relation.columns):
+            if each.not_null and rows.column(each.name).null_count:
+                firsts.append((int(pc.index(rows.column(each.name).is_null(), True).as_py()), place, each))
+        row, _, column = min(firsts, key=lambda found: found[:2])
+        relation = self.relation
+        raise PostgresError(
+            "23502", f'null value in column "{column.name}" of relation "{relation.name}" violates not-null constraint',
+            detail=f"Failing row contains ({self.row_text(rows, row)}).", schema=relation.schema, table=relation.name, column=column.name,
+        )  # fmt: skip
+
+    def row_text(self, rows: pa.Table, row: int) -> str:
+        """A row as "Failing row contains" shows it."""
+        shown = []
+        for each in self.shown.columns:
+            value = rows.column(each.name).slice(row, 1).combine_chunks()
+            array = value.chunk(0) if isinstance(value, pa.ChunkedArray) else value
+            text = write_text(array, each.type_oid, each.typmod, session=self.planner.evaluation.context.forms)[0].as_py()
+            if text is not None and len(text.encode()) > row_constraint.ROW_TEXT:
+                text = text.encode()[: row_constraint.ROW_TEXT].decode(errors="ignore") + "..."
+            shown.append("null" if text is None else text)
+        return ", ".join(shown)
+
+    # ---- keys ------------------------------------------------------------------------------------------------
+
+    def clashes(self, rows: pa.Table, indexes: Sequence[Index]) -> list[Clash]:
+        """The new rows whose key is taken, by row and then by index."""
+        found: list[Clash] = []
+        for index in indexes:
+            stored = self.stored_keys(rows, index)
+            taken = {int(each) for each in stored["place"].to_pylist()}
+            taken |= set(self.repeated(rows, index))
+            found += [Clash(row, index) for row in taken]
+        return sorted(found, key=lambda each: (each.row, indexes.index(each.index)))
+
+    def keys(self, rows: pa.Table, index: Index) -> tuple[key_lookup.Key, pa.Table]:
+        """The key's columns of the rows that have no NULL in it: k0, k1, … and `place`, the row."""
+        key = key_lookup.key_of(self.relation, index.attnums)
+        arrays = [key_lookup.canonical_array(_whole(rows.column(name)), kind) for name, kind in zip(key.names, key.kinds, strict=True)]
+        table = pa.table([*arrays, pa.array(np.arange(rows.num_rows))], names=[f"k{place}" for place in range(len(arrays))] + ["place"])
+        valid = None
+        for place in range(len(arrays)):
+            here = table.column(place).is_valid()
+            valid = here if valid is None else pc.and_(valid, here)
+        return key, table if valid is None else table.filter(valid)
+
+    def repeated(self, rows: pa.Table, index: Index) -> list[int]:
+        """The rows whose key an earlier new row has."""
+        _, keys = self.keys(rows, index)
+        names = [name for name in keys.column_names if name != "place"]
+        grouped = keys.group_by(names, use_threads=False).aggregate([("place", "min"), ("place", "count")])
+        if not grouped.num_rows or pc.max(grouped["place_count"]).as_py() < 2:
+            return []
+        firsts = set(grouped["place_min"].to_pylist())
+        return [place for place in keys["place"].to_pylist() if place not in firsts]
+
+    def stored_keys(self, rows: pa.Table, index: Index) -> pa.Table:
+        """The stored rows that have the key of a new one: `place` (the new row), `old` struct, `file`, `row`."""
+        wanted, firsts = self._distinct(rows, index)
+        found = key_lookup.find(self.transaction, self.relation, key_lookup.key_of(self.relation, index.attnums), wanted)
+        return found.append_column("place", firsts.take(found["i"]))
+
+    def _distinct(self, rows: pa.Table, index: Index) -> tuple[pa.Table, pa.Array]:
+        """The keys of the rows, each once, and the first row of each."""
+        _, keys = self.keys(rows, index)
+        names = [name for name in keys.column_names if name != "place"]
+        first = keys.group_by(names, use_threads=False).aggregate([("place", "min")])
+        return first.select(names), first["place_min"].combine_chunks()
+
+    def refuse_clash(self, rows: pa.Table) -> None:
+        """23505 for the first row whose key is taken."""
+        indexes = uniqueness.judged(self.planner.session, self.relation)
+        found = self.clashes(rows, [each for each in indexes if each.plain])
+        if found:
+            raise self.violated(rows, found[0])
+        special = [each for each in indexes if not each.plain]
+        if special:
+            frame = local_frame(self.planner.session_spark, rows, spark_columns(self.relation))
+            uniqueness.check_new(self.transaction, self.relation, frame, indexes=special)
+
+    def violated(self, rows: pa.Table, clash: Clash) -> PostgresError:
+        """23505 with the key in its DETAIL."""
+        names, values = [], []
+        for attnum in clash.index.attnums:
+            column = self.relation.numbered(attnum)
+            assert column is not None
+            names.append(quote_ident(column.name))
+            array = _whole(rows.column(column.name).slice(clash.row, 1))
+            values.append(str(write_text(array, column.type_oid, column.typmod, session=self.planner.evaluation.context.forms)[0].as_py()))
+        return uniqueness.violated(self.relation, clash.index, f"({', '.join(names)})=({', '.join(values)})")
+
+    # ---- writing ---------------------------------------------------------------------------------------------
+
+    def append(self, rows: pa.Table) -> pa.Table:
+        """Checks rows and adds them; gives them as they were stored."""
+        if self.relation.kind == "p":
+            return routed_rows.append(self, rows)
+        return self.store(first_error.checked(rows, self.accepted))
+
+    def accepted(self, rows: pa.Table) -> pa.Table:
+        """Rows with generated columns, after every check that stands before their storing; changes nothing."""
+        return self.admitted(self.checked(rows))
+
+    def admitted(self, rows: pa.Table) -> pa.Table:
+        """Rows that are `checked`, after what other rows and policies say of them."""
+        if rows.num_rows:
+            self._check_policies(rows)
+            self._later = self._may_wait(rows)
+            if not self._later:
+                referential_action.lock(self.transaction, self.relation)
+                self.transaction.lock(self.relation)
+            with self.transaction.looking_up():
+                self.refuse_clash(rows)
+        return rows
+
+    def _may_wait(self, rows: pa.Table) -> bool:
+        """Whether the rows may be added without the table's lock, so that others add theirs meanwhile: their keys are claimed then."""
+        relation, indexes = self.relation, uniqueness.keys_of(self.relation)
+        if relation.foreign_keys or relation.persistence == "t" or not relation.columns or rows.num_rows > SMALL_ROWS:
+            return False
+        if not all(each.plain and each.immediate for each in indexes):
+            return False
+        return self.transaction.claim(relation, {each.oid: self._members(rows, each) for each in indexes})
+
+    def _members(self, rows: pa.Table, index: Index) -> frozenset[Hashable]:
+        return key_lookup.members(self.keys(rows, index)[1].drop_columns("place"))
+
+    def store(self, rows: pa.Table) -> pa.Table:
+        """Adds rows that are `accepted`."""
+        if rows.num_rows:
+            if self._later:
+                self.transaction.add_later(self.relation, rows, self.refuse_clash)
+            else:
+                self.transaction.append(self.relation, rows)
+            self._remember(rows)
+            self.put_off(rows)
+        return rows
+
+    def put_off(self, rows: pa.Table) -> None:
+        """Rows are written whose deferred keys are checked at the end."""
+        uniqueness.put_off(self.planner.session, self.transaction, self.relation, lambda index: self._distinct(rows, index)[0])
+
+    def _check_policies(self, rows: pa.Table | DataFrame) -> None:
+        if self.relation.row_security:
+            from headgate.commands.role import row_security
+
+            row_security.check_new(self.planner, self.relation, rows, row_security.INSERT)
+
+    def _remember(self, rows: pa.Table) -> None:
+        """Keeps the new rows' foreign keys for `check_references`."""
+        if self.relation.foreign_keys:
+            used = {attnum for key in self.relation.foreign_keys for attnum in key.columns}
+            self._new.append(rows.select([each.name for each in self.relation.columns if each.attnum in used]))
+
+    def check_references(self) -> None:
+        """23503 unless what the rows written so far name is there; called when the statement has written all its rows."""
+        if self._new:
+            referential_action.inserted(self.planner.session, self.transaction, self.relation, pa.concat_tables(self._new).combine_chunks())
+        self._new = []
+
+    def append_frame(self, rows: DataFrame) -> int:
+        """Checks the rows of a frame and adds them; the number of rows."""
+        if self.relation.kind == "p":
+            return routed_rows.append_frame(self, rows)
+        checked = self.checked_frame(rows)
+        self._check_policies(checked)
+        if not uniqueness.keys_of(self.relation) and not self.relation.foreign_keys:
+            return self.transaction.append(self.relation, checked)
+        referential_action.lock(self.transaction, self.relation)
+        self.transaction.lock(self.relation)
+        held = checked.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            uniqueness.check_new(self.transaction, self.relation, held, indexes=uniqueness.judged(self.planner.session, self.relation))
+            count = self.transaction.append(self.relation, held)
+            uniqueness.put_off(self.planner.session, self.transaction, self.relation)
+            referential_action.inserted(self.planner.session, self.transaction, self.relation, held)
+            return count
+        finally:
+            held.unpersist()
+
+
+def default_of(column: Column) -> str | None:
+    """The text of a column's default: its own, or that of the domain that is its type."""
+    known = registry.known().find(column.type_oid) if column.default is None else None
+    return column.default if known is None else known.default
+
+
+def _volatile(text: str) -> bool:
+    """Whether a default gives another value for each row of a statement."""
+    return any(name in text for name in ("random()", "gen_random_uuid()", "clock_timestamp()", "uuid_generate", "nextval("))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _whole(column: Any) -> pa.Array:
+    combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(combined, pa.ChunkedArray):
+        return combined.chunk(0) if combined.num_chunks else pa.array([], combined.type)
+    return combined

@@ -1,0 +1,233 @@
+"""Rows of statements on a partitioned table: each goes to the leaf it belongs to, and is checked there.
+
+Called by `new_rows` (INSERT, COPY), `insert` (ON CONFLICT) and `assignment` (UPDATE) where the table is partitioned. Messages name the
+leaf and show the row in the columns of the table that the statement names, as PostgreSQL's do.
+
+An UPDATE first takes away what leaves a leaf, together with the changes inside of it, then adds what comes to each: so a row that
+takes the place of another that leaves is no clash. All leaves that get rows are locked before any is written: a statement that has
+waited for one which is gone or changed by then begins anew, and it cannot when it has written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from postgast import pg_query_pb2 as pb
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headgate.catalog.relation.relation import Relation
+from headgate.commands.dml import first_error
+from headgate.commands.publication import replica_identity
+from headgate.storage.partitioned import FROM, TO, PartitionedTable, of_leaf, of_root, ordered
+from headgate.storage.routing import NOWHERE
+from headgate.storage.write import arrow_row, quoted
+
+if TYPE_CHECKING:
+    from headgate.commands.dml.new_rows import NewRows
+    from headgate.commands.query.planner import Planner
+
+
+def append(writer: NewRows, rows: pa.Table) -> pa.Table:
+    """Checks and adds complete rows; gives them as they were stored, in their order."""
+    parts = first_error.checked(rows, lambda some: [(leaf, leaf.accepted(part), at) for leaf, part, at in _spread(writer, some)])
+    return _together(writer, rows, [(leaf, leaf.store(part), at) for leaf, part, at in parts])
+
+
+def insert(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.Table:
+    """INSERT … ON CONFLICT: `on_conflict.settle` for each leaf.
+
+    A leaf to which a row goes must be able to publish an UPDATE, whether or not the row conflicts (ExecInitPartitionInfo).
+    """
+    from headgate.commands.dml import on_conflict
+
+    updates = node.on_conflict_clause.action == pb.ONCONFLICT_UPDATE
+
+    def check(some: pa.Table) -> list[tuple[NewRows, pa.Table, Any]]:
+        found = []
+        for leaf, part, at in _spread(writer, some):
+            if updates:
+                replica_identity.check(planner.transaction.cursor, leaf.relation, "update")
+            found.append((leaf, leaf.checked(part), at))
+        return found
+
+    parts = first_error.checked(rows, check)
+    return _together(writer, rows, [(leaf, on_conflict.settle(node, planner, leaf, part), at) for leaf, part, at in parts])
+
+
+def _spread(writer: NewRows, rows: pa.Table) -> list[tuple[NewRows, pa.Table, Any]]:
+    """The writer of each leaf that gets rows, with them and their places; 23514 for the first row that has no leaf."""
+    from headgate.commands.dml.new_rows import NewRows
+
+    root = writer.relation
+    table = writer.transaction.partitioned(root)
+    writer.refuse_outside(rows)
+    named = {name: _whole(rows[name]) for name in table.router.key_names()}
+    places, homeless = table.router.route(named, rows.num_rows)
+    if homeless is not None:
+        raise table.router.refused(homeless, named)
+    return [
+        (NewRows(writer.planner, leaf, routed_from=root), of_leaf(leaf, rows.take(at)), np.asarray(at)) for leaf, at in table.parts(places)
+    ]
+
+
+def _together(writer: NewRows, rows: pa.Table, stored: list[tuple[NewRows, pa.Table, Any]]) -> pa.Table:
+    """What the leaves have stored, in the order of the rows."""
+    if not stored:
+        return rows
+    for leaf, _, _ in stored:
+        leaf.check_references()
+    whole = pa.concat_tables([of_root(writer.relation, part) for _, part, _ in stored])
+    order = np.concatenate([at[: part.num_rows] for _, part, at in stored])
+    return whole.take(pa.array(np.argsort(order, kind="stable")))
+
+
+def append_frame(writer: NewRows, rows: DataFrame) -> int:
+    """Checks and adds the rows of a frame; their number."""
+    from headgate.commands.dml.new_rows import NewRows
+
+    root = writer.relation
+    table = writer.transaction.partitioned(root)
+    checked = rows if writer.fence is None else writer.checked_frame(rows)
+    held = checked.withColumn(TO, table.place_column()).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        numbers = sorted(held.select(TO).distinct().toArrow()[TO].to_pylist())
+        if NOWHERE in numbers:
+            table.refuse_homeless(held, TO)
+        count = 0
+        for number in numbers:
+            writer.transaction.lock(table.leaves[number])
+        for number in numbers:
+            leaf = table.leaves[number]
+            part = held.where(F.col(TO) == number).select(*[F.col(quoted(each.name)) for each in leaf.columns])
+            count += NewRows(writer.planner, leaf, routed_from=root).append_frame(part)
+        return count
+    finally:
+        held.unpersist()
+
+
+# ---- UPDATE -----------------------------------------------------------------------------------------------------------
+
+
+def rewrite(planner: Planner, root: Relation, changed: DataFrame, set_columns: set[str], *, keep: bool) -> tuple[int, pa.Table | None]:
+    """`assignment.rewrite` for a partitioned table."""
+    from headgate.commands.dml import assignment
+
+    table = planner.transaction.partitioned(root)
+    moves = bool(set_columns & set(table.router.key_names()))
+    few = assignment.small(changed)
+    if few is not None:
+        return _rewrite_few(planner, table, few, set_columns, moves=moves, keep=keep)
+    return _rewrite_many(planner, table, changed, set_columns, moves=moves, keep=keep)
+
+
+def _rewrite_few(
+    planner: Planner, table: PartitionedTable, few: pa.Table, set_columns: set[str], *, moves: bool, keep: bool
+) -> tuple[int, pa.Table | None]:
+    from headgate.commands.dml import assignment
+    from headgate.commands.dml.new_rows import NewRows
+
+    root, transaction = table.root, planner.transaction
+    if not few.num_rows:
+        return 0, arrow_row(root).empty_table() if keep else None
+    new = ordered(root, _whole(few["new"]))
+    here = table.sources(few["file"])
+    there = here
+    if moves:
+        rows = _rows(new)
+        NewRows(planner, root).refuse_outside(rows)
+        there = table.places(rows)
+    arriving = np.where(there == here, NOWHERE, there)
+    for leaf, _ in table.parts(arriving):
+        transaction.lock(leaf)
+    stored, order = [], []
+
+    def kept(part: pa.Table, at: Any) -> None:
+        stored.append(of_root(root, part))
+        order.append(np.asarray(at))
+
+    for leaf, at in table.parts(here):
+        places = np.asarray(at)
+        stays = there[places] == table.number(leaf)
+        done = NewRows(planner, leaf, routed_from=root).checked(_rows(ordered(leaf, new.take(pa.array(places[stays])))))
+        kept(done, places[stays])
+        mine = few.take(at)
+        back = np.full(len(places), -1, np.int64)
+        back[stays] = np.arange(int(stays.sum()))
+        structs = pa.StructArray.from_arrays([_whole(each) for each in done.columns], fields=list(arrow_row(leaf)))
+        part = pa.table(
+            {
+                "old": ordered(leaf, _whole(mine["old"])),
+                "new": structs.take(pa.array(back, mask=back < 0)),
+                "file": mine["file"],
+                "row": mine["row"],
+            }
+        )
+        assignment.refuse_clash_of_few(planner, leaf, part, set_columns)
+        transaction.rewrite(leaf, part)
+    for leaf, at in table.parts(arriving):
+        kept(NewRows(planner, leaf, routed_from=root).append(_rows(ordered(leaf, new.take(at)))), at)
+    whole = pa.concat_tables(stored).take(pa.array(np.argsort(np.concatenate(order), kind="stable"))) if keep else None
+    return few.num_rows, whole
+
+
+def _rewrite_many(
+    planner: Planner, table: PartitionedTable, changed: DataFrame, set_columns: set[str], *, moves: bool, keep: bool
+) -> tuple[int, pa.Table | None]:
+    from headgate.commands.dml import assignment
+    from headgate.commands.dml.new_rows import NewRows
+
+    root, transaction = table.root, planner.transaction
+    held = table.tagged(changed, moves=moves).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        flows = held.groupBy(FROM, TO).agg(F.count("*").alias("n")).toArrow().to_pylist()
+        if any(each[TO] == NOWHERE for each in flows):
+            table.refuse_homeless(held, TO, "new.")
+        fence = NewRows(planner, root).fence if moves else None
+        if fence is not None:
+            _refuse_outside(planner, root, held)
+        arriving = sorted({each[TO] for each in flows if each[FROM] != each[TO]})
+        for number in arriving:
+            transaction.lock(table.leaves[number])
+        for number in sorted({each[FROM] for each in flows}):
+            leaf = table.leaves[number]
+            part = table.leaving(held, number)
+            stays = assignment.checked_changes(planner, leaf, part.where("new IS NOT NULL"), shown=root)
+            whole = stays.unionByName(part.where("new IS NULL")).persist(StorageLevel.MEMORY_AND_DISK)
+            try:
+                if assignment.touched_keys(leaf, set_columns):
+                    assignment.refuse_clash(planner, leaf, whole)
+                transaction.rewrite(leaf, whole)
+            finally:
+                whole.unpersist()
+        for number in arriving:
+            NewRows(planner, table.leaves[number], routed_from=root).append_frame(table.arriving(held, number))
+        return sum(each["n"] for each in flows), held.select("new.*").toArrow() if keep else None
+    finally:
+        held.unpersist()
+
+
+def _refuse_outside(planner: Planner, root: Relation, changed: DataFrame) -> None:
+    """23514 for new rows that leave the partition that the statement names."""
+    from headgate.commands.dml.new_rows import NewRows
+
+    writer = NewRows(planner, root)
+    assert writer.fence is not None
+    names = [F.col(f"new.{quoted(each.name)}").alias(each.name) for each in root.columns]
+    found = changed.select(*names).where(writer.fence.column()).limit(1).toArrow()
+    if found.num_rows:
+        writer.refuse_outside(of_root(root, found))
+
+
+def _rows(structs: pa.StructArray) -> pa.Table:
+    return pa.table(structs.flatten(), names=[field.name for field in structs.type])
+
+
+def _whole(column: Any) -> Any:
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(whole, pa.ChunkedArray):
+        return whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)
+    return whole

@@ -1,0 +1,166 @@
+"""UPDATE: SET lists over a table's rows, with FROM and RETURNING."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from headgate.catalog.relation.relation import Relation
+from headgate.commands.dml import assignment, driver_change, returning, storage_error
+from headgate.commands.dml.insert import target
+from headgate.commands.dml.returning import returned
+from headgate.commands.partition import partition_pruning
+from headgate.commands.publication import replica_identity
+from headgate.commands.query import rendering
+from headgate.commands.query.clause import from_clause
+from headgate.commands.query.driver import key_lookup
+from headgate.commands.query.plan import Source, col
+from headgate.commands.query.planner import Planner
+from headgate.commands.result import CommandResult
+from headgate.commands.role import privilege
+from headgate.commands.session import Session
+from headgate.errors import PostgresError
+from headgate.expression.binding.scope import Scope
+from headgate.sql.parser import kind, unwrap, walk
+from headgate.storage.delta.delta_table import FILE, PLACE, ROW
+from headgate.storage.spark.local_relation import in_one_piece
+from headgate.storage.write import columns as spark_columns
+from headgate.types.resultset import ResultSet
+
+
+def update(node: Any, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
+    """Runs an UPDATE (`planner`: that of a statement inside WITH). The replica identity is asked for before any row is looked at."""
+    transaction = session.begin_statement()
+    relation = target(node.relation, session, "update", "UPDATE")
+    planner = planner or Planner(session, transaction)
+    with rendering.running(session, transaction):
+        if node.HasField("with_clause"):
+            planner.with_queries(node.with_clause, node)
+        alias = node.relation.alias.aliasname
+        few = None if node.from_clause else _few(planner, relation, node)
+        if few is not None:
+            return _update_few(planner, relation, node, few)
+        table, source = changed_source(planner, relation, node, node.from_clause)
+        scope = source.scope(None)
+        source = planner.where(node, source, scope)
+        set_columns = _set_columns(planner, relation, node)
+        new = assignment.new_row(node.target_list, planner, relation, table.star, scope)
+        for each in touched(planner, relation, node, node.from_clause):
+            replica_identity.check(transaction.cursor, each, "update")
+        keep = node.HasField("returning_clause")
+        others = returning.joined(table, source) if keep else None
+        proposed = source.frame.select(
+            F.struct(*[col(each.key).alias(_name(relation, each.attnum)) for each in table.star]).alias("old"),
+            new.alias("new"),
+            F.col(FILE).alias("file"),
+            F.col(ROW).alias("row"),
+            *([col(each.key) for each in others.star] if others is not None else []),
+        )
+        with storage_error.sought(relation.name, lambda: proposed.select("new.*")):
+            changed = proposed.dropDuplicates(["file", "row"]) if node.from_clause else proposed
+            if others is None:
+                count, rows = assignment.rewrite(planner, relation, changed, set_columns, keep=keep)
+                if not keep:
+                    return CommandResult(f"UPDATE {count}")
+                assert rows is not None
+                return returning.of_rows(node.returning_clause, planner, rows, relation, alias, f"UPDATE {count}")
+            once, more = returning.held(planner, changed, others)
+            count, rows = assignment.rewrite(planner, relation, once, set_columns, keep=True)
+            assert rows is not None
+            frame = returning.beside(planner, rows, more, relation, changed.schema)
+        return returned(node.returning_clause, planner, frame, relation, alias, f"UPDATE {count}", others)
+
+
+def _set_columns(planner: Planner, relation: Relation, node: Any) -> set[str]:
+    """The columns that an UPDATE sets; 42501 without the right to."""
+    names = {unwrap(each).name for each in node.target_list}
+    chosen = [column.attnum for column in relation.columns if column.name in names]
+    privilege.check_columns(planner.transaction.cursor, planner.session.context.user, relation, "UPDATE", chosen)
+    return names
+
+
+def _few(planner: Planner, relation: Relation, node: Any) -> pa.Table | None:
+    """The changed rows where the driver can tell them."""
+    keeps_keys = keeps_keys_of(relation, node)
+    return driver_change.updated(planner, relation, node, named(relation, node), keeps_keys=keeps_keys)
+
+
+def _update_few(planner: Planner, relation: Relation, node: Any, few: pa.Table) -> ResultSet | CommandResult:
+    set_columns = _set_columns(planner, relation, node)
+    keep = node.HasField("returning_clause")
+    count, rows = assignment.rewrite_few(planner, relation, few, set_columns, keep=keep)
+    if rows is None:
+        return CommandResult(f"UPDATE {count}")
+    return returning.of_rows(node.returning_clause, planner, rows, relation, node.relation.alias.aliasname, f"UPDATE {count}")
+
+
+def _name(relation: Any, attnum: int) -> str:
+    column = relation.numbered(attnum)
+    return "" if column is None else str(column.name)
+
+
+def keeps_keys_of(relation: Any, node: Any) -> bool:
+    """Whether an UPDATE or DELETE gives no row another unique key."""
+    return node.DESCRIPTOR.name != "UpdateStmt" or not assignment.touched_keys(relation, {unwrap(each).name for each in node.target_list})
+
+
+def touched(planner: Planner, relation: Any, node: Any, items: Any) -> Sequence[Any]:
+    """The tables that an UPDATE or DELETE can change: the table, or leaves of it."""
+    return partition_pruning.leaves(planner, relation, node, items) if relation.kind == "p" else [relation]
+
+
+def _positions(planner: Planner, relation: Relation, node: Any, items: Any) -> DataFrame:
+    """The rows of a table, or those that WHERE can mean, and where each is; the table's write lock is taken."""
+    keeps_keys = keeps_keys_of(relation, node)
+    if items or not node.HasField("where_clause"):
+        return planner.transaction.positions(relation, keeps_keys=keeps_keys)
+    table, _ = from_clause.named_table(planner, relation, *named(relation, node))
+    keys = key_lookup.of_where(planner, relation, node.where_clause, Scope((table,)))
+    if keys is None:
+        return planner.transaction.positions(relation, keeps_keys=keeps_keys)
+    found = key_lookup.positions(planner, relation, keys, keeps_keys=keeps_keys)
+    return in_one_piece(planner.session_spark, found, StructType([*spark_columns(relation).fields, *PLACE.fields]))
+
+
+def named(relation: Relation, node: Any) -> tuple[str, str | None]:
+    """The name and the schema by which an UPDATE or DELETE refers to its table."""
+    alias = node.relation.alias.aliasname
+    return alias or relation.name, None if alias else relation.schema
+
+
+def changed_source(planner: Planner, relation: Any, node: Any, items: Any) -> tuple[Source, Source]:
+    """(the table with its rows' positions, the same joined with FROM or USING)."""
+    if planner.describing:
+        frame = planner.frame_of(relation).select("*", F.lit("").alias(FILE), F.lit(0).alias(ROW))
+    elif relation.kind == "p":
+        leaves = partition_pruning.leaves(planner, relation, node, items)
+        frame = planner.transaction.partitioned(relation).positions(leaves, keeps_keys=keeps_keys_of(relation, node))
+    else:
+        frame = _positions(planner, relation, node, items)
+    if relation.kind == "p":
+        frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column(FILE))
+    table = from_clause.table_source(planner, frame, relation, *named(relation, node), keep=(FILE, ROW))
+    from_clause.restrict(planner, relation, table.star, named(relation, node)[0])
+    updating = node.DESCRIPTOR.name == "UpdateStmt"
+    reading = node.HasField("where_clause") or node.HasField("returning_clause") or bool(items)
+    reading = reading or (updating and any(kind(each) == "ColumnRef" for item in node.target_list for each in walk(item)))
+    table = planner.visible(relation, table, "w" if updating else "d", reading=reading)
+    if not items:
+        return table, table
+    others = from_clause.plan_from(planner, items, None)
+    if any(each.name == table.tables[0].name for each in others.tables):
+        raise PostgresError("42712", f'table name "{table.tables[0].name}" specified more than once')
+    whole = replace(
+        table,
+        frame=table.frame.crossJoin(others.frame),
+        tables=table.tables + others.tables,
+        star=table.star + others.star,
+        merged=others.merged,
+    )
+    return table, whole

@@ -1,0 +1,221 @@
+"""ALTER TABLE of partitioned tables and partitions: what goes down to the partitions, and what only the table above may do.
+
+Called by `alter_table` (tablecmds.c: ATPrepCmd and the checks of the single subcommands). A change of a partitioned table is done
+to each partition below it as well; there it may not be undone or done otherwise, and with ONLY it is refused where partitions exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog.physical import Cursor, run
+from headgate.catalog.relation import attribute, partition, removal
+from headgate.catalog.relation import constraint as constraints
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.constraint import NewCheck
+from headgate.catalog.relation.relation import Check, Column, Relation
+from headgate.commands import stored_expression
+from headgate.commands.partition import partition as partitions
+from headgate.commands.partition import partition_constraint, partition_index
+from headgate.commands.table import rewrite_table
+from headgate.errors import PostgresError
+from headgate.sql.parser import unwrap
+from headgate.storage.transaction.transaction import Transaction
+
+if TYPE_CHECKING:
+    from headgate.commands.table.alteration import Alteration
+
+INVALID_TABLE = "42P16"
+NO_ONLY = "Do not specify the ONLY keyword."
+
+
+def attach(alteration: Alteration, command: Any) -> None:
+    """ATTACH PARTITION."""
+    if alteration.relation.kind in "iI":
+        _attach_index(alteration, command)
+    else:
+        partitions.attach(command, alteration.relation, alteration.session, alteration.transaction)
+
+
+def detach(alteration: Alteration, command: Any) -> None:
+    """DETACH PARTITION."""
+    partitions.detach(command, alteration.relation, alteration.session, alteration.transaction)
+
+
+def _attach_index(alteration: Alteration, command: Any) -> None:
+    """ALTER INDEX … ATTACH PARTITION: an index of a partition becomes part of the index made with ON ONLY."""
+    from headgate.commands import lookup
+
+    cursor, parent = alteration.cursor, alteration.relation
+    child = lookup.target(cursor, alteration.session.context, unwrap(getattr(command, "def")).name)
+    if parent.kind != "I":
+        raise PostgresError("42809", f'"{parent.name}" is not a partitioned index')
+    if child.kind not in "iI":
+        raise PostgresError("42809", f'"{child.name}" is not an index')
+    if partition.index_parents(cursor, parent.database).get(child.oid) != parent.oid:
+        partition.attach_index(cursor, parent.database, child.oid, parent.oid)
+        partition_index.validate(cursor, parent.database, parent.oid)
+
+
+# ---- what may not be done -------------------------------------------------------------------------------------------
+
+
+def check(alteration: Alteration, command: Any, *, only: bool) -> None:
+    """The refusals of a subcommand on a partitioned table or a partition; nothing for other tables."""
+    relation, cursor = alteration.relation, alteration.cursor
+    if relation.parent:
+        _check_partition(cursor, relation, command)
+    if relation.kind == "p":
+        if only and (children := partition_index.children(cursor, relation)):
+            _check_only(command, children)
+        if command.subtype == pb.AT_SetRelOptions:
+            raise PostgresError("22023", f'unrecognized parameter "{unwrap(unwrap(getattr(command, "def")).items[0]).defname}"')
+        _check_key(relation, command)
+
+
+def _check_partition(cursor: Cursor, relation: Relation, command: Any) -> None:
+    name = command.name
+    column = relation.column(name) if name else None
+    inherited = column is not None and column.attnum in partition.inherited_columns(cursor, relation)
+    match command.subtype:
+        case pb.AT_AddColumn:
+            raise PostgresError("42809", "cannot add column to a partition")
+        case pb.AT_DropColumn if inherited:
+            raise PostgresError(INVALID_TABLE, f'cannot drop inherited column "{name}"')
+        case pb.AT_AlterColumnType if inherited:
+            raise PostgresError(INVALID_TABLE, f'cannot alter inherited column "{name}"')
+        case pb.AT_DropNotNull if inherited:
+            above = relations.get(cursor, relation.database, relation.parent).column(name)
+            if above is not None and above.not_null:
+                raise PostgresError(INVALID_TABLE, f'column "{name}" is marked NOT NULL in parent table')
+        case pb.AT_DropConstraint if name in partition.inherited_constraints(cursor, relation):
+            raise PostgresError(INVALID_TABLE, f'cannot drop inherited constraint "{name}" of relation "{relation.name}"')
+        case _:
+            pass
+
+
+def _check_only(command: Any, children: Sequence[Relation]) -> None:
+    """What may not be done to a partitioned table alone."""
+    match command.subtype:
+        case pb.AT_AddColumn:
+            raise PostgresError(INVALID_TABLE, "column must be added to child tables too")
+        case pb.AT_DropColumn:
+            message = "cannot drop column from only the partitioned table when partitions exist"
+            raise PostgresError(INVALID_TABLE, message, hint=NO_ONLY)
+        case pb.AT_AlterColumnType:
+            raise PostgresError(INVALID_TABLE, f'type of inherited column "{command.name}" must be changed in child tables too')
+        case pb.AT_SetNotNull:
+            lacking = next((each for each in children if (own := each.column(command.name)) is not None and not own.not_null), None)
+            if lacking is not None:
+                detail = f'Column "{command.name}" of relation "{lacking.name}" is not already NOT NULL.'
+                raise PostgresError(INVALID_TABLE, "constraint must be added to child tables too", detail=detail, hint=NO_ONLY)
+        case pb.AT_DropNotNull | pb.AT_DropConstraint:
+            message = "cannot remove constraint from only the partitioned table when partitions exist"
+            raise PostgresError(INVALID_TABLE, message, hint=NO_ONLY)
+        case pb.AT_AddConstraint if unwrap(getattr(command, "def")).contype == pb.CONSTR_CHECK:
+            raise PostgresError(INVALID_TABLE, "constraint must be added to child tables too")
+        case _:
+            pass
+
+
+def _check_key(relation: Relation, command: Any) -> None:
+    """A column of the partition key can neither be dropped nor get another type."""
+    verb = {pb.AT_DropColumn: "drop", pb.AT_AlterColumnType: "alter"}.get(command.subtype)
+    column = relation.column(command.name) if verb else None
+    assert relation.partition_key is not None
+    if column is not None and column.attnum in relation.partition_key.attnums:
+        message = f'cannot {verb} column "{column.name}" because it is part of the partition key of relation "{relation.name}"'
+        raise PostgresError(INVALID_TABLE, message)
+
+
+def check_rename(cursor: Cursor, relation: Relation, column: Column, *, only: bool) -> None:
+    """42P16 for a column that a partition has from above, or that partitions have."""
+    if relation.parent and column.attnum in partition.inherited_columns(cursor, relation):
+        raise PostgresError(INVALID_TABLE, f'cannot rename inherited column "{column.name}"')
+    if only and relation.kind == "p" and partition_index.children(cursor, relation):
+        raise PostgresError(INVALID_TABLE, f'inherited column "{column.name}" must be renamed in child tables too')
+
+
+# ---- what goes down ---------------------------------------------------------------------------------------------------
+
+
+def add_column(alteration: Alteration, column: Column) -> None:
+    """Gives the partitions a column that the table above has got; it is at its end in each."""
+    for child in alteration.children():
+        before = child.relation
+        existing = before.column(column.name)
+        if existing is not None:
+            raise PostgresError("42701", f'column "{column.name}" of relation "{before.name}" already exists')
+        next_oid = child.transaction.engine.catalog.next_oid
+        attnum = attribute.add_column(child.cursor, next_oid, before, replace(column, identity=""))
+        child.refresh()
+        partition.set_column_inherited(child.cursor, child.relation, attnum)
+        child.stored_columns_changed(before)
+        rewrite_table.fill_added_column(child.session, child.transaction, child.relation, replace(column, attnum=attnum, identity=""))
+        add_column(child, column)
+
+
+def add_check(alteration: Alteration, check: Check) -> None:
+    """Gives the partitions a CHECK constraint that the table above has got; one of the same name must be the same."""
+    for child in alteration.children():
+        own = next((each for each in child.relation.checks if each.name == check.name), None)
+        if own is None:
+            used = stored_expression.columns_of(check.expression, child.relation)
+            attnums = tuple(sorted(each.attnum for each in child.relation.columns if each.name in used))
+            wanted = NewCheck(check.expression, check.name, attnums, check.validated)
+            oid = constraints.add_check(child.cursor, child.transaction.engine.catalog.next_oid, child.relation, wanted)
+            child.refresh()
+            made = next(each for each in child.relation.checks if each.oid == oid)
+            if check.validated:
+                rewrite_table.check_rows(child.transaction, child.relation, made)
+        elif own.expression != check.expression:
+            message = f'constraint "{check.name}" for relation "{child.relation.name}" already exists'
+            raise PostgresError("42710", message)
+        elif check.validated and not own.validated:
+            message = f'constraint "{check.name}" conflicts with NOT VALID constraint on relation "{child.relation.name}"'
+            raise PostgresError("42P17", message)
+        else:
+            alteration.session.notices.notice(f'merging constraint "{check.name}" with inherited definition')
+            made = own
+        partition.set_inherited(child.cursor, child.relation.database, made.oid, 1, local=False)
+        add_check(child, made)
+
+
+def check_no_nulls(alteration: Alteration, name: str) -> None:
+    """23502 if a row of a table or of its partitions has NULL in a column that becomes part of a primary key."""
+    column = alteration.relation.column(name)
+    if column is not None:
+        rewrite_table.check_no_nulls(alteration.transaction, alteration.relation, column)
+    for child in alteration.children():
+        check_no_nulls(child, name)
+
+
+def drop_constraint(alteration: Alteration, name: str, *, missing_ok: bool) -> bool:
+    """DROP CONSTRAINT, in the partitions as well; whether there was one."""
+    relation, cursor = alteration.relation, alteration.cursor
+    index = next((each for each in relation.indexes if each.constraint and each.name == name), None)
+    if index is not None:
+        partition_index.drop(cursor, relation, index.oid)
+        return True
+    check = next((each for each in relation.checks if each.name == name), None)
+    if check is not None:
+        for child in alteration.children():
+            if any(each.name == name for each in child.relation.checks):
+                drop_constraint(child, name, missing_ok=True)
+    return removal.drop_constraint(cursor, relation, name, missing_ok=missing_ok)
+
+
+def renamed(transaction: Transaction, relation: Relation) -> None:
+    """Writes what names the columns of a partition key anew after a column was renamed."""
+    cursor = transaction.cursor
+    tree = partition.load(cursor, relation.database, partition.root_of(cursor, relation))
+    for branch in tree.walk():
+        if branch.relation.kind == "p":
+            sql = "UPDATE hg.pg_partitioned_table SET partkeydef = ? WHERE dbid = ? AND partrelid = ?"
+            run(cursor, sql, [partitions.key_text(branch.strategy, branch.key), relation.database, branch.relation.oid])
+    if tree.relation.kind == "p":
+        partition_constraint.rewrite(cursor, relation)

@@ -1,0 +1,260 @@
+"""FOR VALUES … and DEFAULT of a new partition: from the parse tree to a `Bound`, with PostgreSQL's checks.
+
+`read` is transformPartitionBound (parse_utilcmd.c): values are coerced to the types of the partition key. `check` is
+check_new_partition_bound (partbounds.c): against the partitions that are there. Called by CREATE TABLE … PARTITION OF and ATTACH.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.catalog.relation.partition import WORDS, Bound, Branch, Edge, Strategy, edges, infinite
+from headgate.catalog.relation.relation import Column
+from headgate.commands import stored_expression
+from headgate.commands.query.driver import values_list
+from headgate.commands.query.planner import Planner
+from headgate.errors import PostgresError
+from headgate.expression.binding import binder
+from headgate.expression.binding.coercion import coerce
+from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.binding.scope import EMPTY
+from headgate.expression.node import Const
+from headgate.sql.parser import position, walk
+from headgate.storage.routing import order_codes
+from headgate.types.storage import arrow_type
+from headgate.types.text.text import read_text, write_text
+
+INVALID_TABLE, INVALID_OBJECT = "42P16", "42P17"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the parts of a bound stand in the statement: for the error that points at one. `values` of a list, or of a range's ends."""
+
+    whole: int
+    values: tuple[int, ...] = ()
+    lower: tuple[int, ...] = ()
+    upper: tuple[int, ...] = ()
+
+
+def read(node: Any, table: Branch, planner: Planner) -> tuple[Bound, Places]:
+    """A PartitionBoundSpec for a new partition of `table`."""
+    strategy = table.strategy
+    if node.is_default:
+        if strategy is Strategy.HASH:
+            raise PostgresError(INVALID_TABLE, "a hash-partitioned table may not have a default partition")
+        return Bound(strategy, default=True), Places(node.location)
+    if node.strategy != strategy.value:
+        message = f"invalid bound specification for a {WORDS[strategy]} partition"
+        raise PostgresError(INVALID_TABLE, message, position=position(node.location))
+    match strategy:
+        case Strategy.HASH:
+            return _hash(node)
+        case Strategy.LIST:
+            return _list(node, table.key[0], planner)
+        case Strategy.RANGE:
+            return _range(node, table.key, planner)
+
+
+def _hash(node: Any) -> tuple[Bound, Places]:
+    if node.modulus <= 0:
+        raise PostgresError(INVALID_TABLE, "modulus for hash partition must be an integer value greater than zero")
+    if node.remainder < 0:
+        raise PostgresError(INVALID_TABLE, "remainder for hash partition must be an integer value greater than or equal to zero")
+    if node.remainder >= node.modulus:
+        raise PostgresError(INVALID_TABLE, "remainder for hash partition must be less than modulus")
+    return Bound(Strategy.HASH, modulus=node.modulus, remainder=node.remainder), Places(node.location)
+
+
+def _list(node: Any, column: Column, planner: Planner) -> tuple[Bound, Places]:
+    found: dict[str | None, int] = {}
+    for item in node.listdatums:
+        found.setdefault(_value(item, column, planner), _location(item))
+    return Bound(Strategy.LIST, values=tuple(found)), Places(node.location, tuple(found.values()))
+
+
+def _range(node: Any, columns: Sequence[Column], planner: Planner) -> tuple[Bound, Places]:
+    for word, given in (("FROM", node.lowerdatums), ("TO", node.upperdatums)):
+        if len(given) != len(columns):
+            raise PostgresError(INVALID_TABLE, f"{word} must specify exactly one value per partitioning column")
+    lower, upper = _edges(node.lowerdatums, columns, planner), _edges(node.upperdatums, columns, planner)
+    places = [tuple(_location(each) for each in given) for given in (node.lowerdatums, node.upperdatums)]
+    return Bound(Strategy.RANGE, lower=lower, upper=upper), Places(node.location, (), places[0], places[1])
+
+
+def _edges(nodes: Sequence[Any], columns: Sequence[Column], planner: Planner) -> tuple[Edge, ...]:
+    found: list[Edge] = []
+    for item, column in zip(nodes, columns, strict=True):
+        if end := infinite(item):
+            found.append(Edge(infinite=end))
+            continue
+        value = _value(item, column, planner)
+        if value is None:
+            raise PostgresError(INVALID_OBJECT, "cannot specify NULL in range bound")
+        found.append(Edge(value))
+    for place, (before, edge) in enumerate(itertools.pairwise(found), 1):
+        if before.infinite and edge.infinite != before.infinite:
+            word = "MINVALUE" if before.infinite < 0 else "MAXVALUE"
+            raise PostgresError("42804", f"every bound following {word} must also be {word}", position=position(_location(nodes[place])))
+    return tuple(found)
+
+
+def _value(item: Any, column: Column, planner: Planner) -> str | None:
+    """transformPartitionBoundValue: the text of a constant in the column's type."""
+    for each in walk(item):
+        if each.DESCRIPTOR.name == "ColumnRef":
+            message = "cannot use column reference in partition bound expression"
+            raise PostgresError("0A000", message, position=position(each.location))
+    context = planner.context.within(
+        construct="partition bound", refuse_subquery="cannot use subquery in partition bound", subquery=None, aggregates=False
+    )
+    bound = binder.bind_raw(item, EMPTY, context)
+    target = stored_expression.type_of(column)
+    constant = values_list.folded(bound, target)
+    wanted = constant if constant is not None else coerce(bound, target, Reach.ASSIGNMENT, context)
+    if wanted is None:
+        shown = context.types.format_type(column.type_oid, column.typmod)
+        message = f'specified value cannot be cast to type {shown} for column "{column.name}"'
+        raise PostgresError("42804", message, position=position(_location(item)))
+    try:
+        return _text(wanted, column, planner)
+    except PostgresError as error:
+        if error.position is None:
+            error.position = position(_location(item))
+        raise
+
+
+def _text(wanted: Any, column: Column, planner: Planner) -> str | None:
+    if isinstance(wanted, Const):
+        values = read_text(pa.array([wanted.value], pa.string()), column.type_oid, column.typmod, session=planner.evaluation.context.forms)
+    else:
+        [values] = values_list.evaluate(planner, [wanted])
+        values = values.cast(arrow_type(column.type_oid, column.typmod))
+    text: str | None = write_text(values, column.type_oid, column.typmod)[0].as_py()
+    return text
+
+
+def _location(node: Any) -> int:
+    """Where an expression begins (exprLocation)."""
+    found = [int(each.location) for each in walk(node) if "location" in each.DESCRIPTOR.fields_by_name and each.location >= 0]
+    return min(found, default=-1)
+
+
+# ---- against the other partitions -------------------------------------------------------------------------------------
+
+
+def check(name: str, table: Branch, bound: Bound, places: Places) -> None:
+    """42P17 unless the bound fits beside the partitions of `table`."""
+    if bound.default:
+        if table.default is not None:
+            other = table.default.relation.name
+            message = f'partition "{name}" conflicts with existing default partition "{other}"'
+            raise PostgresError(INVALID_OBJECT, message, position=position(places.whole))
+        return
+    others = [(each.relation.name, each.bound) for each in table.children if each.bound is not None and not each.bound.default]
+    match table.strategy:
+        case Strategy.HASH:
+            overlap = _check_hash(bound, others, places)
+        case Strategy.LIST:
+            overlap = _check_list(table.key[0], bound, others, places)
+        case Strategy.RANGE:
+            overlap = _check_range(name, table.key, bound, others, places)
+    if overlap is not None:
+        raise PostgresError(INVALID_OBJECT, f'partition "{name}" would overlap partition "{overlap[0]}"', position=position(overlap[1]))
+
+
+Others = Sequence[tuple[str, Bound]]
+Overlap = tuple[str, int] | None
+
+
+def _check_hash(bound: Bound, others: Others, places: Places) -> Overlap:
+    mine = (bound.modulus, bound.remainder)
+    smaller = [((each.modulus, each.remainder), name) for name, each in others if (each.modulus, each.remainder) <= mine]
+    larger = [(each.modulus, name) for name, each in others if each.modulus > bound.modulus]
+    message = "every hash partition modulus must be a factor of the next larger modulus"
+    if smaller:
+        (modulus, _), name = max(smaller)
+        if bound.modulus % modulus:
+            detail = f'The new modulus {bound.modulus} is not divisible by {modulus}, the modulus of existing partition "{name}".'
+            raise PostgresError(INVALID_OBJECT, message, detail=detail)
+    if larger:
+        modulus, name = min(larger, key=lambda each: each[0])
+        if modulus % bound.modulus:
+            detail = f'The new modulus {bound.modulus} is not a factor of {modulus}, the modulus of existing partition "{name}".'
+            raise PostgresError(INVALID_OBJECT, message, detail=detail)
+    for name, each in others:
+        if (each.remainder - bound.remainder) % min(each.modulus, bound.modulus) == 0:
+            return name, places.whole
+    return None
+
+
+def _check_list(column: Column, bound: Bound, others: Others, places: Places) -> Overlap:
+    taken: dict[str | int | None, str] = {}
+    known = [value for _, each in others for value in each.values if value is not None]
+    mine = [value for value in bound.values if value is not None]
+    codes = order_codes([column], [(Edge(value),) for value in [*known, *mine]], []).tolist() if known or mine else []
+    numbers = dict(zip([*known, *mine], codes, strict=True))
+    for name, each in others:
+        taken |= {None if value is None else numbers[value]: name for value in each.values}
+    for value, place in zip(bound.values, places.values, strict=True):
+        number = None if value is None else numbers[value]
+        if number in taken:
+            return taken[number], place
+    return None
+
+
+def _compare(columns: Sequence[Column], one: Sequence[Edge], other: Sequence[Edge]) -> tuple[int, int]:
+    """(-1, 0 or 1; the first column in which they differ)."""
+    for place, column in enumerate(columns):
+        first, second = order_codes([column], [(one[place],), (other[place],)], []).tolist()
+        if first != second:
+            return (-1 if first < second else 1), place
+        if one[place].infinite:
+            return 0, place
+    return 0, len(columns) - 1
+
+
+def _check_range(name: str, columns: Sequence[Column], bound: Bound, others: Others, places: Places) -> Overlap:
+    order, column = _compare(columns, bound.lower, bound.upper)
+    if order >= 0:
+        lower, upper = (edges(each, [one.type_oid for one in columns]) for each in (bound.lower, bound.upper))
+        detail = f"Specified lower bound {lower} is greater than or equal to upper bound {upper}."
+        message = f'empty range bound specified for partition "{name}"'
+        raise PostgresError(INVALID_OBJECT, message, detail=detail, position=position(places.lower[column]))
+    return _overlap(columns, bound, others, places)
+
+
+def _overlap(columns: Sequence[Column], bound: Bound, others: Others, places: Places) -> Overlap:
+    """partition_range_bsearch and what follows: the position in the message is that of the last comparison."""
+    ends: list[tuple[tuple[Edge, ...], str | None]] = [(each.upper, name) for name, each in others]
+    ends += [(each.lower, None) for _, each in others if all(_compare(columns, each.lower, other.upper)[0] for _, other in others)]
+    codes = order_codes(columns, [each for each, _ in ends], []).tolist() if ends else []
+    ends = [ends[place] for place in sorted(range(len(ends)), key=codes.__getitem__)]
+    low, high, order, column = -1, len(ends) - 1, -1, 0
+    while low < high:
+        middle = (low + high + 1) // 2
+        middle_edges, owner = ends[middle]
+        order, column = _compare(columns, middle_edges, bound.lower)
+        if order == 0 and owner is not None:
+            order = -1
+        if order <= 0:
+            low = middle
+            if order == 0:
+                break
+        else:
+            high = middle - 1
+    if low + 1 >= len(ends):
+        return None
+    following, owner = ends[low + 1]
+    if owner is not None:
+        return owner, places.lower[0 if order == 0 else column]
+    before, column = _compare(columns, following, bound.upper)
+    if before >= 0:
+        return None
+    owner = next(name for name, each in others if _compare(columns, each.lower, following)[0] == 0)
+    return owner, places.upper[column]

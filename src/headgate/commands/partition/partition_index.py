@@ -1,0 +1,139 @@
+"""Indexes and keys of partitioned tables: made for the table, and for each partition below it as a part of that index.
+
+Called by CREATE TABLE, CREATE INDEX, ALTER TABLE ADD … and by all that makes a table a partition (tablecmds.c:
+AttachPartitionEnsureIndexes; indexcmds.c: DefineIndex). An index that a partition has already and that nothing owns yet is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headgate.catalog.physical import Cursor, rows
+from headgate.catalog.relation import index as indexes
+from headgate.catalog.relation import object_name, partition, removal
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.index import Key
+from headgate.catalog.relation.relation import Column, Index, Relation
+from headgate.commands.constraint import uniqueness
+from headgate.errors import PostgresError
+from headgate.storage.transaction.transaction import Transaction
+
+
+def require_partition_columns(relation: Relation, key: Key) -> None:
+    """0A000 for a unique key of a partitioned table without one of its partition columns: no leaf could tell that it is unique."""
+    if relation.kind != "p" or not key.unique or relation.partition_key is None:
+        return
+    word = "PRIMARY KEY" if key.primary else "UNIQUE"
+    for attnum in relation.partition_key.attnums:
+        if attnum not in key.attnums:
+            column = relation.numbered(attnum)
+            raise PostgresError(
+                "0A000", "unique constraint on partitioned table must include all partitioning columns",
+                detail=f'{word} constraint on table "{relation.name}" lacks column "{column.name if column else ""}"'
+                " which is part of the partition key.",
+            )  # fmt: skip
+
+
+def add(transaction: Transaction, relation: Relation, key: Key, *, only: bool = False) -> int:
+    """Makes an index or key, with those of the partitions unless `only`; the index's oid. Rows are looked through where it is unique."""
+    require_partition_columns(relation, key)
+    if key.unique:
+        uniqueness.check_table(transaction, relation, key.index(key.name or _chosen(transaction.cursor, relation, key)))
+    oid = indexes.add_key(transaction.cursor, transaction.engine.catalog.next_oid, relation, key)
+    below = children(transaction.cursor, relation) if relation.kind == "p" else []
+    if only and below:
+        indexes.set_valid(transaction.cursor, relation.database, oid, valid=False)
+        return oid
+    for child in below:
+        _follow(transaction, relation, child, key, oid)
+    return oid
+
+
+def inherit(transaction: Transaction, parent: Relation, child: Relation) -> None:
+    """Gives a new partition the indexes of its parent."""
+    for index in parent.indexes:
+        now = relations.get(transaction.cursor, child.database, child.oid)
+        _follow(transaction, parent, now, _key_of(transaction.cursor, parent, index), index.oid)
+
+
+def _key_of(cursor: Cursor, relation: Relation, index: Index) -> Key:
+    """What an index was made of."""
+    scope = [relation.database, index.oid]
+    sql = (
+        "SELECT i.indoption, i.indclass, c.relam, k.condeferred FROM hg.pg_index i JOIN hg.pg_class c ON c.oid = i.indexrelid"
+        " AND c.dbid = i.dbid LEFT JOIN hg.pg_constraint k ON k.conindid = i.indexrelid AND k.dbid = i.dbid AND k.contype IN ('p', 'u')"
+        " WHERE i.dbid = ? AND i.indexrelid = ?"
+    )
+    [(options, classes, method, deferred)] = rows(cursor, sql, scope)
+    sql = "SELECT attnum, attname, atttypid, atttypmod, attcollation FROM hg.pg_attribute WHERE dbid = ? AND attrelid = ? ORDER BY attnum"
+    own = {attnum: Column(attnum, name, oid, typmod, collation=of) for attnum, name, oid, typmod, of in rows(cursor, sql, scope)}
+    return Key(
+        index.attnums, primary=index.primary, unique=index.unique, constraint=bool(index.constraint), deferrable=index.deferrable,
+        deferred=bool(deferred), included=index.included, expressions=index.expressions, predicate=index.predicate,
+        expression_columns=tuple(own[place] for place, attnum in enumerate(index.attnums, 1) if not attnum),
+        nulls_not_distinct=index.nulls_not_distinct, options=tuple(options), classes=tuple(classes), method=method,
+    )  # fmt: skip
+
+
+def _follow(transaction: Transaction, parent: Relation, child: Relation, key: Key, above: int) -> None:
+    """The index of a partition that goes with one of its parent."""
+    cursor = transaction.cursor
+    own = replace(key, attnums=_numbers(parent, child, key.attnums), included=_numbers(parent, child, key.included), name=None)
+    found = _free(cursor, child, own)
+    if found is None:
+        oid = add(transaction, child, own)
+    else:
+        oid = found.oid
+        for below in children(cursor, child) if child.kind == "p" else ():
+            _follow(transaction, child, below, own, oid)
+    partition.attach_index(cursor, child.database, oid, above)
+
+
+def _free(cursor: Cursor, child: Relation, key: Key) -> Index | None:
+    """An index of the partition like the wanted one, that is no part of another."""
+    taken = partition.index_parents(cursor, child.database)
+    wanted = key.index("")
+    for index in child.indexes:
+        same = replace(wanted, name=index.name, oid=index.oid, primary=key.primary, replident=index.replident, constraint=index.constraint,
+                       immediate=index.immediate, deferrable=key.deferrable, deferred=key.deferred) == index  # fmt: skip
+        if same and index.oid not in taken and (not key.constraint or index.constraint):
+            return index
+    return None
+
+
+def _numbers(parent: Relation, child: Relation, attnums: tuple[int, ...]) -> tuple[int, ...]:
+    """The numbers that a partition gives to columns of its parent; 0 stays (an expression)."""
+    names = [column.name if (column := parent.numbered(attnum)) else "" for attnum in attnums]
+    return tuple(column.attnum if (column := child.column(name)) else 0 for name in names)
+
+
+def _chosen(cursor: Cursor, relation: Relation, key: Key) -> str:
+    """The name that the index will get."""
+    named = "_".join(each.name for number in key.attnums if (each := relation.numbered(number)))
+    label = "pkey" if key.primary else "key" if key.constraint else "idx"
+    return object_name.choose_name(
+        cursor, relation.database, relation.namespace_oid, relation.name, None if key.primary else named, label
+    )  # fmt: skip
+
+
+def children(cursor: Cursor, relation: Relation) -> list[Relation]:
+    """The partitions directly below a table."""
+    sql = "SELECT inhrelid FROM hg.pg_inherits WHERE dbid = ? AND inhparent = ? ORDER BY inhrelid"
+    return relations.load_many(cursor, relation.database, [oid for (oid,) in rows(cursor, sql, [relation.database, relation.oid])])
+
+
+def drop(cursor: Cursor, relation: Relation, index: int) -> None:
+    """Removes an index of a table, and those of the partitions that go with it."""
+    below = [child for child, parent in partition.index_parents(cursor, relation.database).items() if parent == index]
+    for child in below:
+        owner = rows(cursor, "SELECT indrelid FROM hg.pg_index WHERE dbid = ? AND indexrelid = ?", [relation.database, child])
+        drop(cursor, relations.get(cursor, relation.database, int(owner[0][0])), child)
+    removal.drop_index(cursor, relations.get(cursor, relation.database, relation.oid), index)
+
+
+def validate(cursor: Cursor, database: int, index: int) -> None:
+    """Marks an index of a partitioned table valid once each partition has its part."""
+    table = rows(cursor, "SELECT indrelid FROM hg.pg_index WHERE dbid = ? AND indexrelid = ?", [database, index])[0][0]
+    parts = [child for child, parent in partition.index_parents(cursor, database).items() if parent == index]
+    if len(parts) >= len(children(cursor, relations.get(cursor, database, table))):
+        indexes.set_valid(cursor, database, index, valid=True)

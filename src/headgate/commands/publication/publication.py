@@ -1,0 +1,284 @@
+"""CREATE, ALTER and DROP PUBLICATION (manual, CREATE PUBLICATION; postgresql-behaviour §1.1 to §1.3).
+
+The order of checks is PostgreSQL's (publicationcmds.c): privilege on the database, FOR ALL TABLES, the name, the options, then
+the objects. Every change calls `Transaction.catalog_changed`, so that a stream judges each change by the publications at its
+place in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.replication import publication as publications
+from headgate.catalog.replication.publication import Member, Publication
+from headgate.catalog.session import SessionContext
+from headgate.commands import lookup
+from headgate.commands.publication import publication_object, reconciliation
+from headgate.commands.publication.publication_object import TableObject
+from headgate.commands.result import CommandResult
+from headgate.commands.role import privilege
+from headgate.commands.session import Session
+from headgate.commands.table.table import oids
+from headgate.errors import PostgresError
+from headgate.sql import names
+from headgate.sql.options import Option, conflicting, options
+from headgate.sql.parser import unwrap
+from headgate.storage.transaction.transaction import Transaction
+
+_OPTIONS = {"publish": "publish", "publish_via_partition_root": "via_root", "reconcile": "reconcile"}
+ACTIONS = ("insert", "update", "delete", "truncate")
+
+
+def read_options(nodes: Iterable[Any]) -> dict[str, bool]:
+    """The options as fields of `Publication`: insert, update, delete and truncate (all four or none), via_root, reconcile."""
+    found: dict[str, bool] = {}
+    given: set[str] = set()
+    for option in options(nodes):
+        if option.name not in _OPTIONS:
+            raise PostgresError("42601", f'unrecognized publication parameter: "{option.name}"')
+        if option.name in given:
+            raise conflicting(option)
+        given.add(option.name)
+        if option.name == "publish":
+            found |= _actions(option)
+        else:
+            found[_OPTIONS[option.name]] = option.boolean()
+    return found
+
+
+def _actions(option: Option) -> dict[str, bool]:
+    given = names.split_identifiers(option.text())
+    if given is None:
+        raise PostgresError("42601", 'invalid list syntax in parameter "publish"')
+    for action in given:
+        if action not in ACTIONS:
+            raise PostgresError("42601", f'unrecognized value for publication option "publish": "{action}"')
+    return {action: action in given for action in ACTIONS}
+
+
+def create(node: Any, session: Session) -> CommandResult:
+    """CREATE PUBLICATION."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    privilege.check_create_on_database(cursor, context.user, context.database)
+    superuser = privilege.is_superuser(cursor, context.user)
+    if node.for_all_tables and not superuser:
+        raise PostgresError("42501", "must be superuser to create FOR ALL TABLES publication")
+    if publications.lookup(cursor, context.database, node.pubname) is not None:
+        raise PostgresError("42710", f'publication "{node.pubname}" already exists')
+    given = read_options(node.options)
+    via_root = given.get("via_root", False)
+    members: list[Member] = []
+    schemas: list[int] = []
+    if not node.for_all_tables:
+        tables, schemas = publication_object.resolve(node.pubobjects, cursor, context)
+        if schemas and not superuser:
+            raise PostgresError("42501", "must be superuser to create FOR TABLES IN SCHEMA publication")
+        found = publication_object.open_tables(tables, cursor, context)
+        publication_object.bind_filters(found, via_root, context.forms)
+        publication_object.check_column_lists(node.pubname, found, bool(schemas), via_root)
+        members = [_member(table, transaction, context.user) for table in found]
+        for schema in schemas:
+            publication_object.check_schema(cursor, context.database, schema)
+    owner = privilege.used_role(cursor, context.user)
+    publication = Publication(0, node.pubname, owner, node.for_all_tables, members=tuple(members), schemas=tuple(schemas), **given)
+    reconciliation.check_options(publication)
+    publications.create(cursor, oids(transaction), context.database, publication)
+    transaction.catalog_changed()
+    if session.settings.text("wal_level") != "logical":
+        session.notices.warning(
+            "wal_level is insufficient to publish logical changes",
+            sqlstate="55000",
+            hint='Set wal_level to "logical" before creating subscriptions.',
+        )
+    return CommandResult("CREATE PUBLICATION")
+
+
+def _member(table: TableObject, transaction: Transaction, role: str) -> Member:
+    publication_object.check_table(table, transaction.cursor, role)
+    if table.filter is None:
+        return Member(table.relation.oid, None, None, table.columns)
+    return Member(table.relation.oid, table.filter.text, table.filter.dump(), table.columns)
+
+
+def alter(node: Any, session: Session) -> CommandResult:
+    """ALTER PUBLICATION … ADD, SET, DROP objects, SET (options)."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    publication = publications.get(cursor, context.database, node.pubname)
+    privilege.check_owner(cursor, context.user, publication.owner, "publication", publication.name)
+    transaction.lock_object("pg_publication", publication.oid)
+    if node.options:
+        _alter_options(node, publication, transaction)
+    else:
+        _alter_objects(node, publication, session, transaction)
+    transaction.catalog_changed()
+    now = publications.get(cursor, context.database, node.pubname)
+    reconciliation.check_options(now)
+    if publication.reconcile and now.reconcile:
+        reconciliation.follow(transaction, publication, now)
+    return CommandResult("ALTER PUBLICATION")
+
+
+def _alter_options(node: Any, publication: Publication, transaction: Transaction) -> None:
+    given = read_options(node.options)
+    cursor, database = transaction.cursor, transaction.database
+    if given.get("via_root") is False and not publication.all_tables:
+        for member in publication.members:
+            if member.filter is None and member.columns is None:
+                continue
+            relation = relations.find(cursor, database, member.relation)
+            if relation is not None and relation.kind == "p":
+                what = "WHERE clause" if member.filter is not None else "column list"
+                article = f"a {what}"
+                raise PostgresError(
+                    "22023",
+                    f'cannot set parameter "publish_via_partition_root" to false for publication "{publication.name}"',
+                    detail=f'The publication contains {article} for partitioned table "{relation.name}", which is not allowed when'
+                    ' "publish_via_partition_root" is false.',
+                )
+    publications.set_options(cursor, database, publication.oid, **given)
+
+
+def _alter_objects(node: Any, publication: Publication, session: Session, transaction: Transaction) -> None:
+    cursor, context = transaction.cursor, session.context
+    tables, schemas = publication_object.resolve(node.pubobjects, cursor, context)
+    adding, setting = node.action == pb.AP_AddObjects, node.action == pb.AP_SetObjects
+    if (adding or setting) and schemas and not privilege.is_superuser(cursor, context.user):
+        raise PostgresError("42501", "must be superuser to add or set schemas")
+    if publication.all_tables and (schemas or tables):
+        what = "Schemas" if schemas else "Tables"
+        raise PostgresError(
+            "55000",
+            f'publication "{publication.name}" is defined as FOR ALL TABLES',
+            detail=f"{what} cannot be added to or dropped from FOR ALL TABLES publications.",
+        )
+    found = publication_object.open_tables(tables, cursor, context)
+    if adding:
+        _add(publication, found, schemas, session, transaction)
+    elif setting:
+        _set(publication, found, schemas, session, transaction)
+    else:
+        _drop(publication, found, schemas, transaction)
+
+
+def _add(publication: Publication, found: list[TableObject], schemas: list[int], session: Session, transaction: Transaction) -> None:
+    cursor, context = transaction.cursor, session.context
+    publication_object.bind_filters(found, publication.via_root, context.forms)
+    publication_object.check_column_lists(publication.name, found, bool(schemas or publication.schemas), publication.via_root)
+    lists = any(member.columns is not None for member in publication.members)
+    for table in found:
+        privilege.check_owner(cursor, context.user, table.relation.owner, "table", table.relation.name)
+        if publication.member(table.relation.oid) is not None:
+            raise PostgresError("42710", f'relation "{table.relation.name}" is already member of publication "{publication.name}"')
+        publications.add_member(cursor, oids(transaction), context.database, publication.oid, _member(table, transaction, context.user))
+    if schemas and lists:
+        raise PostgresError(
+            "22023",
+            f'cannot add schema to publication "{publication.name}"',
+            detail="Schemas cannot be added if any tables that specify a column list are already part of the publication.",
+        )
+    for schema in schemas:
+        if schema in publication.schemas:
+            name = lookup.namespace_name(cursor, context.database, schema)
+            raise PostgresError("42710", f'schema "{name}" is already member of publication "{publication.name}"')
+        publication_object.check_schema(cursor, context.database, schema)
+        publications.add_schema(cursor, oids(transaction), context.database, publication.oid, schema)
+
+
+def _set(publication: Publication, found: list[TableObject], schemas: list[int], session: Session, transaction: Transaction) -> None:
+    cursor, context = transaction.cursor, session.context
+    publication_object.bind_filters(found, publication.via_root, context.forms)
+    publication_object.check_column_lists(publication.name, found, bool(schemas), publication.via_root)
+    members = [_member(table, transaction, context.user) for table in found]
+    for schema in schemas:
+        publication_object.check_schema(cursor, context.database, schema)
+    publications.set_members(cursor, oids(transaction), context.database, publication.oid, members, schemas)
+
+
+def _drop(publication: Publication, found: list[TableObject], schemas: list[int], transaction: Transaction) -> None:
+    cursor, database = transaction.cursor, transaction.database
+    for table in found:
+        if table.column_names is not None:
+            raise PostgresError("42601", "column list must not be specified in ALTER PUBLICATION ... DROP")
+        if publication.member(table.relation.oid) is None:
+            raise PostgresError("42704", f'relation "{table.relation.name}" is not part of the publication')
+        if table.where is not None:
+            raise PostgresError("42601", "cannot use a WHERE clause when removing a table from a publication")
+        publications.drop_member(cursor, database, publication.oid, table.relation.oid)
+    for schema in schemas:
+        if schema not in publication.schemas:
+            name = lookup.namespace_name(cursor, database, schema)
+            raise PostgresError("42704", f'tables from schema "{name}" are not part of the publication')
+        publications.drop_schema(cursor, database, publication.oid, schema)
+
+
+def drop(node: Any, session: Session) -> CommandResult:
+    """DROP PUBLICATION [IF EXISTS] a, b."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    found = []
+    for item in node.objects:
+        name = unwrap(item).sval
+        publication = publications.lookup(cursor, context.database, name)
+        if publication is None:
+            if not node.missing_ok:
+                raise PostgresError("42704", f'publication "{name}" does not exist')
+            session.notices.notice(f'publication "{name}" does not exist, skipping')
+            continue
+        privilege.check_owner(cursor, context.user, publication.owner, "publication", publication.name)
+        transaction.lock_object("pg_publication", publication.oid)
+        found.append(publication)
+    for publication in found:
+        publications.drop(cursor, context.database, publication.oid)
+    transaction.catalog_changed()
+    return CommandResult("DROP PUBLICATION")
+
+
+def rename(node: Any, session: Session) -> CommandResult:
+    """ALTER PUBLICATION … RENAME TO."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    name = unwrap(node.object).sval
+    publication = publications.get(cursor, context.database, name)
+    privilege.check_owner(cursor, context.user, publication.owner, "publication", name)
+    transaction.lock_object("pg_publication", publication.oid)
+    privilege.check_create_on_database(cursor, context.user, context.database)
+    publications.rename(cursor, context.database, publication.oid, node.newname)
+    transaction.catalog_changed()
+    return CommandResult("ALTER PUBLICATION")
+
+
+def check_new_owner(cursor: Cursor, context: SessionContext, publication: Publication, new: str) -> None:
+    """42501 unless the user may give a publication to a role: by OWNER TO, and by REASSIGN OWNED."""
+    if privilege.is_superuser(cursor, context.user):
+        return
+    privilege.check_may_give(cursor, context.user, publication.owner, "publication", publication.name, new)
+    privilege.check_create_on_database(cursor, new, context.database)
+    kind = "ALL TABLES" if publication.all_tables else "TABLES IN SCHEMA" if publication.schemas else None
+    if kind is not None and not privilege.is_superuser(cursor, new):
+        raise PostgresError(
+            "42501",
+            f'permission denied to change owner of publication "{publication.name}"',
+            hint=f"The owner of a FOR {kind} publication must be a superuser.",
+        )
+
+
+def change_owner(node: Any, session: Session) -> CommandResult:
+    """ALTER PUBLICATION … OWNER TO."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    name = unwrap(node.object).sval
+    new_owner, oid = privilege.new_owner(cursor, context, node.newowner)
+    publication = publications.get(cursor, context.database, name)
+    if oid != publication.owner:
+        check_new_owner(cursor, context, publication, new_owner)
+    transaction.lock_object("pg_publication", publication.oid)
+    publications.set_owner(cursor, context.database, publication.oid, oid)
+    transaction.catalog_changed()
+    return CommandResult("ALTER PUBLICATION")

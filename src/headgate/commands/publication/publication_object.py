@@ -1,0 +1,191 @@
+"""The members that CREATE and ALTER PUBLICATION name: object lists → relations with column lists and filters, and schemas.
+
+Called by `publication`. The order of checks is PostgreSQL's: names are resolved, then WHERE is transformed, then column lists
+are checked against the rest of the publication, then ownership and the kind of relation. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import hold
+from headgate.catalog.physical import Cursor, run
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.session import SessionContext
+from headgate.commands import lookup
+from headgate.commands.role import privilege
+from headgate.errors import PostgresError
+from headgate.expression.binding.scope import SYSTEM_COLUMNS
+from headgate.rowfilter.filter import RowFilter, bind_filter
+from headgate.sql import names
+from headgate.sql.parser import unwrap
+from headgate.types.registry import FIRST_USER_OID
+from headgate.types.text.text_column import Session
+
+
+@dataclass
+class TableObject:
+    """A table that a command names. `columns` are attnums once checked; `filter` is set by `bind_filters`."""
+
+    relation: Relation
+    where: Any
+    column_names: tuple[str, ...] | None
+    filter: RowFilter | None = None
+    columns: tuple[int, ...] | None = None
+
+
+def resolve(nodes: Iterable[Any], cursor: Cursor, context: SessionContext) -> tuple[list[Any], list[int]]:
+    """(PublicationTable nodes, schema oids) of an object list; schemas are looked up first, duplicates of them collapse."""
+    tables: list[Any] = []
+    schemas: list[int] = []
+    for node in nodes:
+        spec = unwrap(node)
+        if spec.pubobjtype == pb.PUBLICATIONOBJ_TABLE:
+            tables.append(spec.pubtable)
+            continue
+        if spec.pubobjtype == pb.PUBLICATIONOBJ_TABLES_IN_SCHEMA:
+            oid = lookup.used_namespace(cursor, context.database, spec.name)
+        else:
+            path = [name for name in lookup.search_path(cursor, context) if name != context.temp_schema]
+            if not path:
+                raise PostgresError("3F000", "no schema has been selected for CURRENT_SCHEMA")
+            oid = lookup.used_namespace(cursor, context.database, path[0])
+        if oid not in schemas:
+            schemas.append(oid)
+    return tables, schemas
+
+
+def open_tables(nodes: Iterable[Any], cursor: Cursor, context: SessionContext) -> list[TableObject]:
+    """The named tables, with the present children of those that have them (unless ONLY is written)."""
+    found: dict[int, TableObject] = {}
+    for node in nodes:
+        relation = lookup.target(cursor, context, node.relation)
+        hold.use(cursor, "pg_class", relation.oid)
+        if relation.kind in "iI":
+            raise PostgresError("42809", f'"{relation.name}" is an index')
+        if relation.kind == "c":
+            raise PostgresError("42809", f'"{relation.name}" is a composite type')
+        where = node.where_clause if node.HasField("where_clause") else None
+        columns = tuple(names.strings(node.columns)) if node.columns else None
+        known = found.get(relation.oid)
+        if known is not None:
+            _refuse_conflict(relation, known, where, columns)
+            continue
+        found[relation.oid] = TableObject(relation, where, columns)
+        if node.relation.inh and relation.kind != "p":
+            for child in _children(cursor, context.database, relation.oid):
+                known = found.get(child.oid)
+                if known is not None:
+                    _refuse_conflict(relation, known, where, columns)
+                else:
+                    found[child.oid] = TableObject(child, where, columns)
+    return list(found.values())
+
+
+def _refuse_conflict(relation: Relation, known: TableObject, where: Any, columns: tuple[str, ...] | None) -> None:
+    if where is not None or known.where is not None:
+        raise PostgresError("42710", f'conflicting or redundant WHERE clauses for table "{relation.name}"')
+    if columns is not None or known.column_names is not None:
+        raise PostgresError("42710", f'conflicting or redundant column lists for table "{relation.name}"')
+
+
+def _children(cursor: Cursor, database: int, parent: int) -> list[Relation]:
+    reached: list[int] = []
+    waiting = [parent]
+    while waiting:
+        current = waiting.pop(0)
+        rows = run(
+            cursor, "SELECT inhrelid FROM hg.pg_inherits WHERE dbid = ? AND inhparent = ? ORDER BY inhrelid", [database, current]
+        ).fetchall()
+        for (oid,) in rows:
+            if oid not in reached:
+                reached.append(oid)
+                waiting.append(oid)
+    return [relations.get(cursor, database, oid) for oid in reached]
+
+
+def bind_filters(tables: Iterable[TableObject], via_root: bool, forms: Session) -> None:
+    """Binds each WHERE to its table, its constants read under `forms`.
+
+    22023 on a partitioned table that is not published through its root.
+    """
+    for table in tables:
+        if table.where is None:
+            continue
+        if table.relation.kind == "p" and not via_root:
+            raise PostgresError(
+                "22023",
+                f'cannot use publication WHERE clause for relation "{table.relation.name}"',
+                detail="WHERE clause cannot be used for a partitioned table when publish_via_partition_root is false.",
+            )
+        table.filter = bind_filter(table.where, table.relation, forms=forms)
+
+
+def check_column_lists(publication: str, tables: Iterable[TableObject], with_schemas: bool, via_root: bool) -> None:
+    """22023 for a column list beside schemas, or on a partitioned table that is not published through its root."""
+    for table in tables:
+        if table.column_names is None:
+            continue
+        message = f'cannot use column list for relation "{table.relation.schema}.{table.relation.name}" in publication "{publication}"'
+        if with_schemas:
+            raise PostgresError(
+                "22023", message, detail="Column lists cannot be specified in publications containing FOR TABLES IN SCHEMA elements."
+            )
+        if table.relation.kind == "p" and not via_root:
+            raise PostgresError(
+                "22023", message, detail="Column lists cannot be specified for partitioned tables when publish_via_partition_root is false."
+            )
+
+
+def check_table(table: TableObject, cursor: Cursor, role: str) -> None:
+    """Ownership, the kind of relation, and the names in the column list (which become attnums)."""
+    relation = table.relation
+    privilege.check_owner(cursor, role, relation.owner, "table" if relation.kind in "rp" else lookup.KINDS[relation.kind], relation.name)
+    refused = None
+    if relation.kind not in "rp":
+        refused = lookup.PLURALS[relation.kind]
+    elif relation.oid < FIRST_USER_OID and relation.schema != "information_schema":
+        refused = "system tables"
+    elif relation.persistence == "t":
+        refused = "temporary tables"
+    elif relation.persistence == "u":
+        refused = "unlogged tables"
+    if refused is not None:
+        raise PostgresError(
+            "22023", f'cannot add relation "{relation.name}" to publication', detail=f"This operation is not supported for {refused}."
+        )
+    table.columns = _attnums(relation, table.column_names)
+
+
+def _attnums(relation: Relation, column_names: tuple[str, ...] | None) -> tuple[int, ...] | None:
+    if column_names is None:
+        return None
+    numbers: set[int] = set()
+    for name in column_names:
+        if name in SYSTEM_COLUMNS:
+            raise PostgresError("42P10", f'cannot use system column "{name}" in publication column list')
+        column = next((each for each in relation.columns if each.name == name), None)
+        if column is None:
+            raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
+        if column.generated:
+            raise PostgresError("42P10", f'cannot use generated column "{name}" in publication column list')
+        if column.attnum in numbers:
+            raise PostgresError("42710", f'duplicate column "{name}" in publication column list')
+        numbers.add(column.attnum)
+    return tuple(sorted(numbers))
+
+
+def check_schema(cursor: Cursor, database: int, oid: int) -> str:
+    """The schema's name; 22023 for a system schema or a temporary one."""
+    name = lookup.namespace_name(cursor, database, oid)
+    message = f'cannot add schema "{name}" to publication'
+    if name in ("pg_catalog", "pg_toast"):
+        raise PostgresError("22023", message, detail="This operation is not supported for system schemas.")
+    if name.startswith(("pg_temp_", "pg_toast_temp_")):
+        raise PostgresError("22023", message, detail="Temporary schemas cannot be replicated.")
+    return name

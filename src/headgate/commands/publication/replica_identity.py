@@ -1,0 +1,125 @@
+"""The duty of a replica identity: what UPDATE and DELETE of a published table ask (postgresql-behaviour §1.7, §2.4, §3.2).
+
+Called at the start of UPDATE, DELETE and INSERT … ON CONFLICT DO UPDATE, before any row is looked at, once per table that the
+command changes (a leaf, where the table is partitioned). All publications of the database count, whoever subscribes:
+
+    filter with a column outside the identity              42P10, first
+    column list that does not cover the identity           42P10, second (with FULL every list)
+    no identity at all                                     55000
+
+Publications are looked at in the order of RelationBuildPublicationDesc, and no further once all four actions are published and either
+all filters' or all lists' duty is broken for UPDATE and DELETE: where one publication breaks the one and another the other, the order
+decides which error it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import partition
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.replication import publication as publications
+from headgate.catalog.replication.publication import Publication
+from headgate.errors import PostgresError
+from headgate.expression import serialization
+from headgate.expression.node import ColumnRef, walk
+from headgate.types.registry import FIRST_USER_OID
+
+_ACTIONS = {"insert", "update", "delete", "truncate"}
+_WORDS = {"update": ("update", "updates", "updating"), "delete": ("delete from", "deletes", "deleting from")}
+
+
+def check(cursor: Cursor, relation: Relation, action: str) -> None:
+    """Raises unless `action` ('update' or 'delete') may be published of this table, or of each leaf of a partitioned one."""
+    if relation.kind == "p":
+        for leaf in partition.load(cursor, relation.database, relation.oid).leaves():
+            check(cursor, leaf, action)
+        return
+    if relation.persistence != "p" or relation.oid < FIRST_USER_OID or relation.kind != "r":
+        return
+    key = relation.identity_key()
+    full = relation.replica_identity == "f"
+    broken = _broken(cursor, relation, key or (), full=full)
+    if action not in broken.published:
+        return
+    word, plural, doing = _WORDS[action]
+    message = f'cannot {word} table "{relation.name}"'
+    if action in broken.filter:
+        raise PostgresError("42P10", message, detail="Column used in the publication WHERE expression is not part of the replica identity.")
+    if action in broken.list:
+        raise PostgresError("42P10", message, detail="Column list used by the publication does not cover the replica identity.")
+    if not full and key is None:
+        raise PostgresError(
+            "55000",
+            f'cannot {word} table "{relation.name}" because it does not have a replica identity and publishes {plural}',
+            hint=f"To enable {doing} the table, set REPLICA IDENTITY using ALTER TABLE.",
+        )
+
+
+@dataclass
+class _Broken:
+    """What is published of a table, and the actions for which some filter or some column list asks for more than the identity has."""
+
+    published: set[str] = field(default_factory=set)
+    filter: set[str] = field(default_factory=set)
+    list: set[str] = field(default_factory=set)
+
+
+def _broken(cursor: Cursor, relation: Relation, key: tuple[int, ...], *, full: bool) -> _Broken:
+    found = _Broken()
+    for publication, root in _publishing(cursor, relation):
+        actions = {each for each in _ACTIONS if getattr(publication, each)}
+        found.published |= actions
+        if not full and _filter_outside(publication, root, relation, key):
+            found.filter |= actions & _WORDS.keys()
+        if _list_lacks(publication, root, relation, key, full):
+            found.list |= actions & _WORDS.keys()
+        if found.published == _ACTIONS and _WORDS.keys() in (found.filter, found.list):
+            break
+    return found
+
+
+def _publishing(cursor: Cursor, relation: Relation) -> list[tuple[Publication, Relation]]:
+    """The publications of a table, and as what: the table itself, with via_root the topmost ancestor that the publication has.
+
+    In order: those that name the table, its schema, each ancestor and that one's schema, by oid; FOR ALL TABLES last.
+    """
+    known = publications.all_publications(cursor, relation.database)
+    if not known:
+        return []
+    above = relations.load_many(cursor, relation.database, relations.ancestors(cursor, relation.database, relation.oid))
+    chain = (relation, *above)
+    found = []
+    for publication in known:
+        named = [number for number, each in enumerate(chain) if publication.member(each.oid) is not None]
+        within = [number for number, each in enumerate(chain) if each.namespace_oid in publication.schemas]
+        if publication.all_tables:
+            place, top = 2 * len(chain), chain[-1]
+        elif named or within:
+            place = min([*(2 * number for number in named), *(2 * number + 1 for number in within)])
+            top = chain[max([*named, *within])]
+        else:
+            continue
+        found.append((place, publication.oid, publication, top if publication.via_root else relation))
+    return [(publication, root) for _, _, publication, root in sorted(found, key=lambda each: each[:2])]
+
+
+def _filter_outside(publication: Publication, root: Relation, relation: Relation, key: tuple[int, ...]) -> bool:
+    member = publication.member(root.oid)
+    if member is None or member.tree is None:
+        return False
+    used = {each.name for each in walk(serialization.load(member.tree)) if isinstance(each, ColumnRef) and each.attnum > 0}
+    return not used <= _names(relation, key)
+
+
+def _list_lacks(publication: Publication, root: Relation, relation: Relation, key: tuple[int, ...], full: bool) -> bool:
+    member = publication.member(root.oid)
+    if member is None or member.columns is None:
+        return False
+    return full or not _names(relation, key) <= _names(root, member.columns)
+
+
+def _names(relation: Relation, attnums: tuple[int, ...]) -> set[str]:
+    return {column.name for column in relation.columns if column.attnum in attnums}

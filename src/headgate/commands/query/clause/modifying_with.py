@@ -1,0 +1,52 @@
+"""INSERT, UPDATE and DELETE in WITH: each runs once, and gives the rows of its RETURNING (manual, 7.8.4).
+
+Called by the planner. All parts of a statement see the tables as they were before it: the frames of the tables that it names are
+taken before the first of these statements runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate.commands import lookup
+from headgate.commands.query.clause import system_relation
+from headgate.commands.query.plan import Plan
+from headgate.errors import PostgresError, not_supported
+from headgate.sql.parser import unwrap, walk
+from headgate.types.registry import FIRST_USER_OID
+from headgate.types.resultset import ResultSet
+
+if TYPE_CHECKING:
+    from headgate.commands.query.planner import Planner
+
+
+def freeze(planner: Planner, clause: Any, statement: Any) -> None:
+    """Takes the frames of the statement's tables, if its WITH clause changes data."""
+    if planner.frozen or all(unwrap(unwrap(each).ctequery).DESCRIPTOR.name == "SelectStmt" for each in clause.ctes):
+        return
+    cursor, context = planner.transaction.cursor, planner.session.context
+    for each in walk(statement):
+        if each.DESCRIPTOR.name != "RangeVar":
+            continue
+        try:
+            relation = lookup.source(cursor, context, each)
+        except PostgresError:  # the name of a query in WITH, or one that is refused where it is read
+            continue
+        if relation.oid >= FIRST_USER_OID and relation.kind in "rp" and relation.oid not in planner.frozen:
+            planner.frozen[relation.oid] = planner.frame_of(relation)
+
+
+def run(planner: Planner, query: Any) -> Plan | None:
+    """Runs the statement; the rows of its RETURNING, or None."""
+    from headgate.commands import describe  # they plan with the planner that calls this
+    from headgate.commands.dml import delete, insert, update
+
+    actions = {"InsertStmt": insert.insert, "UpdateStmt": update.update, "DeleteStmt": delete.delete}
+    action = actions.get(query.DESCRIPTOR.name)
+    if action is None:
+        raise not_supported("this statement in WITH is not supported")
+    if planner.describing:
+        columns = describe.returned_columns(query, planner, planner.session)
+        return None if columns is None else system_relation.frame_of(planner, ResultSet(columns, [], None))
+    done = action(query, planner.session, planner.nested())
+    return system_relation.frame_of(planner, done) if isinstance(done, ResultSet) else None

@@ -1,0 +1,283 @@
+"""ORDER BY, DISTINCT, LIMIT and OFFSET.
+
+Sorting and comparing for equality go by `compile.sort_key`, a key that orders and is equal as PostgreSQL's values do and are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from postgast import pg_query_pb2 as pb
+from pyspark.sql import Column, Window
+from pyspark.sql import functions as F
+
+from headgate.commands.query.clause.select_list import Target
+from headgate.commands.query.plan import Plan, Sort, col, reference
+from headgate.errors import PostgresError, not_supported
+from headgate.expression.binding import binder
+from headgate.expression.binding.coercion import coerce, resolve_unknown
+from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.binding.context import BindContext
+from headgate.expression.binding.overload_resolution import ordering_operator
+from headgate.expression.binding.scope import Scope
+from headgate.expression.builtin import builtins
+from headgate.expression.location import location_of
+from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, TypeRef, walk
+from headgate.expression.spark.comparison import C_COLLATIONS
+from headgate.sql import names
+from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import walk as walk_tree
+from headgate.types import registry
+from headgate.types.storage import stored_as_text
+
+if TYPE_CHECKING:
+    from headgate.commands.query.planner import Planner
+
+_BYTES = {registry.TEXT, registry.VARCHAR, registry.NAME, registry.UUID, registry.CHAR, registry.TIME, registry.UNKNOWN}
+"""Types stored as text whose text orders and compares as the values do (the collation is C)."""
+
+_COLLECTING = {"array_agg", "string_agg", "json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg"}
+"""Aggregates whose value tells the order of the rows."""
+
+
+def read(
+    planner: Planner, nodes: Sequence[Any], targets: Sequence[Target], scope: Scope, windows: Mapping[str, Any] | None = None
+) -> list[Sort]:
+    """ORDER BY of a plain SELECT: an output column's name or place, else an expression over FROM."""
+    context = planner.context.within(construct="ORDER BY", aggregates=True, windows=windows)
+    return [_sort(each, _item(planner, unwrap(each).node, targets, scope, context)) for each in nodes]
+
+
+def _is_call(node: Any) -> bool:
+    return bool(node.DESCRIPTOR.name == "FuncCall")
+
+
+def unsorted(node: Any) -> bool:
+    """Whether a SELECT of one relation shows the order in which that gives its rows: then they come as they were written."""
+    if len(node.from_clause) != 1 or unwrap(node.from_clause[0]).DESCRIPTOR.name != "RangeVar":
+        return False
+    if node.sort_clause or node.distinct_clause:
+        return False
+    parts = [each for item in node.target_list for each in walk_tree(item)]
+    inner = {each.location for part in parts if part.DESCRIPTOR.name == "SubLink" for each in walk_tree(part.subselect) if _is_call(each)}
+    calls = [each for each in parts if _is_call(each) and each.location not in inner]
+    called = {function for each in calls for function in builtins().functions_named.get(names.strings(each.funcname)[-1], ())}
+    aggregates = {function.name for function in called if function.kind == "a"}
+    return bool(aggregates & _COLLECTING) or not (aggregates or node.group_clause or node.HasField("having_clause"))
+
+
+def _sort(node: Any, expression: Expression) -> Sort:
+    item = unwrap(node)
+    if item.sortby_dir == pb.SORTBY_USING:
+        raise not_supported("ORDER BY ... USING is not supported", position=position(item.location))
+    require_order(expression, position(unwrap(item.node).location))
+    descending = item.sortby_dir == pb.SORTBY_DESC
+    first = item.sortby_nulls == pb.SORTBY_NULLS_FIRST or (item.sortby_nulls != pb.SORTBY_NULLS_LAST and descending)
+    return Sort(expression, descending, first)
+
+
+def require_order(expression: Expression, where: int | None) -> None:
+    """42883 for a type that has no order (json, xml, point)."""
+    context = BindContext()
+    if ordering_operator(expression.type.oid, 1, context) is None:
+        shown = context.show_type(expression.type.oid)
+        raise PostgresError(
+            "42883",
+            f"could not identify an ordering operator for type {shown}",
+            hint="Use an explicit ordering operator or modify the query.",
+            position=where,
+        )
+
+
+def require_equality(expression: Expression) -> None:
+    """42883 for a type whose values cannot be told apart by an operator (json, xml, point)."""
+    context = BindContext()
+    if ordering_operator(expression.type.oid, 3, context) is None and expression.type.oid not in (registry.XID, registry.CID):
+        shown = context.show_type(expression.type.oid)
+        where = position(location_of(expression))
+        raise PostgresError("42883", f"could not identify an equality operator for type {shown}", position=where)
+
+
+def _item(planner: Planner, node: Any, targets: Sequence[Target], scope: Scope, context: BindContext) -> Expression:
+    place = _place(node, len(targets), "ORDER BY")
+    if place is not None:
+        return resolve_unknown(targets[place].expression, planner.context)
+    name = plain_name(node)
+    named = [each for each in targets if each.name == name] if name is not None else []
+    if len({each.expression for each in named}) > 1:
+        raise PostgresError("42702", f'ORDER BY "{name}" is ambiguous', position=position(unwrap(node).location))
+    if named:
+        return resolve_unknown(named[0].expression, planner.context)
+    return binder.bind(node, scope, context=context)
+
+
+def _place(node: Any, count: int, clause: str) -> int | None:
+    """The index that a whole constant stands for; 42P10 if there is no such column, 42601 for other constants."""
+    inner = unwrap(node)
+    if inner.DESCRIPTOR.name != "A_Const":
+        return None
+    if inner.WhichOneof("val") != "ival":
+        raise PostgresError("42601", f"non-integer constant in {clause}", position=position(inner.location))
+    number = inner.ival.ival
+    if not 1 <= number <= count:
+        raise PostgresError("42P10", f"{clause} position {number} is not in select list", position=position(inner.location))
+    return int(number) - 1
+
+
+def plain_name(node: Any) -> str | None:
+    """The name that a parse node is, if it is a bare column name."""
+    inner = unwrap(node)
+    if inner.DESCRIPTOR.name == "ColumnRef" and len(inner.fields) == 1 and unwrap(inner.fields[0]).DESCRIPTOR.name == "String":
+        return str(unwrap(inner.fields[0]).sval)
+    return None
+
+
+def by_output(planner: Planner, nodes: Sequence[Any], plan: Plan) -> list[Sort]:
+    """ORDER BY of a set operation or VALUES: names and places of result columns only."""
+    found = []
+    for node in nodes:
+        inner = unwrap(unwrap(node).node)
+        place = _place(inner, len(plan.columns), "ORDER BY")
+        name = plain_name(inner)
+        column = plan.columns[place] if place is not None else next((each for each in plan.columns if each.name == name), None)
+        if column is None and name is not None:
+            raise PostgresError("42703", f'column "{name}" does not exist', position=position(inner.location))
+        if column is None:
+            raise PostgresError(
+                "0A000",
+                "invalid UNION/INTERSECT/EXCEPT ORDER BY clause",
+                detail="Only result column names can be used, not expressions or functions.",
+                hint="Add the expression/function to every SELECT, or move the UNION into a FROM clause.",
+            )
+        found.append(_sort(node, reference(column)))
+    return found
+
+
+def group_place(node: Any, targets: Sequence[Target]) -> int | None:
+    """The target that an item of GROUP BY names by its place."""
+    return _place(node, len(targets), "GROUP BY")
+
+
+def sort(planner: Planner, plan: Plan, sorts: Sequence[Sort]) -> Plan:
+    """The plan sorted; columns that only served the sorting stay behind those of the plan."""
+    if not sorts:
+        return plan
+    return Plan(plan.frame.orderBy(*[_direction(planner, each) for each in sorts]), plan.columns, tuple(sorts))
+
+
+def sort_key(planner: Planner, expression: Expression) -> Column:
+    """A Column that orders as PostgreSQL orders the expression's type, and is equal where PostgreSQL's values are equal."""
+    if expression.type.collation not in C_COLLATIONS:
+        raise not_supported("sorting by a collation other than C is not supported")
+    return planner.evaluation.sort_key(expression)
+
+
+def plain_equality(kind: TypeRef) -> bool:
+    """Whether stored values are equal exactly where PostgreSQL's are."""
+    return not stored_as_text(kind.oid, kind.typmod) or kind.oid in _BYTES
+
+
+def require_plain_equality(kind: TypeRef, clause: str) -> None:
+    """0A000 where stored values cannot be compared directly."""
+    if not plain_equality(kind):
+        raise not_supported(f"{clause} of values of type {registry.format_type(kind.oid)} is not supported")
+
+
+def check_distinct(sorts: Sequence[Sort], targets: Sequence[Target], *, on: bool) -> None:
+    """42P10 when SELECT DISTINCT sorts by something that it does not select."""
+    if on:
+        return
+    selected = {each.expression for each in targets}
+    if any(each.expression not in selected for each in sorts):
+        raise PostgresError("42P10", "for SELECT DISTINCT, ORDER BY expressions must appear in select list")
+
+
+def distinct(planner: Planner, plan: Plan) -> Plan:
+    """Rows that differ."""
+    for each in plan.columns:
+        require_equality(reference(each))
+    if all(plain_equality(each.type) for each in plan.columns):
+        return Plan(plan.frame.select(*[col(each.key) for each in plan.columns]).distinct(), plan.columns)
+    keys = [sort_key(planner, reference(each)) for each in plan.columns]
+    names = [planner.key("equal") for _ in keys]
+    frame = plan.frame.select("*", *(key.alias(name) for key, name in zip(keys, names, strict=True))).dropDuplicates(names)
+    return Plan(frame.select(*[col(each.key) for each in plan.columns]), plan.columns)
+
+
+def read_on(planner: Planner, node: Any, targets: Sequence[Target], scope: Scope, sorts: Sequence[Sort]) -> list[Sort]:
+    """The expressions of DISTINCT ON; 42P10 if ORDER BY does not begin with them."""
+    nodes = [each for each in node.distinct_clause if unwrap(each) is not None]
+    context = planner.context.within(construct="DISTINCT ON", aggregates=True)
+    found = [Sort(_item(planner, each, targets, scope, context), False, False) for each in nodes]
+    wanted = {each.expression for each in found}
+    leading = [each.expression for each in sorts][: len(wanted)]
+    if wanted and any(each not in wanted for each in leading):
+        raise PostgresError("42P10", "SELECT DISTINCT ON expressions must match initial ORDER BY expressions")
+    return found
+
+
+def distinct_on(planner: Planner, plan: Plan, on: Sequence[Sort], sorts: Sequence[Sort]) -> Plan:
+    """The first row, by the sorting, of each set of rows that agree in `on` (expressions over the projected frame or its targets)."""
+    place = planner.key("place")
+    window = Window.partitionBy(*[sort_key(planner, each.expression) for each in on])
+    window = window.orderBy(*([_direction(planner, each) for each in sorts] or [F.lit(0)]))
+    frame = plan.frame.select("*", F.row_number().over(window).alias(place)).where(col(place) == 1)
+    return Plan(frame, plan.columns)
+
+
+def _direction(planner: Planner, item: Sort) -> Column:
+    value = sort_key(planner, item.expression)
+    if item.descending:
+        return value.desc_nulls_first() if item.nulls_first else value.desc_nulls_last()
+    return value.asc_nulls_first() if item.nulls_first else value.asc_nulls_last()
+
+
+def limit(planner: Planner, plan: Plan, node: Any, sorts: Sequence[Sort] = ()) -> Plan:
+    """LIMIT and OFFSET; WITH TIES goes on to the last row that sorts as the last one."""
+    frame = plan.frame
+    ties = node.limit_option == pb.LIMIT_OPTION_WITH_TIES
+    if ties and not sorts:
+        raise PostgresError("42601", "WITH TIES cannot be specified without ORDER BY clause")
+    offset = _count(planner, node.limit_offset, "OFFSET") if node.HasField("limit_offset") else None
+    count = _count(planner, node.limit_count, "LIMIT") if node.HasField("limit_count") else None
+    if offset is not None and offset < 0:
+        raise PostgresError("2201X", "OFFSET must not be negative")
+    if count is not None and count < 0:
+        raise PostgresError("2201W", "LIMIT must not be negative")
+    if ties and count is not None:
+        return _with_ties(planner, plan, offset or 0, count, sorts)
+    if offset:
+        frame = frame.offset(offset)
+    if count is not None:
+        frame = frame.limit(min(count, 2**31 - 1))
+    return Plan(frame, plan.columns, plan.sorts)
+
+
+def _with_ties(planner: Planner, plan: Plan, offset: int, count: int, sorts: Sequence[Sort]) -> Plan:
+    row, rank = planner.key("row"), planner.key("rank")
+    window = Window.orderBy(*[_direction(planner, each) for each in sorts])
+    numbered = plan.frame.select("*", F.row_number().over(window).alias(row), F.rank().over(window).alias(rank))
+    kept = numbered.where((col(row) > offset) & (col(rank) <= offset + count)) if count else numbered.where(F.lit(False))
+    return Plan(kept.orderBy(col(row)), plan.columns)
+
+
+_WHOLE = re.compile(r"-?\d+")
+
+
+def _count(planner: Planner, node: Any, clause: str) -> int | None:
+    context = planner.context.within(construct=clause, aggregates=False)
+    bound = binder.bind_raw(node, Scope(), context)
+    value = coerce(bound, TypeRef(registry.INT8), Reach.ASSIGNMENT, context)
+    if value is None:
+        raise PostgresError("42804", f"argument of {clause} must be type bigint, not type {context.show_type(bound.type.oid)}")
+    prepared = planner.prepare(value)
+    while isinstance(prepared, FuncExpr) and len(prepared.args) == 1:
+        prepared = prepared.args[0]
+    if isinstance(prepared, Const) and (prepared.value is None or _WHOLE.fullmatch(prepared.value)):
+        return None if prepared.value is None else int(prepared.value)
+    if any(isinstance(each, ColumnRef) for each in walk(bound)):
+        raise PostgresError("42P10", f"argument of {clause} must not contain variables")
+    [row] = planner.one_row().select(planner.column(value).alias("count")).collect()
+    return None if row["count"] is None else int(row["count"])

@@ -1,0 +1,36 @@
+"""Functions of the session and of the catalogs in a query on tables: the catalogs answer each once, and its value is a constant there.
+
+Called by `evaluation` for calls of constants that the compiler to Spark has not: current_setting, current_schema, txid_current,
+has_table_privilege, pg_relation_size, … What must hold: no function that acts (nextval, pg_sleep, set_config) is called from here; a
+query calls those as columns of their own, and refuses them elsewhere.
+"""
+
+from __future__ import annotations
+
+from headgate.catalog.query import query
+from headgate.catalog.query.session_call import STABLE
+from headgate.commands.session import Session
+from headgate.errors import PostgresError
+from headgate.expression.deparsing.deparse import deparse
+from headgate.expression.node import Const, FuncExpr, TypeRef
+from headgate.sql.parser import parse
+
+
+def call(node: FuncExpr, session: Session) -> Const | None:
+    """The value of a call whose arguments are constants; None for what the catalogs do not know."""
+    try:
+        return value(deparse(node), node.type, session)
+    except PostgresError as error:
+        if error.sqlstate in ("0A000", "42883"):
+            return None
+        raise
+
+
+def value(text: str, kind: TypeRef, session: Session) -> Const:
+    """The value of an expression of the session's functions; 0A000 for one that acts."""
+    [statement] = parse(f"SELECT {text}")
+    known = {name: each for name, each in session.functions.items() if name in STABLE}
+    cursor = session.begin_statement().cursor
+    result = query.answer(statement.node, "", session.context, cursor, session.dynamic, known)
+    [batch] = result.batches
+    return Const(type=kind, value=batch.column(0)[0].as_py())

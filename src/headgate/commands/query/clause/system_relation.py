@@ -1,0 +1,82 @@
+"""A system catalog, or a function that only the catalog can answer, inside a query on user tables: its rows become a small frame.
+
+The catalog answers a ``SELECT *`` of that relation alone; what it gives is text, which is read into the stored types.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headgate.catalog.physical import one
+from headgate.catalog.relation.relation import Relation
+from headgate.commands.query.plan import Plan, PlanColumn
+from headgate.expression.node import TypeRef
+from headgate.sql import names
+from headgate.sql.parser import parse
+from headgate.storage.spark.local_relation import local_frame
+from headgate.types import registry
+from headgate.types.resultset import ResultSet
+from headgate.types.storage import arrow_type
+from headgate.types.text.text import read_text
+
+if TYPE_CHECKING:
+    from headgate.commands.query.planner import Planner
+
+
+def read(planner: Planner, node: Any, relation: Relation) -> Plan:
+    """All rows of a system relation."""
+    return answer(planner, f"SELECT * FROM {names.qualified(relation.schema, relation.name)}")
+
+
+def answer(planner: Planner, sql: str) -> Plan:
+    """The rows of a query that the catalog can answer by itself."""
+    from headgate.catalog.query import query
+
+    session = planner.session
+    [statement] = parse(sql)
+    result = query.answer(statement.node, sql, session.context, planner.transaction.cursor, session.dynamic, session.functions)
+    return frame_of(planner, result)
+
+
+def sequence(planner: Planner, relation: Relation) -> Plan:
+    """The one row of a sequence: last_value, log_cnt, is_called."""
+    found = one(
+        planner.transaction.cursor,
+        "SELECT last_value, is_called FROM hg.sequence_state WHERE dbid = ? AND seqrelid = ?",
+        [relation.database, relation.oid],
+    )
+    last, called = found if found is not None else (1, False)
+    columns = tuple(
+        PlanColumn(name, TypeRef(kind), planner.key(name), relation.oid, place)
+        for place, (name, kind) in enumerate((("last_value", registry.INT8), ("log_cnt", registry.INT8), ("is_called", registry.BOOL)), 1)
+    )
+    values = [pa.array([last], pa.int64()), pa.array([0], pa.int64()), pa.array([called], pa.bool_())]
+    return Plan(local_frame(planner.session_spark, pa.table(values, names=[each.key for each in columns])), columns)
+
+
+def frame_of(planner: Planner, result: ResultSet) -> Plan:
+    """A result in text form as a frame in stored types."""
+    columns = [
+        PlanColumn(each.name, TypeRef(each.type_oid, each.typmod, _collation(each.type_oid)), planner.key(each.name))
+        for each in result.columns
+    ]
+    batches = list(result.batches)
+    fields = []
+    for place, column in enumerate(columns):
+        kind = arrow_type(column.type.oid, column.type.typmod)
+        texts = pa.chunked_array([batch.column(place) for batch in batches], pa.string())
+        value = read_text(texts, column.type.oid, column.type.typmod) if kind != pa.string() else texts
+        fields.append(value)
+    table = (
+        pa.table(fields, names=[each.key for each in columns])
+        if columns
+        else pa.table({"none": pa.array([None] * sum(b.num_rows for b in batches), pa.bool_())})
+    )
+    return Plan(local_frame(planner.session_spark, table), tuple(columns))
+
+
+def _collation(oid: int) -> int:
+    found = registry.known().find(oid)
+    return 0 if found is None else found.collation

@@ -1,0 +1,78 @@
+"""A SELECT of constants and of functions of them: computed when it is planned, with neither the catalog nor Spark.
+
+Called by `select`. What is not known when it is planned (a table, a parameter, a function that acts or that the compiler has not)
+makes the answer None, and the query goes its usual way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.catalog.query import volatile_function
+from headgate.commands.query import rendering
+from headgate.commands.query.clause import select_list
+from headgate.commands.query.evaluation import Evaluation
+from headgate.commands.query.plan import Plan, PlanColumn
+from headgate.commands.session import Session
+from headgate.errors import PostgresError
+from headgate.expression.binding import binder
+from headgate.expression.binding.scope import EMPTY
+from headgate.expression.node import walk as expressions
+from headgate.expression.spark import compiler
+from headgate.expression.spark.array_element import as_item
+from headgate.expression.spark.session_time import planning
+from headgate.sql.parser import unwrap, walk
+from headgate.types import registry, sortkey
+from headgate.types.resultset import ResultSet
+from headgate.types.text.text import read_text
+
+_PLAIN = frozenset({"target_list", "limit_option", "op"})
+_VARIABLE = frozenset({"ParamRef", "SubLink", "ColumnRef", "SetToDefault"})
+
+
+def answer(node: Any, session: Session) -> ResultSet | None:
+    """The one row, or None."""
+    if {field.name for field, _ in node.ListFields()} - _PLAIN or not node.target_list:
+        return None
+    if any(each.DESCRIPTOR.name in _VARIABLE or volatile_function.acts(each, session.functions) for each in walk(node)):
+        return None
+    try:
+        return _answer(node, session)
+    except PostgresError:  # the way that can answer says what is wrong
+        return None
+
+
+def _answer(node: Any, session: Session) -> ResultSet | None:
+    evaluation = Evaluation(session)
+    columns, arrays = [], []
+    for place, item in enumerate(node.target_list):
+        written = unwrap(item)
+        [found] = select_list.resolve_unknown(_targets(written, evaluation), evaluation.context)
+        kind = found.expression.type
+        if not all(_read_exactly(each.type.oid) for each in expressions(found.expression)):
+            return None
+        with planning(evaluation.time):
+            value = compiler.plan(evaluation.prepare(found.expression))
+        if (value.constant is None and not value.is_null) or value.fields:
+            return None
+        shown = as_item(value, kind).constant
+        columns.append(PlanColumn(found.name, kind, str(place)))
+        arrays.append(read_text(pa.array([shown], pa.string()), kind.oid, kind.typmod))
+    plan = Plan(None, tuple(columns))  # type: ignore[arg-type]  # its frame is not asked for
+    batch = pa.RecordBatch.from_arrays(arrays, names=[each.key for each in columns])
+    return ResultSet(rendering.result_columns(plan), [rendering.text_batch(batch, plan, session)], None)
+
+
+def _read_exactly(oid: int) -> bool:
+    """Whether the type's input function is known here: not those of regclass, ranges, points, money."""
+    kind = registry.known().find(oid)
+    if kind is not None and kind.is_array:
+        return _read_exactly(kind.element)
+    return oid in (registry.JSON, registry.UNKNOWN) or sortkey.comparable(oid, registry.known())
+
+
+def _targets(written: Any, evaluation: Evaluation) -> list[select_list.Target]:
+    expression = binder.bind_raw(written.val, EMPTY, evaluation.context)
+    return [select_list.Target(written.name or select_list.figure_name(written.val), expression, written.val)]

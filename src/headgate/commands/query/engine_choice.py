@@ -1,0 +1,74 @@
+"""Who answers a query: the catalog, in its own SQL, or Spark, through the planner.
+
+Called by `select` for a query that is run or described, by `planner` for the query of a view that is read, and by
+`commands.view.view` for one that is made. What must hold: one query goes one way, whether it is run, described, explained or stands in a
+view.
+
+Expressions have one meaning, that of `headgate.expression`; the catalog's SQL is near to it for what catalogs hold, no more. So:
+
+    reads a user's table                                             Spark
+    reads system relations only                                      the catalog
+    reads nothing, calls a function that acts or names regclass      the catalog, unless it does not know the function
+    reads nothing else                                               Spark, unless only the catalog has a function or type of it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headgate.catalog.query import query as catalog_query
+from headgate.catalog.query import volatile_function
+from headgate.catalog.query.value import REGISTERED
+from headgate.commands.query.plan import Plan
+from headgate.commands.session import Session
+from headgate.errors import PostgresError
+from headgate.sql.names import strings
+from headgate.sql.parser import walk
+from headgate.types import registry
+
+_UNKNOWN = ("0A000", "42883")
+_REGISTERED = frozenset(registry.format_type(each) for each in REGISTERED)
+
+
+def find(node: Any, session: Session, planned: Callable[[], Plan]) -> tuple[bool, Plan | None]:
+    """Whether the catalog answers a SelectStmt; if not, its plan, where `planned` had to make it to know."""
+    if not catalog_query.uses_catalog_only(node, session.context, session.begin_statement().cursor):
+        return False, None
+    if reads_relations(node):
+        return True, None
+    if any(volatile_function.acts(each, session.functions) or _names_registered(each) for each in walk(node)):
+        return _refused(node, session) not in _UNKNOWN, None
+    try:
+        return False, planned()
+    except PostgresError as error:
+        if error.sqlstate in _UNKNOWN and not _locks(node) and _refused(node, session) is None:
+            return True, None
+        raise
+
+
+def _locks(node: Any) -> bool:
+    """Whether the query locks rows: of that the catalog knows nothing."""
+    return any(each.DESCRIPTOR.name == "LockingClause" for each in walk(node))
+
+
+def reads_relations(node: Any) -> bool:
+    """Whether any relation stands in the query, a system relation too; what FOR UPDATE OF names stands in it elsewhere."""
+    found = list(walk(node))
+    named = sum(len(each.locked_rels) for each in found if each.DESCRIPTOR.name == "LockingClause")
+    return bool(sum(each.DESCRIPTOR.name == "RangeVar" for each in found) > named)
+
+
+def _names_registered(node: Any) -> bool:
+    """Whether a node of the tree names regclass or one of its like, whose values only the catalog can read and print."""
+    return node.DESCRIPTOR.name == "TypeName" and bool(node.names) and strings(node.names)[-1] in _REGISTERED
+
+
+def _refused(node: Any, session: Session) -> str | None:
+    """With what SQLSTATE the catalog refuses the query; None if it takes it."""
+    given = tuple(each.type_oid for each in session.parameters)
+    try:
+        catalog_query.describe(node, session.context, session.begin_statement().cursor, given, session.functions)
+    except PostgresError as error:
+        return error.sqlstate
+    return None

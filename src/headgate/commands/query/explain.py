@@ -1,0 +1,154 @@
+"""EXPLAIN: the plan that Spark makes of a query (there are no costs: Spark has none to show before it runs).
+
+As text it is Spark's own. With ANALYZE the query is run and its rows are thrown away: each step then shows what Spark has measured. FORMAT
+JSON has PostgreSQL's form, which programs read. A query that the catalogs answer by themselves has one step. Statements that change data
+are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.catalog.query import query as catalog_query
+from headgate.commands.query import rendering, select, spark_plan
+from headgate.commands.query.planner import Planner
+from headgate.commands.query.spark_plan import PlanStep
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.sql.parser import position, unwrap
+from headgate.types import registry
+from headgate.types.resultset import ResultColumn, ResultSet, of_rows
+
+_IGNORED = frozenset({"costs", "buffers", "timing", "settings", "wal"})
+_ONLY_MEASURED = frozenset({"timing", "wal"})
+
+
+@dataclass(frozen=True)
+class _Options:
+    verbose: bool = False
+    analyze: bool = False
+    json: bool = False
+    summary: bool = False
+
+
+@dataclass(frozen=True)
+class _Explained:
+    """The steps; `text`: Spark's own lines. Times are in milliseconds, `execution` None where the query has not been run."""
+
+    step: PlanStep
+    text: str
+    planning: float
+    execution: float | None
+
+
+def columns(node: Any) -> tuple[ResultColumn, ...]:
+    """The one column."""
+    return (ResultColumn("QUERY PLAN", registry.JSON if _options(node).json else registry.TEXT),)
+
+
+def explain(node: Any, session: Session) -> ResultSet:
+    """EXPLAIN [(ANALYZE, VERBOSE, FORMAT JSON, …)] SELECT …. VERBOSE shows Spark's logical plans too."""
+    options = _options(node)
+    query = unwrap(node.query)
+    if query.DESCRIPTOR.name != "SelectStmt":
+        raise not_supported("EXPLAIN of a statement that is not SELECT is not supported")
+    explained = _of_catalog(query, session, options) if select.by_catalog(query, session) else _of_spark(query, session, options)
+    if options.json:
+        lines = [json.dumps([_document(explained, options)], indent=2)]
+    elif options.analyze:
+        lines = [*_lines(explained.step), *_times(explained, options)]
+    else:
+        lines = [*explained.text.rstrip().split("\n"), *_times(explained, options)]
+    return of_rows(columns(node), [(line,) for line in lines], "EXPLAIN")
+
+
+def _of_catalog(query: Any, session: Session, options: _Options) -> _Explained:
+    transaction, began = session.begin_statement(), time.monotonic()
+    catalog_query.describe(query, session.context, transaction.cursor, functions=session.functions)
+    planned, measured, execution = time.monotonic(), {}, None
+    if options.analyze:
+        measured = {"number of output rows": sum(batch.num_rows for batch in select.run(query, session))}
+        execution = _milliseconds(planned)
+    return _Explained(PlanStep("Catalog Query", "Catalog Query", measured, ()), "Catalog Query", (planned - began) * 1000, execution)
+
+
+def _of_spark(query: Any, session: Session, options: _Options) -> _Explained:
+    transaction, began = session.begin_statement(), time.monotonic()
+    planner = Planner(session, transaction)
+    with rendering.running(session, transaction):
+        execution = planner.select(query, None).frame._jdf.queryExecution()
+        plan = execution.executedPlan()
+        planned, took = time.monotonic(), None
+        if options.analyze:
+            execution.toRdd().count()
+            took = _milliseconds(planned)
+        text = execution.toString() if options.verbose else execution.simpleString()
+        return _Explained(spark_plan.of(plan), str(text), (planned - began) * 1000, took)
+
+
+def _milliseconds(since: float) -> float:
+    return (time.monotonic() - since) * 1000
+
+
+def _document(explained: _Explained, options: _Options) -> dict[str, Any]:
+    found: dict[str, Any] = {"Plan": _node(explained.step, options)}
+    if options.summary:
+        found["Planning Time"] = round(explained.planning, 3)
+    if explained.execution is not None and options.summary:
+        found["Execution Time"] = round(explained.execution, 3)
+    return found
+
+
+def _node(step: PlanStep, options: _Options) -> dict[str, Any]:
+    found: dict[str, Any] = {"Node Type": step.name, "Step": step.line}
+    if options.analyze:
+        if step.rows is not None:
+            found |= {"Actual Rows": step.rows, "Actual Loops": 1}
+        found["Metrics"] = {name: value for name, value in step.measured.items() if value}
+    if step.inputs:
+        found["Plans"] = [_node(each, options) for each in step.inputs]
+    return found
+
+
+def _lines(step: PlanStep, depth: int = 0) -> Iterator[str]:
+    indent = "" if not depth else " " * (6 * depth - 4) + "->  "
+    yield f"{indent}{step.line}" + ("" if step.rows is None else f"  (actual rows={step.rows} loops=1)")
+    inner = " " * (6 * depth + 2)
+    yield from (f"{inner}{name}: {value}" for name, value in sorted(step.measured.items()) if value and name != "number of output rows")
+    for each in step.inputs:
+        yield from _lines(each, depth + 1)
+
+
+def _times(explained: _Explained, options: _Options) -> Iterator[str]:
+    if options.summary:
+        yield f"Planning Time: {explained.planning:.3f} ms"
+    if options.summary and explained.execution is not None:
+        yield f"Execution Time: {explained.execution:.3f} ms"
+
+
+def _options(node: Any) -> _Options:
+    given: dict[str, bool] = {}
+    as_json = False
+    for option in map(unwrap, node.options):
+        name, word = option.defname, unwrap(option.arg) if option.HasField("arg") else None
+        value = "on" if word is None else str(getattr(word, "sval", getattr(word, "ival", ""))).lower()
+        if name == "format":
+            if value not in ("text", "json", "xml", "yaml"):
+                message = f'unrecognized value for EXPLAIN option "format": "{value}"'
+                raise PostgresError("22023", message, position=position(option.location))
+            if value in ("xml", "yaml"):
+                raise not_supported(f"EXPLAIN FORMAT {value.upper()} is not supported")
+            as_json = value == "json"
+        elif name in (*_IGNORED, "verbose", "analyze", "summary"):
+            given[name] = value not in ("off", "false", "0")
+        else:
+            raise PostgresError("42601", f'unrecognized EXPLAIN option "{name}"', position=position(option.location))
+    analyze = given.get("analyze", False)
+    for name in sorted(_ONLY_MEASURED):
+        if given.get(name) and not analyze:
+            raise PostgresError("22023", f"EXPLAIN option {name.upper()} requires ANALYZE")
+    return _Options(given.get("verbose", False), analyze, as_json, given.get("summary", analyze))

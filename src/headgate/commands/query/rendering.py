@@ -1,0 +1,77 @@
+"""From a planned query to the result that the server sends: rows as PostgreSQL's text forms, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headgate.commands.query.plan import Plan, col
+from headgate.commands.query.spark_error import translated
+from headgate.commands.session import Session
+from headgate.storage.spark import job_group, result_spool
+from headgate.storage.spark.temp_file_limit import Spill
+from headgate.types import registry
+from headgate.types.resultset import ResultColumn, ResultSet
+from headgate.types.text.text import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headgate.storage.transaction.transaction import Transaction
+
+
+def result_columns(plan: Plan) -> tuple[ResultColumn, ...]:
+    """The description of a plan's columns."""
+    base = registry.known().base  # a client sees the type below a domain
+    return tuple(ResultColumn(each.name, *base(each.type.oid, each.type.typmod), each.relation, each.attnum) for each in plan.columns)
+
+
+def result(plan: Plan, session: Session, transaction: Transaction, tag: str | None = None) -> ResultSet:
+    """The rows of a plan; they are computed when they are asked for."""
+    return ResultSet(result_columns(plan), rows(plan, session, transaction), tag)
+
+
+def rows(plan: Plan, session: Session, transaction: Transaction) -> Iterator[pa.RecordBatch]:
+    """The batches of a result, each column in text form."""
+    frame = plan.frame.select(*[col(each.key) for each in plan.columns])
+    directory = transaction.engine.data_dir / "pgsql_tmp"
+    with running(session, transaction):
+        for batch in result_spool.batches(frame, directory):
+            session.check_cancel()
+            yield text_batch(batch, plan, session)
+
+
+def text_batch(batch: pa.RecordBatch, plan: Plan, session: Session) -> pa.RecordBatch:
+    """A batch in stored form as text; the styles of dates and intervals come in where the text leaves for the client."""
+    forms = session.context.forms.of_results
+    arrays = [
+        write_text(batch.column(place), column.type.oid, column.type.typmod, session=forms) for place, column in enumerate(plan.columns)
+    ]
+    if not arrays:
+        return batch
+    return pa.RecordBatch.from_arrays(arrays, names=_names(plan.columns))
+
+
+def _names(columns: Sequence[object]) -> list[str]:
+    return [str(place) for place in range(len(columns))]
+
+
+@contextmanager
+def running(session: Session, transaction: Transaction) -> Iterator[None]:
+    """Spark's work inside belongs to the session: a cancel and `temp_file_limit` stop it; what Spark raises becomes PostgreSQL's error."""
+    spark = transaction.engine.spark
+    context = spark.sparkContext
+    # a worker has no settings of its own: what it applies is not bounded
+    limit = -1 if session.settings is None else session.settings.integer("temp_file_limit")
+    spill = Spill(spark, session.job_group, limit)
+
+    def check() -> None:
+        session.check_cancel()
+        spill.check()
+
+    job_group.enter(context, session.job_group, "headgate session")
+    with spill, session.cancelling(lambda: context.cancelJobGroup(session.job_group), in_java=True), translated(check):
+        yield

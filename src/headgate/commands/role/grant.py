@@ -1,0 +1,296 @@
+"""GRANT and REVOKE of rights on tables, columns, sequences, schemas and databases; ALTER DEFAULT PRIVILEGES (aclchk.c).
+
+The grantor is the owner where the user has the owner's rights, else the user, who must have been given the right WITH GRANT OPTION.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog.physical import Cursor, insert, one, rows, run
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.security import acl
+from headgate.commands import lookup
+from headgate.commands.result import CommandResult
+from headgate.commands.role import privilege
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.sql import names
+from headgate.sql.parser import unwrap
+from headgate.storage.transaction.transaction import Transaction
+
+_WORDS = {"r": "relation", "s": "sequence", "n": "schema", "d": "database", "c": "column"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """An object whose ACL changes: the row and column of the catalog that hold it."""
+
+    kind: str
+    name: str
+    word: str
+    holder: tuple[str, int]
+    """The catalog and oid of the object that is held while its ACL changes, a column's table."""
+    owner: int
+    items: Sequence[str] | None
+    catalog: str
+    column: str
+    where: str
+    parameters: tuple[Any, ...]
+    above: Sequence[acl.Item] = ()
+    """The ACL of a column's table: a right on all columns, and a grant option for them, count for each."""
+
+
+def grant(node: Any, session: Session) -> CommandResult:
+    """GRANT … ON … TO, REVOKE … ON … FROM."""
+    tag = "GRANT" if node.is_grant else "REVOKE"
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    kind = {pb.OBJECT_TABLE: "r", pb.OBJECT_SEQUENCE: "s", pb.OBJECT_SCHEMA: "n", pb.OBJECT_DATABASE: "d"}.get(node.objtype)
+    if kind is None:
+        raise not_supported(f"{tag} on objects of this kind is not supported")
+    if node.HasField("grantor"):
+        grantor = names.role_name(node.grantor, context.user, context.session_user)
+        if grantor != context.user:
+            raise PostgresError("0A000", "grantor must be current user")
+    grantees = _grantees(node, session, cursor)
+    targets = list(_targets(node, kind, session, cursor))
+    for target, _ in targets:
+        transaction.change_object(*target.holder)
+    for target, letters in targets:
+        _change(node, target, letters, grantees, session, cursor)
+    return CommandResult(tag)
+
+
+def _grantees(node: Any, session: Session, cursor: Cursor) -> list[str]:
+    found = []
+    for item in node.grantees:
+        spec = unwrap(item)
+        public = spec.roletype == pb.ROLESPEC_PUBLIC
+        name = "" if public else names.role_name(spec, session.context.user, session.context.session_user)
+        if name and node.is_grant:
+            privilege.used_role(cursor, name)
+        elif name:
+            privilege.role_oid(cursor, name)
+        found.append(name)
+    return found
+
+
+def _refuse_option_for_public(node: Any, grantees: Sequence[str]) -> None:
+    """0LP01 for WITH GRANT OPTION to PUBLIC; asked after whether the user may grant at all."""
+    if node.is_grant and node.grant_option and "" in grantees:
+        raise PostgresError("0LP01", "grant options can only be granted to roles")
+
+
+def _change(node: Any, target: Target, letters: str, grantees: Sequence[str], session: Session, cursor: Cursor) -> None:
+    owner = acl.role_name(cursor, target.owner)
+    who = acl.role(cursor, session.context.user)
+    items = acl.read(target.items, target.kind, owner)
+    owning = who.superuser or target.owner in who.roles
+    grantor = owner if owning else who.name
+    ground = [*items, *target.above]
+    allowed = letters if owning else "".join(each for each in letters if who.may(each, target.owner, ground, option=True))
+    if not allowed and not owning and not any(who.may(each, target.owner, ground) for each in acl.EVERY[target.kind]):
+        raise PostgresError("42501", f"permission denied for {target.word} {target.name}")
+    _refuse_option_for_public(node, grantees)
+    if allowed != letters:
+        verb = "granted" if node.is_grant else "could be revoked"
+        how = (
+            "no privileges were"
+            if node.is_grant and not allowed
+            else "not all privileges were"
+            if node.is_grant
+            else ("no privileges" if not allowed else "not all privileges")
+        )
+        session.notices.warning(f'{how} {verb} for "{target.name}"', sqlstate="01007" if node.is_grant else "01006")
+        if not allowed:
+            return
+    for grantee in grantees:
+        if node.is_grant:
+            items = acl.given(items, grantee, grantor, allowed, option=node.grant_option)
+        else:
+            cascade = node.behavior == pb.DROP_CASCADE
+            items = acl.taken(items, grantee, grantor, allowed, option_only=node.grant_option, cascade=cascade)
+    texts: list[str] | None = acl.write(items)
+    if target.kind == "c" and not texts:
+        texts = None
+    run(cursor, f"UPDATE hg.{target.catalog} SET {target.column} = ? WHERE {target.where}", [texts, *target.parameters])
+
+
+def _targets(node: Any, kind: str, session: Session, cursor: Cursor) -> Iterator[tuple[Target, str]]:
+    """The objects, each with the rights (letters) that are given on it or taken; columns after their table."""
+    database = session.context.database
+    if kind in "rs":
+        for relation in _relations(node, session, cursor):
+            own = "s" if relation.kind == "S" else "r"
+            if kind == "s" and own == "r":
+                raise PostgresError("42809", f'"{relation.name}" is not a sequence')
+            if relation.kind in "iIc":
+                article = {"i": "an index", "I": "an index", "c": "a composite type"}[relation.kind]
+                raise PostgresError("42809", f'"{relation.name}" is {article}')
+            whole, columns = _letters(node, own)
+            if whole:
+                yield _relation_target(cursor, relation, own), whole
+            for name, letters in columns.items():
+                yield _column_target(cursor, relation, name), letters
+        return
+    catalog, acl_column, owner_column, name_column, word = {
+        "n": ("pg_namespace", "nspacl", "nspowner", "nspname", "schema"),
+        "d": ("pg_database", "datacl", "datdba", "datname", "database"),
+    }[kind]
+    letters, columns = _letters(node, kind)
+    if columns:
+        raise PostgresError("0LP01", "column privileges are only valid for relations")
+    for item in node.objects:
+        name = unwrap(item).sval
+        where, parameters = (f"{name_column} = ?", (name,)) if kind == "d" else (f"{name_column} = ? AND dbid IN (0, ?)", (name, database))
+        found = one(cursor, f"SELECT {owner_column}, {acl_column}, oid FROM hg.{catalog} WHERE {where}", list(parameters))
+        if found is None:
+            raise PostgresError("3D000" if kind == "d" else "3F000", f'{word} "{name}" does not exist')
+        yield Target(kind, name, word, (catalog, found[2]), found[0], found[1], catalog, acl_column, where, parameters), letters
+
+
+def _relation_target(cursor: Cursor, relation: Relation, kind: str) -> Target:
+    found = one(cursor, "SELECT relacl FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [relation.database, relation.oid])
+    word = {"v": "view", "S": "sequence"}.get(relation.kind, "table")
+    return Target(
+        kind, relation.name, word, ("pg_class", relation.oid), relation.owner, found[0] if found else None, "pg_class", "relacl",
+        "dbid IN (0, ?) AND oid = ?", (relation.database, relation.oid),
+    )  # fmt: skip
+
+
+def _column_target(cursor: Cursor, relation: Relation, name: str) -> Target:
+    column = relation.column(name)
+    if column is None:
+        raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
+    parameters = (relation.database, relation.oid, column.attnum)
+    where = "dbid IN (0, ?) AND attrelid = ? AND attnum = ?"
+    found = one(cursor, f"SELECT attacl FROM hg.pg_attribute WHERE {where}", list(parameters))
+    items = found[0] if found else None
+    table = one(cursor, "SELECT relacl FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [relation.database, relation.oid])
+    above = acl.read(table[0] if table else None, "r", acl.role_name(cursor, relation.owner))
+    return Target(
+        "c", relation.name, "table", ("pg_class", relation.oid), relation.owner, items, "pg_attribute", "attacl", where, parameters, above
+    )
+
+
+def _letters(node: Any, kind: str) -> tuple[str, dict[str, str]]:
+    """(rights on the whole, rights by column)."""
+    every = acl.EVERY[kind]
+    if not node.privileges:
+        return every, {}
+    whole, columns = "", {}  # type: tuple[str, dict[str, str]]
+    for item in node.privileges:
+        each = unwrap(item)
+        for column in names.strings(each.cols):
+            if kind != "r":
+                raise PostgresError("0LP01", "column privileges are only valid for relations")
+            columns[column] = columns.get(column, "") + (_letter(each, "c") if each.priv_name else acl.EVERY["c"])
+        if not each.cols:
+            whole += _letter(each, kind)
+    return whole, columns
+
+
+def _letter(item: Any, kind: str) -> str:
+    found = acl.letter(item.priv_name)
+    if found not in acl.EVERY[kind]:
+        word = "table" if kind == "r" and found in acl.EVERY["s"] else _WORDS[kind]
+        raise PostgresError("0LP01", f"invalid privilege type {item.priv_name.upper()} for {word}")
+    return found
+
+
+def _relations(node: Any, session: Session, cursor: Cursor) -> list[Relation]:
+    context = session.context
+    if node.targtype == pb.ACL_TARGET_ALL_IN_SCHEMA:
+        kinds = "S" if node.objtype == pb.OBJECT_SEQUENCE else "rpv"
+        schemas = [lookup.namespace(cursor, context.database, unwrap(item).sval) for item in node.objects]
+        for schema in schemas:
+            privilege.check_use_of_schema(cursor, context.user, context.database, schema)
+        return [each for schema in schemas for each in relations.in_schema(cursor, context.database, schema, kinds)]
+    return [lookup.target(cursor, context, unwrap(item)) for item in node.objects]
+
+
+def rename_role(cursor: Cursor, old: str, new: str) -> None:
+    """Puts a role's new name into the ACLs."""
+    for catalog, column, before, after in acl.renamed(cursor, old, new):
+        run(cursor, f"UPDATE hg.{catalog} SET {column} = ? WHERE {column} = ?", [after, before])
+
+
+# ---- defaults ------------------------------------------------------------------------------------------------
+
+
+def alter_default(node: Any, session: Session) -> CommandResult:
+    """ALTER DEFAULT PRIVILEGES [FOR ROLE r] [IN SCHEMA s] GRANT … | REVOKE …: pg_default_acl."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    action = node.action
+    kind = {pb.OBJECT_TABLE: "r", pb.OBJECT_SEQUENCE: "s", pb.OBJECT_SCHEMA: "n"}.get(action.objtype)
+    if kind is None:
+        raise not_supported("ALTER DEFAULT PRIVILEGES on objects of this kind is not supported")
+    options = {unwrap(each).defname: unwrap(unwrap(each).arg).items for each in node.options}
+    owners = [names.role_name(unwrap(each), context.user, context.session_user) for each in options.get("roles", ())] or [context.user]
+    schemas = [lookup.used_namespace(cursor, context.database, unwrap(each).sval) for each in options.get("schemas", ())]
+    if kind == "n" and schemas:
+        raise PostgresError("0LP01", "cannot use IN SCHEMA clause when using GRANT/REVOKE ON SCHEMAS")
+    letters, _ = _letters(action, kind)
+    grantees = _grantees(action, session, cursor)
+    _refuse_option_for_public(action, grantees)
+    for owner in owners:
+        privilege.check_member(cursor, context.user, owner)
+        privilege.used_role(cursor, owner)
+    for owner in owners:
+        for schema in schemas or [0]:
+            _set_default(transaction, owner, schema, kind, action, letters, grantees)
+    return CommandResult("ALTER DEFAULT PRIVILEGES")
+
+
+def _set_default(transaction: Transaction, owner: str, schema: int, kind: str, action: Any, letters: str, grantees: Sequence[str]) -> None:
+    cursor, database = transaction.cursor, transaction.database
+    shown = "S" if kind == "s" else kind
+    key = [database, privilege.role_oid(cursor, owner), schema, shown]
+    where = "dbid = ? AND defaclrole = ? AND defaclnamespace = ? AND defaclobjtype = ?"
+    found = one(cursor, f"SELECT defaclacl FROM hg.pg_default_acl WHERE {where}", key)
+    plain = [] if schema else acl.default(kind, owner)
+    items = acl.read(found[0], kind, owner) if found else plain
+    for grantee in grantees:
+        if action.is_grant:
+            items = acl.given(items, grantee, owner, letters, option=action.grant_option)
+        else:
+            items = acl.taken(items, grantee, owner, letters, option_only=action.grant_option, cascade=True)
+    run(cursor, f"DELETE FROM hg.pg_default_acl WHERE {where}", key)
+    if items != plain:
+        insert(
+            cursor, "pg_default_acl", dbid=database, oid=transaction.engine.catalog.next_oid(), defaclrole=key[1], defaclnamespace=schema,
+            defaclobjtype=shown, defaclacl=acl.write(items),
+        )  # fmt: skip
+
+
+def default_acl(cursor: Cursor, database: int, owner: str, schema: int, kind: str) -> list[str] | None:
+    """The ACL of a new object (get_user_default_acl): None where no default was altered."""
+    shown, oid = "S" if kind == "s" else kind, privilege.role_oid(cursor, owner)
+    found = dict(
+        rows(
+            cursor,
+            "SELECT defaclnamespace, defaclacl FROM hg.pg_default_acl WHERE dbid = ? AND defaclrole = ? AND defaclobjtype = ?"
+            " AND defaclnamespace IN (0, ?)",
+            [database, oid, shown, schema],
+        )
+    )
+    if not found:
+        return None
+    items = acl.read(found.get(0), kind, owner)
+    for each in acl.read(found[schema], kind, owner) if schema and schema in found else ():
+        items = acl.given(items, each.grantee, each.grantor, each.rights, option=bool(each.options))
+    return None if items == acl.default(kind, owner) else acl.write(items)
+
+
+def apply_default(cursor: Cursor, relation: Relation, owner: str) -> None:
+    """Gives a new table, view or sequence the ACL that ALTER DEFAULT PRIVILEGES asked for."""
+    items = default_acl(cursor, relation.database, owner, relation.namespace_oid, "s" if relation.kind == "S" else "r")
+    if items is not None:
+        run(cursor, "UPDATE hg.pg_class SET relacl = ? WHERE dbid = ? AND oid = ?", [items, relation.database, relation.oid])

@@ -1,0 +1,308 @@
+"""What a role owns and has rights on: DROP ROLE's refusal, DROP OWNED BY and REASSIGN OWNED BY (pg_shdepend.c).
+
+A node keeps no pg_shdepend: the catalogs' owners and ACLs are looked through, in the session's database by object, in the others counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import namespace
+from headgate.catalog import user_type as usertypes
+from headgate.catalog.physical import Cursor, one, rows, run
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation import removal
+from headgate.catalog.replication import publication as publications
+from headgate.catalog.security import acl
+from headgate.catalog.session import SessionContext
+from headgate.commands import lookup
+from headgate.commands.database import dependency
+from headgate.commands.publication import publication
+from headgate.commands.result import CommandResult
+from headgate.commands.role import privilege
+from headgate.commands.session import Session
+from headgate.commands.table import table
+from headgate.commands.type import user_type
+from headgate.errors import PostgresError
+from headgate.sql import names
+from headgate.sql.parser import unwrap
+from headgate.types import registry
+
+_OWNED = (
+    ("pg_class", "relowner", "relname", "relkind IN ('r', 'p', 'v', 'm', 'S')"),
+    ("pg_namespace", "nspowner", "nspname", "true"),
+    ("pg_publication", "pubowner", "pubname", "true"),
+    ("pg_type", "typowner", "typname", "typtype IN ('e', 'd')"),
+)
+_ACLS = (("pg_class", "relacl"), ("pg_namespace", "nspacl"), ("pg_attribute", "attacl"), ("pg_default_acl", "defaclacl"))
+
+
+@dataclass(frozen=True)
+class Tie:
+    """Something that ties a role to an object: `oid` is the object's; `owner`: it owns it, else it has rights on it."""
+
+    database: int
+    catalog: str
+    oid: int
+    shown: str
+    owner: bool
+
+
+def ties(session: Session, role: int) -> list[Tie]:
+    """All that a role owns and has rights on, in the order of the objects' oids."""
+    cursor = session.begin_statement().cursor
+    found = [*_owned(session, cursor, role), *_granted(session, cursor, privilege.role_name(cursor, role))]
+    found += [
+        Tie(database, "pg_policy", oid, f"target of policy {names.quote_ident(name)} on table {table_name}", owner=False)
+        for database, oid, name, table_name, roles in rows(
+            cursor,
+            "SELECT p.dbid, p.oid, p.polname, c.relname, p.polroles FROM hg.pg_policy p JOIN hg.pg_class c ON c.oid = p.polrelid"
+            " AND c.dbid = p.dbid",
+        )
+        if role in roles
+    ]
+    return sorted(set(found), key=lambda each: (each.oid, not each.owner))
+
+
+def _owned(session: Session, cursor: Cursor, role: int) -> Iterator[Tie]:
+    for oid, name in rows(cursor, "SELECT oid, datname FROM hg.pg_database WHERE datdba = ?", [role]):
+        yield Tie(0, "pg_database", oid, f"owner of database {name}", owner=True)
+    for oid, name in rows(cursor, "SELECT oid, subname FROM hg.pg_subscription WHERE subowner = ?", [role]):
+        yield Tie(0, "pg_subscription", oid, f"owner of subscription {name}", owner=True)
+    for database, oid in rows(cursor, "SELECT dbid, oid FROM hg.pg_default_acl WHERE defaclrole = ?", [role]):
+        yield Tie(database, "pg_default_acl", oid, f"owner of {_default_privileges(cursor, database, oid)}", owner=True)
+    for catalog, column, name_column, where in _OWNED:
+        sql = f"SELECT dbid, oid, {name_column} FROM hg.{catalog} WHERE {column} = ? AND {where} AND oid >= 16384"
+        for database, oid, name in rows(cursor, sql, [role]):
+            yield Tie(database, catalog, oid, f"owner of {_shown(session, cursor, database, catalog, oid, name)}", owner=True)
+
+
+def _granted(session: Session, cursor: Cursor, name: str) -> Iterator[Tie]:
+    for oid, database, items in rows(cursor, "SELECT oid, datname, datacl FROM hg.pg_database WHERE datacl IS NOT NULL"):
+        if _named(items, name):
+            yield Tie(0, "pg_database", oid, f"privileges for database {database}", owner=False)
+    for catalog, column in _ACLS:
+        oid_column, label = {
+            "pg_attribute": ("attrelid", "attname"),
+            "pg_namespace": ("oid", "nspname"),
+            "pg_class": ("oid", "relname"),
+        }.get(catalog, ("oid", "''"))
+        for database, oid, shown, items in rows(
+            cursor, f"SELECT dbid, {oid_column}, {label}, {column} FROM hg.{catalog} WHERE {column} IS NOT NULL"
+        ):
+            if _named(items, name) and not _is_owner(cursor, catalog, database, oid, name):
+                text = _shown(session, cursor, database, catalog, oid, shown)
+                yield Tie(database, catalog, oid, f"privileges for {text}", owner=False)
+
+
+def _named(items: list[str], name: str) -> bool:
+    return any(name in (each.grantee, each.grantor) for each in acl.read(items, "r", ""))
+
+
+def _is_owner(cursor: Cursor, catalog: str, database: int, oid: int, name: str) -> bool:
+    column = {"pg_class": "relowner", "pg_namespace": "nspowner", "pg_default_acl": "defaclrole"}.get(catalog)
+    if column is None:
+        return False
+    found = one(cursor, f"SELECT {column} FROM hg.{catalog} WHERE dbid = ? AND oid = ?", [database, oid])
+    return found is not None and privilege.role_name(cursor, found[0]) == name
+
+
+def _shown(session: Session, cursor: Cursor, database: int, catalog: str, oid: int, name: str) -> str:
+    if catalog in ("pg_class", "pg_attribute"):
+        relation = relations.find(cursor, database, oid) if database == session.context.database else None
+        shown = f"table {name}" if relation is None else dependency.shown(cursor, session.context, relation)
+        return f"column {name} of {shown}" if catalog == "pg_attribute" else shown
+    if catalog == "pg_default_acl":
+        return _default_privileges(cursor, database, oid)
+    word = {"pg_namespace": "schema ", "pg_publication": "publication ", "pg_type": "type "}.get(catalog, "")
+    return word + names.quote_ident(name)
+
+
+def _default_privileges(cursor: Cursor, database: int, oid: int) -> str:
+    sql = (
+        "SELECT d.defaclobjtype, d.defaclrole, n.nspname FROM hg.pg_default_acl d LEFT JOIN hg.pg_namespace n ON n.oid = d.defaclnamespace"
+        " AND n.dbid IN (0, d.dbid) WHERE d.dbid = ? AND d.oid = ?"
+    )
+    [(kind, role, schema)] = rows(cursor, sql, [database, oid])
+    what = {"r": "relations", "S": "sequences", "n": "schemas"}[kind]
+    where = "" if schema is None else f" in schema {names.quote_ident(schema)}"
+    return f"default privileges on new {what} belonging to role {names.quote_ident(privilege.role_name(cursor, role))}{where}"
+
+
+def refuse_tied(session: Session, name: str, role: int) -> None:
+    """2BP01 `role "x" cannot be dropped because some objects depend on it`."""
+    found = ties(session, role)
+    if not found:
+        return
+    cursor = session.begin_statement().cursor
+    here = [each.shown for each in found if each.database in (0, session.context.database)]
+    elsewhere: dict[int, int] = {}
+    for each in found:
+        if each.database not in (0, session.context.database):
+            elsewhere[each.database] = elsewhere.get(each.database, 0) + 1
+    for database, count in elsewhere.items():
+        row = one(cursor, "SELECT datname FROM hg.pg_database WHERE oid = ?", [database])
+        here.append(f"{count} object{'s' if count > 1 else ''} in database {row[0] if row else database}")
+    raise PostgresError("2BP01", f'role "{name}" cannot be dropped because some objects depend on it', detail="\n".join(here))
+
+
+def _roles(node: Any, session: Session, cursor: Cursor, deed: str) -> list[tuple[str, int]]:
+    found = []
+    for item in node.roles:
+        name = names.role_name(unwrap(item), session.context.user, session.context.session_user)
+        oid = privilege.role_oid(cursor, name)
+        if not privilege.owns(cursor, session.context.user, oid):
+            raise PostgresError("42501", f"permission denied to {deed} objects")
+        if privilege.is_pinned(oid):
+            what = "drop objects" if deed == "drop" else "reassign ownership of objects"
+            message = f"cannot {what} owned by role {names.quote_ident(name)} because they are required by the database system"
+            raise PostgresError("2BP01", message)
+        found.append((name, oid))
+    return found
+
+
+def drop_owned(node: Any, session: Session) -> CommandResult:
+    """DROP OWNED BY: the rights of the roles in this database go, and what they own in it."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    for name, role in _roles(node, session, cursor, "drop"):
+        owned = [each for each in ties(session, role) if each.owner and each.database == context.database]
+        _drop(session, owned, cascade=node.behavior == pb.DROP_CASCADE)
+        _revoke_all(cursor, context.database, name, role)
+    transaction.catalog_changed()
+    return CommandResult("DROP OWNED")
+
+
+def _drop(session: Session, owned: list[Tie], *, cascade: bool) -> None:
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    found = [
+        relation
+        for each in owned
+        if each.catalog == "pg_class" and (relation := relations.find(cursor, context.database, each.oid)) is not None
+    ]
+    going = [(1259, each.oid) for each in found] + [(2606, key.oid) for each in found for key in each.foreign_keys]
+    dependants = [other for each in found for other in dependency.of_relation(cursor, context, each)]
+    schemas = [each for each in owned if each.catalog == "pg_namespace"]
+    for schema in schemas:
+        label = lookup.namespace_name(cursor, context.database, schema.oid)
+        for relation in relations.in_schema(cursor, context.database, schema.oid, "rpvS"):
+            on = f"schema {names.quote_ident(label)}"
+            dependants.append(_inside(session, relation, on))
+    for relation in found:
+        transaction.own(relation)
+    for each in owned:
+        if each.catalog in ("pg_namespace", "pg_publication"):
+            transaction.lock_object(each.catalog, each.oid)
+    dependency.settle(transaction, dependants, ["desired object(s)", ""], session.notices, cascade=cascade, going=going)
+    for relation in found:
+        _gone(transaction, relation)
+    _drop_types(session, owned, schemas, cascade=cascade)
+    for schema in schemas:
+        namespace.drop(cursor, context.database, schema.oid)
+    for each in owned:
+        if each.catalog == "pg_publication":
+            publications.drop(cursor, context.database, each.oid)
+        elif each.catalog == "pg_default_acl":
+            run(cursor, "DELETE FROM hg.pg_default_acl WHERE dbid = ? AND oid = ?", [context.database, each.oid])
+
+
+def _drop_types(session: Session, owned: list[Tie], schemas: list[Tie], *, cascade: bool) -> None:
+    """The enums and domains among what goes, and those that others have in its schemas."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    mine = {each.oid for each in owned if each.catalog == "pg_type"}
+    places = {oid for (oid,) in rows(cursor, "SELECT DISTINCT typnamespace FROM hg.pg_type WHERE dbid = ?", [context.database])}
+    there = [found for place in sorted(places) for found in usertypes.of_schema(cursor, context.database, place)]
+    gone = {each.oid for each in schemas}
+    going = [each for each in there if each.oid in mine or each.namespace in gone]
+    inside = [each for each in going if each.oid not in mine]
+    if inside and not cascade:
+        raise PostgresError(
+            "2BP01",
+            "cannot drop desired object(s) because other objects depend on them",
+            detail="\n".join(
+                f"type {registry.format_type(each.oid)} depends on schema {lookup.namespace_name(cursor, context.database, each.namespace)}"
+                for each in inside
+            ),
+            hint=dependency.HINT,
+        )
+    if going:
+        user_type.drop_all(session, transaction, going, cascade=cascade)
+        user_type.changed(session)
+
+
+def _inside(session: Session, relation: relations.Relation, on: str) -> dependency.Dependant:
+    transaction = session.begin_statement()
+    shown = dependency.shown(transaction.cursor, session.context, relation)
+    return dependency.Dependant((1259, relation.oid), shown, on, lambda: _gone(transaction, relation), relation)
+
+
+def _gone(transaction: Any, relation: relations.Relation) -> None:
+    if relations.find(transaction.cursor, relation.database, relation.oid) is None:
+        return
+    if relation.kind in "rp":
+        table.drop_all(transaction, [relation])
+    else:
+        removal.drop(transaction.cursor, relation.database, relation.oid)
+
+
+def _revoke_all(cursor: Cursor, database: int, name: str, role: int) -> None:
+    for catalog, column in (*_ACLS, ("pg_database", "datacl")):
+        scope = f"oid = {int(database)}" if catalog == "pg_database" else f"dbid = {int(database)}"
+        for (items,) in rows(cursor, f"SELECT DISTINCT {column} FROM hg.{catalog} WHERE {column} IS NOT NULL AND {scope}"):
+            kept = [each for each in acl.read(items, "r", "") if name not in (each.grantee, each.grantor)]
+            if len(kept) != len(items):
+                value = acl.write(kept) if kept or catalog != "pg_attribute" else None
+                run(cursor, f"UPDATE hg.{catalog} SET {column} = ? WHERE {column} = ? AND {scope}", [value, items])
+    for oid, roles in rows(cursor, "SELECT oid, polroles FROM hg.pg_policy WHERE dbid = ?", [database]):
+        if role in roles:
+            left = [each for each in roles if each != role]
+            if left:
+                run(cursor, "UPDATE hg.pg_policy SET polroles = ? WHERE dbid = ? AND oid = ?", [left, database, oid])
+            else:
+                run(cursor, "DELETE FROM hg.pg_policy WHERE dbid = ? AND oid = ?", [database, oid])
+
+
+def reassign_owned(node: Any, session: Session) -> CommandResult:
+    """REASSIGN OWNED BY roles TO another."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    new = names.role_name(node.newrole, context.user, context.session_user)
+    oid = privilege.used_role(cursor, new)
+    roles = _roles(node, session, cursor, "reassign")
+    if not privilege.owns(cursor, context.user, oid):
+        raise PostgresError("42501", "permission denied to reassign objects")
+    for _, role in roles:
+        _check_reassigned(cursor, context, role, new, oid)
+        for catalog, column, _, _ in _OWNED:
+            if catalog in acl.OWNED:
+                for (owned,) in rows(cursor, f"SELECT oid FROM hg.{catalog} WHERE dbid = ? AND {column} = ?", [context.database, role]):
+                    acl.give(cursor, catalog, owned, oid, context.database)
+            else:
+                run(cursor, f"UPDATE hg.{catalog} SET {column} = ? WHERE dbid = ? AND {column} = ?", [oid, context.database, role])
+        for (owned,) in rows(cursor, "SELECT oid FROM hg.pg_database WHERE datdba = ?", [role]):
+            acl.give(cursor, "pg_database", owned, oid)
+        run(cursor, "UPDATE hg.pg_subscription SET subowner = ? WHERE subdbid = ? AND subowner = ?", [oid, context.database, role])
+    transaction.catalog_changed()
+    return CommandResult("REASSIGN OWNED")
+
+
+def _check_reassigned(cursor: Cursor, context: SessionContext, role: int, new: str, oid: int) -> None:
+    """42501 for what the user may not give to the role: publications, schemas and subscriptions are asked about as by OWNER TO."""
+    if role == oid:
+        return
+    for name, owner in rows(cursor, "SELECT pubname, pubowner FROM hg.pg_publication WHERE dbid = ?", [context.database]):
+        if owner == role:
+            publication.check_new_owner(cursor, context, publications.get(cursor, context.database, name), new)
+    for name, owner in rows(cursor, "SELECT nspname, nspowner FROM hg.pg_namespace WHERE dbid = ?", [context.database]):
+        if owner == role:
+            privilege.check_may_give(cursor, context.user, owner, "schema", name, new)
+            privilege.check_create_on_database(cursor, context.user, context.database)
+    sql = "SELECT subname FROM hg.pg_subscription WHERE subdbid = ? AND subowner = ?"
+    for (name,) in rows(cursor, sql, [context.database, role]):
+        privilege.check_subscription_owner(cursor, name, new)

@@ -1,0 +1,245 @@
+"""Who may do what: superusers, ownership through membership, rights on databases, schemas, tables, columns and sequences.
+
+Called by every command before it changes something; the errors are PostgreSQL's. What an ACL means is `headgate.catalog.security.acl`'s.
+The predefined roles pg_read_all_data, pg_write_all_data and pg_database_owner count as they do there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from headgate.catalog import hold
+from headgate.catalog import namespace as namespaces
+from headgate.catalog.physical import Cursor, one, rows
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.security import acl
+from headgate.catalog.session import SessionContext
+from headgate.errors import PostgresError
+from headgate.sql import names
+from headgate.types.registry import FIRST_USER_OID
+
+READ_ALL_STATS = 3375
+"""The oid of pg_read_all_stats."""
+FIRST_UNPINNED = 12000
+"""Objects with lower oids are the database system's own (IsPinnedObject)."""
+READ_ALL, WRITE_ALL = 6181, 6182
+"""The oids of pg_read_all_data and pg_write_all_data."""
+
+
+def role_oid(cursor: Cursor, name: str) -> int:
+    """The role's oid; 42704 `role "x" does not exist`."""
+    found = one(cursor, "SELECT oid FROM hg.pg_authid WHERE rolname = ?", [name])
+    if found is None:
+        raise PostgresError("42704", f'role "{name}" does not exist')
+    return int(found[0])
+
+
+def used_role(cursor: Cursor, name: str) -> int:
+    """The oid of a role that something is given to, so that nobody drops it meanwhile; 42704."""
+    oid = role_oid(cursor, name)
+    hold.use(cursor, "pg_authid", oid)
+    return oid
+
+
+def is_pinned(oid: int) -> bool:
+    """Whether a role is one that initdb made: it stays, and so does what it owns."""
+    return oid < FIRST_UNPINNED
+
+
+def role_name(cursor: Cursor, oid: int) -> str:
+    """The role's name, as pg_get_userbyid gives it."""
+    return acl.role_name(cursor, oid)
+
+
+def is_superuser(cursor: Cursor, role: str) -> bool:
+    """Whether the role is a superuser."""
+    found = one(cursor, "SELECT rolsuper FROM hg.pg_authid WHERE rolname = ?", [role])
+    return bool(found and found[0])
+
+
+def roles_of(cursor: Cursor, role: str) -> set[int]:
+    """The role's own oid and those of all roles that it is a member of, inherited or not."""
+    own = role_oid(cursor, role)
+    edges = rows(cursor, "SELECT member, roleid FROM hg.pg_auth_members")
+    reached, waiting = {own}, [own]
+    while waiting:
+        current = waiting.pop()
+        for member, granted in edges:
+            if member == current and granted not in reached:
+                reached.add(granted)
+                waiting.append(granted)
+    return reached
+
+
+def is_member(cursor: Cursor, role: str, of: str) -> bool:
+    """Whether `role` is (indirectly) a member of `of`, or a superuser."""
+    return is_superuser(cursor, role) or role_oid(cursor, of) in roles_of(cursor, role)
+
+
+def check_member(cursor: Cursor, role: str, of: str) -> None:
+    """42501 `must be member of role "r"`."""
+    if not is_member(cursor, role, of):
+        raise PostgresError("42501", f'must be member of role "{of}"')
+
+
+def new_owner(cursor: Cursor, context: SessionContext, node: Any) -> tuple[str, int]:
+    """The role that OWNER TO names, and its oid; 42704, before the object is looked for."""
+    name = names.role_name(node, context.user, context.session_user)
+    return name, used_role(cursor, name)
+
+
+def check_may_give(cursor: Cursor, user: str, owner: int, kind: str, name: str, new: str) -> None:
+    """42501 unless the object is the user's, and the user a member of the role that it is given to."""
+    check_owner(cursor, user, owner, kind, name)
+    check_member(cursor, user, new)
+
+
+def check_subscription_owner(cursor: Cursor, subscription: str, new: str) -> None:
+    """42501 unless the role that a subscription is given to is a superuser."""
+    if not is_superuser(cursor, new):
+        raise PostgresError(
+            "42501",
+            f'permission denied to change owner of subscription "{subscription}"',
+            hint="The owner of a subscription must be a superuser.",
+        )
+
+
+def may_create_databases(cursor: Cursor, role: str) -> bool:
+    """Whether the role may create databases: CREATEDB, or a superuser."""
+    found = one(cursor, "SELECT rolcreatedb OR rolsuper FROM hg.pg_authid WHERE rolname = ?", [role])
+    return bool(found and found[0])
+
+
+def has_role(cursor: Cursor, role: str, oid: int) -> bool:
+    """Whether the role has the rights of a predefined role."""
+    return acl.role(cursor, role).owns(oid)
+
+
+def owns(cursor: Cursor, role: str, owner: int) -> bool:
+    """Whether the role has the owner's rights: is it, inherits from it, or is a superuser."""
+    return acl.role(cursor, role).owns(owner)
+
+
+def check_owner(cursor: Cursor, role: str, owner: int, kind: str, name: str) -> None:
+    """42501 `must be owner of table t`."""
+    if not owns(cursor, role, owner):
+        raise PostgresError("42501", f"must be owner of {kind} {name}")
+
+
+# ---- databases and schemas -----------------------------------------------------------------------------------
+
+
+def may_on_database(cursor: Cursor, role: str, database: int, privilege: str) -> bool:
+    """Whether the role has a right on a database."""
+    found = one(cursor, "SELECT datdba, datacl FROM hg.pg_database WHERE oid = ?", [database])
+    if found is None:
+        return True
+    return acl.role(cursor, role).may(acl.letter(privilege), found[0], acl.read(found[1], "d", role_name(cursor, found[0])))
+
+
+def check_create_on_database(cursor: Cursor, role: str, database: int) -> None:
+    """42501 `permission denied for database d`."""
+    found = one(cursor, "SELECT datname FROM hg.pg_database WHERE oid = ?", [database])
+    if found is not None and not may_on_database(cursor, role, database, "CREATE"):
+        raise PostgresError("42501", f"permission denied for database {found[0]}")
+
+
+def may_in_schema(cursor: Cursor, role: str, database: int, namespace: int, privilege: str) -> bool:
+    """Whether the role has a right (CREATE, USAGE) on a schema."""
+    return is_superuser(cursor, role) or namespaces.may(cursor, role, database, namespace, privilege)
+
+
+def owns_schema(cursor: Cursor, role: str, database: int, owner: int) -> bool:
+    """Whether the role owns a schema, the owner of the database those of pg_database_owner."""
+    found = one(cursor, "SELECT datdba FROM hg.pg_database WHERE oid = ?", [database])
+    who = acl.role(cursor, role)
+    return (who if found is None else namespaces.with_database_owner(cursor, who, found[0])).owns(owner)
+
+
+def check_create_in_schema(cursor: Cursor, role: str, database: int, namespace: int) -> None:
+    """42501 `permission denied for schema s`."""
+    _check_schema(cursor, role, database, namespace, "CREATE")
+
+
+def check_use_of_schema(cursor: Cursor, role: str, database: int, namespace: int) -> None:
+    """42501 `permission denied for schema s`, where a name is written with its schema."""
+    _check_schema(cursor, role, database, namespace, "USAGE")
+
+
+def _check_schema(cursor: Cursor, role: str, database: int, namespace: int, privilege: str) -> None:
+    if may_in_schema(cursor, role, database, namespace, privilege):
+        return
+    found = one(cursor, "SELECT nspname FROM hg.pg_namespace WHERE oid = ? AND dbid IN (0, ?)", [namespace, database])
+    assert found is not None
+    raise PostgresError("42501", f"permission denied for schema {found[0]}")
+
+
+# ---- tables, columns, sequences ------------------------------------------------------------------------------
+
+_OF_ALL = {READ_ALL: ("SELECT",), WRITE_ALL: ("INSERT", "UPDATE", "DELETE")}
+
+
+def may_on_table(cursor: Cursor, role: str, database: int, relation: int, privilege: str) -> bool:
+    """Whether the role has a right on a whole table, view or sequence."""
+    if is_superuser(cursor, role):
+        return True
+    found = one(cursor, "SELECT relowner, relacl, relkind FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [database, relation])
+    if found is None:
+        return True
+    who = acl.role(cursor, role)
+    if any(oid in who.roles and privilege in rights for oid, rights in _OF_ALL.items()) and relation >= FIRST_USER_OID:
+        return True
+    owner, given, kind = found
+    items = acl.read(given, "s" if kind == "S" else "r", role_name(cursor, owner))
+    return who.may(acl.letter(privilege), owner, items)
+
+
+def check_table(cursor: Cursor, role: str, database: int, relation: int, name: str, *privileges: str) -> None:
+    """42501 `permission denied for table t` unless the role has all the privileges on it."""
+    for privilege in privileges:
+        if not may_on_table(cursor, role, database, relation, privilege):
+            raise denied(cursor, database, relation, name)
+
+
+def denied(cursor: Cursor, database: int, relation: int, name: str) -> PostgresError:
+    """`permission denied for table t`, or view, or sequence."""
+    found = one(cursor, "SELECT relkind FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [database, relation])
+    word = {"v": "view", "S": "sequence", "m": "materialized view", "f": "foreign table"}.get(found[0] if found else "r", "table")
+    return PostgresError("42501", f"permission denied for {word} {name}")
+
+
+def refuse_system(relation: Relation) -> None:
+    """42501 for a table of the system's own, which nobody changes."""
+    if relation.oid < FIRST_USER_OID:
+        raise PostgresError("42501", f'permission denied: "{relation.name}" is a system catalog')
+
+
+def columns_with(cursor: Cursor, role: str, relation: Relation, privilege: str) -> set[int]:
+    """The columns (attnums) on which the role has a right by a grant on the column itself."""
+    given = rows(
+        cursor, "SELECT attnum, attacl FROM hg.pg_attribute WHERE dbid = ? AND attrelid = ? AND attacl IS NOT NULL",
+        [relation.database, relation.oid],
+    )  # fmt: skip
+    if not given:
+        return set()
+    who, right, owner = acl.role(cursor, role), acl.letter(privilege), role_name(cursor, relation.owner)
+    return {attnum for attnum, items in given if who.may(right, relation.owner, acl.read(items, "c", owner))}
+
+
+def check_columns(cursor: Cursor, role: str, relation: Relation, privilege: str, attnums: Iterable[int]) -> None:
+    """42501 unless the role has a right on the table, or on each of these columns."""
+    if may_on_table(cursor, role, relation.database, relation.oid, privilege):
+        return
+    if set(attnums) - columns_with(cursor, role, relation, privilege):
+        raise denied(cursor, relation.database, relation.oid, relation.name)
+
+
+def readable(cursor: Cursor, role: str, relation: Relation) -> Sequence[int] | None:
+    """The columns that the role may SELECT, None: all; 42501 if there is none."""
+    if may_on_table(cursor, role, relation.database, relation.oid, "SELECT"):
+        return None
+    found = columns_with(cursor, role, relation, "SELECT")
+    if not found:
+        raise denied(cursor, relation.database, relation.oid, relation.name)
+    return sorted(found)

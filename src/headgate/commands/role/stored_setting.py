@@ -1,0 +1,108 @@
+"""ALTER ROLE … [IN DATABASE d] SET, RESET, and ALTER DATABASE … SET, RESET (AlterRoleSet, AlterDatabaseSet, AlterSetting).
+
+A value is checked as SET checks it and stored as it was written; sessions that begin later have it. Called by `execute`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import database as databases
+from headgate.catalog.physical import Cursor
+from headgate.catalog.security import role as roles
+from headgate.catalog.security import stored_setting
+from headgate.commands.result import CommandResult
+from headgate.commands.role import privilege
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.settings import SessionSettings, check
+from headgate.settings.table import find
+from headgate.sql import names, setting
+
+ALL = 0
+_OF_SESSIONS = ("role", "session_authorization")
+
+
+def alter_role(node: Any, session: Session) -> CommandResult:
+    """ALTER ROLE SET and RESET, of one role or ALL, in one database or in all."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    role = database = ALL
+    superuser = privilege.is_superuser(cursor, context.user)
+    if node.HasField("role"):
+        if node.role.roletype == pb.ROLESPEC_CSTRING:
+            roles.refuse_reserved(node.role.rolename, "Cannot alter reserved roles.")
+        found = roles.get(cursor, names.role_name(node.role, context.user, context.session_user))
+        role = found.oid
+        transaction.change_object("pg_authid", role)
+        if found.superuser and not superuser:
+            raise PostgresError("42501", "must be superuser to alter superusers")
+        if not (superuser or roles.get(cursor, context.user).create_role or found.name == context.user):
+            raise PostgresError("42501", "permission denied")
+    if node.database:
+        database = _database(cursor, node.database, None if role else context.user)
+    if not role and not database and not superuser:
+        raise PostgresError("42501", "must be superuser to alter settings globally")
+    _change(session, cursor, database, role, node.setstmt)
+    return CommandResult("ALTER ROLE")
+
+
+def alter_database(node: Any, session: Session) -> CommandResult:
+    """ALTER DATABASE SET and RESET."""
+    cursor = session.begin_statement().cursor
+    _change(session, cursor, _database(cursor, node.dbname, session.context.user), ALL, node.setstmt)
+    return CommandResult("ALTER DATABASE")
+
+
+def _database(cursor: Cursor, name: str, owner: str | None) -> int:
+    """The oid of a database, which is the role's if one is named."""
+    found = databases.lookup(cursor, name)
+    if found is None:
+        raise PostgresError("3D000", f'database "{name}" does not exist')
+    if owner is not None:
+        privilege.check_owner(cursor, owner, found.owner, "database", name)
+    return found.oid
+
+
+def _change(session: Session, cursor: Cursor, database: int, role: int, node: Any) -> None:
+    superuser = privilege.is_superuser(cursor, session.context.user)
+    held = stored_setting.of(cursor, database, role)
+    trial = SessionSettings(session.node.settings)
+    name = node.name
+    match node.kind:
+        case pb.VAR_SET_VALUE | pb.VAR_SET_CURRENT:
+            if name.lower() in _OF_SESSIONS:
+                raise not_supported(f'storing "{name}" for a role or database is not supported')
+            given = [session.settings[name]] if node.kind == pb.VAR_SET_CURRENT else setting.values(node.args)
+            trial.set_values(name, given, superuser=superuser)
+            known = find(name)
+            listed = known is not None and known.is_list and node.kind == pb.VAR_SET_VALUE
+            held = _without(held, name) | {_spelt(name): check.join_list(name, given) if listed else given[0]}
+        case pb.VAR_SET_DEFAULT | pb.VAR_RESET:
+            trial.reset(name, superuser=superuser)
+            held = _without(held, name)
+        case pb.VAR_RESET_ALL:
+            held = {each: value for each, value in held.items() if not superuser and not _may_reset(trial, each)}
+        case _:
+            raise PostgresError("42601", "syntax error")
+    stored_setting.store(cursor, database, role, held)
+
+
+def _spelt(name: str) -> str:
+    known = find(name)
+    return name if known is None else known.name
+
+
+def _without(held: dict[str, str], name: str) -> dict[str, str]:
+    return {each: value for each, value in held.items() if each.lower() != name.lower()}
+
+
+def _may_reset(trial: SessionSettings, name: str) -> bool:
+    """Whether somebody who is no superuser may: what a superuser has set for a role stays."""
+    try:
+        trial.reset(name, superuser=False)
+    except PostgresError:
+        return False
+    return True

@@ -1,0 +1,159 @@
+"""nextval in defaults and VALUES: the numbers of all rows are taken at once, and columns of them stand in the place of the calls.
+
+Called by `new_rows` and `assignment` for defaults, by `rewrite_table` for the rows that get a column, by `insert` for VALUES, and by the
+commands that store a default. What must hold: each row gets a number of its own from each call, in the order of the rows, and currval and
+lastval then give the last one, as in PostgreSQL (manual, 9.17).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headgate.catalog import hold
+from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation import sequence as sequences
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.session import SessionContext
+from headgate.commands import lookup
+from headgate.commands.role import privilege
+from headgate.commands.sequence import sequence
+from headgate.commands.session import Session
+from headgate.commands.transaction import read_only
+from headgate.errors import PostgresError
+from headgate.expression import rewriting
+from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, TypeRef, walk
+from headgate.sql import names
+from headgate.storage.transaction.transaction import Transaction
+from headgate.types import registry
+from headgate.types.storage import own_name
+
+NEXTVAL = 1574
+"""The oid of nextval(regclass)."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a call of nextval gives the rows of a statement: `first` to row 0, `step` more to each next one; `key` names their column."""
+
+    key: str
+    first: int
+    step: int
+
+    def array(self, rows: int) -> pa.Array:
+        """The numbers of so many rows, int64."""
+        return pa.array(self.first + self.step * np.arange(rows, dtype=np.int64))
+
+    def column(self, place: Column) -> Column:
+        """The number of a row by its place, counted from 0."""
+        return F.lit(self.first) + place * F.lit(self.step)
+
+
+# ---- the text of a default ------------------------------------------------------------------------------------------------
+
+
+def text(schema: str, name: str) -> str:
+    """The default of a serial column as the catalog keeps it: the sequence with its schema (pg_get_expr leaves it out where it may)."""
+    return sequences.next_value(names.qualified(schema, name))
+
+
+def in_full(default: str | None, cursor: Cursor, context: SessionContext) -> str | None:
+    """A default with its sequences as `text` names them: the search_path of later sessions may not find them; 42P01."""
+
+    def full(match: re.Match[str]) -> str:
+        found = _named(cursor, context, match[1].replace("''", "'"))
+        hold.use(cursor, "pg_class", found.oid)
+        hold.use(cursor, "pg_namespace", found.namespace_oid)
+        return text(found.schema, found.name)
+
+    return default and sequences.CALL.sub(full, default)
+
+
+def alone(default: str | None) -> str | None:
+    """The name of the sequence where a default is nextval of it and nothing else."""
+    found = sequences.CALL.fullmatch(default or "")
+    return None if found is None else found[1].replace("''", "'")
+
+
+def _named(cursor: Cursor, context: SessionContext, name: str) -> Relation:
+    schema, own = sequences.split_name(name)
+    found = relations.lookup(cursor, context.database, schema, own, lookup.search_path(cursor, context))
+    if found is None:
+        raise PostgresError("42P01", f'relation "{name}" does not exist')
+    return found
+
+
+# ---- the numbers ----------------------------------------------------------------------------------------------------------
+
+
+def called(expression: Expression) -> bool:
+    """Whether an expression calls nextval of a sequence that it names."""
+    return any(_called(each) is not None for each in walk(expression))
+
+
+def taken(
+    expression: Expression, session: Session, transaction: Transaction, rows: int, first: int = 0
+) -> tuple[Expression, Sequence[Numbers]]:
+    """The expression with a column (bigint) for each call of nextval, and the numbers of these columns for so many rows; 42809, 42501.
+
+    The columns are _nextval<first> and on (`own_name`).
+    """
+    made: list[Numbers] = []
+
+    def substitute(node: Expression) -> Expression | None:
+        name = _called(node)
+        if name is None:
+            return None
+        made.append(of_name(name, session, transaction, rows, key=own_name(f"_nextval{first + len(made)}")))
+        return ColumnRef(type=TypeRef(registry.INT8), name=made[-1].key, attnum=1, key=made[-1].key)
+
+    return rewriting.rewrite(expression, substitute), made
+
+
+def with_next_values(expression: Expression, session: Session, transaction: Transaction) -> Expression:
+    """An expression of VALUES, with a new value in the place of each nextval('s'): each such expression is evaluated once."""
+
+    def substitute(node: Expression) -> Expression | None:
+        name = _called(node)
+        if name is None:
+            return None
+        return Const(type=TypeRef(registry.INT8), value=str(of_name(name, session, transaction, 1).first))
+
+    return expression if isinstance(expression, Const) else rewriting.rewrite(expression, substitute)
+
+
+def of_name(name: str, session: Session, transaction: Transaction, rows: int, *, key: str = own_name("_nextval")) -> Numbers:
+    """Numbers of the sequence of this name; 42809 if it is none, 42501 without USAGE or UPDATE on it."""
+    found = _named(transaction.cursor, session.context, name)
+    if found.kind != "S":
+        raise PostgresError("42809", f'"{found.name}" is not a sequence')
+    cursor, role = transaction.cursor, session.context.user
+    if not any(privilege.may_on_table(cursor, role, found.database, found.oid, right) for right in ("USAGE", "UPDATE")):
+        raise privilege.denied(cursor, found.database, found.oid, found.name)
+    return of_sequence(found.oid, session, transaction, rows, key=key)
+
+
+def of_sequence(oid: int, session: Session, transaction: Transaction, rows: int, *, key: str = own_name("_nextval")) -> Numbers:
+    """Numbers of a sequence for so many rows; 2200H when it has no more."""
+    if not rows:
+        return Numbers(key, 0, 1)
+    context = session.context
+    if session.read_only:
+        read_only.check_function("nextval", relations.get(transaction.cursor, context.database, oid), read_only=True)
+    first, step = sequence.take(transaction.engine.catalog, transaction.cursor, context.database, oid, rows)
+    context.sequence_values[oid] = first + step * (rows - 1)
+    context.last_sequence = oid
+    return Numbers(key, first, step)
+
+
+def _called(node: Expression) -> str | None:
+    if isinstance(node, FuncExpr) and node.function == NEXTVAL and isinstance(node.args[0], Const):
+        return node.args[0].value
+    return None

@@ -1,0 +1,220 @@
+"""Sequences: the rows of pg_class, pg_sequence and hg.sequence_state; serial and identity columns; CREATE and DROP SEQUENCE.
+
+Called by the table commands and by INSERT, which takes a range of values at once (`take`). As in PostgreSQL a value once taken
+is not given back: `take` works in a catalog transaction of its own when the sequence is committed, in the caller's otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import hold
+from headgate.catalog.physical import Cursor, insert, one, run
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation import removal
+from headgate.catalog.relation.object_name import choose_name
+from headgate.catalog.relation.relation import Relation
+from headgate.commands import lookup
+from headgate.commands.database import dependency
+from headgate.commands.result import CommandResult
+from headgate.commands.role import grant, privilege
+from headgate.commands.session import Session
+from headgate.commands.table import temporary
+from headgate.errors import PostgresError
+from headgate.sql import names
+from headgate.sql.options import unique
+from headgate.sql.parser import unwrap
+from headgate.types import registry
+
+_MAXIMA = {registry.INT2: 2**15 - 1, registry.INT4: 2**31 - 1, registry.INT8: 2**63 - 1}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The numbers of a sequence."""
+
+    start: int
+    increment: int
+    minimum: int
+    maximum: int
+    cycle: bool
+
+
+def bounds(nodes: Sequence[Any], type_oid: int) -> Bounds:
+    """The options of CREATE SEQUENCE or of an identity column."""
+    given = unique(nodes)
+    increment = given["increment"].integer() if "increment" in given else 1
+    if increment == 0:
+        raise PostgresError("22023", "INCREMENT must not be zero")
+    largest = _MAXIMA[type_oid]
+
+    def bound(name: str, default: int) -> int:
+        return given[name].integer() if name in given and given[name].node is not None else default
+
+    maximum = bound("maxvalue", largest if increment > 0 else -1)
+    minimum = bound("minvalue", 1 if increment > 0 else -largest - 1)
+    if minimum >= maximum:
+        raise PostgresError("22023", f"MINVALUE ({minimum}) must be less than MAXVALUE ({maximum})")
+    start = given["start"].integer() if "start" in given else (minimum if increment > 0 else maximum)
+    if start < minimum:
+        raise PostgresError("22023", f"START value ({start}) cannot be less than MINVALUE ({minimum})")
+    if start > maximum:
+        raise PostgresError("22023", f"START value ({start}) cannot be greater than MAXVALUE ({maximum})")
+    return Bounds(start, increment, minimum, maximum, "cycle" in given and given["cycle"].boolean())
+
+
+def create(
+    cursor: Cursor,
+    oids: Callable[[], int],
+    database: int,
+    namespace: int,
+    name: str,
+    owner: int,
+    type_oid: int,
+    options: Sequence[Any] = (),
+) -> int:
+    """Makes a sequence; 42P07 if the name is in use. Returns its oid."""
+    if one(cursor, "SELECT 1 FROM hg.pg_class WHERE dbid IN (0, ?) AND relnamespace = ? AND relname = ?", [database, namespace, name]):
+        raise PostgresError("42P07", f'relation "{name}" already exists')
+    numbers = bounds(options, type_oid)
+    oid, persistence = oids(), "t" if temporary.holds(cursor, database, namespace) else "p"
+    insert(
+        cursor, "pg_class", dbid=database, oid=oid, relname=name, relnamespace=namespace, relowner=owner, relfilenode=oid,
+        relpersistence=persistence, relkind="S", relnatts=3, relispopulated=True, relreplident="n", relpages=1, reltuples=1.0,
+    )  # fmt: skip
+    insert(
+        cursor, "pg_sequence", dbid=database, seqrelid=oid, seqtypid=type_oid, seqstart=numbers.start, seqincrement=numbers.increment,
+        seqmax=numbers.maximum, seqmin=numbers.minimum, seqcache=1, seqcycle=numbers.cycle,
+    )  # fmt: skip
+    run(
+        cursor,
+        "INSERT INTO hg.sequence_state (dbid, seqrelid, last_value, is_called) VALUES (?, ?, ?, false)",
+        [database, oid, numbers.start],
+    )
+    return oid
+
+
+def owned_name(cursor: Cursor, database: int, namespace: int, table: str, column: str) -> str:
+    """PostgreSQL's name for the sequence of a serial or identity column."""
+    return choose_name(cursor, database, namespace, table, column, "seq")
+
+
+def own(cursor: Cursor, database: int, sequence: int, table: int, attnum: int, *, identity: bool) -> None:
+    """Ties a sequence to a column: dropping the table drops it."""
+    insert(
+        cursor, "pg_depend", dbid=database, classid=1259, objid=sequence, refclassid=1259, refobjid=table, refobjsubid=attnum,
+        deptype="i" if identity else "a",
+    )  # fmt: skip
+
+
+def of_column(cursor: Cursor, database: int, table: int, attnum: int) -> int | None:
+    """The sequence that a column owns, or None."""
+    found = one(
+        cursor,
+        "SELECT d.objid FROM hg.pg_depend d JOIN hg.pg_class c ON c.oid = d.objid AND c.dbid = d.dbid AND c.relkind = 'S' WHERE d.dbid = ?"
+        " AND d.refobjid = ? AND d.refobjsubid = ? AND d.classid = 1259 AND d.deptype IN ('a', 'i')",
+        [database, table, attnum],
+    )
+    return None if found is None else int(found[0])
+
+
+def take(catalog: Any, cursor: Cursor, database: int, sequence: int, count: int) -> tuple[int, int]:
+    """(first value, increment) of `count` values; 2200H when the sequence has no more."""
+
+    def advance(writer: Cursor) -> tuple[int, int] | None:
+        found = one(
+            writer,
+            "SELECT t.last_value, t.is_called, s.seqincrement, s.seqmax, s.seqmin, s.seqstart, c.relname FROM hg.sequence_state t"
+            " JOIN hg.pg_sequence s ON s.dbid = t.dbid AND s.seqrelid = t.seqrelid"
+            " JOIN hg.pg_class c ON c.dbid = t.dbid AND c.oid = t.seqrelid"
+            " WHERE t.dbid = ? AND t.seqrelid = ?",
+            [database, sequence],
+        )
+        if found is None:
+            return None
+        last, called, increment, maximum, minimum, _, name = found
+        first = last + increment if called else last
+        final = first + increment * (count - 1)
+        if final > maximum:
+            raise PostgresError("2200H", f'nextval: reached maximum value of sequence "{name}" ({maximum})')
+        if final < minimum:
+            raise PostgresError("2200H", f'nextval: reached minimum value of sequence "{name}" ({minimum})')
+        run(
+            writer,
+            "UPDATE hg.sequence_state SET last_value = ?, is_called = true WHERE dbid = ? AND seqrelid = ?",
+            [final, database, sequence],
+        )
+        return int(first), int(increment)
+
+    taken = None
+    for waited in (False, True):
+        try:
+            taken = catalog.change(advance) or advance(cursor)
+            break
+        except PostgresError as error:
+            if error.sqlstate != "40001":
+                raise
+            if waited:
+                taken = advance(cursor)  # this transaction has restarted the sequence itself
+            else:
+                hold.use(cursor, "pg_class", sequence)  # another has restarted it: until its end
+    if taken is None:
+        raise PostgresError("XX000", f"could not open relation with OID {sequence}")
+    return taken
+
+
+def create_sequence(node: Any, session: Session) -> CommandResult:
+    """CREATE SEQUENCE."""
+    from headgate.commands.sequence import alter_sequence  # it imports this module
+
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    if temporary.wanted(node.sequence):
+        namespace, schema = temporary.schema(session, transaction)
+    else:
+        namespace, schema = lookup.creation_schema(cursor, context, node.sequence.schemaname)
+        privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
+    name = node.sequence.relname
+    if node.if_not_exists and relations.find_oid(cursor, context.database, schema, name) is not None:
+        session.notices.notice(f'relation "{name}" already exists, skipping', sqlstate="42P07")
+        return CommandResult("CREATE SEQUENCE")
+    options = [each for each in node.options if each.def_elem.defname not in ("as", "owned_by")]
+    owned_by = [names.strings(each.def_elem.arg.list.items) for each in node.options if each.def_elem.defname == "owned_by"]
+    typed = [each.def_elem for each in node.options if each.def_elem.defname == "as"]
+    type_oid = names.type_name(typed[0].arg.type_name)[0] if typed else registry.INT8
+    if type_oid not in _MAXIMA:
+        raise PostgresError("22023", "sequence type must be smallint, integer, or bigint")
+    owner = privilege.used_role(cursor, context.user)
+    for each in owned_by:
+        alter_sequence.use_owner(cursor, session, each)
+    oid = create(cursor, transaction.engine.catalog.next_oid, context.database, namespace, name, owner, type_oid, options)
+    made = relations.get(cursor, context.database, oid)
+    grant.apply_default(cursor, made, context.user)
+    for each in owned_by:
+        alter_sequence.own(cursor, session, made, each)
+    return CommandResult("CREATE SEQUENCE")
+
+
+def drop_sequence(node: Any, session: Session) -> CommandResult:
+    """DROP SEQUENCE [IF EXISTS]."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    going: list[Relation] = []
+    for item in node.objects:
+        relation = lookup.dropped(cursor, session, unwrap(item).items, "sequence", missing_ok=node.missing_ok)
+        if relation is None:
+            continue
+        privilege.check_owner(cursor, context.user, relation.owner, "sequence", relation.name)
+        transaction.own(relation)
+        going.append(relation)
+    for found in going:
+        cascade = node.behavior == pb.DROP_CASCADE
+        subject = f"sequence {dependency.shown_name(cursor, context, found)}"
+        dependants = dependency.of_sequence(cursor, context, found)
+        dependency.settle(transaction, dependants, [subject], session.notices, cascade=cascade)
+        removal.drop(cursor, context.database, found.oid)
+    return CommandResult("DROP SEQUENCE")

@@ -1,0 +1,175 @@
+"""The stored expressions of tables: DEFAULT, CHECK and GENERATED are bound here and kept as pg_get_expr's text.
+
+Called by CREATE and ALTER TABLE, which store the text, and by INSERT and UPDATE, which bind the text again to evaluate it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from headgate.catalog.physical import Cursor, rows, run
+from headgate.catalog.relation import attribute, key_text
+from headgate.catalog.relation.pretty import pretty
+from headgate.catalog.relation.relation import Column, Relation
+from headgate.errors import PostgresError
+from headgate.expression import builtin, rewriting
+from headgate.expression.binding import binder
+from headgate.expression.binding.coercion import coerce
+from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.binding.context import BindContext
+from headgate.expression.binding.scope import EMPTY, Scope, ScopeColumn, relation_scope
+from headgate.expression.deparsing.deparse import deparse
+from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, SqlValue, TypeRef, walk
+from headgate.sql.parser import parse_expression, position
+from headgate.types import registry
+from headgate.types.text.text_column import PLAIN, Session
+
+
+def context(forms: Session = PLAIN) -> BindContext:
+    """How an expression of a table is bound, with the types that this thread knows; `forms`: of the session that writes its constants."""
+    return BindContext(refuse_subquery="cannot use subquery in this context", forms=forms)
+
+
+def _stored_context() -> BindContext:
+    """The same for a text that the catalog keeps: it was written under another search path than the session's."""
+    return context().within(types=registry.known().anywhere())
+
+
+def type_of(column: Column) -> TypeRef:
+    """The type of a table's column."""
+    return TypeRef(column.type_oid, column.typmod, column.collation)
+
+
+def scope_of(columns: Iterable[Column], table: str = "", schema: str | None = None, relation: int = 0, prefix: str = "") -> Scope:
+    """The scope of an expression over one table; the key of a column is its name behind `prefix`."""
+    live = [ScopeColumn(each.name, each.attnum, type_of(each), prefix + each.name) for each in columns if not each.dropped]
+    return relation_scope(table, schema, live, relation)
+
+
+def default(node: Any, column: Column, forms: Session) -> str | None:
+    """The text of a DEFAULT, coerced to the column's type; None for DEFAULT NULL, which is no default."""
+    bind = context(forms).within(refuse_subquery="cannot use subquery in DEFAULT expression")
+    bound = binder.bind_default(node, type_of(column), column.name, context=bind)
+    for each in walk(bound):
+        if isinstance(each, ColumnRef):
+            raise PostgresError("0A000", "cannot use column reference in DEFAULT expression", position=position(each.location))
+    if isinstance(bound, Const) and bound.value is None:
+        return None
+    return deparse(bound)
+
+
+def check(node: Any, columns: Iterable[Column], table: str, forms: Session) -> tuple[str, tuple[int, ...]]:
+    """(text, attnums it uses) of a CHECK."""
+    bind = context(forms).within(refuse_subquery="cannot use subquery in check constraint")
+    bound = binder.bind_condition(node, scope_of(columns, table), "CHECK", context=bind)
+    for each in walk(bound):
+        if isinstance(each, ColumnRef) and each.attnum < 0 and each.name != "tableoid":
+            raise PostgresError(
+                "42P10", f'system column "{each.name}" reference in check constraint is invalid', position=position(each.location)
+            )
+    return deparse(bound), tuple(sorted({each.attnum for each in walk(bound) if isinstance(each, ColumnRef) and each.attnum > 0}))
+
+
+def generated(node: Any, columns: Iterable[Column], column: Column, generated_names: set[str], forms: Session) -> str:
+    """The text of GENERATED ALWAYS AS (…) STORED, coerced to the column's type."""
+    bind = context(forms).within(
+        refuse_subquery="cannot use subquery in column generation expression", construct="column generation expressions"
+    )
+    bound = binder.bind_raw(node, scope_of(columns), bind)
+    result = coerce(bound, type_of(column), Reach.ASSIGNMENT, bind)
+    if result is None:
+        raise PostgresError(
+            "42804",
+            f'column "{column.name}" is of type {bind.show_type(column.type_oid)} but generation expression is of type '
+            f"{bind.show_type(bound.type.oid)}",
+            hint="You will need to rewrite or cast the expression.",
+        )
+    for each in walk(result):
+        if isinstance(each, ColumnRef) and each.name in generated_names:
+            raise PostgresError(
+                "42P17",
+                f'cannot use generated column "{each.name}" in column generation expression',
+                detail="A generated column cannot reference another generated column.",
+                position=position(each.location),
+            )
+    if not immutable(result):
+        raise PostgresError("42P17", "generation expression is not immutable")
+    return deparse(result)
+
+
+def immutable(expression: Expression) -> bool:
+    """Whether all functions in it, those of operators included, are immutable."""
+    known = builtin.builtins()
+    for each in walk(expression):
+        if isinstance(each, SqlValue):
+            return False
+        if isinstance(each, FuncExpr):
+            function = known.functions.get(each.function)
+            if function is not None and function.volatility != "i":
+                return False
+    return True
+
+
+def stored(text: str, relation: Relation, column: Column | None = None, prefix: str = "") -> Expression:
+    """A stored text bound to the relation again; with `column` coerced to its type (DEFAULT, GENERATED), else boolean (CHECK)."""
+    scope = scope_of(relation.columns, relation.name, prefix=prefix) if relation.columns else EMPTY
+    node = parse_expression(text)
+    if column is None:
+        return binder.bind_condition(node, scope, "CHECK", context=_stored_context())
+    bound = binder.bind_raw(node, scope, _stored_context())
+    return binder.assign(bound, type_of(column), column.name, _stored_context())
+
+
+def indexed(text: str, relation: Relation) -> Expression:
+    """The stored expression, or predicate, of an index bound to the relation again."""
+    return binder.bind_raw(parse_expression(text), scope_of(relation.columns, relation.name), _stored_context())
+
+
+def columns_of(text: str, relation: Relation) -> set[str]:
+    """The names of the columns that a stored expression uses."""
+    scope = scope_of(relation.columns, relation.name)
+    return {each.name for each in walk(binder.bind_raw(parse_expression(text), scope, _stored_context())) if isinstance(each, ColumnRef)}
+
+
+def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation, new: Relation) -> None:
+    """Writes the CHECK and GENERATED texts of a relation, and those of its indexes, anew after a column was renamed."""
+    names = {each.attnum: each.name for each in new.columns}
+    scope = scope_of(old.columns, old.name)
+
+    def renamed(text: str) -> str:
+        bound = binder.bind_raw(parse_expression(text), scope, _stored_context())
+        return deparse(
+            rewriting.rewrite(
+                bound, lambda each: replace(each, name=names[each.attnum]) if isinstance(each, ColumnRef) and each.attnum > 0 else None
+            )
+        )
+
+    for each in old.checks:
+        text = renamed(each.expression)
+        if text != each.expression:
+            run(
+                cursor,
+                "UPDATE hg.pg_constraint SET conbin = ?, conbinpretty = ? WHERE dbid = ? AND oid = ?",
+                [text, pretty(text), old.database, each.oid],
+            )
+    for column in old.columns:
+        if column.generated is not None and renamed(column.generated) != column.generated:
+            attribute.set_default(cursor, oids, new, column.attnum, renamed(column.generated))
+    for index in old.indexes:
+        if not index.expressions and index.predicate is None:
+            continue
+        texts = [renamed(each) for each in index.expressions]
+        predicate = None if index.predicate is None else renamed(index.predicate)
+        run(
+            cursor,
+            "UPDATE hg.pg_index SET indexprs = ?, indexprlist = ?, indpred = ?, indpredpretty = ? WHERE dbid = ? AND indexrelid = ?",
+            [", ".join(texts) or None, texts or None, predicate, None if predicate is None else pretty(predicate), old.database, index.oid],
+        )
+    key_text.write(cursor, old.database, old.oid)
+    for oid, using, check in rows(
+        cursor, "SELECT oid, polqual, polwithcheck FROM hg.pg_policy WHERE dbid = ? AND polrelid = ?", [old.database, old.oid]
+    ):
+        both = [None if text is None else renamed(text) for text in (using, check)]
+        run(cursor, "UPDATE hg.pg_policy SET polqual = ?, polwithcheck = ? WHERE dbid = ? AND oid = ?", [*both, old.database, oid])

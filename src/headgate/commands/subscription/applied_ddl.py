@@ -1,0 +1,86 @@
+"""The transactions in which replication makes and changes tables by itself: `create_tables`, `schema_evolution` (neither is on by default).
+
+`acting` gives a session with the rights of the subscription's owner. The subscriber is a floor below: the server hands `join` (and what
+`schema_evolution` does) to it. What is made is one transaction of its own, before the batch that needs it.
+
+What the publisher says is data: statements are made as trees of names and of types and expressions that were taken apart (`sql/statement`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from headgate.catalog.replication.subscription import Subscription
+from headgate.catalog.user_type import KnownTypes
+from headgate.commands.session import Session
+from headgate.commands.subscription import subscription_tables
+from headgate.commands.subscription.row_completion import WorkerSession, owners_context
+from headgate.storage.transaction.transaction import Transaction
+from headgate.walreceiver.connection import Connection
+
+
+@dataclass
+class OwnerSession(WorkerSession):
+    """A session that runs DDL inside a given transaction; what it would do after the commit is kept."""
+
+    committed: list[Callable[[], None]] = field(default_factory=list)
+
+    def prevent_in_block(self, command: str) -> None:
+        """Never in a block."""
+
+    def check_cancel(self) -> None:
+        """Raises once the worker is to end."""
+        if self.transaction.cancelled is not None:
+            self.transaction.cancelled()
+
+    def cancelling(self, stop: Callable[[], None], *, in_java: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Nobody asks to cancel; the worker's end is seen behind what runs."""
+        return contextlib.nullcontext()
+
+    def after_commit(self, action: Callable[[], None]) -> None:
+        """Kept for `acting`."""
+        self.committed.append(action)
+
+    def use_types(self) -> None:
+        """What the transaction has made counts at once."""
+        KnownTypes(self.node.catalog, self.context.database).use(cursor=self.transaction.cursor)
+
+    def after_rollback(self, action: Callable[[], None]) -> None:
+        """Nothing to undo."""
+
+
+@contextlib.contextmanager
+def acting(node: Any, subscription: Subscription, stopping: Callable[[], None]) -> Iterator[OwnerSession]:
+    """A session of the subscription's owner; what is done inside is one transaction. `stopping` raises when the worker should end."""
+    transaction: Transaction = node.engine.begin(subscription.database)
+    transaction.cancelled = stopping
+    try:
+        session = OwnerSession(node, owners_context(node, transaction.cursor, subscription), transaction, settings=node.settings)
+        session.use_types()
+        yield session
+        transaction.commit()
+    except BaseException:
+        transaction.rollback()
+        node.catalog.types_changed()  # or somebody keeps those that this has made
+        raise
+    for action in session.committed:
+        action()
+
+
+def join(node: Any, subscription: Subscription, stopping: Callable[[], None]) -> list[str]:
+    """Adds the published tables that are not in the subscription yet, made where they are missing, to be copied; lines of what was done."""
+    with Connection.open(subscription.conninfo, subscription.name) as connection:
+        if not subscription_tables.has_new(node.catalog, connection, subscription):
+            return []
+        return _join(node, subscription, connection, stopping)
+
+
+def _join(node: Any, subscription: Subscription, connection: Connection, stopping: Callable[[], None]) -> list[str]:
+    with acting(node, subscription, stopping) as session:
+        session.transaction.lock_object("pg_subscription", subscription.oid)
+        joined = subscription_tables.join(cast("Session", session), session.transaction, connection, subscription)
+        done = [each.message + (f" ({each.detail})" if each.detail else "") for each in session.notices.said]
+    return [*done, *(f'table "{name}" joins subscription "{subscription.name}"' for name in joined)]

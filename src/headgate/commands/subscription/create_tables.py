@@ -1,0 +1,252 @@
+"""Tables of `create_tables`: made as the publisher has them, with what a node can have.
+
+`make` is called by CREATE SUBSCRIPTION and REFRESH (`subscription_tables`), and by the apply worker for tables that come later, inside
+their transaction and with the rights of the subscription's owner. What a node has not is let go and told: a type becomes text
+(`remote_type`), a default or a generated column that the binder does not know, or that `remote_expression` does not take, is left out. A
+partition is made as a partition where this node would put each row where the publisher does, else as a table of its own.
+
+What must hold: statements are trees (`sql/statement`), of what the publisher says nothing is read as SQL but single expressions, types and
+bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.replication.subscription_column import FollowedColumn
+from headgate.commands.session import Session
+from headgate.commands.subscription.remote_expression import accepted, harmless, is_number_of_a_sequence
+from headgate.commands.subscription.remote_type import CATALOG, LocalType, Types, wrapped
+from headgate.commands.table import table_definition
+from headgate.commands.transaction.subtransaction import attempt
+from headgate.errors import PostgresError
+from headgate.sql import statement
+from headgate.walreceiver.definition import DefinedColumn, Definitions, RemoteTable
+
+_SERIALS = {"smallint": "smallserial", "integer": "serial", "bigint": "bigserial"}
+_TEXTS = frozenset({"text", "varchar", "bpchar", "name", "char"})
+Tell = Callable[[str, str | None], None]
+"""Says what was made, and what of it is not as the publisher has it."""
+
+
+@dataclass
+class _Draft:
+    """The definition of a table here. `let_go`: what it lacks, a line each."""
+
+    elements: list[Any]
+    let_go: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Maker:
+    """See the module."""
+
+    session: Session
+    remote: Definitions
+    tell: Tell
+    types: Types
+
+    @classmethod
+    def of(cls, session: Session, remote: Definitions, tell: Tell) -> Maker:
+        """For the tables of one publisher."""
+        return cls(session, remote, tell, Types(session, remote.types, remote.schemas, lambda line: tell(line, None)))
+
+    def make(self, schema: str, name: str) -> None:
+        """Makes a published table; raises what keeps it from being made at all, naming it."""
+        table = self.remote.named.get((schema, name))
+        if table is None:
+            raise PostgresError("42704", f'table "{schema}.{name}" not found on publisher')
+        self.types.make_schema(schema)
+        draft = self._draft(table)
+        as_partition = self._make_partition(table)
+        if not as_partition:
+            if table.parent:
+                draft.let_go.append("It is a table of its own here, no partition.")
+            made = [statement.create_table(schema, name, draft.elements)]
+            error = attempt(self.session, made)
+            if error is not None:
+                error.position = None
+                raise error.within(f'creating table "{schema}.{name}" as the publisher has it')
+        if table.replica_identity == "f" and table.kind == "r":
+            attempt(self.session, [statement.alter_table(schema, name, [statement.replica_identity_full()])])
+        self._comment(table)
+        how = "with what a node can have of it" if draft.let_go else "as the publisher has it"
+        self.tell(f'created table "{schema}.{name}" {how}', "\n".join(draft.let_go) or None)
+
+    def _comment(self, table: RemoteTable) -> None:
+        place = [table.schema, table.name]
+        said = [statement.comment(pb.OBJECT_TABLE, place, table.comment)] if table.comment else []
+        said += [statement.comment(pb.OBJECT_COLUMN, [*place, each.name], each.comment) for each in table.live if each.comment]
+        for each in said:
+            attempt(self.session, [each])
+
+    # ---- columns ----------------------------------------------------------------------------------------
+
+    def _draft(self, table: RemoteTable) -> _Draft:
+        """The columns and the key, such that the statement can be read here."""
+        kinds = {each.attnum: self.types.local(each.type_oid, each.shown) for each in table.live}
+        draft = _Draft([])
+        draft.let_go = [f'Column "{each.name}" of type {each.shown} is text here.' for each in table.live if not kinds[each.attnum].exact]
+        plain = [plain_column(each, kinds[each.attnum]) for each in table.live if not each.generated]
+        names = {each.attnum: each.name for each in table.live}
+        key = [statement.key([names[attnum] for attnum in table.key])] if table.key and set(table.key) <= set(names) else []
+        if key and self._refusal(table, [*plain, *key]) is not None:
+            key = []
+            draft.let_go.append("It has no key here.")
+        given = {each.attnum: with_expression(each, kinds[each.attnum]) for each in table.live}
+        for each in table.live:
+            wanted = given[each.attnum]
+            alone = [column if _name_of(column) != each.name else wanted for column in plain] + ([wanted] if each.generated else [])
+            known = wanted is not None and (wanted in plain or self._refusal(table, alone) is None)
+            if known:
+                draft.elements.append(wanted)
+            elif each.generated:
+                draft.let_go.append(f'Generated column "{each.name}" is left out: its expression is not known here.')
+            else:
+                draft.elements.append(plain_column(each, kinds[each.attnum]))
+            if not each.generated and each.default is not None and (not known or wanted in plain):
+                draft.let_go.append(f'Column "{each.name}" has no default here.')
+        draft.elements += key
+        return draft
+
+    def _refusal(self, table: RemoteTable, elements: Sequence[Any]) -> PostgresError | None:
+        """Why a node does not take a definition; nothing is made."""
+        cursor, context = self.session.begin_statement().cursor, self.session.context
+        try:
+            table_definition.read(elements, table.name, cursor, context.database, context.forms)
+        except PostgresError as error:
+            return error
+        return None
+
+    # ---- partitions -------------------------------------------------------------------------------------
+
+    def _make_partition(self, table: RemoteTable) -> bool:
+        """Makes a table as a partition of the table that it is a partition of; False where it cannot be one."""
+        parent = self.remote.tables.get(table.parent)
+        columns = [each.name for each in table.columns if not each.dropped and not each.generated]
+        if parent is None or (table.published is not None and not set(columns) <= set(table.published)):
+            return False
+        bound = _bound(table.bound)
+        if bound is None or not self._make_branch(parent):
+            return False
+        names = {each.attnum: each.name for each in table.live}
+        own_key = table.key if not parent.key and set(table.key) <= set(names) else ()
+        elements = [statement.key([names[attnum] for attnum in own_key])] if own_key else []
+        return attempt(self.session, [_partition(table, parent, bound, elements)]) is None
+
+    def _make_branch(self, table: RemoteTable, depth: int = 0) -> bool:
+        """Makes a partitioned table that is not there; False where a node could not put its rows where the publisher puts them."""
+        here = relations.lookup(self.session.begin_statement().cursor, self.session.context.database, table.schema, table.name)
+        if here is not None:
+            return here.kind == "p"
+        if depth > len(self.remote.tables) or not self._routes_alike(table):
+            return False
+        self.types.make_schema(table.schema)
+        names = {each.attnum: each.name for each in table.columns}
+        key = statement.partition_key(table.strategy, [names[attnum] for attnum in table.partition_key])
+        if not table.parent:
+            draft = self._draft(table)
+            made = statement.create_table(table.schema, table.name, draft.elements, partspec=key)
+        else:
+            parent, bound, draft = self.remote.tables.get(table.parent), _bound(table.bound), _Draft([])
+            if parent is None or bound is None or not self._make_branch(parent, depth + 1):
+                return False
+            made = _partition(table, parent, bound, [])
+            made.partspec.CopyFrom(key)
+        if attempt(self.session, [made]) is not None:
+            return False
+        self._comment(table)
+        self.tell(f'created partitioned table "{table.schema}.{table.name}"', "\n".join(draft.let_go) or None)
+        return True
+
+    def _routes_alike(self, table: RemoteTable) -> bool:
+        columns = {each.attnum: each for each in table.columns if not each.dropped}
+        if table.strategy not in ("l", "r", "h") or not table.partition_key or not set(table.partition_key) <= set(columns):
+            return False
+        for attnum in table.partition_key:
+            column = columns[attnum]
+            remote = self.remote.types.get(column.type_oid)
+            if remote is None or not self.types.local(column.type_oid, column.shown).exact:
+                return False
+            if table.strategy == "h" and remote.schema != CATALOG:
+                return False  # hashed by its oid there
+            if table.strategy == "r" and remote.schema == CATALOG and remote.name in _TEXTS:
+                return False  # ordered by a collation there
+        return True
+
+
+def _partition(table: RemoteTable, parent: RemoteTable, bound: Any, elements: Sequence[Any]) -> Any:
+    above = [pb.Node(range_var=statement.relation(parent.schema, parent.name))]
+    return statement.create_table(table.schema, table.name, elements, inh_relations=above, partbound=bound)
+
+
+def _bound(text: str | None) -> Any:
+    """The bound of a partition; None where there is none, or one that is not taken."""
+    if text is None:
+        return None
+    found = statement.partition_bound(text)
+    values = [*found.listdatums, *found.lowerdatums, *found.upperdatums]
+    return found if all(harmless(each) for each in values) else None
+
+
+def plain_column(column: DefinedColumn, kind: LocalType) -> Any:
+    """A column with its type and NOT NULL."""
+    needed = [statement.constraint(pb.CONSTR_NOTNULL)] if column.not_null else []
+    return statement.column(column.name, kind.name, needed)
+
+
+def with_expression(column: DefinedColumn, kind: LocalType) -> Any:
+    """A column with its identity, its default or the expression that it is generated by; None where that is not taken."""
+    needed = [statement.constraint(pb.CONSTR_NOTNULL)] if column.not_null else []
+    if column.identity in ("a", "d"):
+        return statement.column(column.name, kind.name, [*needed, statement.constraint(pb.CONSTR_IDENTITY, generated_when=column.identity)])
+    if column.default is None:
+        return plain_column(column, kind) if not column.generated else None
+    if is_number_of_a_sequence(column.default):
+        serial = _SERIALS.get(column.shown) if column.not_null and kind.exact else None
+        return (
+            None
+            if serial is None
+            else statement.column(column.name, pb.TypeName(names=statement.strings([serial]), typemod=-1, location=-1))
+        )
+    expression = default_of(column, kind)
+    if expression is None:
+        return None
+    if column.generated:
+        generated = statement.constraint(pb.CONSTR_GENERATED, generated_when="a", raw_expr=expression, generated_kind="s")
+        return statement.column(column.name, kind.name, [*needed, generated])
+    return statement.column(column.name, kind.name, [*needed, statement.constraint(pb.CONSTR_DEFAULT, raw_expr=expression)])
+
+
+def default_of(column: DefinedColumn, kind: LocalType) -> Any:
+    """The tree of a column's default, of a constant without its cast where the type is another here; None where it is not taken."""
+    tree = accepted(column.default)
+    if tree is None:
+        return None
+    if not kind.exact and tree.DESCRIPTOR.name == "TypeCast":
+        return tree.arg
+    return wrapped(tree)
+
+
+def _name_of(element: Any) -> str:
+    return str(element.column_def.colname)
+
+
+def followed(table: RemoteTable | None, local: Relation, types: Types) -> list[FollowedColumn]:
+    """The published columns that are here too, as they are to be kept in mind."""
+    here = {each.name for each in local.columns if each.generated is None}
+    return [kept(each, types) for each in (() if table is None else table.live) if each.name in here and not each.generated]
+
+
+def kept(column: DefinedColumn, types: Types) -> FollowedColumn:
+    """A column as it is now."""
+    local_type = None if types.local(column.type_oid, column.shown).exact else "text"
+    return FollowedColumn(
+        column.attnum, column.name, column.shown, column.type_oid, column.typmod, local_type, column.not_null, column.default
+    )

@@ -1,0 +1,81 @@
+"""Rows that a worker applies: their defaults, generated columns and constraints.
+
+The subscriber is a floor below and asks through `headgate.subscriber.apply.row_completion.Rows`; the server hands `applied_rows` to it. A
+worker acts as the subscription's owner with an empty search path, as PostgreSQL's does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate.catalog import database as databases
+from headgate.catalog.physical import Cursor
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.replication.subscription import Subscription
+from headgate.catalog.session import SessionContext
+from headgate.commands.constraint.deferral import Deferral
+from headgate.commands.dml.new_rows import NewRows
+from headgate.commands.query.planner import Planner
+from headgate.commands.role import privilege
+from headgate.errors import Notices
+from headgate.lsn import Lsn
+from headgate.storage.transaction.transaction import Transaction
+
+
+@dataclass
+class WorkerSession:
+    """As much of a session as expressions of a table need."""
+
+    node: Any
+    context: SessionContext
+    transaction: Transaction
+    notices: Notices = field(default_factory=Notices)
+    settings: Any = None
+    parameters: tuple[Any, ...] = ()
+    dynamic: Mapping[str, Any] = field(default_factory=dict)
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    in_block: bool = False
+    job_group: str = "apply"
+    snapshot: Lsn | None = None
+    read_only: bool = False
+    deferral: Deferral = field(default_factory=Deferral)
+
+    def begin_statement(self) -> Transaction:
+        """The worker's transaction."""
+        return self.transaction
+
+    def begin_command(self) -> Transaction:
+        """The worker's transaction."""
+        return self.transaction
+
+    @property
+    def written(self) -> tuple[int, int, int]:
+        """What the worker's transaction has written so far: another value after each write."""
+        return self.transaction.place
+
+    def plan_again(self, *, first: bool) -> bool:
+        """Begins a statement anew, by what is committed now."""
+        return self.transaction.plan_again()
+
+    def use_types(self) -> None:
+        """The worker has put the types in force before the batch."""
+
+
+def owners_context(node: Any, cursor: Cursor, subscription: Subscription) -> SessionContext:
+    """The session context of a subscription's owner."""
+    database = databases.find(cursor, subscription.database)
+    owner = privilege.role_name(cursor, subscription.owner)
+    return SessionContext(
+        subscription.database, database.name if database is not None else "", owner, user_oid=subscription.owner,
+        superuser=privilege.is_superuser(cursor, owner), search_path=[], settings={"TimeZone": node.settings.text("TimeZone")},
+    )  # fmt: skip
+
+
+def applied_rows(
+    node: Any, transaction: Transaction, subscription: Subscription, relation: Relation, routed_from: Relation | None = None
+) -> NewRows:
+    """What completes and checks the rows of one table within a worker's transaction."""
+    session = WorkerSession(node, owners_context(node, transaction.cursor, subscription), transaction)
+    return NewRows(Planner(session, transaction), relation, routed_from=routed_from)  # type: ignore[arg-type]

@@ -1,0 +1,361 @@
+"""CREATE, ALTER and DROP SUBSCRIPTION (postgresql-behaviour §1.4 to §1.6).
+
+The options are in `subscription_option`, what is asked of the publisher in `subscription_tables`. Orders of checks are those of
+PostgreSQL's subscriptioncmds.c. Nothing of a refused command stays: catalog rows are the transaction's, and the slot on the
+publisher is made last.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog.replication import origin as origins
+from headgate.catalog.replication import subscription as subscriptions
+from headgate.catalog.replication import subscription_resync
+from headgate.catalog.replication.subscription import Subscription
+from headgate.catalog.replication.subscription_resync import Method
+from headgate.commands.result import CommandResult
+from headgate.commands.role import privilege
+from headgate.commands.session import Session
+from headgate.commands.subscription import subscription_tables
+from headgate.commands.subscription.subscription_option import ALTERABLE, CREATABLE, LATER, Options, check_exclusive, read
+from headgate.errors import PostgresError
+from headgate.lsn import INVALID, Lsn
+from headgate.sql import names
+from headgate.sql.parser import unwrap
+from headgate.storage.transaction.transaction import Transaction
+from headgate.walreceiver import remote
+from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.link import check_conninfo
+
+NOT_SUBSCRIBED = "tables were not subscribed, you will have to run ALTER SUBSCRIPTION ... REFRESH PUBLICATION to subscribe the tables"
+
+
+def create(node: Any, session: Session) -> CommandResult:
+    """CREATE SUBSCRIPTION."""
+    options = read(node.options, CREATABLE)
+    check_exclusive(options)
+    if options.create_slot:
+        session.prevent_in_block("CREATE SUBSCRIPTION ... WITH (create_slot = true)")
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    if not privilege.is_superuser(cursor, context.user):
+        raise PostgresError("42501", "must be superuser to create subscriptions")
+    if subscriptions.lookup(cursor, context.database, node.subname) is not None:
+        raise PostgresError("42710", f'subscription "{node.subname}" already exists')
+    check_conninfo(node.conninfo)
+    publications = names.strings(node.publication)
+    _refuse_repeated(publications)
+    slot = options.slot_name if "slot_name" in options.given else node.subname
+    subscription = Subscription(
+        transaction.engine.catalog.next_oid(),
+        context.database,
+        node.subname,
+        privilege.used_role(cursor, context.user),
+        node.conninfo,
+        tuple(publications),
+        enabled=options.enabled,
+        slot_name=slot,
+        binary=options.binary,
+        stream=options.streaming,
+        two_phase="p" if options.two_phase else "d",
+        disable_on_error=options.disable_on_error,
+        synchronous_commit=options.synchronous_commit,
+        **{name: getattr(options, name) for name in LATER},
+    )
+    subscriptions.create(cursor, subscription)
+    origins.create(cursor, f"pg_{subscription.oid}")
+    if options.connect:
+        _connect_and_add(session, transaction, subscription, options)
+    else:
+        session.notices.warning(NOT_SUBSCRIBED)
+    if options.enabled:
+        session.after_commit(session.node.launcher.wake)
+    return CommandResult("CREATE SUBSCRIPTION")
+
+
+def _connect_and_add(session: Session, transaction: Transaction, subscription: Subscription, options: Options) -> None:
+    with Connection.open(subscription.conninfo, subscription.name) as connection:
+        warn_missing(session, connection, subscription.publications)
+        state = "i" if options.copy_data else "r"
+        added = subscription_tables.add_all(session, transaction, connection, subscription, state)
+        if not options.create_slot:
+            return
+        assert subscription.slot_name is not None
+        two_phase = options.two_phase and not options.copy_data and added
+        connection.create_slot(subscription.slot_name, snapshot="nothing", two_phase=bool(two_phase), failover=options.failover)
+        if two_phase:
+            subscriptions.change(transaction.cursor, subscription.oid, two_phase="e")
+        session.notices.notice(f'created replication slot "{subscription.slot_name}" on publisher')
+
+
+def warn_missing(session: Session, connection: Connection, publications: Any) -> None:
+    """A warning for publications that the publisher does not have."""
+    missing = remote.missing_publications(connection, list(publications))
+    if missing:
+        session.notices.warning(remote.missing_text(missing), sqlstate="42704")
+
+
+def _refuse_repeated(publications: list[str]) -> None:
+    seen: set[str] = set()
+    for name in publications:
+        if name in seen:
+            raise PostgresError("42710", f'publication name "{name}" used more than once')
+        seen.add(name)
+
+
+def _owned(session: Session, transaction: Transaction, name: str) -> Subscription:
+    cursor, context = transaction.cursor, session.context
+    found = subscriptions.get(cursor, context.database, name)
+    privilege.check_owner(cursor, context.user, found.owner, "subscription", found.name)
+    transaction.lock_object("pg_subscription", found.oid)
+    return found
+
+
+def alter(node: Any, session: Session) -> CommandResult:
+    """ALTER SUBSCRIPTION."""
+    transaction = session.begin_statement()
+    subscription = _owned(session, transaction, node.subname)
+    action = {
+        pb.ALTER_SUBSCRIPTION_OPTIONS: _set_options,
+        pb.ALTER_SUBSCRIPTION_ENABLED: _set_enabled,
+        pb.ALTER_SUBSCRIPTION_CONNECTION: _set_connection,
+        pb.ALTER_SUBSCRIPTION_SET_PUBLICATION: _set_publication,
+        pb.ALTER_SUBSCRIPTION_ADD_PUBLICATION: _change_publication,
+        pb.ALTER_SUBSCRIPTION_DROP_PUBLICATION: _change_publication,
+        pb.ALTER_SUBSCRIPTION_REFRESH: _refresh,
+        pb.ALTER_SUBSCRIPTION_SKIP: _skip,
+    }[node.kind]
+    action(node, session, transaction, subscription)
+    session.after_commit(session.node.launcher.wake)
+    return CommandResult("ALTER SUBSCRIPTION")
+
+
+def _set_options(node: Any, session: Session, transaction: Transaction, subscription: Subscription) -> None:
+    options = read(node.options, ALTERABLE)
+    changes: dict[str, object] = {}
+    for name, field in (
+        ("slot_name", "slot_name"),
+        ("synchronous_commit", "synchronous_commit"),
+        ("binary", "binary"),
+        ("streaming", "stream"),
+        ("disable_on_error", "disable_on_error"),
+        *((name, name) for name in LATER),
+    ):
+        if name in options.given:
+            changes[field] = getattr(options, name)
+    if "slot_name" in changes and changes["slot_name"] is None and subscription.enabled:
+        raise PostgresError("55000", "cannot set slot_name = NONE for enabled subscription")
+    if "failover" in changes:
+        _alter_failover(session, subscription, options.failover)
+    subscriptions.change(transaction.cursor, subscription.oid, **changes)
+
+
+def _alter_failover(session: Session, subscription: Subscription, failover: bool) -> None:
+    """PostgreSQL 17's checks, and the slot on the publisher."""
+    if subscription.enabled:
+        raise PostgresError("55000", 'cannot set option "failover" for enabled subscription')
+    if subscription.slot_name is None:
+        raise PostgresError("55000", 'cannot set option "failover" for a subscription that does not have a slot name')
+    session.prevent_in_block("ALTER SUBSCRIPTION ... SET (failover)")
+    if failover == subscription.failover:
+        return
+    with Connection.open(subscription.conninfo, subscription.name) as connection:
+        connection.alter_slot(subscription.slot_name, failover=failover)
+
+
+def _set_enabled(node: Any, session: Session, transaction: Transaction, subscription: Subscription) -> None:
+    options = read(node.options, {"enabled"})
+    if subscription.slot_name is None and options.enabled:
+        raise PostgresError("55000", "cannot enable subscription that does not have a slot name")
+    subscriptions.change(transaction.cursor, subscription.oid, enabled=options.enabled)
+
+
+def _set_connection(node: Any, session: Session, transaction: Transaction, subscription: Subscription) -> None:
+    check_conninfo(node.conninfo)
+    subscriptions.change(transaction.cursor, subscription.oid, conninfo=node.conninfo)
+
+
+def _set_publication(node: Any, session: Session, transaction: Transaction, subscription: Subscription) -> None:
+    options = read(node.options, {"copy_data", "refresh"})
+    publications = names.strings(node.publication)
+    _refuse_repeated(publications)
+    subscriptions.change(transaction.cursor, subscription.oid, publications=tuple(publications))
+    if options.refresh:
+        hint = "Use ALTER SUBSCRIPTION ... SET PUBLICATION ... WITH (refresh = false)."
+        _check_refresh(session, subscription, options, hint)
+        changed = subscriptions.find(transaction.cursor, subscription.oid)
+        assert changed is not None
+        _do_refresh(session, transaction, changed, options.copy_data, validate=publications)
+
+
+def _change_publication(node: Any, session: Session, transaction: Transaction, subscription: Subscription) -> None:
+    adding = node.kind == pb.ALTER_SUBSCRIPTION_ADD_PUBLICATION
+    options = read(node.options, {"copy_data", "refresh"})
+    given = names.strings(node.publication)
+    _refuse_repeated(given)
+    publications = list(subscription.publications)
+    for name in given:
+        if adding and name in publications:
+            raise PostgresError("42710", f'publication "{name}" is already in subscription "{subscription.name}"')
+        if not adding and name not in publications:
+            raise PostgresError("42P17", f'publication "{name}" is not in subscription "{subscription.name}"')
+        if adding:
+            publications.append(name)
+        else:
+            publications.remove(name)
+    if not publications:
+        raise PostgresError("42P17", "cannot drop all the publications from a subscription")
+    subscriptions.change(transaction.cursor, subscription.oid, publications=tuple(publications))
+    if options.refresh:
+        word = "ADD" if adding else "DROP"
+        _check_refresh(
+            session, subscription, options, f"Use ALTER SUBSCRIPTION ... {word} PUBLICATION ... WITH (refresh = false) instead.", word
+        )
+        changed = subscriptions.find(transaction.cursor, subscription.oid)
+        assert changed is not None
+        _do_refresh(session, transaction, changed, options.copy_data, validate=given if adding else [])
+
+
+def _check_refresh(session: Session, subscription: Subscription, options: Options, hint: str, word: str = "SET") -> None:
+    if not subscription.enabled:
+        raise PostgresError("55000", "ALTER SUBSCRIPTION with refresh is not allowed for disabled subscriptions", hint=hint)
+    if subscription.two_phase == "e" and options.copy_data:
+        raise PostgresError(
+            "55000",
+            "ALTER SUBSCRIPTION with refresh and copy_data is not allowed when two_phase is enabled",
+            hint=f"Use ALTER SUBSCRIPTION ... {word} PUBLICATION with refresh = false, or with copy_data = false, or use"
+            " DROP/CREATE SUBSCRIPTION.",
+        )
+    session.prevent_in_block("ALTER SUBSCRIPTION with refresh")
+
+
+def _refresh(node: Any, session: Session, transaction: Transaction, subscription: Subscription) -> None:
+    if not subscription.enabled:
+        raise PostgresError("55000", "ALTER SUBSCRIPTION ... REFRESH is not allowed for disabled subscriptions")
+    options = read(node.options, {"copy_data", "reconcile"})
+    if subscription.two_phase == "e" and (options.copy_data or options.reconcile):
+        word = "copy_data" if options.copy_data else "reconcile"
+        raise PostgresError(
+            "42601",
+            f"ALTER SUBSCRIPTION ... REFRESH with {word} is not allowed when two_phase is enabled",
+            hint="Use ALTER SUBSCRIPTION ... REFRESH with copy_data = false, or use DROP/CREATE SUBSCRIPTION.",
+        )
+    session.prevent_in_block("ALTER SUBSCRIPTION ... REFRESH")
+    if options.reconcile:  # what joins now is copied anyway
+        for each in subscriptions.tables(transaction.cursor, subscription.oid):
+            subscription_resync.request(transaction.cursor, subscription.database, subscription.oid, each.relation, Method.DIFFERENCE)
+    _do_refresh(session, transaction, subscription, options.copy_data, validate=[])
+
+
+def _do_refresh(session: Session, transaction: Transaction, subscription: Subscription, copy_data: bool, validate: list[str]) -> None:
+    with Connection.open(subscription.conninfo, subscription.name) as connection:
+        if validate:
+            warn_missing(session, connection, validate)
+        subscription_tables.refresh(session, transaction, connection, subscription, "i" if copy_data else "r")
+
+
+def _skip(node: Any, session: Session, transaction: Transaction, subscription: Subscription) -> None:
+    options = read(node.options, {"lsn"})
+    cursor = transaction.cursor
+    if not privilege.is_superuser(cursor, session.context.user):
+        raise PostgresError("42501", "must be superuser to skip transaction")
+    lsn = options.lsn
+    if lsn is not None:
+        progress = origins.progress(cursor, f"pg_{subscription.oid}")
+        if progress is not None and progress.remote_lsn != INVALID and lsn < progress.remote_lsn:
+            raise PostgresError("22023", f"skip WAL location (LSN {lsn}) must be greater than origin LSN {progress.remote_lsn}")
+    subscriptions.change(cursor, subscription.oid, skip_lsn=int(Lsn(0) if lsn is None else lsn))
+
+
+def drop(node: Any, session: Session) -> CommandResult:
+    """DROP SUBSCRIPTION [IF EXISTS]."""
+    transaction = session.begin_statement()
+    launcher = session.node.launcher
+    _hold_workers(node.subname, session, transaction)
+    cursor, context = transaction.cursor, session.context
+    subscription = subscriptions.lookup(cursor, context.database, node.subname)
+    if subscription is None:
+        if not node.missing_ok:
+            raise PostgresError("42704", f'subscription "{node.subname}" does not exist')
+        session.notices.notice(f'subscription "{node.subname}" does not exist, skipping')
+        return CommandResult("DROP SUBSCRIPTION")
+    privilege.check_owner(cursor, context.user, subscription.owner, "subscription", subscription.name)
+    if subscription.slot_name is not None:
+        session.prevent_in_block("DROP SUBSCRIPTION")
+    oid = subscription.oid
+    session.after_commit(lambda: _removed(session, oid))
+    session.after_rollback(lambda: _released(launcher, oid))
+    launcher.hold(oid, session.check_cancel)
+    tables = [each for each in subscriptions.tables(cursor, oid) if each.state != "r"]
+    subscriptions.drop(cursor, oid)
+    for each in tables:
+        origins.drop(cursor, f"pg_{oid}_{each.relation}", missing_ok=True)
+    origins.drop(cursor, f"pg_{oid}", missing_ok=True)
+    unfinished = [each for each in tables if each.state != "s"]
+    if subscription.slot_name is not None or unfinished:
+        subscription_tables.drop_slots(session, subscription, [each.relation for each in unfinished])
+    return CommandResult("DROP SUBSCRIPTION")
+
+
+def _hold_workers(name: str, session: Session, transaction: Transaction) -> None:
+    """Ends the workers of a subscription before the catalog is looked at: what they wrote last must be seen, or the rows conflict."""
+    catalog, context = session.node.engine.catalog, session.context
+    cursor = catalog.cursor()
+    try:
+        found = subscriptions.lookup(cursor, context.database, name)
+        if found is None or not _may_own(cursor, context.user, found.owner):
+            return
+    finally:
+        cursor.close()
+    if found.slot_name is not None and session.in_block:
+        return  # `drop` refuses, or finds that this very block has said SET (slot_name = NONE)
+    transaction.lock_object("pg_subscription", found.oid)
+    launcher = session.node.launcher
+    session.after_commit(lambda: _released(launcher, found.oid))
+    session.after_rollback(lambda: _released(launcher, found.oid))
+    launcher.hold(found.oid, session.check_cancel)
+    transaction.plan_again()  # its look at the catalog was before: who acts in a session is looked up at a statement's begin
+
+
+def _may_own(cursor: Any, user: str, owner: int) -> bool:
+    try:
+        privilege.check_owner(cursor, user, owner, "subscription", "")
+    except PostgresError:
+        return False
+    return True
+
+
+def _removed(session: Session, oid: int) -> None:
+    """Behind the commit of a DROP: what workers wrote after the block's look at the catalog goes too; then they may be forgotten."""
+    session.node.engine.catalog.change(lambda cursor: origins.forget_subscription(cursor, oid))
+    _released(session.node.launcher, oid)
+
+
+def _released(launcher: Any, oid: int) -> None:
+    launcher.release(oid)
+    launcher.wake()
+
+
+def rename(node: Any, session: Session) -> CommandResult:
+    """ALTER SUBSCRIPTION … RENAME TO."""
+    transaction = session.begin_statement()
+    subscription = _owned(session, transaction, unwrap(node.object).sval)
+    subscriptions.change(transaction.cursor, subscription.oid, name=node.newname)
+    session.after_commit(session.node.launcher.wake)
+    return CommandResult("ALTER SUBSCRIPTION")
+
+
+def change_owner(node: Any, session: Session) -> CommandResult:
+    """ALTER SUBSCRIPTION … OWNER TO."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    new_owner, oid = privilege.new_owner(cursor, context, node.newowner)
+    subscription = _owned(session, transaction, unwrap(node.object).sval)
+    if oid != subscription.owner:
+        privilege.check_subscription_owner(cursor, subscription.name, new_owner)
+    subscriptions.change(cursor, subscription.oid, owner=oid)
+    session.after_commit(session.node.launcher.wake)
+    return CommandResult("ALTER SUBSCRIPTION")

@@ -1,0 +1,187 @@
+"""ALTER TABLE … ADD, DROP and ALTER COLUMN, with what depends on a column.
+
+Called by `alter_table`; a change of the stored columns goes to the storage with the old and the new relation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import hold
+from headgate.catalog.relation import attribute, removal
+from headgate.catalog.relation.relation import Column, Relation
+from headgate.commands import stored_expression
+from headgate.commands.constraint import uniqueness
+from headgate.commands.database import dependency
+from headgate.commands.partition import alter_partition
+from headgate.commands.publication import membership
+from headgate.commands.role import row_security
+from headgate.commands.sequence import next_value, sequence
+from headgate.commands.table import alter_constraint, foreign_key, rewrite_table, table_definition
+from headgate.commands.table.alteration import Alteration
+from headgate.commands.table.table import oids
+from headgate.errors import PostgresError
+from headgate.expression.binding.scope import SYSTEM_COLUMNS
+from headgate.sql import names
+from headgate.sql.parser import unwrap
+
+
+def add_column(alteration: Alteration, command: Any) -> None:
+    """ADD COLUMN [IF NOT EXISTS]."""
+    relation, cursor = alteration.relation, alteration.cursor
+    element = unwrap(getattr(command, "def"))
+    if relation.column(element.colname) is not None:
+        message = f'column "{element.colname}" of relation "{relation.name}" already exists'
+        if not command.missing_ok:
+            raise PostgresError("42701", message)
+        alteration.session.notices.notice(message + ", skipping", sqlstate="42701")
+        return
+    column, elements = table_definition.column(
+        element, relation.name, relation.all_columns, cursor, relation.database, alteration.session.context.forms
+    )
+    column = replace(column, default=next_value.in_full(column.default, cursor, alteration.session.context))
+    next_oid = oids(alteration.transaction)
+    sequences: dict[str, int] = {}
+    for need in elements.sequences:
+        name = sequence.owned_name(cursor, relation.database, relation.namespace_oid, relation.name, need.column)
+        sequences[need.column] = sequence.create(
+            cursor, next_oid, relation.database, relation.namespace_oid, name, relation.owner, need.type_oid, need.options
+        )
+        if not need.identity:
+            column = replace(column, default=next_value.text(relation.schema, name))
+    attnum = attribute.add_column(cursor, next_oid, relation, column)
+    for oid in sequences.values():
+        sequence.own(cursor, relation.database, oid, relation.oid, attnum, identity=bool(column.identity))
+    alteration.refresh()
+    alteration.stored_columns_changed(relation)
+    rewrite_table.fill_added_column(alteration.session, alteration.transaction, alteration.relation, replace(column, attnum=attnum))
+    alter_partition.add_column(alteration, replace(column, attnum=attnum))
+    for key in elements.keys:
+        alter_constraint.add_key(alteration, key)
+    for check in elements.checks:
+        alter_constraint.add_check(alteration, check)
+    for declared in elements.foreign_keys:
+        foreign_key.add(declared, alteration.relation, alteration.session, alteration.transaction, check=True)
+
+
+def drop_column(alteration: Alteration, command: Any) -> None:
+    """DROP COLUMN [IF EXISTS] [CASCADE]."""
+    relation, cursor = alteration.relation, alteration.cursor
+    column = relation.column(command.name)
+    if column is None:
+        if command.missing_ok and command.name not in SYSTEM_COLUMNS:
+            alteration.session.notices.notice(f'column "{command.name}" of relation "{relation.name}" does not exist, skipping')
+            return
+        column = alteration.column(command.name, "drop")
+    _settle_column(alteration, column, cascade=command.behavior == pb.DROP_CASCADE)
+    generated = [each for each in relation.columns if column.name in _used(each.generated, relation)]
+    for index in relation.indexes:
+        if not index.plain and column.attnum in uniqueness.used_columns(relation, index):
+            removal.drop_index(cursor, alteration.relation, index.oid)
+    alteration.refresh()
+    for gone in [*generated, column]:
+        owned = sequence.of_column(cursor, relation.database, relation.oid, gone.attnum)
+        if owned is not None:
+            removal.drop(cursor, relation.database, owned)
+        removal.drop_column(cursor, alteration.relation, gone.attnum)
+        alteration.refresh()
+    alteration.stored_columns_changed(relation)
+    for child in alteration.children():
+        drop_column(child, command)
+
+
+def _settle_column(alteration: Alteration, column: Column, *, cascade: bool) -> None:
+    """What depends on a column that is to go: refused, or with `cascade` told of and taken away."""
+    relation, cursor, context = alteration.relation, alteration.cursor, alteration.session.context
+    table = dependency.shown(cursor, context, relation)
+    on = f"column {column.name} of {table}"
+    found = [
+        dependency.Dependant((1259, -each.attnum), f"column {each.name} of {table}", on, lambda: None)
+        for each in relation.columns
+        if column.name in _used(each.generated, relation)
+    ]
+    found += dependency.of_column(cursor, context, relation, column.attnum)
+    found += row_security.dependants(cursor, relation, table, on, column.name)
+    found += [_member(alteration, table, on, member) for member in membership.depending(cursor, relation, column.attnum)]
+    dependency.settle(alteration.transaction, found, [on], alteration.session.notices, cascade=cascade)
+    alteration.refresh()
+
+
+def _member(alteration: Alteration, table: str, on: str, member: membership.Membership) -> dependency.Dependant:
+    text = f"publication of {table} in publication {member.publication}"
+    return dependency.Dependant((6106, member.publication_oid), text, on, lambda: membership.remove(alteration.cursor, [member]))
+
+
+def _used(expression: str | None, relation: Relation) -> set[str]:
+    return set() if expression is None else stored_expression.columns_of(expression, relation)
+
+
+def set_default(alteration: Alteration, command: Any) -> None:
+    """ALTER COLUMN … SET or DROP DEFAULT."""
+    column = alteration.column(command.name)
+    relation = alteration.relation
+    if column.identity:
+        hint = "Use ALTER TABLE ... ALTER COLUMN ... DROP IDENTITY instead." if not command.HasField("def") else None
+        raise PostgresError("42601", f'column "{column.name}" of relation "{relation.name}" is an identity column', hint=hint)
+    if column.generated is not None:
+        hint = "Use ALTER TABLE ... ALTER COLUMN ... DROP EXPRESSION instead." if not command.HasField("def") else None
+        raise PostgresError("42601", f'column "{column.name}" of relation "{relation.name}" is a generated column', hint=hint)
+    default = (
+        stored_expression.default(getattr(command, "def"), column, alteration.session.context.forms) if command.HasField("def") else None
+    )
+    default = next_value.in_full(default, alteration.cursor, alteration.session.context)
+    attribute.set_default(alteration.cursor, oids(alteration.transaction), relation, column.attnum, default)
+    for child in alteration.children():
+        set_default(child, command)
+
+
+def set_not_null(alteration: Alteration, command: Any) -> None:
+    """ALTER COLUMN … SET NOT NULL; 23502 if the table has NULLs there."""
+    column = alteration.column(command.name)
+    for child in alteration.children():
+        set_not_null(child, command)
+    if not column.not_null:
+        rewrite_table.check_no_nulls(alteration.transaction, alteration.relation, column)
+        attribute.set_not_null(alteration.cursor, alteration.relation, column.attnum, not_null=True)
+
+
+def drop_not_null(alteration: Alteration, command: Any) -> None:
+    """ALTER COLUMN … DROP NOT NULL."""
+    column = alteration.column(command.name)
+    relation = alteration.relation
+    if column.attnum in relation.primary_key:
+        raise PostgresError("42P16", f'column "{column.name}" is in a primary key')
+    if column.identity:
+        raise PostgresError("42601", f'column "{column.name}" of relation "{relation.name}" is an identity column')
+    if relation.replica_identity == "i" and column.attnum in (relation.identity_index or ()):
+        raise PostgresError("42P16", f'column "{column.name}" is in index used as replica identity')
+    attribute.set_not_null(alteration.cursor, relation, column.attnum, not_null=False)
+    for child in alteration.children():
+        drop_not_null(child, command)
+
+
+def alter_type(alteration: Alteration, command: Any) -> None:
+    """ALTER COLUMN … TYPE … [USING …]."""
+    element = unwrap(getattr(command, "def"))
+    column = alteration.column(command.name)
+    relation = alteration.relation
+    oid, typmod = names.type_name(element.type_name)
+    hold.use(alteration.cursor, "pg_type", oid)
+    for each in dependency.views_of(alteration.cursor, alteration.session.context, relation, "", column.attnum)[:1]:
+        raise PostgresError(
+            "0A000",
+            "cannot alter type of a column used by a view or rule",
+            detail=f'rule _RETURN on {each.shown} depends on column "{column.name}"',
+        )
+    for member in membership.depending(alteration.cursor, relation, column.attnum):
+        raise PostgresError(
+            "0A000",
+            "cannot alter type of a column used by a publication WHERE clause",
+            detail=f'publication of table {relation.name} in publication {member.publication} depends on column "{column.name}"',
+        )
+    rewrite_table.alter_type(alteration, column, oid, typmod, element.raw_default if element.HasField("raw_default") else None)
+    for child in alteration.children():
+        alter_type(child, command)

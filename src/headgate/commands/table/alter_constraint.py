@@ -1,0 +1,122 @@
+"""ALTER TABLE … ADD, DROP, ALTER and VALIDATE CONSTRAINT: keys, checks, foreign keys.
+
+Called by `alter_table`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog.relation import constraint as constraints
+from headgate.catalog.relation import foreign_key as foreign_keys
+from headgate.catalog.relation import index as indexes
+from headgate.catalog.relation import object_name
+from headgate.catalog.relation.relation import ForeignKey
+from headgate.commands.database import dependency
+from headgate.commands.partition import alter_partition, partition_index
+from headgate.commands.sequence import alter_sequence
+from headgate.commands.table import foreign_key, rewrite_table, table_definition
+from headgate.commands.table.alteration import Alteration
+from headgate.commands.table.table import oids
+from headgate.errors import PostgresError
+from headgate.sql.parser import unwrap
+
+
+def add_constraint(alteration: Alteration, command: Any) -> None:
+    """ADD [CONSTRAINT …] PRIMARY KEY, UNIQUE or CHECK."""
+    node = unwrap(getattr(command, "def"))
+    relation = alteration.relation
+    if node.contype == pb.CONSTR_CHECK:
+        check = table_definition.check(node, relation.columns, relation.name, alteration.session.context.forms)
+        add_check(alteration, replace(check, validated=not node.skip_validation))
+        return
+    if node.contype == pb.CONSTR_FOREIGN:
+        foreign_key.add(table_definition.ForeignKeyNeed(node), relation, alteration.session, alteration.transaction, check=True)
+        return
+    if node.indexname:
+        alter_sequence.using_index(alteration, node)
+        return
+    add_key(alteration, table_definition.key(node, relation.columns, relation.name, altering=True))
+
+
+def add_key(alteration: Alteration, key: indexes.Key) -> None:
+    """A primary or unique key."""
+    relation = alteration.relation
+    if key.primary and relation.primary_key:
+        raise PostgresError("42P16", f'multiple primary keys for table "{relation.name}" are not allowed')
+    label = "pkey" if key.primary else "key"
+    named = None if key.primary else "_".join(each.name for number in (*key.attnums, *key.included) if (each := relation.numbered(number)))
+    name = key.name or object_name.choose_name(alteration.cursor, relation.database, relation.namespace_oid, relation.name, named, label)
+    if key.primary:
+        for number in key.attnums:
+            column = relation.numbered(number)
+            if column is not None and not column.not_null:
+                alter_partition.check_no_nulls(alteration, column.name)
+    partition_index.add(alteration.transaction, relation, replace(key, name=name), only=alteration.only)
+    alteration.refresh()
+
+
+def add_check(alteration: Alteration, check: constraints.NewCheck) -> None:
+    """A CHECK, which the rows that are there must meet unless it is NOT VALID."""
+    oid = constraints.add_check(alteration.cursor, oids(alteration.transaction), alteration.relation, check)
+    alteration.refresh()
+    made = next(each for each in alteration.relation.checks if each.oid == oid)
+    if made.validated:
+        rewrite_table.check_rows(alteration.transaction, alteration.relation, made)
+    alter_partition.add_check(alteration, made)
+
+
+def drop_constraint(alteration: Alteration, command: Any) -> None:
+    """DROP CONSTRAINT [IF EXISTS] [CASCADE]."""
+    relation, cursor, context = alteration.relation, alteration.cursor, alteration.session.context
+    index = next((each for each in relation.indexes if each.constraint and each.name == command.name), None)
+    if index is not None:
+        subject = f"constraint {index.name} on {dependency.shown(cursor, context, relation)}"
+        found = dependency.of_index(cursor, context, relation, index)
+        dependency.settle(alteration.transaction, found, [subject], alteration.session.notices, cascade=command.behavior == pb.DROP_CASCADE)
+        alteration.refresh()
+    done = alter_partition.drop_constraint(alteration, command.name, missing_ok=command.missing_ok)
+    if not done:
+        alteration.session.notices.notice(f'constraint "{command.name}" of relation "{relation.name}" does not exist, skipping')
+
+
+def _foreign_key(alteration: Alteration, name: str) -> ForeignKey:
+    relation = alteration.relation
+    found = next((each for each in relation.foreign_keys if each.name == name), None)
+    if found is None:
+        others = [each.name for each in relation.checks] + [each.name for each in relation.indexes if each.constraint]
+        if name in others:
+            raise PostgresError("42809", f'constraint "{name}" of relation "{relation.name}" is not a foreign key constraint')
+        raise PostgresError("42704", f'constraint "{name}" of relation "{relation.name}" does not exist')
+    return found
+
+
+def alter_constraint(alteration: Alteration, command: Any) -> None:
+    """ALTER CONSTRAINT … [NOT] DEFERRABLE, INITIALLY DEFERRED or IMMEDIATE."""
+    node = unwrap(getattr(command, "def"))
+    key = _foreign_key(alteration, node.conname)
+    foreign_keys.set_deferrable(
+        alteration.cursor, alteration.relation.database, key.oid, deferrable=node.deferrable, deferred=node.initdeferred
+    )
+
+
+def validate_constraint(alteration: Alteration, command: Any) -> None:
+    """VALIDATE CONSTRAINT, of the partitions too."""
+    relation = alteration.relation
+    check = next((each for each in relation.checks if each.name == command.name), None)
+    if check is not None:
+        if check.validated:
+            return
+        rewrite_table.check_rows(alteration.transaction, relation, check)
+        foreign_keys.validate(alteration.cursor, relation.database, check.oid)
+        for child in alteration.children():
+            validate_constraint(child, command)
+        return
+    if any(each.constraint and each.name == command.name for each in relation.indexes):
+        raise PostgresError("42809", f'constraint "{command.name}" of relation "{relation.name}" is not a foreign key or check constraint')
+    key = _foreign_key(alteration, command.name)
+    if not key.validated:
+        foreign_key.validate(key, relation, alteration.session, alteration.transaction)

@@ -1,0 +1,317 @@
+"""ALTER TABLE: the subcommands a node has, each with PostgreSQL's checks.
+
+Called by `execute` for AlterTableStmt. Subcommands run one after the other, each on the relation as the one before left it. Those of
+columns and of constraints have modules of their own (`alter_column`, `alter_constraint`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import history
+from headgate.catalog.hold import Hold
+from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import pg_class
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation import sequence as sequences
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.replication import publication as publications
+from headgate.commands import lookup
+from headgate.commands.partition import alter_partition
+from headgate.commands.result import CommandResult
+from headgate.commands.role import privilege
+from headgate.commands.sequence import alter_sequence
+from headgate.commands.session import Session
+from headgate.commands.table import alter_column, alter_constraint, storage_parameter
+from headgate.commands.table.alteration import Alteration
+from headgate.commands.table.rename import KINDS, WORDS
+from headgate.commands.view import view_option
+from headgate.errors import PostgresError, not_supported
+from headgate.sql.parser import unwrap
+
+
+def alter(node: Any, session: Session) -> CommandResult:
+    """ALTER TABLE."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    relation = lookup.find(cursor, context, node.relation)
+    word = WORDS.get(node.objtype, "TABLE")
+    if relation is None:
+        if not node.missing_ok:
+            lookup.target(cursor, context, node.relation)
+        session.notices.notice(f'relation "{node.relation.relname}" does not exist, skipping')
+        return CommandResult(f"ALTER {word}")
+    kinds, shown = KINDS.get(word, (relation.kind, ""))
+    if relation.kind not in kinds:
+        raise PostgresError("42809", f'"{relation.name}" is not {shown}')
+    commands = [unwrap(each) for each in node.cmds]
+    privilege.check_owner(
+        cursor, context.user, relation.owner, "table" if relation.kind in "rp" else lookup.KINDS[relation.kind], relation.name
+    )
+    session.deferral.refuse_waiting(cursor, relation, "ALTER TABLE")
+    for command in commands:
+        _check_kind(command, relation)
+    if relation.kind == "p" and all(command.subtype == pb.AT_AttachPartition for command in commands):
+        # as CREATE TABLE … PARTITION OF: the partitions that are there stay what they are, but for a default one, which `attach` locks
+        transaction.change_object("pg_class", relation.oid)
+    else:
+        # who writes to it goes on by the columns and constraints that it has now, to the end of his transaction
+        transaction.own(relation, Hold.CHANGE if all(_beside_uses(command) for command in commands) else Hold.ALONE)
+    alteration = Alteration(session, transaction, relation)
+    alteration.only = not node.relation.inh
+    for command in commands:
+        action = ACTIONS.get(command.subtype)
+        if action is None:
+            raise not_supported(f"ALTER TABLE ... {_spelled(command)} is not supported")
+        alter_partition.check(alteration, command, only=not node.relation.inh)
+        action(alteration, command)
+        alteration.refresh()
+    transaction.catalog_changed(history.touched(relation, alteration.relation))
+    return CommandResult(f"ALTER {word}")
+
+
+def _beside_uses(command: Any) -> bool:
+    """Whether a subcommand changes nothing that views, publications or foreign keys of the table rely on (AlterTableGetLockLevel)."""
+    if command.subtype == pb.AT_AddConstraint:
+        return bool(unwrap(getattr(command, "def")).contype == pb.CONSTR_FOREIGN)
+    return command.subtype in _BESIDE_USES
+
+
+def _spelled(command: Any) -> str:
+    """The subcommand as messages name it (alter_table_type_to_string)."""
+    if command.subtype in _SPELLED:
+        return _SPELLED[command.subtype]
+    name = pb.AlterTableType.Name(command.subtype).removeprefix("AT_")
+    return "".join(f" {letter}" if letter.isupper() and place else letter for place, letter in enumerate(name)).upper()
+
+
+_SPELLED = {
+    pb.AT_ColumnDefault: "ALTER COLUMN ... SET DEFAULT",
+    pb.AT_DropNotNull: "ALTER COLUMN ... DROP NOT NULL",
+    pb.AT_SetNotNull: "ALTER COLUMN ... SET NOT NULL",
+    pb.AT_DropExpression: "ALTER COLUMN ... DROP EXPRESSION",
+    pb.AT_SetStatistics: "ALTER COLUMN ... SET STATISTICS",
+    pb.AT_SetOptions: "ALTER COLUMN ... SET",
+    pb.AT_ResetOptions: "ALTER COLUMN ... RESET",
+    pb.AT_SetStorage: "ALTER COLUMN ... SET STORAGE",
+    pb.AT_SetCompression: "ALTER COLUMN ... SET COMPRESSION",
+    pb.AT_AlterColumnType: "ALTER COLUMN ... SET DATA TYPE",
+    pb.AT_AddIdentity: "ALTER COLUMN ... ADD IDENTITY",
+    pb.AT_SetIdentity: "ALTER COLUMN ... SET",
+    pb.AT_DropIdentity: "ALTER COLUMN ... DROP IDENTITY",
+    pb.AT_ChangeOwner: "OWNER TO",
+    pb.AT_SetUnLogged: "SET UNLOGGED",
+    pb.AT_SetRelOptions: "SET",
+    pb.AT_ResetRelOptions: "RESET",
+    pb.AT_EnableTrig: "ENABLE TRIGGER",
+    pb.AT_EnableAlwaysTrig: "ENABLE ALWAYS TRIGGER",
+    pb.AT_EnableReplicaTrig: "ENABLE REPLICA TRIGGER",
+    pb.AT_DisableTrig: "DISABLE TRIGGER",
+    pb.AT_EnableTrigAll: "ENABLE TRIGGER ALL",
+    pb.AT_DisableTrigAll: "DISABLE TRIGGER ALL",
+    pb.AT_EnableTrigUser: "ENABLE TRIGGER USER",
+    pb.AT_DisableTrigUser: "DISABLE TRIGGER USER",
+    pb.AT_DetachPartitionFinalize: "DETACH PARTITION ... FINALIZE",
+    pb.AT_AddInherit: "INHERIT",
+    pb.AT_DropInherit: "NO INHERIT",
+    pb.AT_AddOf: "OF",
+    pb.AT_DropOf: "NOT OF",
+    pb.AT_EnableRowSecurity: "ENABLE ROW SECURITY",
+    pb.AT_DisableRowSecurity: "DISABLE ROW SECURITY",
+    pb.AT_ForceRowSecurity: "FORCE ROW SECURITY",
+    pb.AT_NoForceRowSecurity: "NO FORCE ROW SECURITY",
+}
+"""Where the words are not those of the node's name."""
+
+
+def _check_kind(command: Any, relation: Relation) -> None:
+    if relation.kind in "rp" or (relation.kind in "SvmiI" and command.subtype == pb.AT_ChangeOwner):
+        return
+    if relation.kind == "S" and command.subtype in (pb.AT_SetLogged, pb.AT_SetUnLogged):
+        return
+    if relation.kind == "m" and command.subtype == pb.AT_ReplicaIdentity:
+        return
+    if relation.kind == "I" and command.subtype == pb.AT_AttachPartition:
+        return
+    if relation.kind in "vi" and command.subtype in (pb.AT_SetRelOptions, pb.AT_ResetRelOptions):
+        return
+    raise PostgresError(
+        "42809",
+        f'ALTER action {_spelled(command)} cannot be performed on relation "{relation.name}"',
+        detail=f"This operation is not supported for {lookup.PLURALS[relation.kind]}.",
+    )
+
+
+def replica_identity(alteration: Alteration, command: Any) -> None:
+    """REPLICA IDENTITY { DEFAULT | FULL | NOTHING | USING INDEX i }."""
+    relation = alteration.relation
+    wanted = unwrap(getattr(command, "def"))
+    if wanted.identity_type != "i":
+        pg_class.set_replica_identity(alteration.cursor, relation, wanted.identity_type)
+        return
+    oid = relations.find_oid(alteration.cursor, relation.database, relation.schema, wanted.name)
+    if oid is None:
+        raise PostgresError("42704", f'index "{wanted.name}" for table "{relation.name}" does not exist')
+    index = next((each for each in relation.indexes if each.oid == oid), None)
+    if index is None:
+        raise PostgresError("42809", f'"{wanted.name}" is not an index for table "{relation.name}"')
+    if not index.unique:
+        raise PostgresError("42809", f'cannot use non-unique index "{wanted.name}" as replica identity')
+    if not index.immediate:
+        raise PostgresError("0A000", f'cannot use non-immediate index "{wanted.name}" as replica identity')
+    if index.expressions:
+        raise PostgresError("0A000", f'cannot use expression index "{wanted.name}" as replica identity')
+    if index.predicate is not None:
+        raise PostgresError("0A000", f'cannot use partial index "{wanted.name}" as replica identity')
+    for attnum in index.attnums:
+        column = relation.numbered(attnum)
+        if column is not None and not column.not_null:
+            message = f'index "{wanted.name}" cannot be used as replica identity because column "{column.name}" is nullable'
+            raise PostgresError("42809", message)
+    pg_class.set_replica_identity(alteration.cursor, relation, "i", index.oid)
+
+
+def change_owner(alteration: Alteration, command: Any) -> None:
+    """OWNER TO."""
+    context, cursor = alteration.session.context, alteration.cursor
+    new_owner, oid = privilege.new_owner(cursor, context, command.newowner)
+    relation = alteration.relation
+    if relation.kind in "iI":
+        if oid != relation.owner:
+            hint = "Change the ownership of the index's table, instead."
+            alteration.session.notices.warning(f'cannot change owner of index "{relation.name}"', sqlstate="42809", hint=hint)
+        return
+    if relation.kind == "S":
+        _refuse_linked(cursor, relation)
+    if oid == relation.owner:
+        return
+    if not privilege.is_superuser(cursor, context.user):
+        privilege.check_member(cursor, context.user, new_owner)
+        privilege.check_create_in_schema(cursor, new_owner, context.database, alteration.relation.namespace_oid)
+    pg_class.set_owner(cursor, alteration.relation, oid)
+
+
+def _refuse_linked(cursor: Cursor, relation: Relation) -> None:
+    """0A000 for the sequence of a column: its owner is the table's."""
+    table = sequences.table_of(cursor, relation.database, relation.oid)
+    if table is not None:
+        detail = f'Sequence "{relation.name}" is linked to table "{table}".'
+        raise PostgresError("0A000", f'cannot change owner of sequence "{relation.name}"', detail=detail)
+
+
+def row_security(alteration: Alteration, command: Any) -> None:
+    """ENABLE, DISABLE, FORCE, NO FORCE ROW LEVEL SECURITY."""
+    column, value = {
+        pb.AT_EnableRowSecurity: ("relrowsecurity", True),
+        pb.AT_DisableRowSecurity: ("relrowsecurity", False),
+        pb.AT_ForceRowSecurity: ("relforcerowsecurity", True),
+        pb.AT_NoForceRowSecurity: ("relforcerowsecurity", False),
+    }[command.subtype]
+    pg_class.set_class(alteration.cursor, alteration.relation, column, value)
+
+
+def set_logged(alteration: Alteration, command: Any) -> None:
+    """SET LOGGED and SET UNLOGGED: which rows a publication may have (ATPrepChangePersistence)."""
+    relation, cursor = alteration.relation, alteration.cursor
+    wanted = "p" if command.subtype == pb.AT_SetLogged else "u"
+    if relation.persistence == "t":
+        raise PostgresError("42P16", f'cannot change logged status of table "{relation.name}" because it is temporary')
+    if relation.persistence == wanted:
+        return
+    if wanted == "u" and publications.of_relation(cursor, relation.database, relation.oid):
+        raise PostgresError(
+            "55000",
+            f'cannot change table "{relation.name}" to unlogged because it is part of a publication',
+            detail="Unlogged relations cannot be replicated.",
+        )
+    for key in relation.foreign_keys if wanted == "p" else relation.referenced:
+        other = relations.get(cursor, relation.database, key.target if wanted == "p" else key.relation)
+        if other.oid != relation.oid and (other.persistence != "p") == (wanted == "p"):
+            word = "logged" if wanted == "p" else "unlogged"
+            state = "unlogged" if wanted == "p" else "logged"
+            raise PostgresError(
+                "42P16", f'could not change table "{relation.name}" to {word} because it references {state} table "{other.name}"'
+            )
+    if relation.kind == "p":  # PostgreSQL changes it with the rewrite, and there is nothing to rewrite
+        return
+    for oid in (relation.oid, *[each.oid for each in relation.indexes]):
+        pg_class.set_class(cursor, replace(relation, oid=oid), "relpersistence", wanted)
+
+
+def triggers(alteration: Alteration, command: Any) -> None:
+    """ENABLE and DISABLE TRIGGER: there are none but those of foreign keys, which a node always has."""
+    if command.name:
+        raise PostgresError("42704", f'trigger "{command.name}" for table "{alteration.relation.name}" does not exist')
+    if command.subtype == pb.AT_DisableTrigAll and (alteration.relation.foreign_keys or alteration.relation.referenced):
+        raise not_supported(
+            "disabling the triggers of foreign keys is not supported", hint="SET session_replication_role = replica does it."
+        )
+
+
+def set_options(alteration: Alteration, command: Any) -> None:
+    """SET (…) and RESET (…); those of an index are about PostgreSQL's storage."""
+    if alteration.relation.kind == "v":
+        view_option.alter(alteration, command)
+    elif alteration.relation.kind in "rp":
+        storage_parameter.alter(alteration, command)
+
+
+def accept(alteration: Alteration, command: Any) -> None:
+    """A subcommand about PostgreSQL's storage or planner, which has no counterpart here: only the column is checked."""
+    if command.name and command.subtype in (pb.AT_SetStorage, pb.AT_SetCompression, pb.AT_SetStatistics):
+        alteration.column(command.name)
+
+
+TRIGGERS = (
+    pb.AT_EnableTrig, pb.AT_EnableAlwaysTrig, pb.AT_EnableReplicaTrig, pb.AT_DisableTrig, pb.AT_EnableTrigAll, pb.AT_DisableTrigAll,
+    pb.AT_EnableTrigUser, pb.AT_DisableTrigUser,
+)  # fmt: skip
+
+
+_BESIDE_USES = frozenset({
+    *TRIGGERS, pb.AT_AttachPartition, pb.AT_ValidateConstraint, pb.AT_SetStatistics, pb.AT_SetOptions, pb.AT_ResetOptions,
+    pb.AT_SetRelOptions, pb.AT_ResetRelOptions, pb.AT_ClusterOn, pb.AT_DropCluster,
+})  # fmt: skip
+
+
+ACTIONS: dict[int, Callable[[Alteration, Any], None]] = {
+    pb.AT_ReplicaIdentity: replica_identity,
+    pb.AT_AddColumn: alter_column.add_column,
+    pb.AT_DropColumn: alter_column.drop_column,
+    pb.AT_ColumnDefault: alter_column.set_default,
+    pb.AT_SetNotNull: alter_column.set_not_null,
+    pb.AT_DropNotNull: alter_column.drop_not_null,
+    pb.AT_AlterColumnType: alter_column.alter_type,
+    pb.AT_AddConstraint: alter_constraint.add_constraint,
+    pb.AT_DropConstraint: alter_constraint.drop_constraint,
+    pb.AT_AlterConstraint: alter_constraint.alter_constraint,
+    pb.AT_ValidateConstraint: alter_constraint.validate_constraint,
+    pb.AT_ChangeOwner: change_owner,
+    pb.AT_AttachPartition: alter_partition.attach,
+    pb.AT_DetachPartition: alter_partition.detach,
+    pb.AT_DetachPartitionFinalize: alter_partition.detach,
+    pb.AT_AddIdentity: alter_sequence.add_identity,
+    pb.AT_SetIdentity: alter_sequence.set_identity,
+    pb.AT_DropIdentity: alter_sequence.drop_identity,
+    pb.AT_DropExpression: alter_sequence.drop_expression,
+    pb.AT_EnableRowSecurity: row_security,
+    pb.AT_DisableRowSecurity: row_security,
+    pb.AT_ForceRowSecurity: row_security,
+    pb.AT_NoForceRowSecurity: row_security,
+    pb.AT_SetLogged: set_logged,
+    pb.AT_SetUnLogged: set_logged,
+    **dict.fromkeys(TRIGGERS, triggers),
+    pb.AT_SetStorage: accept,
+    pb.AT_SetCompression: accept,
+    pb.AT_SetStatistics: accept,
+    pb.AT_SetRelOptions: set_options,
+    pb.AT_ResetRelOptions: set_options,
+    pb.AT_SetOptions: accept,
+    pb.AT_ResetOptions: accept,
+    pb.AT_ClusterOn: accept,
+    pb.AT_DropCluster: accept,
+}

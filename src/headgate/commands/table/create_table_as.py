@@ -1,0 +1,86 @@
+"""CREATE TABLE AS and SELECT INTO: a table with the columns of a query, filled with its rows.
+
+Called by `execute`. The table is made by CREATE TABLE and filled by INSERT … SELECT, so that it is checked, stored and published as any
+other. The tag is ``SELECT n``, as PostgreSQL's; ``CREATE TABLE AS`` without data.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog.relation import relation as relations
+from headgate.commands.dml import insert
+from headgate.commands.query import rendering
+from headgate.commands.query.plan import PlanColumn
+from headgate.commands.query.planner import Planner
+from headgate.commands.result import CommandResult
+from headgate.commands.session import Session
+from headgate.commands.table import table
+from headgate.errors import PostgresError, not_supported
+from headgate.sql import names
+from headgate.sql.parser import parse, unwrap
+from headgate.types import registry
+
+_PSEUDO = frozenset({registry.RECORD, registry.UNKNOWN, registry.VOID})
+
+
+def create(node: Any, session: Session) -> CommandResult:
+    """CREATE TABLE … AS."""
+    if node.objtype != pb.OBJECT_TABLE:
+        raise not_supported("CREATE MATERIALIZED VIEW is not supported")
+    query = unwrap(node.query)
+    if query.DESCRIPTOR.name != "SelectStmt":
+        raise not_supported("CREATE TABLE AS EXECUTE is not supported")
+    return _make(node.into, query, session, if_not_exists=node.if_not_exists)
+
+
+def select_into(node: Any, session: Session) -> CommandResult:
+    """SELECT … INTO."""
+    query = type(node)()
+    query.CopyFrom(node)
+    query.ClearField("into_clause")
+    return _make(node.into_clause, query, session, if_not_exists=False)
+
+
+def _make(into: Any, query: Any, session: Session, *, if_not_exists: bool) -> CommandResult:
+    if into.options or into.on_commit not in (0, pb.ONCOMMIT_NOOP) or into.table_space_name or into.access_method:
+        raise not_supported("CREATE TABLE AS with storage options is not supported")
+    if if_not_exists and _exists(into.rel, session):
+        session.notices.notice(f'relation "{into.rel.relname}" already exists, skipping', sqlstate="42P07")
+        return CommandResult("CREATE TABLE AS")
+    transaction = session.begin_statement()
+    planner = Planner(session, transaction)
+    with rendering.running(session, transaction):
+        columns = planner.select(query, None).columns
+    table.create(_definition(into, columns), session)
+    if into.skip_data:
+        return CommandResult("CREATE TABLE AS")
+    filling = pb.InsertStmt(relation=into.rel)
+    filling.select_stmt.select_stmt.CopyFrom(query)
+    done = insert.insert(filling, session)
+    assert isinstance(done, CommandResult)
+    return CommandResult(f"SELECT {done.tag.rpartition(' ')[2]}")
+
+
+def _exists(rel: Any, session: Session) -> bool:
+    cursor, context = session.begin_statement().cursor, session.context
+    return relations.lookup(cursor, context.database, rel.schemaname or None, rel.relname, context.search_path) is not None
+
+
+def _definition(into: Any, columns: tuple[PlanColumn, ...]) -> Any:
+    """The CREATE TABLE of a query's columns under the names that INTO gives."""
+    given = names.strings(into.col_names)
+    if len(given) > len(columns):
+        raise PostgresError("42601", "too many column names were specified")
+    shown = [*given, *(each.name for each in columns[len(given) :])]
+    parts = []
+    for name, each in zip(shown, columns, strict=True):
+        if each.type.oid in _PSEUDO:
+            raise PostgresError("42P16", f'column "{name}" has pseudo-type {registry.format_type(each.type.oid)}')
+        parts.append(f"{names.quote_ident(name)} {registry.known().format_type(each.type.oid, each.type.typmod)}")
+    [statement] = parse(f"CREATE TABLE x ({', '.join(parts)})")
+    definition = statement.node
+    definition.relation.CopyFrom(into.rel)
+    return definition

@@ -1,0 +1,162 @@
+"""FOREIGN KEY constraints as they are declared: from the parse tree to the catalog, with the checks of PostgreSQL's tablecmds.c.
+
+Called by CREATE TABLE and ALTER TABLE once the tables exist. That the rows obey is the business of `referential_action`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headgate.catalog.relation import foreign_key
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation import Column, ForeignKey, Index, Relation
+from headgate.commands import lookup
+from headgate.commands.constraint import referential_action
+from headgate.commands.role import privilege
+from headgate.commands.session import Session
+from headgate.commands.table.table_definition import ForeignKeyNeed
+from headgate.errors import PostgresError, not_supported
+from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.binding.context import BindContext
+from headgate.expression.binding.scope import SYSTEM_COLUMNS
+from headgate.expression.binding.signature import can_coerce
+from headgate.sql import names
+from headgate.sql.parser import position
+from headgate.storage.transaction.transaction import Transaction
+from headgate.types import registry
+
+FAMILIES = (
+    {registry.INT2, registry.INT4, registry.INT8},
+    {registry.FLOAT4, registry.FLOAT8},
+    {registry.DATE, registry.TIMESTAMP, registry.TIMESTAMPTZ},
+    {registry.TEXT, registry.VARCHAR, registry.NAME},
+)
+"""The operator families of btree whose types compare with each other."""
+
+
+def use_target(declared: ForeignKeyNeed, session: Session, transaction: Transaction) -> None:
+    """Nobody drops or changes the referenced table, if it is there, until the transaction ends."""
+    target = lookup.find(transaction.cursor, session.context, declared.node.pktable)
+    if target is not None:
+        transaction.use_object("pg_class", target.oid)
+
+
+def add(declared: ForeignKeyNeed, relation: Relation, session: Session, transaction: Transaction, *, check: bool) -> None:
+    """Makes the constraint; with `check` the rows that are there must obey, unless it is NOT VALID."""
+    cursor, context, node = transaction.cursor, session.context, declared.node
+    target = lookup.target(cursor, context, node.pktable)
+    transaction.use_object("pg_class", target.oid)
+    if target.kind not in "rp":
+        raise PostgresError("42809", f'referenced relation "{target.name}" is not a table')
+    privilege.refuse_system(target)
+    if "p" in (relation.kind, target.kind) or relation.parent or target.parent:
+        raise not_supported("foreign keys of partitioned tables are not supported", position=position(node.location))
+    _check_persistence(relation, target)
+    columns = _columns(relation, declared.own or tuple(names.strings(node.fk_attrs)))
+    if node.pk_attrs:
+        wanted = _columns(target, tuple(names.strings(node.pk_attrs)))
+        index = _index(target, wanted)
+    else:
+        index = _primary_key(target)
+        wanted = [column for attnum in index.attnums if (column := target.numbered(attnum))]
+    _check_actions(node, columns)
+    if len(columns) != len(wanted):
+        raise PostgresError("42830", "number of referencing and referenced columns for foreign key disagree")
+    privilege.check_columns(cursor, context.user, target, "REFERENCES", [each.attnum for each in wanted])
+    if node.fk_matchtype == "p":
+        raise PostgresError("0A000", "MATCH PARTIAL not yet implemented", position=position(node.location))
+    key = ForeignKey(
+        node.conname, 0, relation.oid, tuple(each.attnum for each in columns), target.oid, tuple(each.attnum for each in wanted),
+        node.fk_upd_action or "a", node.fk_del_action or "a", node.fk_matchtype or "s", _set_columns(node, relation, columns), index.oid,
+        node.deferrable or declared.deferrable or node.initdeferred or declared.deferred, node.initdeferred or declared.deferred,
+        not node.skip_validation,
+    )  # fmt: skip
+    _check_types(key, relation, columns, wanted)
+    oid = foreign_key.create(cursor, transaction.engine.catalog.next_oid, relation, key)
+    made = next(each for each in relations.get(cursor, relation.database, relation.oid).foreign_keys if each.oid == oid)
+    if check and made.validated:
+        referential_action.check_table(session, transaction, relation, made)
+
+
+def validate(key: ForeignKey, relation: Relation, session: Session, transaction: Transaction) -> None:
+    """VALIDATE CONSTRAINT: looks at the rows that are there."""
+    referential_action.check_table(session, transaction, relation, key)
+    foreign_key.validate(transaction.cursor, relation.database, key.oid)
+
+
+def _check_persistence(relation: Relation, target: Relation) -> None:
+    if relation.persistence == "p" and target.persistence != "p":
+        raise PostgresError("42P16", "constraints on permanent tables may reference only permanent tables")
+    if relation.persistence == "u" and target.persistence == "t":
+        raise PostgresError("42P16", "constraints on unlogged tables may reference only permanent or unlogged tables")
+    if relation.persistence == "t" and target.persistence != "t":
+        raise PostgresError("42P16", "constraints on temporary tables may reference only temporary tables")
+
+
+def _columns(relation: Relation, wanted: Sequence[str]) -> list[Column]:
+    found = []
+    for name in wanted:
+        column = relation.column(name)
+        if column is None:
+            if name in SYSTEM_COLUMNS:
+                raise PostgresError("0A000", "system columns cannot be used in foreign keys")
+            raise PostgresError("42703", f'column "{name}" referenced in foreign key constraint does not exist')
+        found.append(column)
+    return found
+
+
+def _index(target: Relation, wanted: Sequence[Column]) -> Index:
+    """The unique index over exactly these columns, in any order."""
+    attnums = [each.attnum for each in wanted]
+    if len(set(attnums)) != len(attnums):
+        raise PostgresError("42830", "foreign key referenced-columns list must not contain duplicates")
+    fitting = [each for each in target.indexes if each.unique and each.plain and sorted(each.attnums) == sorted(attnums)]
+    immediate = next((each for each in fitting if each.immediate), None)
+    if immediate is not None:
+        return immediate
+    if fitting:
+        raise PostgresError("55000", f'cannot use a deferrable unique constraint for referenced table "{target.name}"')
+    raise PostgresError("42830", f'there is no unique constraint matching given keys for referenced table "{target.name}"')
+
+
+def _primary_key(target: Relation) -> Index:
+    found = next((each for each in target.indexes if each.primary), None)
+    if found is None:
+        raise PostgresError("42704", f'there is no primary key for referenced table "{target.name}"')
+    if not found.immediate:
+        raise PostgresError("55000", f'cannot use a deferrable primary key for referenced table "{target.name}"')
+    return found
+
+
+def _check_actions(node: Any, columns: Sequence[Column]) -> None:
+    if any(each.generated is not None for each in columns):
+        for event, action, refused in (("ON UPDATE", node.fk_upd_action, "cnd"), ("ON DELETE", node.fk_del_action, "nd")):
+            if action and action in refused:
+                raise PostgresError("42601", f"invalid {event} action for foreign key constraint containing generated column")
+
+
+def _set_columns(node: Any, relation: Relation, columns: Sequence[Column]) -> tuple[int, ...]:
+    found = []
+    for column in _columns(relation, names.strings(node.fk_del_set_cols)):
+        if column not in columns:
+            raise PostgresError("42P10", f'column "{column.name}" referenced in ON DELETE SET action must be part of foreign key')
+        found.append(column.attnum)
+    return tuple(found)
+
+
+def _check_types(key: ForeignKey, relation: Relation, columns: Sequence[Column], wanted: Sequence[Column]) -> None:
+    context = BindContext()
+    for one, other in zip(columns, wanted, strict=True):
+        left, right = context.base_type(one.type_oid), context.base_type(other.type_oid)
+        if left == right or any({left, right} <= family for family in FAMILIES):
+            continue
+        if can_coerce([left], [right], Reach.IMPLICIT, context):
+            continue
+        name = key.name or "_".join([relation.name, *[each.name for each in columns], "fkey"])
+        shown = f"{registry.format_type(one.type_oid)} and {registry.format_type(other.type_oid)}"
+        raise PostgresError(
+            "42804",
+            f'foreign key constraint "{name}" cannot be implemented',
+            detail=f'Key columns "{one.name}" and "{other.name}" are of incompatible types: {shown}.',
+        )

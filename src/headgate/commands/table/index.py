@@ -1,0 +1,246 @@
+"""CREATE INDEX and DROP INDEX.
+
+An index of a node holds no data: it is kept because a unique one is a constraint and can be a replica identity, and because clients
+and dumps show it. Whether the rows are unique is checked when it is made, and by every write, by `uniqueness`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import history
+from headgate.catalog.physical import Cursor, one, run
+from headgate.catalog.query import column_name
+from headgate.catalog.relation import index as indexes
+from headgate.catalog.relation import key_text, object_name, partition
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.index import Key
+from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.session import SessionContext
+from headgate.commands import lookup, stored_expression
+from headgate.commands.database import dependency
+from headgate.commands.partition import partition_index
+from headgate.commands.query import rendering
+from headgate.commands.result import CommandResult
+from headgate.commands.role import privilege
+from headgate.commands.session import Session
+from headgate.errors import PostgresError
+from headgate.expression.binding import binder
+from headgate.expression.binding.coercion import resolve_unknown
+from headgate.expression.deparsing.deparse import deparse
+from headgate.expression.node import ColumnRef, Expression
+from headgate.sql import names
+from headgate.sql.parser import unwrap
+from headgate.types import registry
+from headgate.types.text.text_column import Session as Forms
+
+MAX_KEYS = 32
+
+
+def create(node: Any, session: Session) -> CommandResult:
+    """CREATE [UNIQUE] INDEX."""
+    if node.concurrent:
+        session.prevent_in_block("CREATE INDEX CONCURRENTLY")
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    relation = lookup.target(cursor, context, node.relation)
+    if relation.kind not in "rpm":
+        raise PostgresError(
+            "42809",
+            f'cannot create index on relation "{relation.name}"',
+            detail=f"This operation is not supported for {lookup.PLURALS[relation.kind]}.",
+        )
+    privilege.check_owner(cursor, context.user, relation.owner, "table", relation.name)
+    privilege.refuse_system(relation)
+    session.deferral.refuse_waiting(cursor, relation, "CREATE INDEX")
+    transaction.change_object("pg_class", relation.oid)
+    key = _key(node, relation, cursor, session.context.forms)
+    partition_index.require_partition_columns(relation, key)
+    if node.idxname and relations.find_oid(cursor, context.database, relation.schema, node.idxname) is not None:
+        if not node.if_not_exists:
+            raise PostgresError("42P07", f'relation "{node.idxname}" already exists')
+        session.notices.notice(f'relation "{node.idxname}" already exists, skipping', sqlstate="42P07")
+        return CommandResult("CREATE INDEX")
+    with rendering.running(session, transaction):
+        partition_index.add(transaction, relation, key, only=not node.relation.inh)
+    transaction.catalog_changed(history.touched(relation))
+    return CommandResult("CREATE INDEX")
+
+
+@dataclass
+class _Parts:
+    """What the parameters of an index say."""
+
+    attnums: list[int] = field(default_factory=list)
+    columns: list[Column] = field(default_factory=list)
+    expressions: list[str] = field(default_factory=list)
+    expression_columns: list[Column] = field(default_factory=list)
+    options: list[int] = field(default_factory=list)
+    classes: list[int] = field(default_factory=list)
+
+
+def _key(node: Any, relation: Relation, cursor: Cursor, forms: Forms) -> Key:
+    method, method_name = _method(node, cursor)
+    if len(node.index_params) + len(node.index_including_params) > MAX_KEYS:
+        raise PostgresError("54011", f"cannot use more than {MAX_KEYS} columns in an index")
+    if node.index_including_params and method_name not in ("btree", "gist", "spgist"):
+        raise PostgresError("0A000", f'access method "{method_name}" does not support included columns')
+    if len(node.index_params) > 1 and method_name in ("hash", "spgist"):
+        raise PostgresError("0A000", f'access method "{method_name}" does not support multicolumn indexes')
+    predicate = _predicate(node.where_clause, relation, forms) if node.HasField("where_clause") else None
+    parts = _Parts()
+    for item in node.index_params:
+        _take(unwrap(item), relation, parts, method, method_name, cursor, forms)
+    included = []
+    for item in node.index_including_params:
+        element = unwrap(item)
+        if element.HasField("expr"):
+            raise PostgresError("0A000", "expressions are not supported in included columns")
+        if element.ordering != pb.SORTBY_DEFAULT:
+            raise PostgresError("42P17", "including column does not support ASC/DESC options")
+        if element.nulls_ordering != pb.SORTBY_NULLS_DEFAULT:
+            raise PostgresError("42P17", "including column does not support NULLS FIRST/LAST options")
+        included.append(_column(relation, element.name))
+    middle = "_".join(_distinct([each.name for each in parts.columns + included]))
+    name = node.idxname or object_name.choose_name(cursor, relation.database, relation.namespace_oid, relation.name, middle, "idx")
+    return Key(
+        tuple(parts.attnums), unique=node.unique, name=name, constraint=False, included=tuple(each.attnum for each in included),
+        expressions=tuple(parts.expressions), expression_columns=tuple(parts.expression_columns), predicate=predicate,
+        nulls_not_distinct=node.nulls_not_distinct, options=tuple(parts.options), classes=tuple(parts.classes), method=method,
+    )  # fmt: skip
+
+
+def _distinct(given: list[str]) -> list[str]:
+    """The names of an index's columns: a number behind one that is there already (ChooseIndexColumnNames)."""
+    found: list[str] = []
+    for name in given:
+        chosen, count = name, 0
+        while chosen in found:
+            count += 1
+            chosen = f"{name}{count}"
+        found.append(chosen)
+    return found
+
+
+def _method(node: Any, cursor: Cursor) -> tuple[int, str]:
+    name = node.access_method or "btree"
+    found = one(cursor, "SELECT oid FROM hg.pg_am WHERE amname = ? AND amtype = 'i'", [name])
+    if found is None:
+        raise PostgresError("42704", f'access method "{name}" does not exist')
+    if node.unique and name != "btree":
+        raise PostgresError("0A000", f'access method "{name}" does not support unique indexes')
+    return int(found[0]), name
+
+
+def _take(element: Any, relation: Relation, parts: _Parts, method: int, method_name: str, cursor: Cursor, forms: Forms) -> None:
+    """One parameter of an index: a column, a call, or an expression in parentheses."""
+    if element.HasField("expr"):
+        bound = _bound(element.expr, relation, forms)
+        if isinstance(bound, ColumnRef):
+            column = relation.numbered(bound.attnum)
+            assert column is not None
+            parts.attnums.append(column.attnum)
+        else:
+            shown = column_name.title(element.expr)
+            name = "expr" if shown == "?column?" else shown
+            column = Column(0, name, bound.type.oid, bound.type.typmod, collation=bound.type.collation)
+            parts.attnums.append(0)
+            parts.expressions.append(deparse(bound))
+            parts.expression_columns.append(column)
+    else:
+        column = _column(relation, element.name)
+        parts.attnums.append(column.attnum)
+    parts.columns.append(column)
+    parts.options.append(_option(element, method_name))
+    parts.classes.append(_class(element, column, method, method_name, cursor))
+
+
+def _option(element: Any, method: str) -> int:
+    descending = element.ordering == pb.SORTBY_DESC
+    if method != "btree":
+        if element.ordering != pb.SORTBY_DEFAULT:
+            raise PostgresError("0A000", f'access method "{method}" does not support ASC/DESC options')
+        if element.nulls_ordering != pb.SORTBY_NULLS_DEFAULT:
+            raise PostgresError("0A000", f'access method "{method}" does not support NULLS FIRST/LAST options')
+        return 0
+    first = descending if element.nulls_ordering == pb.SORTBY_NULLS_DEFAULT else element.nulls_ordering == pb.SORTBY_NULLS_FIRST
+    return (key_text.DESCENDING if descending else 0) | (key_text.NULLS_FIRST if first else 0)
+
+
+def _class(element: Any, column: Column, method: int, method_name: str, cursor: Cursor) -> int:
+    """The operator class that is named, or the type's own."""
+    if element.opclass:
+        _, name = names.split_name(element.opclass)
+        found = one(cursor, "SELECT oid FROM hg.pg_opclass WHERE opcmethod = ? AND opcname = ?", [method, name])
+        if found is None:
+            raise PostgresError("42704", f'operator class "{name}" does not exist for access method "{method_name}"')
+        return int(found[0])
+    own = indexes.operator_class(cursor, column.type_oid, method)
+    if not own:
+        shown = registry.format_type(column.type_oid)
+        raise PostgresError(
+            "42704",
+            f'data type {shown} has no default operator class for access method "{method_name}"',
+            hint="You must specify an operator class for the index or define a default operator class for the data type.",
+        )
+    return own
+
+
+def _bound(node: Any, relation: Relation, forms: Forms) -> Expression:
+    context = stored_expression.context(forms).within(
+        construct="index expressions", refuse_subquery="cannot use subquery in index expression"
+    )
+    bound = resolve_unknown(binder.bind_raw(node, stored_expression.scope_of(relation.columns, relation.name), context), context)
+    if not stored_expression.immutable(bound):
+        raise PostgresError("42P17", "functions in index expression must be marked IMMUTABLE")
+    return bound
+
+
+def _predicate(node: Any, relation: Relation, forms: Forms) -> str:
+    context = stored_expression.context(forms).within(refuse_subquery="cannot use subquery in index predicate")
+    bound = binder.bind_condition(node, stored_expression.scope_of(relation.columns, relation.name), "WHERE", context=context)
+    if not stored_expression.immutable(bound):
+        raise PostgresError("42P17", "functions in index predicate must be marked IMMUTABLE")
+    return deparse(bound)
+
+
+def _column(relation: Relation, name: str) -> Column:
+    column = relation.column(name)
+    if column is None:
+        raise PostgresError("42703", f'column "{name}" does not exist')
+    return column
+
+
+def _required(cursor: Cursor, context: SessionContext, index: Relation, keeper: str) -> PostgresError:
+    message = f"cannot drop {dependency.shown(cursor, context, index)} because {keeper} requires it"
+    return PostgresError("2BP01", message, hint=f"You can drop {keeper} instead.")
+
+
+def drop(node: Any, session: Session) -> CommandResult:
+    """DROP INDEX [IF EXISTS]."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    for item in node.objects:
+        found = lookup.dropped(cursor, session, unwrap(item).items, "index", missing_ok=node.missing_ok)
+        if found is None:
+            continue
+        transaction.own(found)
+        owner = one(cursor, "SELECT indrelid FROM hg.pg_index WHERE dbid = ? AND indexrelid = ?", [context.database, found.oid])
+        assert owner is not None
+        relation = relations.get(cursor, context.database, int(owner[0]))
+        privilege.check_owner(cursor, context.user, relation.owner, "index", found.name)
+        above = partition.index_parents(cursor, context.database).get(found.oid)
+        if above is not None:
+            raise _required(cursor, context, found, dependency.shown(cursor, context, relations.get(cursor, context.database, above)))
+        constraint = next((each for each in relation.indexes if each.oid == found.oid and each.constraint), None)
+        if constraint is not None:
+            keeper = f"constraint {names.quote_ident(found.name)} on {dependency.shown(cursor, context, relation)}"
+            raise _required(cursor, context, found, keeper)
+        transaction.own(relation)
+        partition_index.drop(cursor, relation, found.oid)
+        run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ?", [context.database, found.oid])
+    transaction.catalog_changed()
+    return CommandResult("DROP INDEX")

@@ -1,0 +1,145 @@
+"""CREATE TABLE … (LIKE t INCLUDING …): the clause becomes the column definitions and constraints that it stands for.
+
+Called by CREATE TABLE before the elements are read (expandTableLikeClause in parse_utilcmd.c). Indexes and comments come as statements
+that are executed once the table is there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import hold
+from headgate.catalog.physical import one, rows
+from headgate.catalog.relation.relation import Column, Relation
+from headgate.commands import lookup
+from headgate.commands.role import privilege
+from headgate.commands.session import Session
+from headgate.errors import PostgresError
+from headgate.sql import names
+from headgate.sql.parser import parse, position, unwrap
+from headgate.types import registry
+
+COMMENTS, CONSTRAINTS, DEFAULTS, GENERATED, IDENTITY, INDEXES = 1 << 0, 1 << 2, 1 << 3, 1 << 4, 1 << 5, 1 << 6
+"""Bits of TableLikeClause.options (CREATE_TABLE_LIKE_*)."""
+
+
+def expand(node: Any, session: Session) -> tuple[Any, list[str]]:
+    """(the statement without LIKE, what is to be executed after it). A statement that has none comes back as it is."""
+    if not any(unwrap(each).DESCRIPTOR.name == "TableLikeClause" for each in node.table_elts):
+        return node, []
+    whole = pb.CreateStmt()
+    whole.CopyFrom(node)
+    del whole.table_elts[:]
+    later: list[str] = []
+    for item in node.table_elts:
+        element = unwrap(item)
+        if element.DESCRIPTOR.name != "TableLikeClause":
+            whole.table_elts.add().CopyFrom(item)
+            continue
+        [made] = parse(f"CREATE TABLE x ({', '.join(_elements(element, session, node.relation, later))})")
+        for each in made.node.table_elts:
+            whole.table_elts.add().CopyFrom(each)
+    return whole, later
+
+
+def _elements(clause: Any, session: Session, target: Any, later: list[str]) -> list[str]:
+    cursor, context = session.begin_statement().cursor, session.context
+    source = lookup.source(cursor, context, clause.relation)
+    hold.use(cursor, "pg_class", source.oid)
+    if source.kind not in "rpvmfc":
+        raise PostgresError(
+            "42809",
+            f'relation "{source.name}" is invalid in LIKE clause',
+            detail=f"This operation is not supported for {lookup.PLURALS[source.kind]}.",
+            position=position(clause.relation.location),
+        )
+    privilege.check_columns(cursor, context.user, source, "SELECT", [each.attnum for each in source.columns])
+    options = clause.options
+    found = [_column(session, source, each, options) for each in source.columns]
+    if options & CONSTRAINTS:
+        found += [f"CONSTRAINT {names.quote_ident(each.name)} CHECK ({each.expression})" for each in source.checks]
+    if options & INDEXES:
+        found += _keys(source)
+        later += _indexes(session, source, target)
+    if options & COMMENTS:
+        later += _comments(session, source, target)
+    return found
+
+
+def _column(session: Session, source: Relation, column: Column, options: int) -> str:
+    cursor = session.begin_statement().cursor
+    text = f"{names.quote_ident(column.name)} {registry.known().format_type(column.type_oid, column.typmod)}"
+    if column.not_null:
+        text += " NOT NULL"
+    if column.generated is not None and options & GENERATED:
+        text += f" GENERATED ALWAYS AS ({column.generated}) STORED"
+    elif column.default is not None and options & DEFAULTS:
+        text += f" DEFAULT {column.default}"
+    if column.identity and options & IDENTITY:
+        found = one(
+            cursor,
+            "SELECT s.seqstart, s.seqincrement, s.seqmin, s.seqmax FROM hg.pg_depend d JOIN hg.pg_sequence s ON s.seqrelid = d.objid"
+            " AND s.dbid = d.dbid WHERE d.dbid = ? AND d.refobjid = ? AND d.refobjsubid = ? AND d.deptype = 'i'",
+            [source.database, source.oid, column.attnum],
+        )
+        word = "ALWAYS" if column.identity == "a" else "BY DEFAULT"
+        text += f" GENERATED {word} AS IDENTITY"
+        if found is not None:
+            start, increment, minimum, maximum = found
+            text += f" (START WITH {start} INCREMENT BY {increment} MINVALUE {minimum} MAXVALUE {maximum})"
+    return text
+
+
+def _keys(source: Relation) -> list[str]:
+    found = []
+    for index in source.indexes:
+        if not index.constraint:
+            continue
+        word = "PRIMARY KEY" if index.primary else "UNIQUE NULLS NOT DISTINCT" if index.nulls_not_distinct else "UNIQUE"
+        text = f"{word} ({_listed(source, index.attnums)})"
+        text += f" INCLUDE ({_listed(source, index.included)})" if index.included else ""
+        found.append(text + (" DEFERRABLE" if index.deferrable else ""))
+    return found
+
+
+def _listed(source: Relation, attnums: tuple[int, ...]) -> str:
+    return ", ".join(names.quote_ident(column.name) for attnum in attnums if (column := source.numbered(attnum)))
+
+
+def _indexes(session: Session, source: Relation, target: Any) -> list[str]:
+    cursor = session.begin_statement().cursor
+    found = []
+    for index in source.indexes:
+        if index.constraint:
+            continue
+        row = one(
+            cursor,
+            "SELECT i.indkeytext, i.indincludetext, i.indpred, i.indnullsnotdistinct, m.amname FROM hg.pg_index i JOIN hg.pg_class c"
+            " ON c.oid = i.indexrelid AND c.dbid = i.dbid LEFT JOIN hg.pg_am m ON m.oid = c.relam WHERE i.dbid = ? AND i.indexrelid = ?",
+            [source.database, index.oid],
+        )
+        assert row is not None
+        key, included, predicate, nulls, method = row
+        table = names.qualified(target.schemaname or None, target.relname)
+        text = f"CREATE {'UNIQUE ' if index.unique else ''}INDEX ON {table} USING {method or 'btree'} ({key})"
+        text += f" INCLUDE ({included})" if included else ""
+        text += " NULLS NOT DISTINCT" if nulls else ""
+        found.append(text + (f" WHERE {predicate}" if predicate else ""))
+    return found
+
+
+def _comments(session: Session, source: Relation, target: Any) -> list[str]:
+    cursor = session.begin_statement().cursor
+    found = []
+    for attnum, text in rows(
+        cursor,
+        "SELECT objsubid, description FROM hg.pg_description WHERE dbid = ? AND objoid = ? AND classoid = 1259 AND objsubid > 0",
+        [source.database, source.oid],
+    ):
+        column = source.numbered(attnum)
+        if column is not None:
+            name = f"{names.qualified(target.schemaname or None, target.relname)}.{names.quote_ident(column.name)}"
+            found.append(f"COMMENT ON COLUMN {name} IS {names.quote_literal(text)}")
+    return found

@@ -1,0 +1,131 @@
+"""ALTER TABLE, VIEW, INDEX, SEQUENCE … RENAME and SET SCHEMA.
+
+Called by `execute` for RenameStmt and AlterObjectSchemaStmt.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog.physical import rows
+from headgate.catalog.relation import attribute, pg_class
+from headgate.catalog.relation import constraint as constraints
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation import sequence as sequences
+from headgate.catalog.relation.relation import Relation
+from headgate.commands import lookup, stored_expression
+from headgate.commands.partition import alter_partition, partition_index
+from headgate.commands.publication import membership
+from headgate.commands.result import CommandResult
+from headgate.commands.role import privilege
+from headgate.commands.session import Session
+from headgate.commands.table.table import oids
+from headgate.commands.view import view
+from headgate.errors import PostgresError
+from headgate.expression.binding.scope import SYSTEM_COLUMNS
+from headgate.storage.transaction.transaction import Transaction
+
+WORDS = {pb.OBJECT_INDEX: "INDEX", pb.OBJECT_VIEW: "VIEW", pb.OBJECT_SEQUENCE: "SEQUENCE"}
+
+
+KINDS = {"INDEX": ("iI", "an index"), "VIEW": ("v", "a view"), "SEQUENCE": ("S", "a sequence")}
+
+
+def _named(node: Any, word: str, session: Session, transaction: Transaction) -> Relation | None:
+    """The relation of ALTER INDEX, VIEW, … if it is of that kind; ALTER TABLE takes all. None, and a NOTICE, for IF EXISTS."""
+    cursor, context = transaction.cursor, session.context
+    relation = lookup.find(cursor, context, node.relation)
+    if relation is None:
+        if not node.missing_ok:
+            lookup.target(cursor, context, node.relation)
+        session.notices.notice(f'relation "{node.relation.relname}" does not exist, skipping')
+        return None
+    kinds, shown = KINDS.get(word, ("rpvmfciIS", ""))
+    if relation.kind not in kinds:
+        raise PostgresError("42809", f'"{relation.name}" is not {shown}')
+    if relation.kind == "S" and getattr(node, "rename_type", None) == pb.OBJECT_COLUMN:
+        raise PostgresError(
+            "42809",
+            f'cannot rename columns of relation "{relation.name}"',
+            detail="This operation is not supported for sequences.",
+        )
+    privilege.check_owner(cursor, context.user, relation.owner, lookup.KINDS[relation.kind], relation.name)
+    privilege.refuse_system(relation)  # PostgreSQL renames views of information_schema; here nothing could read them afterwards
+    transaction.own(relation)
+    view.hold_readers(transaction, relation)
+    return relation
+
+
+def rename(node: Any, session: Session) -> CommandResult:
+    """ALTER TABLE … RENAME [COLUMN | CONSTRAINT], ALTER INDEX, VIEW, SEQUENCE … RENAME."""
+    transaction = session.begin_statement()
+    cursor = transaction.cursor
+    word = WORDS.get(node.relation_type if node.rename_type == pb.OBJECT_COLUMN else node.rename_type, "TABLE")
+    tag = CommandResult(f"ALTER {word}")
+    relation = _named(node, "TABLE" if word == "INDEX" else word, session, transaction)
+    if relation is None:
+        return tag
+    if node.rename_type == pb.OBJECT_COLUMN:
+        column = relation.column(node.subname)
+        if column is None:
+            if node.subname in SYSTEM_COLUMNS:
+                raise PostgresError("0A000", f'cannot rename system column "{node.subname}"')
+            raise PostgresError("42703", f'column "{node.subname}" does not exist')
+        alter_partition.check_rename(cursor, relation, column, only=not node.relation.inh)
+        _rename_column(transaction, relation, node.subname, node.newname)
+        alter_partition.renamed(transaction, relation)
+    elif node.rename_type == pb.OBJECT_TABCONSTRAINT:
+        constraints.rename_constraint(cursor, relation, node.subname, node.newname)
+    else:
+        with sequences.followed(cursor, relation.database):
+            pg_class.rename(cursor, relation, node.newname)
+    if relation.kind in "rpv" and node.rename_type != pb.OBJECT_TABCONSTRAINT:
+        view.renamed(session, transaction, relation, relations.get(cursor, relation.database, relation.oid))
+    transaction.catalog_changed()
+    return tag
+
+
+def _rename_column(transaction: Transaction, relation: Relation, name: str, new_name: str) -> None:
+    cursor = transaction.cursor
+    column = relation.column(name)
+    assert column is not None
+    for child in partition_index.children(cursor, relation) if relation.kind == "p" else ():
+        _rename_column(transaction, child, name, new_name)
+    attribute.rename_column(cursor, relation, column.attnum, new_name)
+    changed = relations.get(cursor, relation.database, relation.oid)
+    stored_expression.rename_in_expressions(cursor, oids(transaction), relation, changed)
+    membership.renamed(cursor, relation, changed)
+    if relation.kind == "r":
+        transaction.alter_table(relation, changed)
+
+
+def set_schema(node: Any, session: Session) -> CommandResult:
+    """ALTER TABLE, VIEW, SEQUENCE … SET SCHEMA."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    word = WORDS.get(node.object_type, "TABLE")
+    relation = _named(node, word, session, transaction)
+    if relation is None:
+        return CommandResult(f"ALTER {word}")
+    if any(name == "pg_temp" or name.startswith("pg_temp_") for name in (node.newschema, relation.schema)):
+        raise PostgresError("0A000", "cannot move objects into or out of temporary schemas")
+    namespace = lookup.used_namespace(cursor, context.database, node.newschema)
+    privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
+    if "pg_toast" in (node.newschema, relation.schema):
+        raise PostgresError("0A000", "cannot move objects into or out of TOAST schema")
+    if namespace == relation.namespace_oid:
+        return CommandResult(f"ALTER {word}")
+    taken = rows(
+        cursor,
+        "SELECT 1 FROM hg.pg_class WHERE dbid = ? AND relnamespace = ? AND relname = ?",
+        [context.database, namespace, relation.name],
+    )
+    if taken:
+        raise PostgresError("42P07", f'relation "{relation.name}" already exists in schema "{node.newschema}"')
+    with sequences.followed(cursor, context.database):
+        pg_class.set_schema(cursor, relation, namespace)
+    view.renamed(session, transaction, relation, relations.get(cursor, relation.database, relation.oid))
+    transaction.catalog_changed()
+    return CommandResult(f"ALTER {word}")

@@ -1,0 +1,152 @@
+"""ALTER TABLE that reads or rewrites the rows: filling an added column, looking for NULLs, checking a new CHECK, changing a type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from headgate.catalog.relation import attribute
+from headgate.catalog.relation.relation import Check, Column, Relation
+from headgate.commands import stored_expression
+from headgate.commands.query import rendering
+from headgate.commands.query.evaluation import Evaluation
+from headgate.commands.query.plan import quoted
+from headgate.commands.sequence import next_value, sequence
+from headgate.commands.sequence.next_value import Numbers
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.expression.binding import binder
+from headgate.expression.binding.coercion import coerce
+from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.deparsing.deparse import deparse
+from headgate.expression.node import ColumnRef, TypeRef
+from headgate.sql.parser import position
+from headgate.storage.delta.delta_table import FILE, ROW
+from headgate.storage.transaction.transaction import Transaction
+from headgate.types.storage import spark_type
+
+if TYPE_CHECKING:
+    from headgate.commands.table.alteration import Alteration
+
+
+def check_no_nulls(transaction: Transaction, relation: Relation, column: Column) -> None:
+    """23502 `column "a" of relation "t" contains null values`."""
+    if relation.kind != "r":
+        return
+    transaction.lock(relation)
+    frame = transaction.frame(relation)
+    if not frame.where(F.col(quoted(column.name)).isNull()).limit(1).isEmpty():
+        raise PostgresError(
+            "23502", f'column "{column.name}" of relation "{relation.name}" contains null values',
+            schema=relation.schema, table=relation.name, column=column.name,
+        )  # fmt: skip
+
+
+def check_rows(transaction: Transaction, relation: Relation, check: Check) -> None:
+    """23514 `check constraint "c" of relation "t" is violated by some row`."""
+    if relation.kind != "r":
+        return
+    from headgate.expression.spark import compiler
+
+    met = compiler.compile(
+        stored_expression.stored(check.expression, relation), {each.name: F.col(quoted(each.name)) for each in relation.columns}
+    )
+    transaction.lock(relation)
+    if not transaction.frame(relation).where(~F.coalesce(met, F.lit(True))).limit(1).isEmpty():
+        raise PostgresError(
+            "23514", f'check constraint "{check.name}" of relation "{relation.name}" is violated by some row',
+            schema=relation.schema, table=relation.name, constraint=check.name,
+        )  # fmt: skip
+
+
+def fill_added_column(session: Session, transaction: Transaction, relation: Relation, column: Column) -> None:
+    """Gives the rows of a table the value of a column that was added: its default or what it is generated from."""
+    if relation.kind != "r":
+        return
+    if column.default is None and column.generated is None and not column.identity:
+        if column.not_null:
+            check_no_nulls(transaction, relation, column)
+        return
+    positions = transaction.positions(relation)
+    if positions.limit(1).isEmpty():
+        return
+    evaluation = Evaluation(session)
+    text = column.generated if column.generated is not None else column.default
+    numbers: Sequence[Numbers] = ()
+    if column.identity:
+        owned = sequence.of_column(transaction.cursor, relation.database, relation.oid, column.attnum)
+        assert owned is not None
+        numbers = [next_value.of_sequence(owned, session, transaction, positions.count())]
+        value = F.col(numbers[0].key).cast(spark_type(column.type_oid))
+    else:
+        assert text is not None
+        bound = stored_expression.stored(text, relation, column)
+        if next_value.called(bound):
+            bound, numbers = next_value.taken(bound, session, transaction, positions.count())
+        value = evaluation.column(bound)
+    replace_column(session, transaction, relation, column, value, numbers)
+    if column.not_null:
+        check_no_nulls(transaction, relation, column)
+
+
+def replace_column(
+    session: Session, transaction: Transaction, relation: Relation, column: Column, value: Any, numbers: Sequence[Numbers] = ()
+) -> None:
+    """Writes all rows again with another value in one column, that may use `numbers`. Streams do not see it: the catalog changes."""
+    place = F.row_number().over(Window.orderBy(FILE, ROW)) - 1
+    with transaction.seeing_newest():  # the values of a type, renamed, hold for all rows
+        stored = transaction.positions(relation)
+    positions = stored.select("*", *[each.column(place).alias(each.key) for each in numbers])
+    old = F.struct(*[F.col(quoted(each.name)) for each in relation.columns])
+    new = F.struct(*[value.alias(each.name) if each.name == column.name else F.col(quoted(each.name)) for each in relation.columns])
+    changed = positions.select(old.alias("old"), new.alias("new"), F.col(FILE).alias("file"), F.col(ROW).alias("row"))
+    with rendering.running(session, transaction):
+        transaction.replace_rows(relation, changed)
+
+
+def alter_type(alteration: Alteration, column: Column, oid: int, typmod: int, using: Any) -> None:
+    """ALTER COLUMN … TYPE: a new stored column takes the place of the old one, with the values cast."""
+    relation, transaction, session = alteration.relation, alteration.transaction, alteration.session
+    evaluation = Evaluation(session)
+    known = evaluation.context.types.by_oid(oid)
+    target = TypeRef(oid, typmod, known.collation)
+    if using is not None:
+        bound = binder.bind_raw(
+            using, stored_expression.scope_of(relation.columns, relation.name), stored_expression.context(evaluation.context.forms)
+        )
+        value = coerce(bound, target, Reach.ASSIGNMENT, evaluation.context)
+        where = position(-1)
+        message = (
+            f'result of USING clause for column "{column.name}" cannot be cast automatically to type {evaluation.context.show_type(oid)}'
+        )
+        hint: str | None = "You might need to add an explicit cast."
+    else:
+        reference = ColumnRef(type=stored_expression.type_of(column), name=column.name, attnum=column.attnum, key=column.name)
+        value = coerce(reference, target, Reach.ASSIGNMENT, evaluation.context)
+        where = None
+        message = f'column "{column.name}" cannot be cast automatically to type {evaluation.context.show_type(oid)}'
+        hint = f'You might need to specify "USING {column.name}::{evaluation.context.types.format_type(oid, typmod)}".'
+    if value is None:
+        raise PostgresError("42804", message, hint=hint, position=where)
+    if any(column.name in stored_expression.columns_of(each.generated, relation) for each in relation.columns if each.generated):
+        raise PostgresError("0A000", "cannot alter type of a column used by a generated column")
+    default = None
+    if column.default is not None:
+        bound_default = coerce(stored_expression.stored(column.default, relation, column), target, Reach.ASSIGNMENT, evaluation.context)
+        if bound_default is None:
+            raise PostgresError(
+                "42804", f'default for column "{column.name}" cannot be cast automatically to type {evaluation.context.show_type(oid)}'
+            )
+        default = deparse(bound_default)
+    attribute.set_type(alteration.cursor, relation, column.attnum, oid, typmod, known.collation)
+    if default is not None:
+        attribute.set_default(alteration.cursor, transaction.engine.catalog.next_oid, relation, column.attnum, default)
+    alteration.refresh()
+    if relation.kind == "r":
+        if not hasattr(transaction, "change_type"):
+            raise not_supported("ALTER COLUMN ... TYPE is not supported")
+        with rendering.running(session, transaction):
+            transaction.change_type(relation, alteration.relation, column.name, evaluation.column(value))

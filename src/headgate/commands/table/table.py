@@ -1,0 +1,279 @@
+"""CREATE TABLE and DROP TABLE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import history
+from headgate.catalog.relation import definition, removal
+from headgate.catalog.relation import foreign_key as foreign_keys
+from headgate.catalog.relation import partition as catalog_partition
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation import sequence as sequences
+from headgate.catalog.relation.constraint import NewCheck
+from headgate.catalog.relation.definition import Definition
+from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.replication import subscription as subscriptions
+from headgate.commands import lookup, stored_expression
+from headgate.commands.database import dependency
+from headgate.commands.partition import partition, partition_constraint, partition_index
+from headgate.commands.result import CommandResult
+from headgate.commands.role import grant, privilege
+from headgate.commands.sequence import next_value, sequence
+from headgate.commands.session import Session
+from headgate.commands.subscription import subscription_state
+from headgate.commands.table import foreign_key, like, storage_parameter, table_definition
+from headgate.commands.table import temporary as temporary_tables
+from headgate.errors import PostgresError, not_supported
+from headgate.sql.parser import parse, position, unwrap
+from headgate.storage.transaction.transaction import Transaction
+
+IDENTIFIER_BYTES = 63
+_ON_COMMIT = {pb.ONCOMMIT_DELETE_ROWS: temporary_tables.DELETE_ROWS, pb.ONCOMMIT_DROP: temporary_tables.DROP}
+
+
+def oids(transaction: Transaction) -> Callable[[], int]:
+    """The catalog's counter of oids."""
+    counter: Callable[[], int] = transaction.engine.catalog.next_oid
+    return counter
+
+
+def create(node: Any, session: Session) -> CommandResult:
+    """CREATE TABLE."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    _refuse_unsupported(node)
+    target = node.relation
+    namespace, schema, temporary = _place(node, session, transaction)
+    if relations.find_oid(cursor, context.database, schema, target.relname) is not None and node.if_not_exists:
+        session.notices.notice(f'relation "{target.relname}" already exists, skipping', sqlstate="42P07")
+        return CommandResult("CREATE TABLE")
+    given = storage_parameter.read(node.options, "p" if node.HasField("partspec") else "r")
+    node, later = like.expand(node, session)
+    parent = partition.parent_of(node, session, transaction) if node.HasField("partbound") else None
+    elements = table_definition.read(
+        node.table_elts, target.relname, cursor, context.database, context.forms, parent.columns if parent else ()
+    )
+    if relations.find_oid(cursor, context.database, schema, target.relname) is not None:
+        raise PostgresError("42P07", f'relation "{target.relname}" already exists')
+    key = partition.key(node.partspec, elements.columns, cursor) if node.HasField("partspec") else None
+    bound = partition.new_bound(node.partbound, target.relname, parent, session, transaction) if parent else None
+    owner = privilege.used_role(cursor, context.user)
+    for declared in elements.foreign_keys:
+        foreign_key.use_target(declared, session, transaction)
+    next_oid = oids(transaction)
+    made: dict[str, int] = {}
+    columns = [replace(each, default=next_value.in_full(each.default, cursor, context)) for each in elements.columns]
+    for need in elements.sequences:
+        name = sequence.owned_name(cursor, context.database, namespace, target.relname, need.column)
+        made[need.column] = sequence.create(cursor, next_oid, context.database, namespace, name, owner, need.type_oid, need.options)
+        if not need.identity:
+            columns = [replace(each, default=next_value.text(schema, name)) if each.name == need.column else each for each in columns]
+    checks = [*(inherited_checks(parent, columns) if parent else ()), *elements.checks]
+    relation = definition.create(
+        cursor,
+        next_oid,
+        context.database,
+        Definition(
+            namespace, target.relname, columns, owner, kind="p" if key else "r",
+            persistence="t" if temporary else target.relpersistence or "p",
+            checks=list({each.name or place: each for place, each in enumerate(checks)}.values()), partition_key=key,
+            options=given,
+        ),
+    )  # fmt: skip
+    if key is not None:
+        catalog_partition.write_ancestors(cursor, context.database)
+    for need in elements.sequences:
+        column = relation.column(need.column)
+        assert column is not None
+        sequence.own(cursor, context.database, made[need.column], relation.oid, column.attnum, identity=bool(need.identity))
+    if relation.kind == "r":
+        transaction.create_table(relation)
+    if parent is not None and bound is not None:
+        partition.join(transaction, parent, relation, bound)
+    if parent is not None:
+        relation = relations.get(cursor, context.database, relation.oid)
+    for each in elements.keys:
+        partition_index.add(transaction, relation, each)
+        relation = relations.get(cursor, context.database, relation.oid)
+    grant.apply_default(cursor, relation, context.user)
+    if temporary:
+        temporary_tables.at_commit(session, transaction, relation, _ON_COMMIT.get(node.oncommit, temporary_tables.PRESERVE))
+    for declared in elements.foreign_keys:
+        foreign_key.add(declared, relations.get(cursor, context.database, relation.oid), session, transaction, check=False)
+    _run_later(later, session)
+    transaction.catalog_changed(history.touched(relations.get(cursor, context.database, relation.oid)))
+    return CommandResult("CREATE TABLE")
+
+
+def _place(node: Any, session: Session, transaction: Transaction) -> tuple[int, str, bool]:
+    """(oid, name) of the schema in which CREATE TABLE makes its table, and whether that is temporary."""
+    cursor, context, target = transaction.cursor, session.context, node.relation
+    temporary = temporary_tables.wanted(target)
+    if temporary:
+        namespace, schema = temporary_tables.schema(session, transaction)
+    else:
+        if node.oncommit > pb.ONCOMMIT_NOOP:
+            raise PostgresError("42P16", "ON COMMIT can only be used on temporary tables")
+        namespace, schema = lookup.creation_schema(cursor, context, target.schemaname)
+        try:
+            privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
+        except PostgresError as error:
+            error.position = position(target.location)
+            raise
+    if schema == "pg_catalog":
+        raise PostgresError(
+            "42501",
+            f'permission denied to create "pg_catalog.{target.relname}"',
+            detail="System catalog modifications are currently disallowed.",
+        )
+    return namespace, schema, temporary
+
+
+def inherited_checks(parent: Relation, columns: Sequence[Column]) -> list[NewCheck]:
+    """The CHECK constraints of a parent as those of a partition with these columns."""
+    numbers = {each.name: each.attnum for each in columns}
+    return [
+        NewCheck(each.expression, each.name, tuple(sorted(numbers[name] for name in stored_expression.columns_of(each.expression, parent))))
+        for each in parent.checks
+    ]
+
+
+def _run_later(later: list[str], session: Session) -> None:
+    """The indexes and comments that LIKE … INCLUDING brings."""
+    from headgate.commands.database import comment
+    from headgate.commands.table import index
+
+    for text in later:
+        [statement] = parse(text)
+        action = index.create if statement.kind == "IndexStmt" else comment.comment
+        action(statement.node, session)
+
+
+def _refuse_unsupported(node: Any) -> None:
+    if node.inh_relations and node.HasField("partspec") and not node.HasField("partbound"):
+        raise PostgresError("42P17", "cannot create partitioned table as inheritance child")
+    if node.inh_relations and not node.HasField("partbound"):
+        raise not_supported("table inheritance is not supported", position=position(unwrap(node.inh_relations[0]).location))
+    if node.HasField("of_typename"):
+        raise not_supported("typed tables are not supported")
+    if node.access_method not in ("", "heap"):
+        raise PostgresError("42704", f'access method "{node.access_method}" does not exist')
+    if node.tablespacename not in ("", "pg_default"):
+        raise PostgresError("42704", f'tablespace "{node.tablespacename}" does not exist')
+
+
+def _tell_subscribed(session: Session, transaction: Transaction, found: Sequence[Relation]) -> None:
+    """Says which subscriptions lose a table that is dropped: its next change stops them."""
+    for relation in found:
+        for oid in subscriptions.subscribing(transaction.cursor, relation.database, relation.oid):
+            subscription = subscriptions.find(transaction.cursor, oid)
+            if subscription is not None:
+                session.notices.notice(
+                    f'table "{relation.name}" is dropped out of subscription "{subscription.name}"',
+                    hint="Take it out of the publication too: the subscription stops at the next change of it.",
+                )
+
+
+def drop(node: Any, session: Session) -> CommandResult:
+    """DROP TABLE [IF EXISTS] a, b [CASCADE]."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    found: list[Relation] = []
+    for item in node.objects:
+        relation = lookup.dropped(cursor, session, unwrap(item).items, "table", missing_ok=node.missing_ok)
+        if relation is not None and all(relation.oid != other.oid for other in found):
+            found.append(relation)
+    for relation in found:
+        privilege.check_owner(cursor, context.user, relation.owner, "table", relation.name)
+        subscription_state.refuse_unfinished_sync(cursor, relation)
+        session.deferral.refuse_waiting(cursor, relation, "DROP TABLE")
+    _tell_subscribed(session, transaction, found)
+    for relation in found:
+        if relation.parent:
+            transaction.change_object("pg_class", relation.parent)
+        transaction.own(relation)
+    going = [oid for relation in found for oid in (relation.oid, *relations.descendants(cursor, context.database, relation.oid))]
+    dependants = [each for oid in going for each in dependency.of_relation(cursor, context, relations.get(cursor, context.database, oid))]
+    own = [(2606, key.oid) for oid in going for key in relations.get(cursor, context.database, oid).foreign_keys]
+    dependency.settle(
+        transaction, dependants, [dependency.shown(cursor, context, each) for each in found], session.notices,
+        cascade=node.behavior == pb.DROP_CASCADE, going=[*((1259, oid) for oid in going), *own],
+    )  # fmt: skip
+    drop_all(transaction, found)
+    return CommandResult("DROP TABLE")
+
+
+def drop_all(transaction: Transaction, found: list[Relation]) -> None:
+    """Drops tables with their partitions, rows and catalog entries."""
+    cursor = transaction.cursor
+    for relation in found:
+        if relations.find(cursor, relation.database, relation.oid) is None:
+            continue
+        for oid in reversed(relations.descendants(cursor, relation.database, relation.oid)):
+            leaf = relations.find(cursor, relation.database, oid)
+            if leaf is not None:
+                _drop_one(transaction, leaf)
+        _drop_one(transaction, relation)
+        parent = relations.find(cursor, relation.database, relation.parent) if relation.parent else None
+        if parent is not None:
+            partition_constraint.rewrite(cursor, parent)
+    if found:
+        transaction.catalog_changed()
+
+
+def _drop_one(transaction: Transaction, relation: Relation) -> None:
+    removal.drop(transaction.cursor, relation.database, relation.oid)
+    if relation.kind == "r":
+        transaction.drop_table(relation)
+
+
+def truncate(node: Any, session: Session) -> CommandResult:
+    """TRUNCATE a, b [RESTART IDENTITY] [CASCADE]."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    found: dict[int, Relation] = {}
+    for item in node.relations:
+        target = unwrap(item)
+        relation = lookup.table(cursor, context, target)
+        privilege.refuse_system(relation)
+        privilege.check_table(cursor, context.user, context.database, relation.oid, relation.name, "TRUNCATE")
+        if relation.kind == "p" and not target.inh:
+            raise PostgresError(
+                "42809",
+                "cannot truncate only a partitioned table",
+                hint="Do not specify the ONLY keyword, or use TRUNCATE ONLY on the partitions directly.",
+            )
+        found.setdefault(relation.oid, relation)
+        for oid in relations.descendants(cursor, context.database, relation.oid):
+            found.setdefault(oid, relations.get(cursor, context.database, oid))
+    cascade = node.behavior == pb.DROP_CASCADE
+    _truncate_referencing(found, session, transaction, cascade=cascade)
+    for relation in found.values():
+        session.deferral.refuse_waiting(cursor, relation, "TRUNCATE")
+    transaction.truncate(list(found.values()), restart_identity=node.restart_seqs, cascade=cascade)
+    if node.restart_seqs:
+        for relation in found.values():
+            sequences.restart_owned(cursor, context.database, relation.oid, transaction.lock_object)
+    return CommandResult("TRUNCATE TABLE")
+
+
+def _truncate_referencing(found: dict[int, Relation], session: Session, transaction: Transaction, *, cascade: bool) -> None:
+    """Adds the tables whose foreign keys name one of `found`, with CASCADE; without it they must be there."""
+    cursor, context = transaction.cursor, session.context
+    if not cascade:
+        foreign_keys.check_truncate(cursor, list(found.values()))
+        return
+    waiting = list(found.values())
+    while waiting:
+        relation = waiting.pop(0)
+        for oid in sorted({key.relation for key in relation.referenced} - set(found)):
+            other = relations.get(cursor, context.database, oid)
+            session.notices.notice(f'truncate cascades to table "{other.name}"')
+            privilege.check_table(cursor, context.user, context.database, other.oid, other.name, "TRUNCATE")
+            found[oid] = other
+            waiting.append(other)

@@ -1,0 +1,331 @@
+"""CREATE TABLE's elements: column definitions and constraints → the catalog's `Definition`.
+
+Called by `table` and by ALTER TABLE ADD COLUMN. The checks are those of PostgreSQL's parse_utilcmd.c and tablecmds.c, in their
+order where it shows. Expressions (DEFAULT, CHECK, GENERATED) are bound by `stored_expression` and kept as the text that pg_get_expr prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import hold
+from headgate.catalog.physical import Cursor, one
+from headgate.catalog.relation.constraint import NewCheck
+from headgate.catalog.relation.index import Key
+from headgate.catalog.relation.relation import Column
+from headgate.commands import stored_expression
+from headgate.errors import PostgresError, not_supported
+from headgate.expression.binding.scope import SYSTEM_COLUMNS
+from headgate.expression.spark import domain
+from headgate.sql import names
+from headgate.sql.parser import position, unwrap
+from headgate.types import registry
+from headgate.types.storage import storable
+from headgate.types.text.text_column import Session as Forms
+
+MAX_COLUMNS = 1600
+WITHOUT_ORDER = frozenset((registry.JSON, registry.XML, registry.XID, 600, 601, 602, 603, 604, 628, 718, 4072))
+"""Types without a default operator class of btree: json, xml, xid, the geometric types, jsonpath."""
+SERIAL = {"serial": "int4", "serial4": "int4", "bigserial": "int8", "serial8": "int8", "smallserial": "int2", "serial2": "int2"}
+
+
+@dataclass
+class SequenceNeed:
+    """A column that wants a sequence of its own: serial (`identity` '') or GENERATED … AS IDENTITY ('a' or 'd')."""
+
+    column: str
+    type_oid: int
+    identity: str
+    options: Sequence[Any] = ()
+
+
+@dataclass
+class ForeignKeyNeed:
+    """A FOREIGN KEY of a table or, with `own`, of a column: its node, and whether what follows a column's says that it is deferrable."""
+
+    node: Any
+    own: tuple[str, ...] = ()
+    deferrable: bool = False
+    deferred: bool = False
+
+
+@dataclass
+class Elements:
+    """What a list of table elements says."""
+
+    columns: list[Column] = field(default_factory=list)
+    keys: list[Key] = field(default_factory=list)
+    checks: list[NewCheck] = field(default_factory=list)
+    sequences: list[SequenceNeed] = field(default_factory=list)
+    foreign_keys: list[ForeignKeyNeed] = field(default_factory=list)
+
+
+@dataclass
+class _Column:
+    column: Column
+    default: Any = None
+    generated: Any = None
+    not_null: bool | None = None
+    keys: list[Any] = field(default_factory=list)
+    checks: list[Any] = field(default_factory=list)
+    latest: Any = None
+    """The key or foreign key that DEFERRABLE behind it would be about."""
+
+
+def read(nodes: Sequence[Any], table: str, cursor: Cursor, database: int, forms: Forms, inherited: Sequence[Column] = ()) -> Elements:
+    """The elements of CREATE TABLE `table` (…), constants read under `forms`.
+
+    `inherited`: the parent's columns, for a partition, whose elements have no types.
+    """
+    found = Elements()
+    drafts = [_Column(replace(each, identity=""), not_null=each.not_null or None) for each in inherited]
+    constraints: list[Any] = []
+    for node in nodes:
+        element = unwrap(node)
+        match element.DESCRIPTOR.name:
+            case "ColumnDef" if not element.HasField("type_name"):
+                _add_options(element, drafts, nodes, table, found)
+            case "ColumnDef":
+                drafts.append(_draft(element, table, cursor, database, found))
+            case "Constraint" if element.contype == pb.CONSTR_FOREIGN:
+                found.foreign_keys.append(ForeignKeyNeed(element))
+            case "Constraint":
+                constraints.append(element)
+            case "TableLikeClause":
+                raise not_supported("CREATE TABLE … (LIKE …) is not supported", position=position(element.relation.location))
+            case other:
+                raise not_supported(f"table element {other} is not supported")
+    _check_names(drafts)
+    columns = [replace(draft.column, attnum=place, not_null=bool(draft.not_null)) for place, draft in enumerate(drafts, 1)]
+    keys = [constraint for draft in drafts for constraint in draft.keys] + [each for each in constraints if each.contype != pb.CONSTR_CHECK]
+    found.keys = _keys(keys, drafts, columns, table)
+    primary = next((key.attnums for key in found.keys if key.primary), ())
+    columns = [replace(column, not_null=column.not_null or column.attnum in primary) for column in columns]
+    generated = {draft.column.name for draft in drafts if draft.generated is not None}
+    found.columns = [_with_expressions(column, draft, columns, generated, forms) for column, draft in zip(columns, drafts, strict=True)]
+    checks = [each for draft in drafts for each in draft.checks] + [each for each in constraints if each.contype == pb.CONSTR_CHECK]
+    found.checks = [check(each, columns, table, forms) for each in checks]
+    return found
+
+
+def _add_options(element: Any, drafts: Sequence[_Column], nodes: Sequence[Any], table: str, found: Elements) -> None:
+    """The options that PARTITION OF … (a DEFAULT 1, b NOT NULL) gives to a column of the parent."""
+    if sum(unwrap(node).DESCRIPTOR.name == "ColumnDef" and unwrap(node).colname == element.colname for node in nodes) > 1:
+        raise PostgresError("42701", f'column "{element.colname}" specified more than once')
+    draft = next((each for each in drafts if each.column.name == element.colname), None)
+    if draft is None:
+        raise PostgresError("42703", f'column "{element.colname}" does not exist')
+    for constraint in map(unwrap, element.constraints):
+        _take(draft, constraint, table, found)
+
+
+def check(node: Any, columns: Sequence[Column], table: str, forms: Forms) -> NewCheck:
+    """A CHECK constraint, bound to the table's columns."""
+    text, attnums = stored_expression.check(node.raw_expr, columns, table, forms)
+    return NewCheck(text, node.conname or None, attnums)
+
+
+def column(element: Any, table: str, others: Sequence[Column], cursor: Cursor, database: int, forms: Forms) -> tuple[Column, Elements]:
+    """The column of ALTER TABLE … ADD COLUMN, numbered behind `others`, with the keys, checks and sequences that it brings."""
+    found = Elements()
+    draft = _draft(element, table, cursor, database, found)
+    _check_names([draft])
+    attnum = max((each.attnum for each in others), default=0) + 1
+    plain = replace(draft.column, attnum=attnum, not_null=bool(draft.not_null))
+    columns = [*others, plain]
+    found.keys = _keys(draft.keys, [draft], columns, table)
+    if any(key.primary for key in found.keys):
+        plain = replace(plain, not_null=True)
+    generated = {each.name for each in others if each.generated} | ({plain.name} if draft.generated is not None else set())
+    made = _with_expressions(plain, draft, columns, generated, forms)
+    found.checks = [check(each, columns, table, forms) for each in draft.checks]
+    return made, found
+
+
+def _check_names(drafts: list[_Column]) -> None:
+    if len(drafts) > MAX_COLUMNS:
+        raise PostgresError("54011", f"tables can have at most {MAX_COLUMNS} columns")
+    seen: set[str] = set()
+    for draft in drafts:
+        name = draft.column.name
+        if name in SYSTEM_COLUMNS:
+            raise PostgresError("42701", f'column name "{name}" conflicts with a system column name')
+        if name in seen:
+            raise PostgresError("42701", f'column "{name}" specified more than once')
+        seen.add(name)
+
+
+def _draft(element: Any, table: str, cursor: Cursor, database: int, found: Elements) -> _Column:
+    """One ColumnDef: its type and collation, and its constraints sorted by kind."""
+    node = element.type_name
+    last = names.strings(node.names)[-1] if node.names else ""
+    serial = SERIAL.get(last) if len(node.names) == 1 and not node.array_bounds else None
+    oid, typmod = (registry.by_name(serial).oid, -1) if serial else names.type_name(node)
+    hold.use(cursor, "pg_type", oid)
+    known = registry.known().find(oid)
+    if not storable(oid):
+        raise PostgresError("42P16", f'column "{element.colname}" has pseudo-type {registry.format_type(oid)}')
+    if known is not None and known.is_array and domain.constrained(known.element):
+        raise not_supported("arrays of domains with constraints are not supported", position=position(node.location))
+    collation = 0 if known is None else known.collation
+    if element.HasField("coll_clause"):
+        collation = _collation(element.coll_clause, oid, collation, cursor, database)
+    draft = _Column(Column(0, element.colname, oid, typmod, collation=collation))
+    if serial:
+        found.sequences.append(SequenceNeed(element.colname, oid, ""))
+        draft.not_null = True
+    for constraint in map(unwrap, element.constraints):
+        _take(draft, constraint, table, found)
+    if serial and draft.default is not None:
+        raise PostgresError("42601", f'multiple default values specified for column "{element.colname}" of table "{table}"')
+    return draft
+
+
+def _collation(node: Any, oid: int, default: int, cursor: Cursor, database: int) -> int:
+    schema, name = names.split_name(node.collname)
+    if not default:
+        raise PostgresError("42804", f"collations are not supported by type {registry.format_type(oid)}", position=position(node.location))
+    found = one(
+        cursor, "SELECT oid FROM hg.pg_collation WHERE collname = ? AND dbid IN (0, ?) AND collencoding IN (-1, 6)", [name, database]
+    )
+    if found is None:
+        raise PostgresError(
+            "42704",
+            f'collation "{name if schema is None else schema + "." + name}" for encoding "UTF8" does not exist',
+            position=position(node.location),
+        )
+    return int(found[0])
+
+
+def _take(draft: _Column, node: Any, table: str, found: Elements) -> None:  # noqa: C901, PLR0912 (one case per option)
+    name = draft.column.name
+    match node.contype:
+        case pb.CONSTR_NULL | pb.CONSTR_NOTNULL:
+            wanted = node.contype == pb.CONSTR_NOTNULL
+            if draft.not_null is not None and draft.not_null != wanted:
+                message = f'conflicting NULL/NOT NULL declarations for column "{name}" of table "{table}"'
+                raise PostgresError("42601", message, position=position(node.location))
+            draft.not_null = wanted
+        case pb.CONSTR_DEFAULT:
+            if draft.default is not None:
+                message = f'multiple default values specified for column "{name}" of table "{table}"'
+                raise PostgresError("42601", message, position=position(node.location))
+            draft.default = node.raw_expr
+        case pb.CONSTR_GENERATED:
+            if draft.generated is not None:
+                message = f'multiple generation clauses specified for column "{name}" of table "{table}"'
+                raise PostgresError("42601", message, position=position(node.location))
+            draft.generated = node.raw_expr
+        case pb.CONSTR_IDENTITY:
+            if draft.column.type_oid not in (registry.INT2, registry.INT4, registry.INT8):
+                raise PostgresError("22023", "identity column type must be smallint, integer, or bigint")
+            draft.column = replace(draft.column, identity=node.generated_when)
+            draft.not_null = True
+            found.sequences.append(SequenceNeed(name, draft.column.type_oid, node.generated_when, node.options))
+        case pb.CONSTR_CHECK:
+            draft.checks.append(node)
+        case pb.CONSTR_PRIMARY | pb.CONSTR_UNIQUE:
+            draft.keys.append(_KeyOf(node, (name,)))
+            draft.latest = draft.keys[-1]
+        case pb.CONSTR_FOREIGN:
+            found.foreign_keys.append(ForeignKeyNeed(node, (name,)))
+            draft.latest = found.foreign_keys[-1]
+        case pb.CONSTR_ATTR_DEFERRABLE | pb.CONSTR_ATTR_DEFERRED:
+            if draft.latest is None:
+                word = "DEFERRABLE" if node.contype == pb.CONSTR_ATTR_DEFERRABLE else "INITIALLY DEFERRED"
+                raise PostgresError("42601", f"misplaced {word} clause", position=position(node.location))
+            draft.latest.deferrable = True
+            draft.latest.deferred = draft.latest.deferred or node.contype == pb.CONSTR_ATTR_DEFERRED
+        case pb.CONSTR_ATTR_NOT_DEFERRABLE | pb.CONSTR_ATTR_IMMEDIATE:
+            pass
+        case _:
+            raise not_supported("constraints of this kind are not supported", position=position(node.location))
+    if draft.default is not None and draft.generated is not None:
+        message = f'both default and generation expression specified for column "{name}" of table "{table}"'
+        raise PostgresError("42601", message, position=position(node.location))
+    if draft.default is not None and draft.column.identity:
+        message = f'both default and identity specified for column "{name}" of table "{table}"'
+        raise PostgresError("42601", message, position=position(node.location))
+
+
+@dataclass
+class _KeyOf:
+    """A column's own PRIMARY KEY or UNIQUE: the constraint node and the column that it is about."""
+
+    node: Any
+    names: tuple[str, ...]
+    deferrable: bool = False
+    deferred: bool = False
+
+
+def key(
+    node: Any,
+    columns: Sequence[Column],
+    table: str,
+    own: tuple[str, ...] = (),
+    *,
+    deferrable: bool = False,
+    deferred: bool = False,
+    altering: bool = False,
+) -> Key:
+    """A PRIMARY KEY or UNIQUE constraint over columns that exist. `altering`: for ALTER TABLE, which gives no position of a missing one."""
+    where = None if altering else position(node.location)
+    if node.contype not in (pb.CONSTR_PRIMARY, pb.CONSTR_UNIQUE):
+        raise not_supported("exclusion constraints are not supported", position=position(node.location))
+    primary = node.contype == pb.CONSTR_PRIMARY
+    wanted = own or tuple(names.strings(node.keys))
+    attnums: list[int] = []
+    for name in wanted:
+        found = next((each for each in columns if each.name == name), None)
+        if found is None and altering and primary:  # PostgreSQL makes it NOT NULL first
+            raise PostgresError("42703", f'column "{name}" of relation "{table}" does not exist')
+        if found is None:
+            raise PostgresError("42703", f'column "{name}" named in key does not exist', position=where)
+        if found.attnum in attnums:
+            kind = "primary key" if primary else "unique"
+            raise PostgresError("42701", f'column "{name}" appears twice in {kind} constraint', position=position(node.location))
+        if found.type_oid in WITHOUT_ORDER:
+            raise PostgresError(
+                "42704",
+                f'data type {registry.format_type(found.type_oid)} has no default operator class for access method "btree"',
+                hint="You must specify an operator class for the index or define a default operator class for the data type.",
+            )
+        attnums.append(found.attnum)
+    included = []
+    for name in names.strings(node.including):
+        found = next((each for each in columns if each.name == name), None)
+        if found is None:
+            raise PostgresError("42703", f'column "{name}" named in key does not exist', position=where)
+        included.append(found.attnum)
+    return Key(
+        tuple(attnums), primary=primary, name=node.conname or None, deferrable=node.deferrable or node.initdeferred or deferrable,
+        deferred=node.initdeferred or deferred, included=tuple(included), nulls_not_distinct=node.nulls_not_distinct,
+    )  # fmt: skip
+
+
+def _keys(nodes: Sequence[Any], drafts: list[_Column], columns: Sequence[Column], table: str) -> list[Key]:
+    made: list[Key] = []
+    for node in nodes:
+        if isinstance(node, _KeyOf):
+            inner = node.node
+            new = key(inner, columns, table, node.names, deferrable=node.deferrable, deferred=node.deferred)
+        else:
+            inner, new = node, key(node, columns, table)
+        if new.primary and any(each.primary for each in made):
+            message = f'multiple primary keys for table "{table}" are not allowed'
+            raise PostgresError("42P16", message, position=position(inner.location))
+        made.append(new)
+    made.sort(key=lambda each: not each.primary)
+    return made
+
+
+def _with_expressions(plain: Column, draft: _Column, columns: Sequence[Column], generated: set[str], forms: Forms) -> Column:
+    if draft.generated is not None:
+        return replace(plain, generated=stored_expression.generated(draft.generated, columns, plain, generated, forms))
+    if draft.default is not None:
+        return replace(plain, default=stored_expression.default(draft.default, plain, forms))
+    return plain

@@ -1,0 +1,56 @@
+"""LOCK TABLE (manual, sql-lock): who may lock what, and which modes keep writers away.
+
+Called by the server inside a block. Readers of a node are never in anybody's way, so that a mode matters only by its conflict with ROW
+EXCLUSIVE, in which rows are written:
+
+    ACCESS SHARE, ROW SHARE, ROW EXCLUSIVE, SHARE UPDATE EXCLUSIVE    nothing is locked
+    SHARE, SHARE ROW EXCLUSIVE, EXCLUSIVE, ACCESS EXCLUSIVE           the table's write lock, until the transaction ends
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.catalog.relation.relation import Relation
+from headgate.commands import lookup
+from headgate.commands.role import privilege
+from headgate.commands.session import Session
+from headgate.errors import PostgresError
+from headgate.sql.parser import unwrap
+from headgate.storage.transaction.transaction import Transaction
+
+ACCESS_SHARE, ROW_EXCLUSIVE, SHARE = 1, 3, 5
+_RIGHTS = {ACCESS_SHARE: ("SELECT",), ROW_EXCLUSIVE: ("INSERT", "UPDATE", "DELETE", "TRUNCATE")}
+_RIGHTS_OF_OTHERS = ("UPDATE", "DELETE", "TRUNCATE")
+
+
+def lock(node: Any, session: Session) -> None:
+    """Locks tables; a partitioned one with its leaves. 42P01, 42809, 42501, 55P03 (NOWAIT)."""
+    transaction = session.begin_command()
+    for item in node.relations:
+        relation = lookup.target(transaction.cursor, session.context, unwrap(item))
+        if relation.kind not in "rpv":
+            raise PostgresError(
+                "42809",
+                f'cannot lock relation "{relation.name}"',
+                detail=f"This operation is not supported for {lookup.PLURALS[relation.kind]}.",
+            )
+        _check_right(transaction, session, relation, node.mode)
+        if relation.kind != "v" and node.mode >= SHARE:
+            _take(transaction, relation, wait=not node.nowait)
+
+
+def _check_right(transaction: Transaction, session: Session, relation: Relation, mode: int) -> None:
+    user, database = session.context.user, relation.database
+    rights = _RIGHTS.get(mode, _RIGHTS_OF_OTHERS)
+    if not any(privilege.may_on_table(transaction.cursor, user, database, relation.oid, right) for right in rights):
+        raise privilege.denied(transaction.cursor, database, relation.oid, relation.name)
+
+
+def _take(transaction: Transaction, relation: Relation, *, wait: bool) -> None:
+    try:
+        transaction.lock(relation, wait=wait)
+    except PostgresError as error:
+        if wait or error.sqlstate != "55P03":
+            raise
+        raise PostgresError("55P03", f'could not obtain lock on relation "{relation.name}"') from error

@@ -1,0 +1,189 @@
+"""CREATE DOMAIN and ALTER DOMAIN; DROP DOMAIN is DROP TYPE's (`user_type`).
+
+A column of a domain is stored as one of the base type. Its constraints are checked with those of the table (`row_constraint`), and in
+casts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+from pyspark.sql import functions as F
+
+from headgate.catalog import hold
+from headgate.catalog import user_type as types
+from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import relation as relations
+from headgate.commands import lookup, stored_expression
+from headgate.commands.query.plan import quoted
+from headgate.commands.result import CommandResult
+from headgate.commands.role import privilege
+from headgate.commands.session import Session
+from headgate.commands.type import user_type
+from headgate.errors import PostgresError, not_supported
+from headgate.expression.binding import binder
+from headgate.expression.deparsing.deparse import deparse
+from headgate.expression.node import Const, TypeRef
+from headgate.expression.spark import compiler
+from headgate.expression.spark import domain as compile_domain
+from headgate.sql import names
+from headgate.sql.parser import unwrap
+from headgate.types import registry
+from headgate.types.text.text_column import Session as Forms
+
+_REFUSED = {
+    pb.CONSTR_UNIQUE: "unique constraints not possible for domains",
+    pb.CONSTR_PRIMARY: "primary key constraints not possible for domains",
+    pb.CONSTR_EXCLUSION: "exclusion constraints not possible for domains",
+    pb.CONSTR_FOREIGN: "foreign key constraints not possible for domains",
+}
+
+
+def create(node: Any, session: Session) -> CommandResult:
+    """CREATE DOMAIN name AS type [DEFAULT …] [NOT NULL | NULL] [CHECK …]."""
+    try:
+        return _create(node, session)
+    except PostgresError as error:
+        error.position = None  # PostgreSQL makes a domain without the text of the statement
+        raise
+
+
+def _create(node: Any, session: Session) -> CommandResult:
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    schema, name = names.split_name(node.domainname, context.database_name)
+    place, _ = lookup.creation_schema(cursor, context, schema or "")
+    privilege.check_create_in_schema(cursor, context.user, context.database, place)
+    types.require_free(cursor, context.database, place, name)
+    oid, modifier = names.type_name(node.type_name)
+    hold.use(cursor, "pg_type", oid)
+    base = registry.known().by_oid(oid)
+    if base.kind is registry.Kind.PSEUDO or base.kind is registry.Kind.COMPOSITE:
+        raise PostgresError("42804", f'"{base.name}" is not a valid base type for a domain')
+    if node.HasField("coll_clause"):
+        raise not_supported("collations of domains are not supported")
+    value = TypeRef(oid, modifier, base.collation)
+    domain = types.Domain(oid, modifier, *_constraints(node.constraints, value, name, context.forms))
+    owner = privilege.used_role(cursor, context.user)
+    types.create_domain(cursor, transaction.engine.catalog.next_oid, context.database, place, name, owner, domain)
+    user_type.changed(session)
+    return CommandResult("CREATE DOMAIN")
+
+
+def _constraints(nodes: Any, value: TypeRef, name: str, forms: Forms) -> tuple[bool, str | None, list[tuple[str | None, str]]]:
+    """(NOT NULL, default, checks) of the clauses."""
+    null: bool | None = None
+    default: str | None = None
+    checks: list[tuple[str | None, str]] = []
+    for each in map(unwrap, nodes):
+        if each.contype in (pb.CONSTR_NULL, pb.CONSTR_NOTNULL):
+            wanted = each.contype == pb.CONSTR_NULL
+            if null is not None and null != wanted:
+                raise PostgresError("42601", "conflicting NULL/NOT NULL constraints")
+            null = wanted
+        elif each.contype == pb.CONSTR_DEFAULT:
+            if default is not None:
+                raise PostgresError("42601", "multiple default expressions")
+            default = _default(each.raw_expr, value, name, forms)
+        elif each.contype == pb.CONSTR_CHECK:
+            checks.append((each.conname or None, _check(each.raw_expr, value, forms)))
+        else:
+            raise PostgresError("42601", _REFUSED.get(each.contype, "specifying constraint deferrability not supported for domains"))
+    return null is False, default, checks
+
+
+def _default(node: Any, value: TypeRef, name: str, forms: Forms) -> str | None:
+    bound = binder.bind_default(
+        node, value, name, context=stored_expression.context(forms).within(refuse_subquery="cannot use subquery in DEFAULT expression")
+    )
+    return None if isinstance(bound, Const) and bound.value is None else deparse(bound)
+
+
+def _check(node: Any, value: TypeRef, forms: Forms) -> str:
+    context = stored_expression.context(forms).within(refuse_subquery="cannot use subquery in check constraint")
+    bound = compile_domain.bind_check(node, value, context)
+    compiler.check(bound)
+    return deparse(bound)
+
+
+def alter(node: Any, session: Session) -> CommandResult:
+    """ALTER DOMAIN: SET and DROP DEFAULT, SET and DROP NOT NULL, ADD, DROP and VALIDATE CONSTRAINT."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    found = user_type.find(node.type_name, session, cursor)
+    assert found is not None
+    if found.kind != "d":
+        raise PostgresError("42809", f"{found.name} is not a domain")
+    privilege.check_owner(cursor, context.user, found.owner, "domain", found.name)
+    transaction.lock_object("pg_type", found.oid)
+    kind = registry.known().by_oid(found.oid)
+    value = TypeRef(*registry.known().base(found.oid), kind.collation)
+    match node.subtype:
+        case "T":
+            given = getattr(node, "def")
+            default = _default(given, value, found.name, context.forms) if given.WhichOneof("node") else None
+            types.set_column(cursor, context.database, found.oid, "typdefault", default)
+        case "N":
+            types.set_column(cursor, context.database, found.oid, "typnotnull", False)
+        case "O":
+            types.set_column(cursor, context.database, found.oid, "typnotnull", True)
+        case "C":
+            each = unwrap(getattr(node, "def"))
+            if each.contype != pb.CONSTR_CHECK:
+                raise PostgresError("42601", _REFUSED.get(each.contype, "unrecognized constraint subtype"))
+            name = each.conname or types.check_name(cursor, context.database, found.oid, found.name)
+            oids = transaction.engine.catalog.next_oid
+            types.add_check(cursor, oids, context.database, found.oid, found.namespace, name, _check(each.raw_expr, value, context.forms))
+        case "X":
+            if not types.drop_check(cursor, context.database, found.oid, node.name):
+                message = f'constraint "{node.name}" of domain "{found.name}" does not exist'
+                if not node.missing_ok:
+                    raise PostgresError("42704", message)
+                session.notices.notice(message + ", skipping", sqlstate="00000")
+        case _:
+            raise not_supported("this ALTER DOMAIN is not supported")
+    user_type.changed(session)
+    if node.subtype in ("O", "C"):
+        _check_rows(session, cursor, found)
+    return CommandResult("ALTER DOMAIN")
+
+
+def _check_rows(session: Session, cursor: Cursor, found: types.TypeRow) -> None:
+    """23502 and 23514 for a column of the domain, or of a domain over it, that holds a value which the changed domain does not take.
+
+    0A000, as in PostgreSQL, for a column that holds values of the domain inside others: their elements are not looked at.
+    """
+    transaction, database = session.begin_statement(), session.context.database
+    domains, containers = _uses(cursor, database, found)
+    for oid, name, _ in types.columns_of(cursor, database, containers):
+        relation = relations.get(cursor, database, oid)
+        raise not_supported(f'cannot alter type "{found.name}" because column "{relation.name}.{name}" uses it')
+    for oid, name, _ in types.columns_of(cursor, database, domains):
+        relation = relations.get(cursor, database, oid)
+        if relation.kind != "r":
+            continue
+        transaction.lock(relation)
+        with transaction.seeing_newest():
+            frame, column = transaction.frame(relation), F.col(quoted(name))
+        if registry.known().by_oid(found.oid).not_null and not frame.where(column.isNull()).limit(1).isEmpty():
+            raise PostgresError("23502", f'column "{name}" of table "{relation.name}" contains null values')
+        for failed, _message in compile_domain.violations(found.oid, compiler.plan)(column):
+            if not frame.where(failed).limit(1).isEmpty():
+                raise PostgresError("23514", f'column "{name}" of table "{relation.name}" contains values that violate the new constraint')
+
+
+def _uses(cursor: Cursor, database: int, found: types.TypeRow) -> tuple[list[int], list[int]]:
+    """The domain and the domains over it; the types whose values hold such values: arrays of them, domains over those."""
+    domains, containers, pending = [found.oid], [found.array], [found]
+    while pending:
+        each = pending.pop()
+        inside = each.oid in containers
+        for over in types.domains_over(cursor, database, [each.oid]):
+            (containers if inside else domains).append(over.oid)
+            containers.append(over.array)
+            pending.append(over)
+        for over in types.domains_over(cursor, database, [each.array]):
+            containers += [over.oid, over.array]
+            pending.append(over)
+    return domains, containers

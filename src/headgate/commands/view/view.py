@@ -1,0 +1,293 @@
+"""CREATE [OR REPLACE] VIEW, ALTER VIEW and DROP VIEW.
+
+A view is a query that is planned where a query names it (`commands.query.clause.from_clause`), with the rights of the view's owner, or of
+who queries (`view_option`). Views cannot be written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import hold
+from headgate.catalog.physical import Cursor
+from headgate.catalog.query import function as catalog_function
+from headgate.catalog.query import query as catalog_query
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation import view as views
+from headgate.catalog.relation.relation import Column, Relation
+from headgate.commands import lookup
+from headgate.commands.database import dependency
+from headgate.commands.query import engine_choice
+from headgate.commands.query.plan import Plan
+from headgate.commands.query.planner import Planner
+from headgate.commands.result import CommandResult
+from headgate.commands.role import grant, privilege
+from headgate.commands.session import Session
+from headgate.commands.view import view_option, view_query, view_text
+from headgate.errors import PostgresError, not_supported
+from headgate.expression.node import TypeRef
+from headgate.sql import names
+from headgate.sql.parser import kind as kind_of
+from headgate.sql.parser import parse, unwrap, walk
+from headgate.storage.transaction.transaction import Transaction
+from headgate.types import registry
+
+
+def create(node: Any, session: Session) -> CommandResult:
+    """CREATE [OR REPLACE] [RECURSIVE] VIEW."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    target, select = node.view, unwrap(node.query)
+    if select.DESCRIPTOR.name != "SelectStmt":
+        raise not_supported("this kind of query is not supported in a view")
+    if target.relpersistence == "u":
+        raise PostgresError("42601", "views cannot be unlogged because they do not have storage")
+    if target.relpersistence == "t":
+        raise not_supported("temporary views are not supported")
+    if node.with_check_option != pb.NO_CHECK_OPTION:
+        raise not_supported("WITH CHECK OPTION is not supported", hint="A view of a node cannot be written to.")
+    options = view_option.read(node.options)
+    namespace, schema = lookup.creation_schema(cursor, context, target.schemaname)
+    privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
+    resolved, uses = resolve(select, session, transaction)
+    columns = _columns(resolved, names.strings(node.aliases), session, transaction)
+    for each in columns:
+        hold.use(cursor, "pg_type", each.type_oid)
+    texts = view_text.texts(resolved, cursor, context.database, registry.known())
+    existing = relations.lookup(cursor, context.database, schema, target.relname)
+    next_oid = transaction.engine.catalog.next_oid
+    if existing is None:
+        owner = privilege.role_oid(cursor, context.user)
+        made = views.create(cursor, next_oid, context.database, namespace, target.relname, owner, columns, texts, uses, options)
+        grant.apply_default(cursor, made, context.user)
+    else:
+        if not node.replace:
+            raise PostgresError("42P07", f'relation "{target.relname}" already exists')
+        _replace(existing, columns, session, transaction)
+        transaction.own(existing)
+        added = columns[len(existing.columns) :]
+        views.replace(cursor, next_oid, existing, added, texts, uses, options)
+    transaction.catalog_changed()
+    return CommandResult("CREATE VIEW")
+
+
+def resolve(select: Any, session: Session, transaction: Transaction) -> tuple[Any, set[tuple[int, int]]]:
+    """The query independent of the search path, and what it reads."""
+    copied = pb.SelectStmt()
+    copied.CopyFrom(select)
+    resolver = view_query.Resolver(transaction.cursor, session.context)
+    resolver.select(copied)
+    return copied, resolver.uses
+
+
+def _columns(select: Any, given: Sequence[str], session: Session, transaction: Transaction) -> list[Column]:
+    """The view's columns: names and types of the query's, or the names that CREATE VIEW gives."""
+    described = output(select, session, transaction)
+    if len(given) > len(described):
+        raise PostgresError("42601", "CREATE VIEW specifies more column names than columns")
+    named = list(given) + [name for name, _ in described[len(given) :]]
+    _write_names(select, named)
+    seen: set[str] = set()
+    columns = []
+    for place, (name, (_, kind)) in enumerate(zip(named, described, strict=True), 1):
+        if name in seen:
+            raise PostgresError("42701", f'column "{name}" specified more than once')
+        seen.add(name)
+        columns.append(Column(place, name, kind.oid, kind.typmod, collation=kind.collation))
+    return columns
+
+
+def _write_names(select: Any, named: Sequence[str]) -> None:
+    first = select
+    while first.op != pb.SETOP_NONE:
+        first = first.larg
+    for item, name in zip(first.target_list, named, strict=False):
+        item.res_target.name = name
+
+
+def output(select: Any, session: Session, transaction: Transaction) -> list[tuple[str, TypeRef]]:
+    """The names and types of a query's columns; the query is planned, not run."""
+
+    def planned() -> Plan:
+        return Planner(session, transaction, {}).select(select, None)
+
+    by_catalog, plan = engine_choice.find(select, session, planned)
+    if by_catalog:
+        _, columns = catalog_query.describe(select, session.context, transaction.cursor, (), session.functions)
+        found = []
+        for each in columns:
+            known = registry.known().find(each.type_oid)
+            found.append((each.name, TypeRef(each.type_oid, each.typmod, 0 if known is None else known.collation)))
+        return found
+    return [(each.name, each.type) for each in (plan or planned()).columns]
+
+
+def _replace(existing: Relation, columns: Sequence[Column], session: Session, transaction: Transaction) -> None:
+    """What CREATE OR REPLACE VIEW must keep: the columns that there are, with names and types (checkViewColumns)."""
+    if existing.kind != "v":
+        raise PostgresError("42809", f'"{existing.name}" is not a view')
+    privilege.check_owner(transaction.cursor, session.context.user, existing.owner, "view", existing.name)
+    if len(columns) < len(existing.columns):
+        raise PostgresError("42P16", "cannot drop columns from view")
+    for old, new in zip(existing.columns, columns, strict=False):
+        if old.name != new.name:
+            raise PostgresError(
+                "42P16",
+                f'cannot change name of view column "{old.name}" to "{new.name}"',
+                hint="Use ALTER VIEW ... RENAME COLUMN ... to change name of view column instead.",
+            )
+        if (old.type_oid, old.typmod) != (new.type_oid, new.typmod):
+            before, after = registry.format_type(old.type_oid, old.typmod), registry.format_type(new.type_oid, new.typmod)
+            raise PostgresError("42P16", f'cannot change data type of view column "{old.name}" from {before} to {after}')
+
+
+def drop(node: Any, session: Session) -> CommandResult:
+    """DROP VIEW [IF EXISTS] a, b [CASCADE]."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    found: list[Relation] = []
+    for item in node.objects:
+        relation = lookup.dropped(cursor, session, unwrap(item).items, "view", missing_ok=node.missing_ok)
+        if relation is None:
+            continue
+        if relation.oid < registry.FIRST_USER_OID:
+            raise PostgresError("2BP01", f"cannot drop view {relation.name} because it is required by the database system")
+        privilege.check_owner(cursor, context.user, relation.owner, "view", relation.name)
+        if all(relation.oid != other.oid for other in found):
+            found.append(relation)
+    for relation in found:
+        transaction.own(relation)
+    dependants = [each for relation in found for each in dependency.of_relation(cursor, context, relation)]
+    dependency.settle(
+        transaction, dependants, [dependency.shown(cursor, context, each) for each in found], session.notices,
+        cascade=node.behavior == pb.DROP_CASCADE, going=[(1259, each.oid) for each in found],
+    )  # fmt: skip
+    for relation in found:
+        if relations.find(cursor, context.database, relation.oid) is not None:
+            dependency.drop_relation(cursor, context, relation.oid)
+    transaction.catalog_changed()
+    return CommandResult("DROP VIEW")
+
+
+_DOING = {
+    "INSERT": ("inserting into", "an INSTEAD OF INSERT trigger or an unconditional ON INSERT DO INSTEAD rule"),
+    "UPDATE": ("updating", "an INSTEAD OF UPDATE trigger or an unconditional ON UPDATE DO INSTEAD rule"),
+    "DELETE": ("deleting from", "an INSTEAD OF DELETE trigger or an unconditional ON DELETE DO INSTEAD rule"),
+}
+
+
+def not_writable(cursor: Cursor, relation: Relation, doing: str, right: str) -> PostgresError:
+    """The error of a write to a view: PostgreSQL's where the view cannot be updated there either, else 0A000."""
+    if relation.oid < registry.FIRST_USER_OID:
+        return PostgresError("55000", f'cannot {doing} view "{relation.name}"')
+    [statement] = parse(views.query(cursor, relation.database, relation.oid))
+    reason = _why_not_updatable(statement.node)
+    if reason is None:
+        return not_supported(f'writing through view "{relation.name}" is not supported', hint="Write to the table that the view reads.")
+    word, means = _DOING[right]
+    return PostgresError(
+        "55000", f'cannot {doing} view "{relation.name}"', detail=reason, hint=f"To enable {word} the view, provide {means}."
+    )
+
+
+def _why_not_updatable(select: Any) -> str | None:
+    """view_query_is_auto_updatable's reason."""
+    for found, what in (
+        (select.distinct_clause, "containing DISTINCT"),
+        (select.group_clause, "containing GROUP BY"),
+        (select.HasField("having_clause"), "containing HAVING"),
+        (select.op != pb.SETOP_NONE, "containing UNION, INTERSECT, or EXCEPT"),
+        (select.HasField("with_clause"), "containing WITH"),
+        (select.HasField("limit_count") or select.HasField("limit_offset"), "containing LIMIT or OFFSET"),
+    ):
+        if found:
+            return f"Views {what} are not automatically updatable."
+    calls = [each for each in walk(select) if kind_of(each) == "FuncCall"]
+    if any(each.HasField("over") for each in calls):
+        return "Views that return window functions are not automatically updatable."
+    aggregates = catalog_function.signatures()[1]
+    if any(each.agg_star or names.strings(each.funcname)[-1] in aggregates for each in calls):
+        return "Views that return aggregate functions are not automatically updatable."
+    if len(select.from_clause) != 1 or unwrap(select.from_clause[0]).DESCRIPTOR.name != "RangeVar":
+        return "Views that do not select from a single table or view are not automatically updatable."
+    return None
+
+
+def hold_readers(transaction: Transaction, relation: Relation) -> None:
+    """Nobody else writes the queries of the views that read a relation, which is about to get another name."""
+    for oid in views.readers(transaction.cursor, relation.database, relation.oid):
+        transaction.change_object("pg_class", oid)
+
+
+def renamed(session: Session, transaction: Transaction, old: Relation, new: Relation) -> None:
+    """Writes the queries of the views that read a relation anew, after it or a column of it was renamed or its schema changed."""
+    cursor, database = transaction.cursor, old.database
+    if old.kind == "v":
+        [own] = parse(views.query(cursor, database, old.oid))
+        _write_names(own.node, [each.name for each in new.columns])
+        views.write_texts(cursor, database, old.oid, view_text.texts(own.node, cursor, database, registry.known()))
+    for oid in views.readers(cursor, database, old.oid):
+        [statement] = parse(views.query(cursor, database, oid))
+        _rename(statement.node, old, new)
+        views.write_texts(cursor, database, oid, view_text.texts(statement.node, cursor, database, registry.known()))
+
+
+def _rename(select: Any, old: Relation, new: Relation) -> None:
+    """Puts the new names of a relation and its columns into a resolved query, at all its levels."""
+    columns = {each.name: after.name for each in old.columns for after in new.columns if each.attnum == after.attnum}
+    _visit(select, _Renaming(old, new, columns), frozenset())
+
+
+@dataclass(frozen=True)
+class _Renaming:
+    old: Relation
+    new: Relation
+    columns: dict[str, str]
+
+    def table(self, node: Any, aliases: frozenset[str]) -> None:
+        """A table in FROM."""
+        if (node.schemaname, node.relname) == (self.old.schema, self.old.name):
+            node.schemaname, node.relname = self.new.schema, self.new.name
+            if node.alias.aliasname == self.old.name and self.new.name not in aliases:  # no alias was written: the name is the table's
+                node.alias.aliasname = self.new.name
+
+    def column(self, node: Any, aliases: frozenset[str]) -> None:
+        """A reference ``alias.column``."""
+        first, second = (unwrap(each) for each in node.fields)
+        if first.sval in aliases and second.DESCRIPTOR.name == "String" and second.sval in self.columns:
+            second.sval = self.columns[second.sval]
+            if first.sval == self.old.name and self.new.name not in aliases:
+                first.sval = self.new.name
+
+    def aliases(self, select: Any) -> frozenset[str]:
+        """Under which names a query level has the relation."""
+        found: set[str] = set()
+        waiting = [unwrap(each) for each in select.from_clause]
+        while waiting:
+            item = waiting.pop()
+            if item.DESCRIPTOR.name == "RangeVar" and (item.schemaname, item.relname) == (self.old.schema, self.old.name):
+                found.add(item.alias.aliasname)
+            elif item.DESCRIPTOR.name == "JoinExpr":
+                waiting += [unwrap(item.larg), unwrap(item.rarg)]
+        return frozenset(found)
+
+
+def _visit(node: Any, renaming: _Renaming, aliases: frozenset[str]) -> None:
+    inner = unwrap(node)
+    if inner is None:
+        return
+    kind = inner.DESCRIPTOR.name
+    if kind == "SelectStmt":
+        aliases = aliases | renaming.aliases(inner)
+    elif kind == "RangeVar":
+        renaming.table(inner, aliases)
+    elif kind == "ColumnRef" and len(inner.fields) == 2:
+        renaming.column(inner, aliases)
+    for descriptor, value in inner.ListFields():
+        if descriptor.message_type is not None:
+            for child in value if descriptor.is_repeated else [value]:
+                _visit(child, renaming, aliases)

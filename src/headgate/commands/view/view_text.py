@@ -1,0 +1,197 @@
+"""The query of a view as pg_get_viewdef prints it (ruleutils.c), from the tree that `view_query` resolved.
+
+What has no printer here (subqueries in FROM, WITH, window functions, …) is printed on one line by libpg_query: the meaning is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import postgast
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.view import Texts
+from headgate.commands import stored_expression
+from headgate.errors import PostgresError
+from headgate.expression.binding import binder
+from headgate.expression.binding.coercion import resolve_unknown
+from headgate.expression.binding.context import BindContext
+from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
+from headgate.expression.deparsing.deparse import deparse
+from headgate.expression.node import ColumnRef, Expression
+from headgate.sql import names
+from headgate.sql.parser import unwrap
+from headgate.types import registry
+
+SHOWN_BARE = ("public", "pg_catalog")
+"""Schemas whose tables are printed without them where the search path has them."""
+
+
+class _NoPrinterError(Exception):
+    """The query has a part that only libpg_query prints."""
+
+
+def texts(node: Any, cursor: Cursor, database: int, types: registry.TypeRegistry) -> Texts:
+    """The texts of a resolved query."""
+    query = _whole(node)
+    made = []
+    for pretty, qualified in ((False, False), (True, False), (False, True)):
+        try:
+            made.append(_Printer(cursor, database, types, pretty, qualified).query(node))
+        except (_NoPrinterError, PostgresError):
+            made.append(f" {query}")
+    return Texts(query, *made)
+
+
+def _whole(node: Any) -> str:
+    tree = pb.ParseResult()
+    tree.stmts.add().stmt.select_stmt.CopyFrom(node)
+    return str(postgast.deparse(tree))
+
+
+def _outputs(node: Any) -> list[str]:
+    while node.op != pb.SETOP_NONE:
+        node = node.larg
+    return [unwrap(each).name for each in node.target_list]
+
+
+@dataclass
+class _Printer:
+    cursor: Cursor
+    database: int
+    types: registry.TypeRegistry
+    pretty: bool
+    qualified: bool
+
+    def query(self, node: Any, named: Sequence[str] = ()) -> str:
+        """A SELECT or set operation, with the blank before it; `named`: the names of the columns of the whole."""
+        if node.HasField("with_clause") or node.values_lists or node.window_clause or node.locking_clause:
+            raise _NoPrinterError
+        if node.op != pb.SETOP_NONE:
+            return self._set_operation(node, named or _outputs(node))
+        return self._select(node, named)
+
+    def _set_operation(self, node: Any, named: Sequence[str]) -> str:
+        if node.sort_clause or node.HasField("limit_count") or node.HasField("limit_offset"):
+            raise _NoPrinterError
+        word = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP_EXCEPT: "EXCEPT"}[node.op]
+        for side in (node.larg, node.rarg):
+            if side.sort_clause or side.HasField("limit_count") or (side.op != pb.SETOP_NONE and (side is node.rarg or side.op != node.op)):
+                raise _NoPrinterError
+        return f"{self.query(node.larg, named)}\n{word}{' ALL' if node.all else ''}\n{self.query(node.rarg, named)}"
+
+    def _select(self, node: Any, named: Sequence[str] = ()) -> str:
+        tables: list[ScopeTable] = []
+        origin = ",\n    ".join(self._from(unwrap(each), tables) for each in node.from_clause)
+        scope = Scope(tuple(tables), qualify=True)
+        context = BindContext(types=self.types, aggregates=True, sets=True)
+        targets = [
+            (unwrap(each).name, resolve_unknown(binder.bind_raw(unwrap(each).val, scope, context), context)) for each in node.target_list
+        ]
+        found = (
+            " SELECT "
+            + self._distinct(node, targets, scope, context)
+            + ",\n    ".join(
+                self._target(named[place] if place < len(named) else name, value) for place, (name, value) in enumerate(targets)
+            )
+        )
+        found += f"\n   FROM {origin}" if origin else ""
+        if node.HasField("where_clause"):
+            found += f"\n  WHERE {self._text(binder.bind_condition(node.where_clause, scope, 'WHERE', context=context))}"
+        if node.group_clause:
+            found += "\n  GROUP BY " + ", ".join(
+                self._chosen(each, targets, scope, context, outputs_last=True) for each in node.group_clause
+            )
+        if node.HasField("having_clause"):
+            found += f"\n HAVING {self._text(binder.bind_condition(node.having_clause, scope, 'HAVING', context=context))}"
+        if node.sort_clause:
+            found += "\n  ORDER BY " + ", ".join(self._sort(unwrap(each), targets, scope, context) for each in node.sort_clause)
+        for word, name in (("OFFSET", "limit_offset"), ("LIMIT", "limit_count")):
+            if node.HasField(name):
+                found += f"\n {word} {self._text(binder.bind_raw(getattr(node, name), scope, context))}"
+        return found
+
+    def _distinct(self, node: Any, targets: Sequence[tuple[str, Expression]], scope: Scope, context: BindContext) -> str:
+        if not node.distinct_clause:
+            return ""
+        if unwrap(node.distinct_clause[0]) is None:
+            return "DISTINCT "
+        return f"DISTINCT ON ({', '.join(self._chosen(each, targets, scope, context) for each in node.distinct_clause)}) "
+
+    def _text(self, expression: Expression) -> str:
+        return deparse(expression, self.pretty, self.types)
+
+    def _target(self, name: str, value: Expression) -> str:
+        shown = self._text(value)
+        own = value.name if isinstance(value, ColumnRef) else None
+        return shown if own == name else f"{shown} AS {names.quote_ident(name)}"
+
+    def _chosen(
+        self, node: Any, targets: Sequence[tuple[str, Expression]], scope: Scope, context: BindContext, *, outputs_last: bool = False
+    ) -> str:
+        """What ORDER BY or GROUP BY names: a target by its number or name, or an expression."""
+        inner = unwrap(node)
+        kind = inner.DESCRIPTOR.name
+        if kind == "GroupingSet":
+            raise _NoPrinterError
+        if kind == "A_Const" and inner.HasField("ival"):
+            return self._text(targets[inner.ival.ival - 1][1])
+        if kind == "ColumnRef" and len(inner.fields) == 1 and not outputs_last:
+            wanted = unwrap(inner.fields[0]).sval
+            found = next((value for name, value in targets if name == wanted), None)
+            if found is not None:
+                return self._text(found)
+        return self._text(binder.bind_raw(inner, scope, context))
+
+    def _sort(self, node: Any, targets: Sequence[tuple[str, Expression]], scope: Scope, context: BindContext) -> str:
+        found = self._chosen(node.node, targets, scope, context)
+        descending = node.sortby_dir == pb.SORTBY_DESC
+        found += " DESC" if descending else ""
+        if node.sortby_nulls == pb.SORTBY_NULLS_FIRST and not descending:
+            found += " NULLS FIRST"
+        if node.sortby_nulls == pb.SORTBY_NULLS_LAST and descending:
+            found += " NULLS LAST"
+        return found
+
+    def _from(self, item: Any, tables: list[ScopeTable]) -> str:
+        kind = item.DESCRIPTOR.name
+        if kind == "RangeVar":
+            return self._table(item, tables)
+        if kind != "JoinExpr" or item.HasField("alias"):
+            raise _NoPrinterError
+        left, right = self._from(unwrap(item.larg), tables), self._from(unwrap(item.rarg), tables)
+        if unwrap(item.rarg).DESCRIPTOR.name == "JoinExpr" and self.pretty:
+            right = f"({right})"
+        word = {pb.JOIN_INNER: "JOIN", pb.JOIN_LEFT: "LEFT JOIN", pb.JOIN_RIGHT: "RIGHT JOIN", pb.JOIN_FULL: "FULL JOIN"}[item.jointype]
+        condition = ""
+        if item.using_clause:
+            raise _NoPrinterError  # merged columns have no table of their own
+        if item.HasField("quals"):
+            context = BindContext(types=self.types)
+            bound = binder.bind_condition(item.quals, Scope(tuple(tables), qualify=True), "JOIN/ON", context=context)
+            shown = self._text(bound)
+            condition = f" ON {shown}" if self.pretty else f" ON ({shown})"
+        else:
+            word = "CROSS JOIN" if item.jointype == pb.JOIN_INNER else word
+        found = f"{left}\n     {word} {right}{condition}"
+        return found if self.pretty else f"({found})"
+
+    def _table(self, item: Any, tables: list[ScopeTable]) -> str:
+        relation = relations.lookup(self.cursor, self.database, item.schemaname, item.relname)
+        if relation is None or item.alias.colnames:
+            raise _NoPrinterError
+        tables.append(_scope_table(relation, item.alias.aliasname))
+        bare = relation.schema == "pg_catalog" or (relation.schema in SHOWN_BARE and not self.qualified)
+        shown = names.quote_ident(relation.name) if bare else names.qualified(relation.schema, relation.name)
+        only = "" if item.inh else "ONLY "
+        return only + shown + (f" {names.quote_ident(item.alias.aliasname)}" if item.alias.aliasname != relation.name else "")
+
+
+def _scope_table(relation: Relation, alias: str) -> ScopeTable:
+    columns = [ScopeColumn(each.name, each.attnum, stored_expression.type_of(each), each.name) for each in relation.columns]
+    return ScopeTable(alias, tuple(columns), None, relation.oid)

@@ -1,0 +1,348 @@
+"""Parse tree → typed expression: PostgreSQL's transformExpr (parse_expr.c) on postgast's nodes.
+
+The public functions: `bind` (a SELECT list's item), `bind_condition` (WHERE, ON, HAVING, CHECK, a row filter), `bind_raw` (leaves
+unknown literals unknown, for VALUES and CASE-like unification above), `assign` (INSERT, UPDATE: assignment to a column),
+`bind_default` (DEFAULT), `unify` (VALUES, UNION). One short function per parse node; `operators`, `function_call`, `conditional`,
+`array_constructor` and `indirection` hold the nodes that they are named after.
+
+What must hold: the tree is PostgreSQL's analysed tree before constant folding: ``a > 1 + 2`` keeps its addition. Locations
+count characters from 0 (see `headgate.sql.parser`); errors carry PostgreSQL's position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.errors import PostgresError, not_supported
+from headgate.expression import builtin
+from headgate.expression.binding import array_constructor, conditional, function_call, indirection, operators
+from headgate.expression.binding.coercion import coerce, common_modifier, common_type, resolve_unknown, to_boolean, to_common
+from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.binding.context import BindContext
+from headgate.expression.binding.scope import Scope, find_table, resolve
+from headgate.expression.location import location_of
+from headgate.expression.node import (
+    BOOLEAN,
+    INTEGER,
+    UNKNOWN,
+    BooleanTest,
+    BoolExpr,
+    BoolKind,
+    Collate,
+    Const,
+    Expression,
+    Form,
+    Grouping,
+    NullTest,
+    Param,
+    RowExpr,
+    SetToDefault,
+    SqlValue,
+    SubLink,
+    TestKind,
+    TypeRef,
+)
+from headgate.interruption import look
+from headgate.sql import names
+from headgate.sql.parser import unwrap
+from headgate.types import registry
+from headgate.types.text import numeric
+
+_INT4_MAX, _INT8_MAX = 2**31 - 1, 2**63 - 1
+
+
+def bind(node: Any, scope: Scope, *, context: BindContext) -> Expression:
+    """The typed expression of a parse node; an unknown literal becomes text, as in a SELECT list."""
+    return resolve_unknown(bind_raw(node, scope, context), context)
+
+
+def bind_raw(node: Any, scope: Scope, context: BindContext) -> Expression:
+    """As `bind`, but literals may still be of type unknown: for callers that unify or coerce them."""
+    look()
+    inner = unwrap(node)
+    handler = _HANDLERS.get(inner.DESCRIPTOR.name)
+    if handler is None:
+        raise not_supported(f"expressions of the form {inner.DESCRIPTOR.name} are not supported")
+    return handler(inner, scope, context)
+
+
+def bind_condition(node: Any, scope: Scope, construct: str, *, context: BindContext) -> Expression:
+    """A boolean expression: 42804 ``argument of WHERE must be type boolean, not type integer`` with `construct` as the clause."""
+    return to_boolean(bind_raw(node, scope, context.within(construct=construct)), construct, context)
+
+
+def assign(expression: Expression, target: TypeRef, column: str, context: BindContext) -> Expression:
+    """The value as it enters a column of type `target` (transformAssignedExpr); 42804 if there is no assignment cast.
+
+    A SetToDefault is handed through with the column's type.
+    """
+    if isinstance(expression, SetToDefault):
+        return replace(expression, type=target)
+    result = coerce(expression, target, Reach.ASSIGNMENT, context)
+    if result is None:
+        raise PostgresError(
+            "42804",
+            f'column "{column}" is of type {context.show_type(target.oid)} but expression is of type '
+            f"{context.show_type(expression.type.oid)}",
+            hint="You will need to rewrite or cast the expression.",
+            position=context.position(location_of(expression)),
+        )
+    return result
+
+
+def bind_default(node: Any, target: TypeRef, column: str, *, context: BindContext) -> Expression:
+    """A column's DEFAULT, coerced to the column's type; 0A000 if it names a column."""
+    scope = Scope()
+    bound = bind_raw(node, scope, context.within(construct="DEFAULT expressions"))
+    result = coerce(bound, target, Reach.ASSIGNMENT, context)
+    if result is None:
+        raise PostgresError(
+            "42804",
+            f'column "{column}" is of type {context.show_type(target.oid)} but default expression is of type '
+            f"{context.show_type(bound.type.oid)}",
+            hint="You will need to rewrite or cast the expression.",
+        )
+    return result
+
+
+def unify(expressions: Sequence[Expression], construct: str, context: BindContext) -> tuple[list[Expression], TypeRef]:
+    """The expressions coerced to their common type (manual, 10.5), and that type: for UNION and VALUES."""
+    oid = common_type(expressions, construct, context)
+    modifier = common_modifier(expressions, oid)
+    done = [to_common(each, oid, construct, context) for each in expressions]
+    return done, TypeRef(oid, modifier, context.inherited_collation(oid, done))
+
+
+def _constant(node: Any, scope: Scope, context: BindContext) -> Expression:
+    which = node.WhichOneof("val")
+    if node.isnull or which is None:
+        return Const(type=UNKNOWN, value=None, location=node.location)
+    if which == "ival":
+        return Const(type=INTEGER, value=str(node.ival.ival), location=node.location)
+    if which == "fval":
+        return _number(node.fval.fval, node.location)
+    if which == "boolval":
+        return Const(type=BOOLEAN, value="t" if node.boolval.boolval else "f", location=node.location)
+    if which == "sval":
+        return Const(type=UNKNOWN, value=node.sval.sval, location=node.location)
+    return _bits(node.bsval.bsval, context, node.location)
+
+
+def _bits(text: str, context: BindContext, location: int) -> Const:
+    """B'…' and X'…' (bit_in)."""
+    hexadecimal = text[:1] in ("x", "X")
+    for each in text[1:]:
+        if each not in ("0123456789abcdefABCDEF" if hexadecimal else "01"):
+            kind = "hexadecimal" if hexadecimal else "binary"
+            raise PostgresError("22P02", f'"{each}" is not a valid {kind} digit', position=context.position(location))
+    digits = "".join(f"{int(each, 16):04b}" for each in text[1:]) if hexadecimal else text[1:]
+    return Const(type=TypeRef(registry.BIT), value=digits, location=location)
+
+
+def _number(text: str, location: int) -> Const:
+    """An integer too long for the grammar's own, or a decimal: int8 if it fits, else numeric (manual, 4.1.2.6)."""
+    if text.lstrip("-").isdigit() and -_INT8_MAX - 1 <= int(text) <= _INT8_MAX:
+        small = -_INT4_MAX - 1 <= int(text) <= _INT4_MAX  # -2147483648, which the grammar cannot make an integer of
+        return Const(type=INTEGER if small else TypeRef(registry.INT8), value=str(int(text)), location=location)
+    return Const(type=TypeRef(registry.NUMERIC), value=numeric.print_value(numeric.value_of(text, -1)), location=location)
+
+
+def _column(node: Any, scope: Scope, context: BindContext) -> Expression:
+    fields = [unwrap(each) for each in node.fields]
+    if fields[-1].DESCRIPTOR.name == "A_Star":
+        name = fields[0].sval if len(fields) > 1 else ""
+        if not name:
+            raise PostgresError("42601", 'row expansion via "*" is not supported here', position=context.position(node.location))
+        table, levels = find_table(name, None, scope, node.location)
+        return table.row(node.location, levels)
+    if context.construct == "DEFAULT expressions":
+        raise PostgresError("0A000", "cannot use column reference in DEFAULT expression", position=context.position(node.location))
+    parts = [each.sval for each in fields]
+    return resolve(parts, scope, node.location)
+
+
+def _parameter(node: Any, scope: Scope, context: BindContext) -> Expression:
+    number = node.number
+    known = None if context.parameters is None else context.parameters.get(number)
+    if context.parameters is None or (known is None and not context.infer) or number <= 0:
+        raise PostgresError("42P02", f"there is no parameter ${number}", position=context.position(node.location))
+    if known is None:
+        context.parameters[number] = registry.UNKNOWN
+    oid = known or registry.UNKNOWN
+    return Param(type=TypeRef(oid, -1, context.collation_of_type(oid)), number=number, location=node.location)
+
+
+def _cast(node: Any, scope: Scope, context: BindContext) -> Expression:
+    oid, modifier = names.type_name(node.type_name, context.types)
+    target = TypeRef(oid, modifier, context.collation_of_type(oid))
+    location = node.location if node.location >= 0 else node.type_name.location
+    inner = unwrap(node.arg)
+    if inner.DESCRIPTOR.name == "A_ArrayExpr":
+        kind = context.types.by_oid(context.base_type(oid))
+        bound: Expression = array_constructor.bind(inner, scope, context, bind_raw, kind.oid if kind.is_array else 0)
+    else:
+        bound = bind_raw(inner, scope, context)
+    result = coerce(bound, target, Reach.EXPLICIT, context, form=Form.EXPLICIT, location=location)
+    if result is None:
+        raise PostgresError(
+            "42846",
+            f"cannot cast type {context.show_type(bound.type.oid)} to {context.show_type(oid)}",
+            position=context.position(location),
+        )
+    return result
+
+
+def _collate(node: Any, scope: Scope, context: BindContext) -> Expression:
+    bound = bind_raw(node.arg, scope, context)
+    name = names.strings(node.collname)[-1]
+    if bound.type.oid != registry.UNKNOWN and not context.collation_of_type(bound.type.oid):
+        raise PostgresError(
+            "42804",
+            f"collations are not supported by type {context.show_type(bound.type.oid)}",
+            position=context.position(node.location),
+        )
+    oid = builtin.builtins().collations.get(name)
+    if oid is None:
+        shown = ".".join(names.strings(node.collname))
+        raise PostgresError("42704", f'collation "{shown}" for encoding "UTF8" does not exist', position=context.position(node.location))
+    return Collate(type=replace(bound.type, collation=oid), arg=bound, location=node.location)
+
+
+def _boolean(node: Any, scope: Scope, context: BindContext) -> Expression:
+    kind = {pb.AND_EXPR: BoolKind.AND, pb.OR_EXPR: BoolKind.OR, pb.NOT_EXPR: BoolKind.NOT}[node.boolop]
+    args = tuple(to_boolean(bind_raw(each, scope, context), kind.value, context) for each in node.args)
+    return BoolExpr(type=BOOLEAN, kind=kind, args=args, location=node.location)
+
+
+def _null_test(node: Any, scope: Scope, context: BindContext) -> Expression:
+    arg = resolve_unknown_operand(bind_raw(node.arg, scope, context), context)
+    return NullTest(
+        type=BOOLEAN,
+        arg=arg,
+        is_null=node.nulltesttype == pb.IS_NULL,
+        row=context.is_composite(arg.type.oid),
+        location=node.location,
+    )
+
+
+def resolve_unknown_operand(expression: Expression, context: BindContext) -> Expression:
+    """An operand whose type does not matter keeps being unknown in PostgreSQL; a parameter there becomes text."""
+    if isinstance(expression, Param) and expression.type.oid == registry.UNKNOWN:
+        return context.infer_parameter(expression, registry.TEXT)
+    return expression
+
+
+_TESTS = {
+    pb.IS_TRUE: TestKind.TRUE,
+    pb.IS_NOT_TRUE: TestKind.NOT_TRUE,
+    pb.IS_FALSE: TestKind.FALSE,
+    pb.IS_NOT_FALSE: TestKind.NOT_FALSE,
+    pb.IS_UNKNOWN: TestKind.UNKNOWN,
+    pb.IS_NOT_UNKNOWN: TestKind.NOT_UNKNOWN,
+}
+
+
+def _boolean_test(node: Any, scope: Scope, context: BindContext) -> Expression:
+    kind = _TESTS[node.booltesttype]
+    arg = to_boolean(bind_raw(node.arg, scope, context), kind.value, context)
+    return BooleanTest(type=BOOLEAN, arg=arg, kind=kind, location=node.location)
+
+
+def _row(node: Any, scope: Scope, context: BindContext) -> Expression:
+    args: tuple[Expression, ...] = ()
+    for each in node.args:
+        inner = unwrap(each)
+        if inner.DESCRIPTOR.name == "ColumnRef" and len(inner.fields) > 1 and unwrap(inner.fields[-1]).DESCRIPTOR.name == "A_Star":
+            args += _columns_of(inner, scope)
+        else:
+            args += (bind_raw(inner, scope, context),)
+    form = Form.IMPLICIT if node.row_format == pb.COERCE_IMPLICIT_CAST else Form.CALL
+    return RowExpr(type=TypeRef(registry.RECORD), args=args, form=form, location=node.location)
+
+
+def _columns_of(node: Any, scope: Scope) -> tuple[Expression, ...]:
+    """``t.*`` inside ROW(…): the table's columns."""
+    parts = names.strings(list(node.fields)[:-1])
+    table, _ = find_table(parts[-1], parts[-2] if len(parts) > 1 else None, scope, node.location)
+    return tuple(resolve([*parts, each.name], scope, node.location) for each in table.columns)
+
+
+_SQL_VALUES = {
+    "CURRENT_DATE": registry.DATE,
+    "CURRENT_TIME": registry.TIMETZ,
+    "CURRENT_TIMESTAMP": registry.TIMESTAMPTZ,
+    "LOCALTIME": registry.TIME,
+    "LOCALTIMESTAMP": registry.TIMESTAMP,
+}
+
+
+def _sql_value(node: Any, scope: Scope, context: BindContext) -> Expression:
+    word = pb.SQLValueFunctionOp.Name(node.op).removeprefix("SVFOP_").removesuffix("_N")
+    oid = _SQL_VALUES.get(word, registry.NAME)
+    return SqlValue(type=TypeRef(oid, node.typmod, context.collation_of_type(oid)), name=word, location=node.location)
+
+
+def _default(node: Any, scope: Scope, context: BindContext) -> Expression:
+    if not context.default:
+        raise PostgresError("42601", "DEFAULT is not allowed in this context", position=context.position(node.location))
+    return SetToDefault(type=UNKNOWN, location=node.location)
+
+
+def _sublink(node: Any, scope: Scope, context: BindContext) -> Expression:
+    if context.subquery is not None:
+        return context.subquery(node, scope, context)
+    if context.opaque_subquery:
+        kind = pb.SubLinkType.Name(node.sub_link_type).removesuffix("_SUBLINK")
+        test = bind(node.testexpr, scope, context=context) if node.HasField("testexpr") else None
+        # what a scalar subquery gives is not known here: as with a literal, what stands beside it decides
+        given = UNKNOWN if kind == "EXPR" else BOOLEAN
+        return SubLink(type=given, kind=kind, query=node, test=test, location=node.location)
+    message = context.refuse_subquery or f"cannot use subquery in {context.construct}"
+    raise PostgresError("0A000", message, position=context.position(node.location))
+
+
+def _grouping(node: Any, scope: Scope, context: BindContext) -> Expression:
+    if context.aggregates:
+        if len(node.args) > 31:
+            raise PostgresError("54023", "GROUPING must have fewer than 32 arguments", position=context.position(node.location))
+        return Grouping(type=INTEGER, args=tuple(bind(each, scope, context=context) for each in node.args), location=node.location)
+    raise PostgresError(
+        "42803", f"grouping operations are not allowed in {function_call.clause(context)}", position=context.position(node.location)
+    )
+
+
+_HANDLERS: dict[str, Callable[[Any, Scope, BindContext], Expression]] = {
+    "A_Const": _constant,
+    "ColumnRef": _column,
+    "ParamRef": _parameter,
+    "TypeCast": _cast,
+    "CollateClause": _collate,
+    "BoolExpr": _boolean,
+    "NullTest": _null_test,
+    "BooleanTest": _boolean_test,
+    "CaseExpr": lambda node, scope, context: conditional.case(node, scope, context, bind_raw),
+    "CoalesceExpr": lambda node, scope, context: conditional.coalesce(node, scope, context, bind_raw),
+    "MinMaxExpr": lambda node, scope, context: conditional.min_max(node, scope, context, bind_raw),
+    "RowExpr": _row,
+    "A_ArrayExpr": lambda node, scope, context: array_constructor.bind(node, scope, context, bind_raw),
+    "A_Indirection": lambda node, scope, context: indirection.bind(node, scope, context, bind_raw),
+    "SQLValueFunction": _sql_value,
+    "SetToDefault": _default,
+    "SubLink": _sublink,
+    "GroupingFunc": _grouping,
+    "A_Expr": lambda node, scope, context: operators.bind(node, scope, context, bind_raw),
+    "FuncCall": lambda node, scope, context: function_call.bind(node, scope, context, bind_raw),
+}
+
+__all__ = [
+    "assign",
+    "bind",
+    "bind_condition",
+    "bind_default",
+    "bind_raw",
+    "unify",
+]

@@ -1,0 +1,292 @@
+"""Coercions: an expression as another type, and the type that several expressions have in common (PostgreSQL's parse_coerce.c).
+
+Called by the binder for every operand, argument, CASE and column (manual, 10.4, 10.5). By what a type becomes another, `coercion_pathway`
+says; whether the arguments of a call fit, `signature`.
+
+What must hold: the result of `coerce` has exactly the type asked for; a literal of type unknown is read here, once, by the
+type's input rules, so that a Const of type unknown outlives binding only where PostgreSQL keeps it (an argument of VARIADIC "any").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from headgate.errors import PostgresError
+from headgate.expression import builtin
+from headgate.expression.binding import literal
+from headgate.expression.binding.coercion_pathway import Path, Reach, find_path
+from headgate.expression.binding.context import BindContext
+from headgate.expression.binding.signature import POLYMORPHIC, can_coerce
+from headgate.expression.location import location_of
+from headgate.expression.node import (
+    INTEGER,
+    ArrayCoerce,
+    CoerceViaIO,
+    Collate,
+    Const,
+    DomainCoerce,
+    Expression,
+    Form,
+    FuncExpr,
+    Param,
+    Relabel,
+    RowCoerce,
+    RowExpr,
+    TypeRef,
+)
+from headgate.types import registry, typmod
+
+
+def coerce(
+    expression: Expression,
+    target: TypeRef,
+    reach: Reach,
+    context: BindContext,
+    *,
+    form: Form = Form.IMPLICIT,
+    location: int = -1,
+) -> Expression | None:
+    """coerce_to_target_type: the expression as `target` (its modifier included), None if there is no such coercion."""
+    if not can_coerce([expression.type.oid], [target.oid], reach, context):
+        return None
+    inner = expression
+    while isinstance(inner, Collate):
+        inner = inner.arg
+    if target.oid != inner.type.oid and context.base_type(target.oid) != target.oid:
+        return _recollate(expression, inner, to_domain(inner, target.oid, reach, context, form, location), context)
+    result = coerce_type(inner, target.oid, reach, context, form=form, location=location, modifier=target.typmod)
+    if target.typmod >= 0:
+        result = _apply_modifier(
+            result, target.typmod, reach, context, form=form, location=location, hide=result is not inner and not isinstance(result, Const)
+        )
+    return _recollate(expression, inner, result, context)
+
+
+def to_domain(expression: Expression, domain: int, reach: Reach, context: BindContext, form: Form, location: int) -> Expression:
+    """coerce_to_domain: as the base type with the domain's modifier (too long is an error even in an explicit cast), then as the domain."""
+    base, modifier = context.types.base(domain)
+    below = coerce_type(expression, base, reach, context, location=location, modifier=modifier)
+    if modifier >= 0:
+        below = _apply_modifier(below, modifier, Reach.IMPLICIT, context, form=Form.IMPLICIT, location=location, hide=False)
+    kind = TypeRef(domain, -1, context.inherited_collation(domain, (below,)))
+    return DomainCoerce(type=kind, arg=hide_form(below), form=form, location=location)
+
+
+def _recollate(outer: Expression, inner: Expression, result: Expression, context: BindContext) -> Expression:
+    """Puts a COLLATE clause back above the coerced argument, if the result can have one."""
+    if outer is inner or not isinstance(outer, Collate) or not context.collation_of_type(result.type.oid):
+        return result
+    return Collate(type=replace(result.type, collation=outer.type.collation), arg=result, location=outer.location)
+
+
+def coerce_type(
+    expression: Expression,
+    target: int,
+    reach: Reach,
+    context: BindContext,
+    *,
+    form: Form = Form.IMPLICIT,
+    location: int = -1,
+    modifier: int = -1,
+) -> Expression:
+    """coerce_type: the expression as type `target`, its modifier not applied; the caller knows that it can be done."""
+    source = expression.type.oid
+    if target in (source, registry.ANY):
+        return expression
+    if target in POLYMORPHIC and source != registry.UNKNOWN:
+        return expression
+    if source == registry.UNKNOWN:
+        if isinstance(expression, Const):
+            return _read(expression, target, context, modifier)
+        if isinstance(expression, Param):
+            return context.infer_parameter(expression, target)
+    if isinstance(expression, Collate):
+        below = coerce_type(expression.arg, target, reach, context, form=form, location=location, modifier=modifier)
+        return _recollate(expression, expression.arg, below, context)
+    path = find_path(source, target, reach, context) if source != registry.UNKNOWN else Path("io")
+    if path is not None:
+        return _by_path(expression, path, target, reach, context, form, location, modifier)
+    if isinstance(expression, RowExpr) or context.is_composite(source) or target == registry.RECORD:
+        return RowCoerce(type=TypeRef(target), arg=expression, form=form, location=location)
+    raise PostgresError("XX000", f"failed to find conversion function from {context.show_type(source)} to {context.show_type(target)}")
+
+
+def _by_path(
+    expression: Expression, path: Path, target: int, reach: Reach, context: BindContext, form: Form, location: int, modifier: int
+) -> Expression:
+    collation = context.inherited_collation(target, (expression,))
+    plain = TypeRef(target, -1, collation)
+    if path.how == "relabel":
+        return Relabel(type=plain, arg=expression, form=form, location=location)
+    if path.how == "io":
+        return CoerceViaIO(type=plain, arg=expression, form=form, location=location)
+    if path.how == "array":
+        result = TypeRef(target, modifier, collation)
+        return ArrayCoerce(type=result, arg=expression, function=path.function, form=form, location=location)
+    function = builtin.function(path.function)
+    args: list[Expression] = [expression]
+    takes = len(function.arguments)
+    if takes >= 2:
+        args.append(Const(type=INTEGER, value=str(modifier)))
+    if takes >= 3:
+        args.append(Const(type=TypeRef(registry.BOOL), value="t" if reach is Reach.EXPLICIT else "f"))
+    result = TypeRef(target, modifier if takes >= 2 else -1, collation)
+    return FuncExpr(type=result, function=function.oid, args=tuple(args), form=form, location=location)
+
+
+def _read(constant: Const, target: int, context: BindContext, modifier: int) -> Const:
+    """Reads an unknown literal by the type's input function; errors point to the literal."""
+    base = context.base_type(target)
+    use = modifier if base == registry.INTERVAL else -1
+    collation = context.collation_of_type(target)
+    if constant.value is None:
+        return Const(type=TypeRef(target, use, collation), value=None, location=constant.location)
+    try:
+        value = literal.read(constant.value, base, use, context)
+    except PostgresError as error:
+        if error.position is None:
+            error.position = context.position(constant.location)
+        raise
+    return Const(type=TypeRef(target, use, collation), value=value, location=constant.location)
+
+
+def _apply_modifier(
+    expression: Expression, modifier: int, reach: Reach, context: BindContext, *, form: Form, location: int, hide: bool
+) -> Expression:
+    """coerce_type_typmod: applies a length or precision by the type's own cast function, or only labels."""
+    kind = expression.type
+    if kind.typmod == modifier:
+        return expression
+    cast = builtin.builtins().casts.get((kind.oid, kind.oid))
+    found = context.types.by_oid(kind.oid)
+    if hide:
+        expression = hide_form(expression)
+    if cast is not None and cast.function:
+        return _by_path(expression, Path("function", cast.function), kind.oid, reach, context, form, location, modifier)
+    if found.is_array and (element := builtin.builtins().casts.get((found.element, found.element))) and element.function:
+        result = TypeRef(kind.oid, modifier, kind.collation)
+        return ArrayCoerce(type=result, arg=expression, function=element.function, form=form, location=location)
+    return Relabel(type=replace(kind, typmod=modifier), arg=expression, form=form, location=location)
+
+
+def hide_form(expression: Expression) -> Expression:
+    """hide_coercion_node: marks a cast as implicit, so that it is not printed beside the one above it."""
+    if isinstance(expression, (FuncExpr, Relabel, CoerceViaIO, ArrayCoerce, RowCoerce)):
+        return replace(expression, form=Form.IMPLICIT)
+    return expression
+
+
+def strip_implicit(expression: Expression) -> Expression:
+    """strip_implicit_coercions: the expression below casts that were not written."""
+    while True:
+        if isinstance(expression, FuncExpr) and expression.form is Form.IMPLICIT:
+            expression = expression.args[0]
+        elif isinstance(expression, (Relabel, CoerceViaIO, ArrayCoerce, RowCoerce)) and expression.form is Form.IMPLICIT:
+            expression = expression.arg
+        else:
+            return expression
+
+
+def common_type(expressions: Sequence[Expression], construct: str, context: BindContext) -> int:
+    """select_common_type (manual, 10.5): the type that UNION, CASE, VALUES, ARRAY, GREATEST take; 42804 if there is none.
+
+    `construct` is the word of the message: "CASE types text and integer cannot be matched".
+    """
+    oids = [each.type.oid for each in expressions]
+    if oids[0] != registry.UNKNOWN and all(each == oids[0] for each in oids):
+        return oids[0]
+    chosen, chosen_type = registry.UNKNOWN, context.types.by_oid(registry.UNKNOWN)
+    for expression in expressions:
+        oid = context.base_type(expression.type.oid)
+        if oid in (registry.UNKNOWN, chosen):
+            continue
+        found = context.types.by_oid(oid)
+        if chosen == registry.UNKNOWN:
+            chosen, chosen_type = oid, found
+        elif found.category != chosen_type.category:
+            raise PostgresError(
+                "42804",
+                f"{construct} types {context.show_type(chosen)} and {context.show_type(oid)} cannot be matched",
+                position=context.position(location_of(expression)),
+            )
+        elif (
+            not chosen_type.preferred
+            and can_coerce([chosen], [oid], Reach.IMPLICIT, context)
+            and not can_coerce([oid], [chosen], Reach.IMPLICIT, context)
+        ):
+            chosen, chosen_type = oid, found
+    return registry.TEXT if chosen == registry.UNKNOWN else chosen
+
+
+def common_modifier(expressions: Sequence[Expression], target: int) -> int:
+    """select_common_typmod: the modifier that all have, -1 where they differ."""
+    modifiers = {each.type.typmod if each.type.oid == target else -1 for each in expressions}
+    return modifiers.pop() if len(modifiers) == 1 else -1
+
+
+def to_common(expression: Expression, target: int, construct: str, context: BindContext) -> Expression:
+    """coerce_to_common_type; 42846 if it cannot be done."""
+    if expression.type.oid == target:
+        return expression
+    if can_coerce([expression.type.oid], [target], Reach.IMPLICIT, context):
+        return coerce_type(expression, target, Reach.IMPLICIT, context)
+    raise PostgresError(
+        "42846",
+        f"{construct} could not convert type {context.show_type(expression.type.oid)} to {context.show_type(target)}",
+        position=context.position(location_of(expression)),
+    )
+
+
+def to_boolean(expression: Expression, construct: str, context: BindContext) -> Expression:
+    """coerce_to_boolean: 42804 "argument of WHERE must be type boolean, not type integer"."""
+    if expression.type.oid != registry.BOOL:
+        result = coerce(expression, TypeRef(registry.BOOL), Reach.ASSIGNMENT, context)
+        if result is None:
+            raise PostgresError(
+                "42804",
+                f"argument of {construct} must be type boolean, not type {context.show_type(expression.type.oid)}",
+                position=context.position(location_of(expression)),
+            )
+        expression = result
+    return expression
+
+
+def to_specific(expression: Expression, target: int, construct: str, context: BindContext) -> Expression:
+    """coerce_to_specific_type: as `to_boolean` for LIMIT, OFFSET and their like (``argument of LIMIT must be type bigint``)."""
+    if expression.type.oid == target:
+        return expression
+    result = coerce(expression, TypeRef(target), Reach.ASSIGNMENT, context)
+    if result is None:
+        raise PostgresError(
+            "42804",
+            f"argument of {construct} must be type {context.show_type(target)}, not type {context.show_type(expression.type.oid)}",
+            position=context.position(location_of(expression)),
+        )
+    return result
+
+
+def resolve_unknown(expression: Expression, context: BindContext) -> Expression:
+    """resolveTargetListUnknowns: what is still unknown becomes text."""
+    if expression.type.oid != registry.UNKNOWN:
+        return expression
+    return coerce_type(expression, registry.TEXT, Reach.IMPLICIT, context)
+
+
+def is_length_coercion(expression: Expression) -> int:
+    """exprIsLengthCoercion: the modifier that a cast applies, -1 if it applies none."""
+    if isinstance(expression, FuncExpr) and expression.form in (Form.EXPLICIT, Form.IMPLICIT) and len(expression.args) in (2, 3):
+        second = expression.args[1]
+        if isinstance(second, Const) and second.type.oid == registry.INT4 and second.value is not None:
+            return int(second.value)
+    if isinstance(expression, ArrayCoerce):
+        return expression.type.typmod
+    return typmod.NONE
+
+
+def modifier_of(expressions: Sequence[Expression]) -> int:
+    """The modifier of CASE, COALESCE, GREATEST: that of all operands if they agree in type and modifier (exprTypmod)."""
+    first = expressions[0].type
+    if all(each.type.oid == first.oid and each.type.typmod == first.typmod for each in expressions):
+        return first.typmod
+    return typmod.NONE

@@ -1,0 +1,120 @@
+"""What stands behind a value in a parse tree: A_Indirection's subscripts, slices and fields (PostgreSQL's transformIndirection).
+
+Called by `binder`. `bind` gets the binder itself as a function, since subscripts are bound by it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.errors import PostgresError
+from headgate.expression.binding.coercion import coerce
+from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.binding.context import BindContext, Binder
+from headgate.expression.binding.scope import Scope, has_table, resolve
+from headgate.expression.location import location_of
+from headgate.expression.node import INTEGER, UNKNOWN, ColumnRef, Const, Expression, FieldSelect, Subscript, TypeRef
+from headgate.sql.parser import unwrap
+from headgate.types import registry
+
+_MAX_SUBSCRIPTS = 6
+
+
+def bind(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+    """The typed expression of an A_Indirection."""
+    inner = unwrap(node.arg)
+    steps = [unwrap(each) for each in node.indirection]
+    if inner.DESCRIPTOR.name == "ColumnRef" and len(inner.fields) == 1 and steps[0].DESCRIPTOR.name == "String":
+        name = unwrap(inner.fields[0]).sval
+        if has_table(name, scope) and not _is_column(name, scope):
+            result: Expression = resolve([name, steps[0].sval], scope, inner.location)
+            steps = steps[1:]
+            return _steps(result, steps, scope, context, binder)
+    return _steps(binder(inner, scope, context), steps, scope, context, binder)
+
+
+def _is_column(name: str, scope: Scope) -> bool:
+    return any(column.name == name for table in scope.tables for column in table.columns)
+
+
+def _steps(result: Expression, steps: list[Any], scope: Scope, context: BindContext, binder: Binder) -> Expression:
+    place = 0
+    while place < len(steps):
+        step = steps[place]
+        kind = step.DESCRIPTOR.name
+        place += 1
+        if kind == "A_Indices":
+            indices = [step]
+            while place < len(steps) and steps[place].DESCRIPTOR.name == "A_Indices":
+                indices.append(steps[place])
+                place += 1
+            result = _subscript(result, indices, scope, context, binder)
+        elif kind == "String" and isinstance(result, ColumnRef) and result.attnum == 0:
+            result = resolve([result.qualifier, step.sval], scope, result.location)
+        elif kind == "String":
+            if not context.is_composite(result.type.oid):
+                raise PostgresError(
+                    "42809",
+                    f"column notation .{step.sval} applied to type {context.show_type(result.type.oid)}, which is not a composite type",
+                    position=context.position(location_of(result)),
+                )
+            result = FieldSelect(type=UNKNOWN, arg=result, name=step.sval, location=result.location)
+        else:
+            raise PostgresError("42601", 'row expansion via "*" is not supported here', position=context.position(location_of(result)))
+    return result
+
+
+def _subscript(arg: Expression, indices: list[Any], scope: Scope, context: BindContext, binder: Binder) -> Expression:
+    """transformContainerSubscripts: all adjacent subscripts at once; if one is a slice, ``[n]`` stands for ``[1:n]``."""
+    base = context.types.by_oid(context.base_type(arg.type.oid))
+    document = base.oid == registry.JSONB
+    if not base.is_array and not document:
+        raise PostgresError(
+            "42804",
+            f"cannot subscript type {context.show_type(arg.type.oid)} because it does not support subscripting",
+            position=context.position(location_of(arg)),
+        )
+    sliced = any(each.is_slice for each in indices)
+    if document and sliced:
+        where = next(each for each in indices if each.is_slice)
+        bound = where.uidx if where.HasField("uidx") else where.lidx
+        location = location_of(binder(bound, scope, context)) if where.HasField("uidx") or where.HasField("lidx") else -1
+        raise PostgresError("42804", "jsonb subscript does not support slices", position=context.position(location))
+    if len(indices) > _MAX_SUBSCRIPTS and not document:
+        message = f"number of array dimensions ({len(indices)}) exceeds the maximum allowed ({_MAX_SUBSCRIPTS})"
+        raise PostgresError("54000", message)
+    bound = _key if document else _index
+    lower: list[Expression | None] = []
+    for each in indices if sliced else ():
+        if each.HasField("lidx"):
+            lower.append(bound(each.lidx, scope, context, binder))
+        else:
+            lower.append(None if each.is_slice else Const(type=INTEGER, value="1"))
+    upper = tuple(bound(each.uidx, scope, context, binder) if each.HasField("uidx") else None for each in indices)
+    oid = base.oid if document or sliced else base.element
+    kind = TypeRef(oid, -1 if document else arg.type.typmod, arg.type.collation if context.collation_of_type(oid) else 0)
+    return Subscript(type=kind, arg=arg, lower=tuple(lower), upper=upper, location=arg.location)
+
+
+def _index(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+    raw = binder(node, scope, context)
+    done = coerce(raw, TypeRef(registry.INT4), Reach.ASSIGNMENT, context)
+    if done is None:
+        raise PostgresError("42804", "array subscript must have type integer", position=context.position(location_of(raw)))
+    return done
+
+
+def _key(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+    """A subscript of jsonb: an integer, or text."""
+    raw = binder(node, scope, context)
+    if raw.type.oid == registry.INT4:
+        return raw
+    done = coerce(raw, TypeRef(registry.TEXT, -1, context.collation_of_type(registry.TEXT)), Reach.IMPLICIT, context)
+    if done is None:
+        raise PostgresError(
+            "42804",
+            f"subscript type {context.show_type(raw.type.oid)} is not supported",
+            hint="jsonb subscript must be coercible to either integer or text.",
+            position=context.position(location_of(raw)),
+        )
+    return done

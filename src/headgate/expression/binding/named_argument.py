@@ -1,0 +1,80 @@
+"""Named arguments of a call (``make_interval(days => 3)``), put into their places among the others (manual, 4.3).
+
+Called by `function_call`. What must hold: behind it a call is as if written by position; parameters that are left out before the last one
+given have their default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headgate.errors import PostgresError
+from headgate.expression.binding.context import BindContext
+from headgate.expression.binding.overload_resolution import no_function
+from headgate.expression.location import location_of
+from headgate.expression.node import Expression
+from headgate.sql import names
+from headgate.sql.parser import parse_expression, unwrap
+
+_DATE: dict[str, str | None] = {"year": None, "month": None, "day": None}
+_TIME: dict[str, str | None] = {"hour": None, "min": None, "sec": None}
+_TIMESTAMP: dict[str, str | None] = {"year": None, "month": None, "mday": None, **_TIME}
+_SPAN: dict[str, str | None] = dict.fromkeys(("years", "months", "weeks", "days", "hours", "mins"), "0")
+_CHANGED: dict[str, str | None] = {"jsonb_in": None, "path": None, "replacement": None}
+PARAMETERS: dict[str, dict[str, str | None]] = {
+    "make_date": _DATE,
+    "make_time": _TIME,
+    "make_timestamp": _TIMESTAMP,
+    "make_timestamptz": {**_TIMESTAMP, "timezone": None},
+    "make_interval": {**_SPAN, "secs": "0.0::float8"},
+    "jsonb_set": {**_CHANGED, "create_if_missing": "true"},
+    "jsonb_insert": {**_CHANGED, "insert_after": "false"},
+    "jsonb_set_lax": {**_CHANGED, "create_if_missing": "true", "null_value_treatment": "'use_json_null'::text"},
+}
+"""The functions whose parameters have names, in their order, each with its default (pg_proc)."""
+
+
+def is_named(argument: Any) -> bool:
+    """Whether an unwrapped argument of a FuncCall has a name before it."""
+    return bool(argument.DESCRIPTOR.name == "NamedArgExpr")
+
+
+def _names(node: Any) -> list[str | None]:
+    return [each.name if is_named(each) else None for each in map(unwrap, node.args)]
+
+
+def signature(node: Any, args: Sequence[Expression], context: BindContext) -> str:
+    """The call as PostgreSQL's messages show it: ``make_interval(integer, days => integer)``."""
+    shown = [
+        f"{'' if name is None else f'{name} => '}{context.show_type(each.type.oid)}" for name, each in zip(_names(node), args, strict=True)
+    ]
+    return f"{'.'.join(names.strings(node.funcname))}({', '.join(shown)})"
+
+
+def placed(node: Any, args: Sequence[Expression], context: BindContext, bind: Callable[[Any], Expression]) -> list[Expression]:
+    """The arguments of a FuncCall in the order of the function's parameters; `bind` is for the defaults.
+
+    Raises 42601 for a name that is used twice or an argument without a name behind one that has one, 42883 for a name that no function
+    of this name has, or where a parameter without a default is left out.
+    """
+    given = _names(node)
+    plain = next((place for place, name in enumerate(given) if name is not None), len(given))
+    for place, name in enumerate(given):
+        if place > plain and (name is None or name in given[:place]):
+            message = "positional argument cannot follow named argument" if name is None else f'argument name "{name}" used more than once'
+            where = location_of(args[place]) if name is None else unwrap(node.args[place]).location
+            raise PostgresError("42601", message, position=context.position(where))
+    parameters = PARAMETERS.get(names.strings(node.funcname)[-1], {})
+    found = dict(zip(list(parameters)[:plain], args, strict=False))
+    for name, value in zip(given[plain:], args[plain:], strict=True):
+        if name not in parameters or name in found:
+            raise no_function(signature(node, args, context), context, node.location)
+        found[str(name)] = value
+    last = max(place for place, name in enumerate(parameters) if name in found)
+    done = []
+    for name, default in list(parameters.items())[: last + 1]:
+        if name not in found and default is None:
+            raise no_function(signature(node, args, context), context, node.location)
+        done.append(found[name] if name in found else bind(parse_expression(str(default))))
+    return done

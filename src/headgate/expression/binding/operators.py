@@ -1,0 +1,307 @@
+"""Operators in a parse tree: A_Expr of all kinds (PostgreSQL's parse_expr.c and parse_oper.c).
+
+Called by `binder` for AEXPR_OP, ANY/ALL, IN, LIKE, BETWEEN, DISTINCT, NULLIF and rows. `make` is make_op: it finds the operator
+and coerces the operands. `bind` gets the binder itself as a function, since operands are bound by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.errors import PostgresError
+from headgate.expression import builtin
+from headgate.expression.binding.coercion import coerce_type, common_type, to_common
+from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.binding.context import BindContext, Binder
+from headgate.expression.binding.overload_resolution import binary_operator, ordering_operator, prefix_operator, real_types
+from headgate.expression.binding.scope import Scope
+from headgate.expression.binding.signature import can_coerce
+from headgate.expression.node import (
+    BOOLEAN,
+    ArrayExpr,
+    BoolExpr,
+    BoolKind,
+    ColumnRef,
+    Const,
+    Distinct,
+    Expression,
+    NullIf,
+    NullTest,
+    OpExpr,
+    RowCompare,
+    RowExpr,
+    ScalarArrayOp,
+    TypeRef,
+    walk,
+)
+from headgate.sql import names
+from headgate.sql.parser import unwrap
+from headgate.types import registry
+
+_ROW_OPERATORS = {"=": 3, "<>": 6, "<": 1, "<=": 2, ">=": 4, ">": 5}
+sorting = ordering_operator
+
+
+def bind(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+    """The typed expression of an A_Expr."""
+    return _KINDS[node.kind](node, scope, context, binder)
+
+
+def make(name: Sequence[str], left: Expression | None, right: Expression, context: BindContext, location: int) -> Expression:
+    """make_op: the operator of this (maybe qualified) name over the operands, coerced to what it takes."""
+    word = _plain_name(name, left, right, context, location)
+    if left is None:
+        found = prefix_operator(word, right.type.oid, context, location)
+        operands: tuple[Expression, ...] = (right,)
+        declared: tuple[int, ...] = (found.right,)
+    else:
+        found = binary_operator(word, left.type.oid, right.type.oid, context, location)
+        operands, declared = (left, right), (found.left, found.right)
+    args, result = _take(operands, declared, found.result, context, location)
+    return OpExpr(type=TypeRef(result, -1, context.inherited_collation(result, args)), operator=found.oid, args=args, location=location)
+
+
+def _plain_name(name: Sequence[str], left: Expression | None, right: Expression, context: BindContext, location: int) -> str:
+    if len(name) == 2 and name[0] != "pg_catalog":
+        shown = f"{context.show_type(left.type.oid)} " if left else ""
+        raise PostgresError(
+            "42883",
+            f"operator does not exist: {shown}{'.'.join(name)} {context.show_type(right.type.oid)}",
+            hint="No operator matches the given name and argument types. You might need to add explicit type casts.",
+            position=context.position(location),
+        )
+    return "<>" if name[-1] == "!=" else name[-1]
+
+
+def _take(
+    operands: Sequence[Expression], declared: Sequence[int], result: int, context: BindContext, location: int
+) -> tuple[tuple[Expression, ...], int]:
+    actual = tuple(each.type.oid for each in operands)
+    real, result = real_types(actual, declared, result, context, location)
+    return tuple(coerce_type(each, oid, Reach.IMPLICIT, context) for each, oid in zip(operands, real, strict=True)), result
+
+
+def _operation(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+    left = unwrap(node.lexpr) if node.HasField("lexpr") else None
+    right = unwrap(node.rexpr)
+    if left is not None and left.DESCRIPTOR.name == "RowExpr" and right.DESCRIPTOR.name == "RowExpr":
+        return _rows(node, binder(left, scope, context), binder(right, scope, context), context)
+    if left is not None and left.DESCRIPTOR.name == "RowExpr" and right.DESCRIPTOR.name == "SubLink":
+        return binder(right, scope, context)
+    bound_left = binder(left, scope, context) if left is not None else None
+    return make(names.strings(node.name), bound_left, binder(right, scope, context), context, node.location)
+
+
+def _rows(node: Any, left: Expression, right: Expression, context: BindContext) -> Expression:
+    assert isinstance(left, RowExpr)
+    assert isinstance(right, RowExpr)
+    return compare_rows(names.strings(node.name), left, right, context, node.location)
+
+
+def compare_rows(name: Sequence[str], left: RowExpr, right: RowExpr, context: BindContext, location: int) -> Expression:
+    """make_row_comparison_op: = and <> become AND and OR of the fields, < and its like a RowCompare."""
+    where = context.position(location)
+    if len(left.args) != len(right.args):
+        raise PostgresError("42601", "unequal number of entries in row expressions", position=where)
+    if not left.args:
+        raise PostgresError("0A000", "cannot compare rows of zero length", position=where)
+    pairs = []
+    for one, other in zip(left.args, right.args, strict=True):
+        each = make(name, one, other, context, location)
+        if not isinstance(each, OpExpr) or each.type.oid != registry.BOOL:
+            raise PostgresError(
+                "42804",
+                f"row comparison operator must yield type boolean, not type {context.show_type(each.type.oid)}",
+                position=where,
+            )
+        pairs.append(each)
+    if len(pairs) == 1:
+        return pairs[0]
+    strategy = _row_strategy(name[-1], pairs, where)
+    if strategy in (3, 6):
+        kind = BoolKind.AND if strategy == 3 else BoolKind.OR
+        return BoolExpr(type=BOOLEAN, kind=kind, args=tuple(pairs), location=location)
+    return RowCompare(
+        type=BOOLEAN,
+        strategy=strategy,
+        operators=tuple(each.operator for each in pairs),
+        left=tuple(each.args[0] for each in pairs),
+        right=tuple(each.args[1] for each in pairs),
+        location=location,
+    )
+
+
+def _row_strategy(name: str, pairs: Sequence[OpExpr], where: int | None) -> int:
+    strategy = _ROW_OPERATORS.get("<>" if name == "!=" else name)
+    if strategy is None or (strategy != 6 and not all(builtin.builtins().families.get(each.operator) for each in pairs)):
+        raise PostgresError(
+            "0A000",
+            f"could not determine interpretation of row comparison operator {name}",
+            hint="Row comparison operators must be associated with btree operator families.",
+            position=where,
+        )
+    return strategy
+
+
+def _array_operation(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+    left, right = binder(node.lexpr, scope, context), binder(node.rexpr, scope, context)
+    use_any = node.kind == pb.AEXPR_OP_ANY
+    return make_array(names.strings(node.name), use_any, left, right, context, node.location)
+
+
+def make_array(name: Sequence[str], use_any: bool, left: Expression, right: Expression, context: BindContext, location: int) -> Expression:
+    """make_scalar_array_op: ``left op ANY (right)``."""
+    where = context.position(location)
+    array_oid = context.base_type(right.type.oid)
+    if array_oid == registry.UNKNOWN:
+        element = registry.UNKNOWN
+    else:
+        kind = context.types.by_oid(array_oid)
+        if not kind.is_array:
+            raise PostgresError("42809", "op ANY/ALL (array) requires array on right side", position=where)
+        element = kind.element
+    word = _plain_name(name, left, right, context, location)
+    found = binary_operator(word, left.type.oid, element, context, location)
+    if found.result != registry.BOOL:
+        raise PostgresError("42809", "op ANY/ALL (array) requires operator to yield boolean", position=where)
+    real, _ = real_types((left.type.oid, element), (found.left, found.right), found.result, context, location)
+    over = context.types.by_oid(real[1]).array
+    if not over:
+        raise PostgresError("42704", f"could not find array type for data type {context.show_type(real[1])}", position=where)
+    args = (coerce_type(left, real[0], Reach.IMPLICIT, context), coerce_type(right, over, Reach.IMPLICIT, context))
+    return ScalarArrayOp(type=BOOLEAN, operator=found.oid, any=use_any, args=args, location=location)
+
+
+def _distinct(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+    negated = node.kind == pb.AEXPR_NOT_DISTINCT
+    left_node, right_node = unwrap(node.lexpr), unwrap(node.rexpr)
+    for plain, other in ((left_node, right_node), (right_node, left_node)):
+        if plain.DESCRIPTOR.name == "A_Const" and plain.isnull:
+            arg = binder(other, scope, context)
+            return NullTest(type=BOOLEAN, arg=arg, is_null=negated, location=node.location)
+    left, right = binder(left_node, scope, context), binder(right_node, scope, context)
+    if isinstance(left, RowExpr) and isinstance(right, RowExpr):
+        done = _distinct_rows(node, left, right, context)
+    else:
+        done = _make_distinct(left, right, context, node.location)
+    return BoolExpr(type=BOOLEAN, kind=BoolKind.NOT, args=(done,), location=node.location) if negated else done
+
+
+def _make_distinct(left: Expression, right: Expression, context: BindContext, location: int) -> Expression:
+    equal = make(["="], left, right, context, location)
+    assert isinstance(equal, OpExpr)
+    if equal.type.oid != registry.BOOL:
+        raise PostgresError("42804", "IS DISTINCT FROM requires = operator to yield boolean", position=context.position(location))
+    return Distinct(type=BOOLEAN, operator=equal.operator, args=equal.args, location=location)
+
+
+def _distinct_rows(node: Any, left: RowExpr, right: RowExpr, context: BindContext) -> Expression:
+    if len(left.args) != len(right.args):
+        raise PostgresError("42601", "unequal number of entries in row expressions", position=context.position(node.location))
+    done: Expression | None = None
+    for one, other in zip(left.args, right.args, strict=True):
+        each = _make_distinct(one, other, context, node.location)
+        done = each if done is None else BoolExpr(type=BOOLEAN, kind=BoolKind.OR, args=(done, each), location=node.location)
+    return done if done is not None else Const(type=BOOLEAN, value="f", location=node.location)
+
+
+def _null_if(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+    equal = make(["="], binder(node.lexpr, scope, context), binder(node.rexpr, scope, context), context, node.location)
+    assert isinstance(equal, OpExpr)
+    if equal.type.oid != registry.BOOL:
+        raise PostgresError("42804", "NULLIF requires = operator to yield boolean", position=context.position(node.location))
+    return NullIf(type=equal.args[0].type, operator=equal.operator, args=equal.args, location=node.location)
+
+
+def _in(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+    """transformAExprIn: an array comparison over what has no variables, if there are two and more of them; else OR or AND."""
+    name = names.strings(node.name)
+    use_or = name[-1] != "<>"
+    left = binder(node.lexpr, scope, context)
+    bound = [binder(each, scope, context) for each in unwrap(node.rexpr).items]
+    variable = [each for each in bound if _has_variable(each)]
+    constant = [each for each in bound if not _has_variable(each)]
+    done: list[Expression] = []
+    if len(constant) > 1 and not isinstance(left, RowExpr):
+        array = _in_array(left, constant, context)
+        if array is not None:
+            done.append(make_array(name, use_or, left, array, context, node.location))
+            bound = variable
+    for each in bound:
+        if isinstance(left, RowExpr):
+            if not isinstance(each, RowExpr):
+                raise PostgresError("42804", "arguments of row IN must all be row expressions", position=context.position(node.location))
+            done.append(compare_rows(name, left, each, context, node.location))
+        else:
+            done.append(make(name, left, each, context, node.location))
+    if len(done) == 1:
+        return done[0]
+    return BoolExpr(type=BOOLEAN, kind=BoolKind.OR if use_or else BoolKind.AND, args=tuple(done), location=node.location)
+
+
+def _in_array(left: Expression, constant: Sequence[Expression], context: BindContext) -> Expression | None:
+    try:
+        oid = common_type([left, *constant], "IN", context)
+        if not all(_reaches(each, oid, context) for each in constant):
+            return None
+    except PostgresError:
+        return None
+    over = context.types.by_oid(oid).array if oid != registry.RECORD else 0
+    if not over:
+        return None
+    elements = tuple(to_common(each, oid, "IN", context) for each in constant)
+    return ArrayExpr(type=TypeRef(over, -1, context.inherited_collation(over, elements)), elements=elements, location=-1)
+
+
+def _reaches(expression: Expression, oid: int, context: BindContext) -> bool:
+    return expression.type.oid == oid or can_coerce([expression.type.oid], [oid], Reach.IMPLICIT, context)
+
+
+def _has_variable(expression: Expression) -> bool:
+    return any(isinstance(each, ColumnRef) and each.levels_up == 0 for each in walk(expression))
+
+
+def _between(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+    low_node, high_node = unwrap(node.rexpr).items
+
+    def compare(name: str, limit: Any) -> Expression:
+        return make([name], binder(node.lexpr, scope, context), binder(limit, scope, context), context, node.location)
+
+    def both(low: Any, high: Any) -> Expression:
+        args = (compare(">=", low), compare("<=", high))
+        return BoolExpr(type=BOOLEAN, kind=BoolKind.AND, args=args, location=node.location)
+
+    def outside(low: Any, high: Any) -> Expression:
+        args = (compare("<", low), compare(">", high))
+        return BoolExpr(type=BOOLEAN, kind=BoolKind.OR, args=args, location=node.location)
+
+    if node.kind == pb.AEXPR_BETWEEN:
+        return both(low_node, high_node)
+    if node.kind == pb.AEXPR_NOT_BETWEEN:
+        return outside(low_node, high_node)
+    if node.kind == pb.AEXPR_BETWEEN_SYM:
+        kind, parts = BoolKind.OR, (both(low_node, high_node), both(high_node, low_node))
+    else:
+        kind, parts = BoolKind.AND, (outside(low_node, high_node), outside(high_node, low_node))
+    return BoolExpr(type=BOOLEAN, kind=kind, args=parts, location=node.location)
+
+
+_KINDS: dict[int, Callable[[Any, Scope, BindContext, Binder], Expression]] = {
+    pb.AEXPR_OP: _operation,
+    pb.AEXPR_OP_ANY: _array_operation,
+    pb.AEXPR_OP_ALL: _array_operation,
+    pb.AEXPR_DISTINCT: _distinct,
+    pb.AEXPR_NOT_DISTINCT: _distinct,
+    pb.AEXPR_NULLIF: _null_if,
+    pb.AEXPR_IN: _in,
+    pb.AEXPR_LIKE: _operation,
+    pb.AEXPR_ILIKE: _operation,
+    pb.AEXPR_SIMILAR: _operation,
+    pb.AEXPR_BETWEEN: _between,
+    pb.AEXPR_NOT_BETWEEN: _between,
+    pb.AEXPR_BETWEEN_SYM: _between,
+    pb.AEXPR_NOT_BETWEEN_SYM: _between,
+}

@@ -1,0 +1,181 @@
+"""The types of given arguments against those that a function declares, the polymorphic ones among them (manual, 38.2.5).
+
+Called by `overload_resolution` for every candidate, and by whoever asks whether a type can become another (`can_coerce`).
+`resolve_polymorphic` says which types anyelement, anyarray and their like stand for in one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headgate.errors import PostgresError
+from headgate.expression.binding.coercion_pathway import Reach, find_path
+from headgate.expression.binding.context import BindContext
+from headgate.types import registry
+
+ANYCOMPATIBLE = 5077
+ANYCOMPATIBLEARRAY = 5078
+ANYCOMPATIBLENONARRAY = 5079
+ANYCOMPATIBLERANGE = 5080
+ANYNONARRAY = 2776
+ANYRANGE = 3831
+ANYMULTIRANGE = 4537
+ANYCOMPATIBLEMULTIRANGE = 4538
+POLYMORPHIC = frozenset(
+    {
+        registry.ANYELEMENT,
+        registry.ANYARRAY,
+        ANYNONARRAY,
+        registry.ANYENUM,
+        ANYRANGE,
+        ANYMULTIRANGE,
+        ANYCOMPATIBLE,
+        ANYCOMPATIBLEARRAY,
+        ANYCOMPATIBLENONARRAY,
+        ANYCOMPATIBLERANGE,
+        ANYCOMPATIBLEMULTIRANGE,
+    }
+)
+_RANGES = {ANYRANGE: "r", ANYMULTIRANGE: "m", ANYCOMPATIBLERANGE: "r", ANYCOMPATIBLEMULTIRANGE: "m"}
+
+
+def can_coerce(sources: Sequence[int], targets: Sequence[int], reach: Reach, context: BindContext) -> bool:
+    """can_coerce_type for a whole argument list."""
+    generic = False
+    for source, target in zip(sources, targets, strict=True):
+        if target in (source, registry.ANY):
+            continue
+        if target in POLYMORPHIC:
+            generic = True
+        elif (
+            source == registry.UNKNOWN
+            or find_path(source, target, reach, context) is not None
+            or (target == registry.RECORD and context.is_composite(source))
+            or (source == registry.RECORD and (context.is_composite(target) or target == registry.RECORD))
+        ):
+            continue
+        else:
+            return False
+    return not generic or polymorphic_fits(sources, targets, context)
+
+
+def polymorphic_fits(sources: Sequence[int], targets: Sequence[int], context: BindContext) -> bool:
+    """check_generic_type_consistency: whether the polymorphic arguments agree with each other."""
+    try:
+        resolve_polymorphic(sources, targets, registry.BOOL, context, complete=False)
+    except PostgresError:
+        return False
+    return True
+
+
+def resolve_polymorphic(
+    sources: Sequence[int], declared: Sequence[int], result: int, context: BindContext, *, complete: bool = True
+) -> tuple[tuple[int, ...], int]:
+    """enforce_generic_type_consistency: the real argument types and the real result type of a polymorphic call.
+
+    Raises 42804 where the arguments do not agree. Unknown literals take the type that the others fix; text if none does. Without
+    `complete`, a type that nothing fixes is no error: such a candidate may still be chosen.
+    """
+    if result not in POLYMORPHIC and not any(each in POLYMORPHIC for each in declared):
+        return tuple(declared), result
+    element, array = _family(
+        sources, declared, {registry.ANYELEMENT, ANYNONARRAY, registry.ANYENUM}, registry.ANYARRAY, context, common=False
+    )
+    compatible, compatible_array = _family(
+        sources, declared, {ANYCOMPATIBLE, ANYCOMPATIBLENONARRAY}, ANYCOMPATIBLEARRAY, context, common=True
+    )
+    ranges = _ranges(sources, declared, context)
+    real = {
+        **ranges,
+        registry.ANYELEMENT: element,
+        ANYNONARRAY: element,
+        registry.ANYENUM: element,
+        registry.ANYARRAY: array,
+        ANYCOMPATIBLE: compatible,
+        ANYCOMPATIBLENONARRAY: compatible,
+        ANYCOMPATIBLEARRAY: compatible_array,
+    }
+    for oid in (*declared, result):
+        if complete and oid in POLYMORPHIC and not real.get(oid):
+            named = f"{context.show_type(oid)} " if oid in _RANGES else ""
+            raise PostgresError("42804", f"could not determine polymorphic type {named}because input has type unknown")
+    if ANYNONARRAY in declared and element and context.types.by_oid(element).is_array:
+        raise PostgresError("42804", f"type matched to anynonarray is an array type: {context.show_type(element)}")
+    if registry.ANYENUM in declared and element and context.types.by_oid(element).kind is not registry.Kind.ENUM:
+        raise PostgresError("42804", f"type matched to anyenum is not an enum type: {context.show_type(element)}")
+    return tuple(real.get(each, each) for each in declared), real.get(result, result)
+
+
+def _ranges(sources: Sequence[int], declared: Sequence[int], context: BindContext) -> dict[int, int]:
+    """The range types that a call's arguments fix; 42804 where an argument is no range or two differ."""
+    fixed: dict[int, int] = {}
+    for source, target in zip(sources, declared, strict=False):
+        if target not in _RANGES or source == registry.UNKNOWN:
+            continue
+        found = context.types.find(context.base_type(source))
+        if found is None or found.kind.value != _RANGES[target] or fixed.setdefault(target, source) != source:
+            raise PostgresError("42804", f"argument declared anyrange is not a range type but type {context.show_type(source)}")
+    return fixed
+
+
+def _family(
+    sources: Sequence[int], declared: Sequence[int], elements: set[int], array_type: int, context: BindContext, *, common: bool
+) -> tuple[int, int]:
+    """(element type, array type) of one family of polymorphic types; 0 if its arguments fix none."""
+    known: list[int] = []
+    mentioned = False
+    for source, target in zip(sources, declared, strict=False):
+        if target != array_type and target not in elements:
+            continue
+        mentioned = True
+        if source == registry.UNKNOWN:
+            continue
+        base = context.base_type(source) if target == array_type else source
+        found = context.types.find(base)
+        if target == array_type:
+            if base == registry.ANYARRAY:
+                known.append(registry.ANYELEMENT)
+                continue
+            if found is None or not found.element or found.category != "A":
+                raise PostgresError("42804", f"argument declared anyarray is not an array but type {context.show_type(source)}")
+            known.append(found.element)
+        else:
+            known.append(source)
+    if not known:
+        if not mentioned:
+            return 0, 0
+        if common:
+            return registry.TEXT, registry.TEXT_ARRAY
+        return 0, 0
+    chosen = known[0]
+    if common:
+        chosen = _common_of(known, context)
+    elif any(each != chosen for each in known):
+        other = next(each for each in known if each != chosen)
+        raise PostgresError(
+            "42804",
+            'arguments declared "anyelement" are not all alike',
+            detail=f"{context.show_type(chosen)} versus {context.show_type(other)}",
+        )
+    return chosen, context.types.by_oid(chosen).array
+
+
+def _common_of(oids: Sequence[int], context: BindContext) -> int:
+    """select_common_type_from_oids: of one category, the type that the others become; a preferred one stays."""
+    chosen = oids[0]
+    for oid in oids[1:]:
+        before, after = context.types.by_oid(context.base_type(chosen)), context.types.by_oid(context.base_type(oid))
+        if oid == chosen:
+            continue
+        if before.category != after.category:
+            raise PostgresError("42804", "arguments of anycompatible family cannot be cast to a common type")
+        if (
+            not before.preferred
+            and can_coerce([chosen], [oid], Reach.IMPLICIT, context)
+            and not can_coerce([oid], [chosen], Reach.IMPLICIT, context)
+        ):
+            chosen = oid
+    for oid in oids:
+        if not can_coerce([oid], [chosen], Reach.IMPLICIT, context):
+            raise PostgresError("42804", "arguments of anycompatible family cannot be cast to a common type")
+    return chosen

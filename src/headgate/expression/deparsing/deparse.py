@@ -1,0 +1,390 @@
+r"""Typed expression → text, exactly as PostgreSQL's pg_get_expr prints it (ruleutils.c).
+
+Used for row filters (what a subscriber puts into its COPY, what ``\\dRp+`` shows), column defaults and checks. `deparse` is
+pg_get_expr(…); with `pretty`, pg_get_expr(…, true), as psql's ``\\d`` asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate.errors import not_supported
+from headgate.expression import builtin
+from headgate.expression import node as n
+from headgate.expression.binding.coercion import is_length_coercion, strip_implicit
+from headgate.expression.deparsing import sql_syntax
+from headgate.expression.deparsing.precedence import is_simple
+from headgate.sql.names import quote_ident
+from headgate.types import registry
+
+
+def deparse(expression: n.Expression, pretty: bool = False, types: registry.TypeRegistry | None = None) -> str:
+    """The text of pg_get_expr. `types` is the catalog's registry where user types may occur."""
+    printer = Printer(pretty, types or registry.known())
+    printer.write(expression, implicit=False)
+    return "".join(printer.parts)
+
+
+@dataclass
+class Printer:
+    """The text so far. `pretty` leaves out parentheses that precedence makes unnecessary; lines break at CASE either way."""
+
+    pretty: bool
+    types: registry.TypeRegistry
+    parts: list[str] = field(default_factory=list)
+    indent: int = 0
+
+    def say(self, text: str) -> None:
+        """Appends text."""
+        self.parts.append(text)
+
+    def keyword(self, word: str, before: int, after: int) -> None:
+        """appendContextKeyword: a new line, indented, with the word."""
+        self.indent += before
+        text = "".join(self.parts).rstrip(" ")
+        self.parts = [text, "\n", " " * max(self.indent, 0), word]
+        self.indent = max(self.indent + after, 0)
+
+    def write(self, expression: n.Expression, *, implicit: bool) -> None:
+        """get_rule_expr: prints a node; `implicit` shows casts that were not written."""
+        _PRINTERS[type(expression)](self, expression, implicit)
+
+    def guarded(self, expression: n.Expression, parent: n.Expression, *, implicit: bool) -> None:
+        """get_rule_expr_paren: in parentheses if the pretty form needs them."""
+        needed = self.pretty and not is_simple(expression, parent)
+        self.say("(" if needed else "")
+        self.write(expression, implicit=implicit)
+        self.say(")" if needed else "")
+
+    def listed(self, expressions: Iterable[n.Expression], *, implicit: bool = True) -> None:
+        """The expressions with commas between."""
+        for place, each in enumerate(expressions):
+            self.say(", " if place else "")
+            self.write(each, implicit=implicit)
+
+    def open(self) -> None:
+        """The parenthesis that only the plain form has."""
+        self.say("" if self.pretty else "(")
+
+    def close(self) -> None:
+        """Its end."""
+        self.say("" if self.pretty else ")")
+
+    def type_name(self, oid: int, modifier: int) -> str:
+        """format_type_with_typemod."""
+        return self.types.format_type(oid, modifier)
+
+
+def _column(out: Printer, node: n.ColumnRef, implicit: bool) -> None:
+    if node.attnum == 0:
+        out.say(f"{quote_ident(node.qualifier)}.*")
+    elif node.qualified and node.qualifier:
+        out.say(f"{quote_ident(node.qualifier)}.{quote_ident(node.name)}")
+    else:
+        out.say(quote_ident(node.name))
+
+
+def constant(out: Printer, node: n.Const, show: int = 0) -> None:
+    """get_const_expr: `show` -1 leaves the type away."""
+    oid, modifier = node.type.oid, node.type.typmod
+    if node.value is None:
+        out.say("NULL")
+        if show >= 0:
+            out.say(f"::{out.type_name(oid, modifier)}")
+        return
+    labelled = True
+    if oid == registry.INT4:
+        labelled = node.value.startswith("-")
+        out.say(f"'{node.value}'" if labelled else node.value)
+    elif oid == registry.NUMERIC:
+        bare = node.value[0].isdigit() and "." in node.value
+        labelled = not bare or modifier >= 0
+        out.say(node.value if bare else f"'{node.value}'")
+    elif oid == registry.BOOL:
+        labelled = False
+        out.say("true" if node.value == "t" else "false")
+    else:
+        labelled = oid != registry.UNKNOWN
+        out.say("'" + node.value.replace("'", "''") + "'")
+    if show >= 0 and labelled:
+        out.say(f"::{out.type_name(oid, modifier)}")
+
+
+def _const(out: Printer, node: n.Const, implicit: bool) -> None:
+    constant(out, node)
+
+
+def _param(out: Printer, node: n.Param, implicit: bool) -> None:
+    out.say(f"${node.number}")
+
+
+def cast(out: Printer, arg: n.Expression, kind: n.TypeRef, parent: n.Expression) -> None:
+    """get_coercion_expr: ``(arg)::type``."""
+    if isinstance(arg, n.Const) and arg.type.oid == kind.oid and arg.type.typmod == -1:
+        constant(out, arg, -1)
+    else:
+        out.open()
+        out.guarded(arg, parent, implicit=False)
+        out.close()
+    out.say(f"::{out.type_name(kind.oid, kind.typmod)}")
+
+
+def _call(out: Printer, node: n.FuncExpr, implicit: bool) -> None:
+    if node.form is n.Form.IMPLICIT and not implicit:
+        out.guarded(node.args[0], node, implicit=False)
+        return
+    if node.form in (n.Form.EXPLICIT, n.Form.IMPLICIT):
+        cast(out, node.args[0], n.TypeRef(node.type.oid, is_length_coercion(node)), node)
+        return
+    function = builtin.function(node.function)
+    if node.form is n.Form.SQL and sql_syntax.write(out, node, function):
+        return
+    out.say(f"{quote_ident(function.name)}(")
+    for place, each in enumerate(node.args):
+        out.say(", " if place else "")
+        if node.variadic and place == len(node.args) - 1:
+            out.say("VARIADIC ")
+        if (
+            not node.variadic
+            and function.variadic not in (0, registry.ANY)
+            and place == len(node.args) - 1
+            and isinstance(each, n.ArrayExpr)
+        ):
+            out.say("VARIADIC ")
+        out.write(each, implicit=True)
+    out.say(")")
+
+
+def _operation(out: Printer, node: n.OpExpr, implicit: bool) -> None:
+    name = builtin.operator(node.operator).name
+    out.open()
+    if len(node.args) == 2:
+        out.guarded(node.args[0], node, implicit=True)
+        out.say(f" {name} ")
+    else:
+        out.say(f"{name} ")
+    out.guarded(node.args[-1], node, implicit=True)
+    out.close()
+
+
+def _distinct(out: Printer, node: n.Distinct, implicit: bool) -> None:
+    out.open()
+    out.guarded(node.args[0], node, implicit=True)
+    out.say(" IS DISTINCT FROM ")
+    out.guarded(node.args[1], node, implicit=True)
+    out.close()
+
+
+def _null_if(out: Printer, node: n.NullIf, implicit: bool) -> None:
+    out.say("NULLIF(")
+    out.listed(node.args)
+    out.say(")")
+
+
+def _array_operation(out: Printer, node: n.ScalarArrayOp, implicit: bool) -> None:
+    out.open()
+    out.guarded(node.args[0], node, implicit=True)
+    out.say(f" {builtin.operator(node.operator).name} {'ANY' if node.any else 'ALL'} (")
+    out.guarded(node.args[1], node, implicit=True)
+    out.say(")")
+    out.close()
+
+
+def _boolean(out: Printer, node: n.BoolExpr, implicit: bool) -> None:
+    out.open()
+    if node.kind is n.BoolKind.NOT:
+        out.say("NOT ")
+        out.guarded(node.args[0], node, implicit=False)
+    else:
+        for place, each in enumerate(node.args):
+            out.say(f" {node.kind.value} " if place else "")
+            out.guarded(each, node, implicit=False)
+    out.close()
+
+
+def _coercion(out: Printer, node: n.Relabel | n.CoerceViaIO | n.ArrayCoerce, implicit: bool) -> None:
+    if node.form is n.Form.IMPLICIT and not implicit:
+        out.guarded(node.arg, node, implicit=False)
+    else:
+        modifier = -1 if isinstance(node, n.CoerceViaIO) else node.type.typmod
+        cast(out, node.arg, n.TypeRef(node.type.oid, modifier), node)
+
+
+def _row_coercion(out: Printer, node: n.RowCoerce, implicit: bool) -> None:
+    if node.form is n.Form.IMPLICIT and not implicit:
+        out.guarded(node.arg, node, implicit=False)
+    else:
+        cast(out, node.arg, node.type, node)
+
+
+def _collate(out: Printer, node: n.Collate, implicit: bool) -> None:
+    out.open()
+    out.guarded(node.arg, node, implicit=implicit)
+    out.say(f" COLLATE {quote_ident(builtin.builtins().collation_names[node.type.collation])}")
+    out.close()
+
+
+def _case(out: Printer, node: n.Case, implicit: bool) -> None:
+    out.keyword("CASE", 0, 4)
+    if node.arg is not None:
+        out.say(" ")
+        out.write(node.arg, implicit=True)
+    for condition, result in zip(node.conditions, node.results, strict=True):
+        shown = condition
+        if node.arg is not None and isinstance(condition, n.OpExpr) and isinstance(strip_implicit(condition.args[0]), n.CaseTest):
+            shown = condition.args[1]
+        out.keyword("WHEN ", 0, 0)
+        out.write(shown, implicit=False)
+        out.say(" THEN ")
+        out.write(result, implicit=True)
+    out.keyword("ELSE ", 0, 0)
+    out.write(node.default, implicit=True)
+    out.keyword("END", -4, 0)
+
+
+def _case_test(out: Printer, node: n.CaseTest, implicit: bool) -> None:
+    out.say("CASE_TEST_EXPR")
+
+
+def _array(out: Printer, node: n.ArrayExpr, implicit: bool) -> None:
+    out.say("ARRAY[")
+    out.listed(node.elements)
+    out.say("]")
+    if not node.elements:
+        out.say(f"::{out.type_name(node.type.oid, -1)}")
+
+
+def _row(out: Printer, node: n.RowExpr, implicit: bool) -> None:
+    out.say("ROW(")
+    out.listed(node.args)
+    out.say(")")
+
+
+def _row_comparison(out: Printer, node: n.RowCompare, implicit: bool) -> None:
+    out.say("(ROW(")
+    out.listed(node.left)
+    out.say(f") {builtin.operator(node.operators[0]).name} ROW(")
+    out.listed(node.right)
+    out.say("))")
+
+
+def _coalesce(out: Printer, node: n.Coalesce, implicit: bool) -> None:
+    out.say("COALESCE(")
+    out.listed(node.args)
+    out.say(")")
+
+
+def _min_max(out: Printer, node: n.MinMax, implicit: bool) -> None:
+    out.say("GREATEST(" if node.greatest else "LEAST(")
+    out.listed(node.args)
+    out.say(")")
+
+
+def _null_test(out: Printer, node: n.NullTest, implicit: bool) -> None:
+    out.open()
+    out.guarded(node.arg, node, implicit=True)
+    composite = node.arg.type.oid == registry.RECORD or isinstance(node.arg, n.RowExpr)
+    if node.row or not composite:
+        out.say(" IS NULL" if node.is_null else " IS NOT NULL")
+    else:
+        out.say(" IS NOT DISTINCT FROM NULL" if node.is_null else " IS DISTINCT FROM NULL")
+    out.close()
+
+
+def _boolean_test(out: Printer, node: n.BooleanTest, implicit: bool) -> None:
+    out.open()
+    out.guarded(node.arg, node, implicit=False)
+    out.say(f" {node.kind.value}")
+    out.close()
+
+
+def _sql_value(out: Printer, node: n.SqlValue, implicit: bool) -> None:
+    out.say(node.name if node.type.typmod < 0 or node.type.oid == registry.NAME else f"{node.name}({node.type.typmod})")
+
+
+def _default(out: Printer, node: n.SetToDefault, implicit: bool) -> None:
+    out.say("DEFAULT")
+
+
+def _subscript(out: Printer, node: n.Subscript, implicit: bool) -> None:
+    bare = isinstance(node.arg, (n.ColumnRef, n.FieldSelect))
+    out.say("" if bare else "(")
+    out.write(node.arg, implicit=implicit)
+    out.say("" if bare else ")")
+    lowers: tuple[n.Expression | None, ...] = node.lower
+    for place, upper in enumerate(node.upper):
+        out.say("[")
+        if lowers:
+            lower = lowers[place]
+            if lower is not None:
+                out.write(lower, implicit=False)
+            out.say(":")
+        if upper is not None:
+            out.write(upper, implicit=False)
+        out.say("]")
+
+
+def _field(out: Printer, node: n.FieldSelect, implicit: bool) -> None:
+    bare = isinstance(node.arg, (n.Subscript, n.FieldSelect))
+    out.say("" if bare else "(")
+    out.write(node.arg, implicit=True)
+    out.say(("." if bare else ").") + quote_ident(node.name))
+
+
+def _aggregate(out: Printer, node: n.Aggregate, implicit: bool) -> None:
+    out.say(f"{quote_ident(builtin.function(node.function).name)}({'DISTINCT ' if node.distinct else ''}")
+    if node.star:
+        out.say("*")
+    out.listed(node.args)
+    for place, (expression, descending, first) in enumerate(node.order):
+        out.say(", " if place else " ORDER BY ")
+        out.write(expression, implicit=False)
+        out.say(" DESC" if descending else "")
+        if first != descending:
+            out.say(" NULLS FIRST" if first else " NULLS LAST")
+    out.say(")")
+    if node.filter is not None:
+        out.say(" FILTER (WHERE ")
+        out.write(node.filter, implicit=False)
+        out.say(")")
+
+
+def _sublink(out: Printer, node: n.SubLink, implicit: bool) -> None:
+    raise not_supported("a subquery in an expression cannot be printed")
+
+
+_PRINTERS: dict[type[n.Expression], Callable[[Printer, Any, bool], None]] = {
+    n.ColumnRef: _column,
+    n.Const: _const,
+    n.Param: _param,
+    n.FuncExpr: _call,
+    n.OpExpr: _operation,
+    n.Distinct: _distinct,
+    n.NullIf: _null_if,
+    n.ScalarArrayOp: _array_operation,
+    n.BoolExpr: _boolean,
+    n.Relabel: _coercion,
+    n.DomainCoerce: _coercion,
+    n.DomainValue: lambda out, node, implicit: out.say("VALUE"),
+    n.CoerceViaIO: _coercion,
+    n.ArrayCoerce: _coercion,
+    n.RowCoerce: _row_coercion,
+    n.Collate: _collate,
+    n.Case: _case,
+    n.CaseTest: _case_test,
+    n.ArrayExpr: _array,
+    n.RowExpr: _row,
+    n.RowCompare: _row_comparison,
+    n.Coalesce: _coalesce,
+    n.MinMax: _min_max,
+    n.NullTest: _null_test,
+    n.BooleanTest: _boolean_test,
+    n.SqlValue: _sql_value,
+    n.SetToDefault: _default,
+    n.Subscript: _subscript,
+    n.FieldSelect: _field,
+    n.Aggregate: _aggregate,
+    n.SubLink: _sublink,
+}

@@ -1,0 +1,189 @@
+"""Functions of bytea, value by value (varlena.c, encode.c, cryptohash): what Spark's own do not do with PostgreSQL's errors."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+import string
+
+from headgate.errors import PostgresError
+from headgate.expression.functions.regex import similar
+
+_INT_MAX = 2**31 - 1
+_BLANK = " \n\t\r"
+_PAIRS = re.compile(r"(?:[ \n\t\r]*[0-9a-fA-F]{2})*[ \n\t\r]*\Z")
+_PAIR = re.compile(r"\A(?:[ \n\t\r]*[0-9a-fA-F]{2})*")
+
+
+def get_byte(data: bytes, place: int) -> int:
+    """get_byte: counted from 0."""
+    _check(place, len(data))
+    return data[place]
+
+
+def _check(place: int, size: int) -> None:
+    if not 0 <= place < size:
+        raise PostgresError("2202E", f"index {place} out of valid range, 0..{size - 1}")
+
+
+def set_byte(data: bytes, place: int, value: int) -> bytes:
+    """set_byte: the value's last eight bits."""
+    _check(place, len(data))
+    return data[:place] + bytes([value & 255]) + data[place + 1 :]
+
+
+def get_bit(data: bytes, place: int) -> int:
+    """get_bit: within a byte from its lowest bit."""
+    _check(place, len(data) * 8)
+    return data[place // 8] >> place % 8 & 1
+
+
+def set_bit(data: bytes, place: int, value: int) -> bytes:
+    """set_bit."""
+    _check(place, len(data) * 8)
+    if value not in (0, 1):
+        raise PostgresError("22023", "new bit must be 0 or 1")
+    byte = data[place // 8] & ~(1 << place % 8) | value << place % 8
+    return data[: place // 8] + bytes([byte]) + data[place // 8 + 1 :]
+
+
+def position(data: bytes, part: bytes) -> int:
+    """position: 1 for an empty part."""
+    return data.find(part) + 1
+
+
+def overlay(data: bytes, new: bytes, start: int, count: int) -> bytes:
+    """overlay."""
+    if start <= 0:
+        raise PostgresError("22011", "negative substring length not allowed")
+    end = start + count
+    if end > _INT_MAX:
+        raise PostgresError("22003", "integer out of range")
+    return data[: start - 1] + new + data[max(end, 1) - 1 :]
+
+
+def overlay_whole(data: bytes, new: bytes, start: int) -> bytes:
+    """overlay without FOR."""
+    return overlay(data, new, start, len(new))
+
+
+def trim(data: bytes, characters: bytes) -> bytes:
+    """btrim."""
+    return data.strip(characters) if characters else data
+
+
+def trim_left(data: bytes, characters: bytes) -> bytes:
+    """ltrim."""
+    return data.lstrip(characters) if characters else data
+
+
+def trim_right(data: bytes, characters: bytes) -> bytes:
+    """rtrim."""
+    return data.rstrip(characters) if characters else data
+
+
+def count_set(data: bytes) -> int:
+    """bit_count."""
+    return int.from_bytes(data, "big").bit_count()
+
+
+def bit_length(data: bytes) -> int:
+    """bit_length."""
+    return len(data) * 8
+
+
+def digest(name: str, data: bytes) -> bytes:
+    """sha224, sha256, sha384, sha512."""
+    return hashlib.new(name, data).digest()
+
+
+def encode(data: bytes, form: str) -> str:
+    """The text of some bytes as hex, base64 or escape."""
+    match form.lower():
+        case "hex":
+            return data.hex()
+        case "base64":
+            whole = base64.b64encode(data).decode()
+            return "\n".join(whole[place : place + 76] for place in range(0, len(whole), 76))
+        case "escape":
+            return "".join("\\\\" if each == 92 else f"\\{each:03o}" if each > 127 or each == 0 else chr(each) for each in data)
+        case _:
+            raise PostgresError("22023", f'unrecognized encoding: "{form}"')
+
+
+def decode(text: str, form: str) -> bytes:
+    """The bytes of a text in hex, base64 or escape."""
+    match form.lower():
+        case "hex":
+            return _from_hex(text)
+        case "base64":
+            return _from_base64(text)
+        case "escape":
+            return _from_escape(text)
+        case _:
+            raise PostgresError("22023", f'unrecognized encoding: "{form}"')
+
+
+def _from_hex(text: str) -> bytes:
+    """Pairs of digits; blanks may stand between the pairs, not in them."""
+    if _PAIRS.match(text):
+        return bytes.fromhex(text)
+    rest = _PAIR.sub("", text.lstrip(_BLANK))
+    bad = next((each for each in rest.lstrip(_BLANK)[:2] if each not in string.hexdigits), None)
+    if bad is not None:
+        raise PostgresError("22023", f'invalid hexadecimal digit: "{bad}"')
+    raise PostgresError("22023", "invalid hexadecimal data: odd number of digits")
+
+
+def _from_base64(text: str) -> bytes:
+    plain = re.sub(r"[ \t\n\r]", "", text)
+    bad = re.search(r"[^A-Za-z0-9+/=]", plain)
+    if bad:
+        raise PostgresError("22023", f'invalid symbol "{bad[0]}" found while decoding base64 sequence')
+    found = re.match(r"[^=]*", plain)
+    body = found[0] if found else ""
+    padding = plain[len(body) :]
+    if padding.strip("=") or (padding and len(body) % 4 < 2):
+        raise PostgresError("22023", 'unexpected "=" while decoding base64 sequence')
+    if (len(body) + len(padding)) % 4 or len(padding) > 2:
+        raise PostgresError(
+            "22023", "invalid base64 end sequence", hint="Input data is missing padding, is truncated, or is otherwise corrupted."
+        )
+    try:
+        return base64.b64decode(plain)
+    except binascii.Error as error:
+        raise PostgresError("22023", "invalid base64 end sequence") from error
+
+
+def _from_escape(text: str) -> bytes:
+    raw, out, place = text.encode(), bytearray(), 0
+    while place < len(raw):
+        if raw[place] != 92:
+            out.append(raw[place])
+            place += 1
+        elif re.match(rb"[0-3][0-7][0-7]", raw[place + 1 : place + 4]):
+            out.append(int(raw[place + 1 : place + 4], 8))
+            place += 4
+        elif raw[place + 1 : place + 2] == b"\\":
+            out.append(92)
+            place += 2
+        else:
+            raise PostgresError("22P02", "invalid input syntax for type bytea")
+    return bytes(out)
+
+
+def like(data: bytes, pattern: bytes) -> bool:
+    """bytealike: as LIKE, byte by byte."""
+    return similar.like(data.decode("latin-1"), pattern.decode("latin-1"))
+
+
+def not_like(data: bytes, pattern: bytes) -> bool:
+    """byteanlike."""
+    return not like(data, pattern)
+
+
+def like_escape(pattern: bytes, escape: bytes) -> bytes:
+    """like_escape of bytea: the pattern with backslash as its escape character."""
+    return similar.like_escape(pattern.decode("latin-1"), escape.decode("latin-1")).encode("latin-1")

@@ -1,0 +1,101 @@
+"""EXTRACT and date_part of times and intervals, one at a time on their stored text (time_part_common, interval_part_common).
+
+Called through `vectorised` from `spark.functions.extract`. `exact_…` gives numeric's text with PostgreSQL's scale, `double_…` its double,
+which is added up in binary. The unit is one that `has_…` knows.
+"""
+
+from __future__ import annotations
+
+from headgate.expression.functions.datetime.interval import split
+from headgate.types.datetime.interval import Interval, normal
+from headgate.types.datetime.time_of_day import parts_of
+
+_CLOCK = frozenset({"hour", "minute", "second", "millisecond", "microsecond", "epoch"})
+TIME_UNITS = _CLOCK
+TIMETZ_UNITS = _CLOCK | {"timezone", "timezone_hour", "timezone_minute"}
+_YEARS = {"year": 1, "decade": 10, "century": 100, "millennium": 1000}
+INTERVAL_UNITS = _CLOCK | _YEARS.keys() | {"month", "quarter", "day"}
+
+
+def scaled(number: int, digits: int) -> str:
+    """A number of 10^-digits units as numeric."""
+    whole, rest = divmod(abs(number), 10**digits)
+    return f"{'-' if number < 0 else ''}{whole}" + (f".{rest:0{digits}d}" if digits else "")
+
+
+def _exact_clock(unit: str, micros: int) -> str:
+    if unit == "hour":
+        return str(split(micros, 3_600_000_000)[0])
+    if unit == "minute":
+        return str(split(split(micros, 60_000_000)[0], 60)[1])
+    second = split(micros, 60_000_000)[1]
+    return scaled(second, {"second": 6, "millisecond": 3, "microsecond": 0}[unit])
+
+
+def _double_clock(unit: str, micros: int) -> float:
+    if unit not in ("second", "millisecond"):
+        return float(_exact_clock(unit, micros))
+    whole, fraction = split(split(micros, 60_000_000)[1], 1_000_000)
+    return whole + fraction / 1_000_000.0 if unit == "second" else whole * 1000.0 + fraction / 1000.0
+
+
+def exact_time(unit: str, text: str) -> str:
+    """extract_time."""
+    micros = parts_of(text)[0]
+    return scaled(micros, 6) if unit == "epoch" else _exact_clock(unit, micros)
+
+
+def double_time(unit: str, text: str) -> float:
+    """time_part."""
+    micros = parts_of(text)[0]
+    return micros / 1_000_000.0 if unit == "epoch" else _double_clock(unit, micros)
+
+
+def _zone(unit: str, east: int) -> int:
+    if unit == "timezone":
+        return east
+    return split(east, 3600)[0] if unit == "timezone_hour" else split(split(east, 60)[0], 60)[1]
+
+
+def exact_timetz(unit: str, text: str) -> str:
+    """extract_timetz."""
+    micros, east = parts_of(text)
+    if unit.startswith("timezone"):
+        return str(_zone(unit, east))
+    return scaled(micros - east * 1_000_000, 6) if unit == "epoch" else _exact_clock(unit, micros)
+
+
+def double_timetz(unit: str, text: str) -> float:
+    """timetz_part."""
+    micros, east = parts_of(text)
+    if unit.startswith("timezone"):
+        return float(_zone(unit, east))
+    return micros / 1_000_000.0 - east if unit == "epoch" else _double_clock(unit, micros)
+
+
+def _months(unit: str, span: Interval) -> int:
+    years, months = split(span.months, 12)
+    if unit == "month":
+        return months
+    return split(months, 3)[0] + 1 if unit == "quarter" else split(years, _YEARS[unit])[0]
+
+
+def exact_interval(unit: str, text: str) -> str:
+    """extract_interval."""
+    span = normal(text)
+    if unit == "epoch":
+        years, months = split(span.months, 12)
+        return scaled((years * 1461 + months * 120 + span.days * 4) * 21_600_000_000 + span.micros, 6)
+    if unit == "day":
+        return str(span.days)
+    return _exact_clock(unit, span.micros) if unit in _CLOCK else str(_months(unit, span))
+
+
+def double_interval(unit: str, text: str) -> float:
+    """interval_part."""
+    span = normal(text)
+    if unit == "epoch":
+        years, months = split(span.months, 12)
+        total = span.micros / 1_000_000.0 + (365.25 * 86400) * years
+        return total + (30.0 * 86400) * months + 86400.0 * span.days
+    return _double_clock(unit, span.micros) if unit in _CLOCK else float(exact_interval(unit, text))

@@ -1,0 +1,202 @@
+"""Intervals in PostgreSQL's own terms, one at a time on their stored text: arithmetic, justify_*, make_interval, date_trunc (timestamp.c).
+
+Called through `vectorised` from `spark.functions.time_of_day`. Overflow is 22008 "interval out of range".
+"""
+
+from __future__ import annotations
+
+import math
+
+from headgate.errors import PostgresError
+from headgate.types.datetime.calendar import DAY
+from headgate.types.datetime.interval import Interval, adjusted, normal
+
+_INT = 2**31
+LONG = 2**63
+"""Half of the range of 64 bits, for `wrapped`."""
+
+
+def out_of_range() -> PostgresError:
+    """22008 for an interval."""
+    return PostgresError("22008", "interval out of range")
+
+
+def checked(months: int, days: int, micros: int) -> Interval:
+    """The interval of three numbers, which must fit."""
+    if not (-_INT <= months < _INT and -_INT <= days < _INT and -LONG <= micros < LONG):
+        raise out_of_range()
+    return Interval(months, days, micros)
+
+
+def plus(one: str, other: str) -> str:
+    """interval_pl."""
+    a, b = normal(one), normal(other)
+    return checked(a.months + b.months, a.days + b.days, a.micros + b.micros).print()
+
+
+def minus(one: str, other: str) -> str:
+    """interval_mi."""
+    a, b = normal(one), normal(other)
+    return checked(a.months - b.months, a.days - b.days, a.micros - b.micros).print()
+
+
+def negated(text: str) -> str:
+    """interval_um."""
+    found = normal(text)
+    return checked(-found.months, -found.days, -found.micros).print()
+
+
+def _rounded(seconds: float) -> float:
+    """TSROUND."""
+    return _rint(seconds * 1_000_000.0) / 1_000_000.0
+
+
+def _rint(value: float) -> float:
+    return float(round(value)) if math.isfinite(value) else value
+
+
+def _int(value: float) -> int:
+    """C's cast of a double to int on x86."""
+    if not -_INT - 1 < value < _INT:
+        return -_INT
+    return int(value)
+
+
+def _field(value: float) -> int:
+    if not -_INT <= value < _INT:  # NaN is neither
+        raise out_of_range()
+    return int(value)
+
+
+def _scaled(months: float, days: float, micros: float) -> str:
+    """An interval of fractional fields: fractions go down, months to days, days to seconds."""
+    month, day = _field(months), _field(days)
+    rest_days = _rounded((months - month) * 30)
+    rest = _rounded((days - day + rest_days - _int(rest_days)) * 86400)
+    if abs(rest) >= 86400:
+        over = _int(rest / 86400)
+        day += over
+        rest -= over * 86400
+    total = _rint(micros + rest * 1_000_000.0)
+    if math.isnan(total) or not -float(LONG) <= total < float(LONG):
+        raise out_of_range()
+    return checked(month, day + _int(rest_days), int(total)).print()
+
+
+def times(text: str, factor: float) -> str:
+    """interval_mul."""
+    found = normal(text)
+    return _scaled(found.months * factor, found.days * factor, found.micros * factor)
+
+
+def times_span(factor: float, text: str) -> str:
+    """mul_d_interval."""
+    return times(text, factor)
+
+
+def over(text: str, divisor: float) -> str:
+    """interval_div."""
+    if divisor == 0:
+        raise PostgresError("22012", "division by zero")
+    found = normal(text)
+    return _scaled(found.months / divisor, found.days / divisor, found.micros / divisor)
+
+
+def split(value: int, by: int) -> tuple[int, int]:
+    """C's / and %."""
+    whole = abs(value) // by
+    return (whole, value - whole * by) if value >= 0 else (-whole, value + whole * by)
+
+
+def _one_sign(large: int, small: int, unit: int, low: int = 0) -> tuple[int, int]:
+    """Both of one sign: one of `large` given for `unit` of `small`; `low` tells the sign of a `small` that is 0."""
+    if large > 0 and (small < 0 or (small == 0 and low < 0)):
+        return large - 1, small + unit
+    if large < 0 and (small > 0 or (small == 0 and low > 0)):
+        return large + 1, small - unit
+    return large, small
+
+
+def justify_hours(text: str) -> str:
+    """interval_justify_hours."""
+    found = normal(text)
+    days, micros = split(found.micros, DAY)
+    total = checked(0, found.days + days, 0).days
+    day, rest = _one_sign(total, micros, DAY)
+    return Interval(found.months, day, rest).print()
+
+
+def justify_days(text: str) -> str:
+    """interval_justify_days."""
+    found = normal(text)
+    months, days = split(found.days, 30)
+    total = checked(found.months + months, 0, 0).months
+    month, day = _one_sign(total, days, 30)
+    return Interval(month, day, found.micros).print()
+
+
+def justify_interval(text: str) -> str:
+    """interval_justify_interval."""
+    found = normal(text)
+    whole_days, micros = split(found.micros, DAY)
+    months, days = split(found.days + whole_days, 30)
+    total = checked(found.months + months, 0, 0).months
+    month, day = _one_sign(total, days, 30, micros)
+    day, rest = _one_sign(day, micros, DAY)
+    return Interval(month, day, rest).print()
+
+
+def made(years: int = 0, months: int = 0, weeks: int = 0, days: int = 0, hours: int = 0, minutes: int = 0, seconds: float = 0.0) -> str:
+    """make_interval."""
+    if not math.isfinite(seconds):
+        raise out_of_range()
+    micros = _rint(seconds * 1_000_000.0)
+    whole = int(micros) if -LONG <= micros < LONG else -LONG
+    clock = hours * 3_600_000_000 + minutes * 60_000_000 + whole
+    return Interval(wrapped(years * 12 + months, _INT), wrapped(weeks * 7 + days, _INT), wrapped(clock, LONG)).print()
+
+
+def wrapped(value: int, half: int) -> int:
+    """C's overflow of an integer of `-half` to `half - 1`, for which PostgreSQL 15 does not look everywhere."""
+    return (value + half) % (2 * half) - half
+
+
+def modified(modifier: int, text: str) -> str:
+    """interval_scale."""
+    return adjusted(normal(text), modifier).print()
+
+
+_MONTHS = {"millennium": 12000, "century": 1200, "decade": 120, "year": 12, "quarter": 3, "month": 1}
+_MICROS = {"hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000, "millisecond": 1000, "microsecond": 1}
+TRUNCATED = frozenset({*_MONTHS, *_MICROS, "day"})
+"""The units that date_trunc takes for intervals."""
+
+
+def truncated(unit: str, text: str) -> str:
+    """interval_trunc to one of `TRUNCATED`."""
+    found = normal(text)
+    if unit in _MONTHS:
+        return Interval(found.months - split(found.months, _MONTHS[unit])[1]).print()
+    if unit == "day":
+        return Interval(found.months, found.days).print()
+    return Interval(found.months, found.days, found.micros - split(found.micros, _MICROS[unit])[1]).print()
+
+
+def summed(months: str, days: str, micros: str) -> str:
+    """sum(interval) of the sums of its fields, which are numeric."""
+    return checked(int(months), int(days), int(micros)).print()
+
+
+def months_of(text: str) -> int:
+    """The months of an interval."""
+    return normal(text).months
+
+
+def days_of(text: str) -> int:
+    """The days of an interval."""
+    return normal(text).days
+
+
+def micros_of(text: str) -> int:
+    """The microseconds of an interval."""
+    return normal(text).micros

@@ -1,0 +1,171 @@
+"""time and time with time zone in PostgreSQL's own terms, one at a time on their stored text: arithmetic, casts, fields (date.c).
+
+Called through `vectorised` from `spark.functions.time_of_day` and `spark.functions.time_zone`. A time is microseconds since midnight, a
+timetz has seconds east of UTC beside them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headgate.expression.functions.datetime import interval, timestamp
+from headgate.types.datetime import time_zone
+from headgate.types.datetime.calendar import DAY, INFINITE_DAY, INFINITE_MICROS
+from headgate.types.datetime.interval import Interval, normal
+from headgate.types.datetime.time_of_day import parts_of
+from headgate.types.datetime.timestamp import print_clock, print_offset
+
+
+def _zoned(micros: int, east: int) -> str:
+    return print_clock(micros) + print_offset(east)
+
+
+def _within_day(micros: int) -> int:
+    return interval.wrapped(micros, interval.LONG) % DAY
+
+
+def plus(text: str, span: str) -> str:
+    """time_pl_interval: within the day."""
+    return print_clock(_within_day(parts_of(text)[0] + normal(span).micros))
+
+
+def minus(text: str, span: str) -> str:
+    """time_mi_interval."""
+    return print_clock(_within_day(parts_of(text)[0] - normal(span).micros))
+
+
+def plus_flipped(span: str, text: str) -> str:
+    """interval + time."""
+    return plus(text, span)
+
+
+def zoned_plus(text: str, span: str) -> str:
+    """timetz_pl_interval."""
+    micros, east = parts_of(text)
+    return _zoned(_within_day(micros + normal(span).micros), east)
+
+
+def zoned_minus(text: str, span: str) -> str:
+    """timetz_mi_interval."""
+    micros, east = parts_of(text)
+    return _zoned(_within_day(micros - normal(span).micros), east)
+
+
+def zoned_plus_flipped(span: str, text: str) -> str:
+    """interval + timetz."""
+    return zoned_plus(text, span)
+
+
+def difference(one: str, other: str) -> str:
+    """time_mi_time."""
+    return Interval(micros=parts_of(one)[0] - parts_of(other)[0]).print()
+
+
+def span_of(text: str) -> str:
+    """time_interval."""
+    return Interval(micros=parts_of(text)[0]).print()
+
+
+def of_span(span: str) -> str:
+    """interval_time. It counts the days of a negative interval upwards, which overflows within a day of the least one."""
+    micros = normal(span).micros
+    if micros >= 0:
+        return print_clock(micros % DAY)
+    days, _ = interval.split(interval.wrapped(DAY - 1 - micros, interval.LONG), DAY)
+    return print_clock(interval.wrapped(micros + days * DAY, interval.LONG))
+
+
+def without_zone(text: str) -> str:
+    """timetz_time."""
+    return print_clock(parts_of(text)[0])
+
+
+def of_timestamp(micros: int) -> str | None:
+    """timestamp_time; NULL for infinity."""
+    return None if abs(micros) == INFINITE_MICROS else print_clock(micros % DAY)
+
+
+def rounded(digits: int, text: str) -> str:
+    """time_scale: up from a half, so that 23:59:59.9 may become 24:00:00."""
+    return print_clock(_rounded(digits, parts_of(text)[0]))
+
+
+def zoned_rounded(digits: int, text: str) -> str:
+    """timetz_scale."""
+    micros, east = parts_of(text)
+    return _zoned(_rounded(digits, micros), east)
+
+
+def _rounded(digits: int, micros: int) -> int:
+    if not 0 <= digits < 6:
+        return micros
+    unit: int = 10 ** (6 - digits)
+    return (micros + unit // 2) // unit * unit
+
+
+def on_date(days: int, text: str) -> int:
+    """date + time."""
+    if abs(days) == INFINITE_DAY:
+        return timestamp.of_date(days)
+    return timestamp.storable(timestamp.of_date(days) + parts_of(text)[0])
+
+
+def on_date_flipped(text: str, days: int) -> int:
+    """time + date."""
+    return on_date(days, text)
+
+
+def zoned_on_date(days: int, text: str) -> int:
+    """date + timetz: an instant."""
+    if abs(days) == INFINITE_DAY:
+        return timestamp.of_date(days)
+    micros, east = parts_of(text)
+    return timestamp.storable(timestamp.of_date(days) + micros - east * 1_000_000)
+
+
+def zoned_on_date_flipped(text: str, days: int) -> int:
+    """timetz + date."""
+    return zoned_on_date(days, text)
+
+
+def on_date_in_zone(timezone: str, days: int, text: str) -> int:
+    """timestamptz(date, time)."""
+    if abs(days) == INFINITE_DAY:
+        return timestamp.of_date(days)
+    return timestamp.storable(timestamp.instant_of(timezone, timestamp.of_date(days) + parts_of(text)[0]))
+
+
+def at_offset(span: str, text: str) -> str:
+    """timetz AT TIME ZONE interval."""
+    micros, east = parts_of(text)
+    target = timestamp.offset_of(span)
+    return _zoned((micros + (target - east) * 1_000_000) % DAY, target)
+
+
+def local_of(timezone: str, micros: int) -> str | None:
+    """timestamptz → time."""
+    if abs(micros) == INFINITE_MICROS:
+        return None
+    return print_clock((micros + timestamp.offset_at(timezone, micros)) % DAY)
+
+
+def zoned_of(timezone: str, micros: int) -> str | None:
+    """timestamptz → timetz."""
+    if abs(micros) == INFINITE_MICROS:
+        return None
+    offset = timestamp.offset_at(timezone, micros)
+    return _zoned((micros + offset) % DAY, offset // 1_000_000)
+
+
+def with_zone(timezone: str, midnight: int, text: str) -> str:
+    """time → timetz: with the offset that the zone has at that time of today (`midnight` in local microseconds)."""
+    micros = parts_of(text)[0]
+    seconds = np.array([(midnight + micros) // 1_000_000], np.int64)
+    return _zoned(micros, int(time_zone.find(timezone).of_local(seconds)[0]))
+
+
+def at_zone(now: int, name: str, text: str) -> str:
+    """timetz AT TIME ZONE: with the offset that the zone has now (microseconds since 1970)."""
+    micros, east = parts_of(text)
+    target = int(timestamp.named_zone(name).at(np.array([now // 1_000_000], np.int64))[0])
+    return _zoned((micros + (target - east) * 1_000_000) % DAY, target)

@@ -1,0 +1,328 @@
+"""Timestamps in PostgreSQL's own terms, one at a time in microseconds since 1970: ± interval, age, date_bin, make_* (timestamp.c).
+
+Called through `vectorised` from `spark.functions.timestamp` and `spark.functions.time_zone`; intervals are their stored text. What leaves
+the years that PostgreSQL has is 22008; what only the stored form has not (after 294247-01-10) is refused with 0A000.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+from headgate.errors import PostgresError, not_supported
+from headgate.expression.functions.datetime import interval
+from headgate.types.datetime import calendar, time_zone
+from headgate.types.datetime.calendar import DAY, INFINITE_DAY, INFINITE_MICROS, date_of, days_in_month, days_of
+from headgate.types.datetime.interval import Interval, normal
+
+FIRST_DAY = -calendar.JULIAN_EPOCH
+END_DAY = 106_762_940
+"""294277-01-01, the first day that is no timestamp."""
+TOO_LATE = "cannot store a timestamp after 294247-01-10 04:00:54.775806"
+_FIRST = FIRST_DAY * DAY
+_END = END_DAY * DAY
+
+
+def out_of_range() -> PostgresError:
+    """22008 for a timestamp."""
+    return PostgresError("22008", "timestamp out of range")
+
+
+def endless(micros: int) -> bool:
+    """Whether a timestamp is infinite."""
+    return abs(micros) == INFINITE_MICROS
+
+
+def storable(micros: int) -> int:
+    """A finite timestamp as a result."""
+    if not _FIRST <= micros < _END:
+        raise out_of_range()
+    if micros >= INFINITE_MICROS:
+        raise not_supported(TOO_LATE)
+    return micros
+
+
+def _month_moved(days: int, months: int) -> int:
+    """The day some months on; the last of its month where that is shorter."""
+    year, month, day = date_of(days)
+    year, place = divmod(year * 12 + month - 1 + months, 12)
+    return _day(days_of(year, place + 1, min(day, days_in_month(year, place + 1))))
+
+
+def _day(days: int) -> int:
+    if not FIRST_DAY <= days < END_DAY:
+        raise out_of_range()
+    return days
+
+
+def _moved(micros: int, span: Interval) -> int:
+    if endless(micros):
+        return micros
+    days, clock = divmod(micros, DAY)
+    if span.months:
+        days = _month_moved(days, span.months)
+    if span.days:
+        days = _day(days + span.days)
+    return storable(days * DAY + clock + span.micros)
+
+
+def plus(micros: int, text: str) -> int:
+    """timestamp_pl_interval."""
+    return _moved(micros, normal(text))
+
+
+def minus(micros: int, text: str) -> int:
+    """timestamp_mi_interval."""
+    return _moved(micros, normal(text).negated())
+
+
+def plus_flipped(text: str, micros: int) -> int:
+    """interval + timestamp."""
+    return plus(micros, text)
+
+
+@functools.lru_cache(maxsize=64)
+def _zone(name: str) -> time_zone.Zone:
+    return time_zone.find(name)
+
+
+def moved_by_offset(sign: int, span: str, micros: int) -> int:
+    """AT TIME ZONE interval: to local time (1) or to the instant (-1)."""
+    return micros if endless(micros) else storable(micros + sign * offset_of(span) * 1_000_000)
+
+
+def offset_of(span: str) -> int:
+    """Seconds east that an interval gives as a time zone; 22023 if it has months or days."""
+    found = normal(span)
+    if found.months or found.days:
+        raise PostgresError("22023", f'interval time zone "{span}" must not include months or days')
+    return (interval.split(found.micros, 1_000_000)[0] + 2**31) % 2**32 - 2**31
+
+
+def offset_at(timezone: str, micros: int) -> int:
+    """The zone's offset in microseconds at an instant."""
+    return int(_zone(timezone).at(np.array([micros // 1_000_000], np.int64))[0]) * 1_000_000
+
+
+def instant_of(timezone: str, local: int) -> int:
+    """The instant of local microseconds in a zone."""
+    return local - int(_zone(timezone).of_local(np.array([local // 1_000_000], np.int64))[0]) * 1_000_000
+
+
+def _moved_in_zone(timezone: str, micros: int, span: Interval) -> int:
+    if endless(micros):
+        return micros
+    if span.months:
+        days, clock = divmod(micros + offset_at(timezone, micros), DAY)
+        micros = instant_of(timezone, _month_moved(days, span.months) * DAY + clock)
+    if span.days:
+        days, clock = divmod(micros + offset_at(timezone, micros), DAY)
+        micros = instant_of(timezone, _day(days + span.days) * DAY + clock)
+    return storable(micros + span.micros)
+
+
+def plus_in_zone(timezone: str, micros: int, text: str) -> int:
+    """timestamptz_pl_interval."""
+    return _moved_in_zone(timezone, micros, normal(text))
+
+
+def minus_in_zone(timezone: str, micros: int, text: str) -> int:
+    """timestamptz_mi_interval."""
+    return _moved_in_zone(timezone, micros, normal(text).negated())
+
+
+def plus_in_zone_flipped(timezone: str, text: str, micros: int) -> int:
+    """interval + timestamptz."""
+    return plus_in_zone(timezone, micros, text)
+
+
+def of_date(days: int) -> int:
+    """A date's midnight; 22008 where there is no such timestamp."""
+    if abs(days) == INFINITE_DAY:
+        return INFINITE_MICROS if days > 0 else -INFINITE_MICROS
+    if days >= END_DAY:
+        raise PostgresError("22008", "date out of range for timestamp")
+    return days * DAY
+
+
+def date_plus(days: int, text: str) -> int:
+    """date_pl_interval."""
+    return plus(of_date(days), text)
+
+
+def date_minus(days: int, text: str) -> int:
+    """date_mi_interval."""
+    return minus(of_date(days), text)
+
+
+def date_plus_flipped(text: str, days: int) -> int:
+    """interval + date."""
+    return date_plus(days, text)
+
+
+def _difference(one: int, other: int, *, before: bool) -> str:
+    """The symbolic difference of two local times, counted from the one that is earlier as an instant."""
+    late, early = (other, one) if before else (one, other)
+    (late_days, late_clock), (early_days, early_clock) = divmod(late, DAY), divmod(early, DAY)
+    (late_year, late_month, late_day), (year, month, day) = date_of(late_days), date_of(early_days)
+    clock, days = late_clock - early_clock, late_day - day
+    months = (late_year - year) * 12 + late_month - month
+    if clock < 0:
+        clock, days = clock + DAY, days - 1
+    if days < 0:
+        days, months = days + days_in_month(year, month), months - 1
+    sign = -1 if before else 1
+    return Interval(sign * months, sign * days, sign * clock).print()
+
+
+def minus_moment(one: int, other: int) -> str:
+    """timestamp_mi: whole days and the rest, both of one sign."""
+    if endless(one) or endless(other):
+        raise PostgresError("22008", "cannot subtract infinite timestamps")
+    days, micros = interval.split((one - other + 2**63) % 2**64 - 2**63, DAY)  # PostgreSQL 15 lets it wrap
+    return Interval(0, days, micros).print()
+
+
+def minus_date(one: int, other: int) -> int:
+    """date_mi."""
+    if INFINITE_DAY in (abs(one), abs(other)):
+        raise PostgresError("22008", "cannot subtract infinite dates")
+    return one - other
+
+
+def age(one: int, other: int) -> str:
+    """timestamp_age."""
+    one, other = _as_counted(one), _as_counted(other)
+    return _difference(one, other, before=one < other)
+
+
+def age_in_zone(timezone: str, one: int, other: int) -> str:
+    """timestamptz_age."""
+    before = one < other
+    one, other = (_as_counted(each) + offset_at(timezone, each) for each in (one, other))
+    return _difference(one, other, before=before)
+
+
+def _as_counted(micros: int) -> int:
+    """Infinity as the number that PostgreSQL 15 takes for it here: the last microsecond of 64 bits since 2000; -infinity is none."""
+    if not endless(micros):
+        return micros
+    if micros < 0:
+        raise out_of_range()
+    return micros + calendar.EPOCH_MICROS
+
+
+def binned(text: str, micros: int, origin: int) -> int:
+    """timestamp_bin: the start of the bin that the moment lies in."""
+    if endless(micros):
+        return micros
+    if endless(origin):
+        raise PostgresError("22008", "origin out of range")
+    span = normal(text)
+    if span.months:
+        raise PostgresError("0A000", "timestamps cannot be binned into intervals containing months or years")
+    stride = span.days * DAY + span.micros
+    if not -(2**63) <= stride < 2**63:
+        raise interval.out_of_range()
+    if stride <= 0:
+        raise PostgresError("22008", "stride must be greater than zero")
+    if not -(2**63) <= micros - origin < 2**63:
+        raise interval.out_of_range()
+    return storable(micros - (micros - origin) % stride)
+
+
+def _day_of(year: int, month: int, day: int) -> int:
+    """make_date's day; a year before 1 is negative."""
+    shown = f"{year}-{month:02d}-{day:02d}"
+    astronomical = year + 1 if year < 0 else year
+    if year == 0 or not 1 <= month <= 12 or not 1 <= day <= 31 or day > days_in_month(astronomical, month):
+        raise PostgresError("22008", f"date field value out of range: {shown}")
+    days = days_of(astronomical, month, day)
+    if days < FIRST_DAY or astronomical > 5_874_897:
+        raise PostgresError("22008", f"date out of range: {shown}")
+    return days
+
+
+def made_date(year: int, month: int, day: int) -> int:
+    """make_date."""
+    return _day_of(year, month, day)
+
+
+def clock_of(hour: int, minute: int, second: float) -> int:
+    """Microseconds since midnight of fields; 22008 outside 00:00:00 … 24:00:00."""
+    if 0 <= hour <= 24 and 0 <= minute < 60 and not math.isnan(second):
+        micros = round(second * 1_000_000.0) if math.isfinite(second * 1_000_000.0) else -1
+        total = (hour * 60 + minute) * 60_000_000 + micros
+        if 0 <= micros <= 60_000_000 and total <= DAY:
+            return total
+    raise PostgresError("22008", f"time field value out of range: {hour}:{minute:02d}:{_two_digits(second)}")
+
+
+def _two_digits(second: float) -> str:
+    """C's ``%02g``."""
+    return f"{second:02g}"
+
+
+def made_timestamp(year: int, month: int, day: int, hour: int, minute: int, second: float) -> int:
+    """make_timestamp."""
+    days = _day_of(year, month, day)
+    clock = clock_of(hour, minute, second)
+    if days >= END_DAY:
+        shown = f"{year}-{month:02d}-{day:02d} {hour}:{minute:02d}:{_two_digits(second)}"
+        raise PostgresError("22008", f"timestamp out of range: {shown}")
+    return storable(days * DAY + clock)
+
+
+def made_in_zone(timezone: str, year: int, month: int, day: int, hour: int, minute: int, second: float) -> int:
+    """make_timestamptz in the session's zone."""
+    return storable(instant_of(timezone, made_timestamp(year, month, day, hour, minute, second)))
+
+
+def made_time(hour: int, minute: int, second: float) -> str:
+    """make_time."""
+    from headgate.types.datetime.timestamp import print_clock
+
+    return print_clock(clock_of(hour, minute, second))
+
+
+def made_at_zone(year: int, month: int, day: int, hour: int, minute: int, second: float, name: str) -> int:
+    """make_timestamptz with a time zone."""
+    local = made_timestamp(year, month, day, hour, minute, second)
+    found = named_zone(name)
+    return storable(local - int(found.of_local(np.array([local // 1_000_000], np.int64))[0]) * 1_000_000)
+
+
+@functools.lru_cache(maxsize=256)
+def named_zone(name: str) -> time_zone.Zone:
+    """The zone of AT TIME ZONE: an abbreviation, a name or what POSIX describes; 22023 for anything else."""
+    found = time_zone.abbreviation(name.lower()) or time_zone.find_or_none(name)
+    if found is None:
+        raise PostgresError("22023", f'time zone "{name}" not recognized')
+    return found
+
+
+def local_at(name: str, micros: int) -> int:
+    """timestamptz AT TIME ZONE, for a zone that is a column."""
+    if endless(micros):
+        return micros
+    return storable(micros + int(named_zone(name).at(np.array([micros // 1_000_000], np.int64))[0]) * 1_000_000)
+
+
+def instant_at(name: str, local: int) -> int:
+    """timestamp AT TIME ZONE, for a zone that is a column."""
+    if endless(local):
+        return local
+    return storable(local - int(named_zone(name).of_local(np.array([local // 1_000_000], np.int64))[0]) * 1_000_000)
+
+
+def of_epoch(seconds: float) -> int:
+    """to_timestamp(double precision)."""
+    if math.isnan(seconds):
+        raise PostgresError("22008", "timestamp cannot be NaN")
+    if math.isinf(seconds):
+        return INFINITE_MICROS if seconds > 0 else -INFINITE_MICROS
+    if not FIRST_DAY * 86400.0 <= seconds < END_DAY * 86400.0:
+        raise PostgresError("22008", f'timestamp out of range: "{seconds:g}"')
+    return storable(round((seconds - 946_684_800.0) * 1_000_000.0) + calendar.EPOCH_MICROS)

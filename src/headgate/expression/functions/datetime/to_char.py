@@ -1,0 +1,330 @@
+"""to_char of timestamps and intervals: a format's words and what each prints (DCH_to_char of formatting.c), in English.
+
+Called through `vectorised` from `spark.functions.formatting`. A format is read once per worker. What PostgreSQL takes from the locale
+(``TM``) is as in its C locale.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headgate.errors import PostgresError
+from headgate.types.datetime import calendar
+
+MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")
+DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+ROMAN = ("XII", "XI", "X", "IX", "VIII", "VII", "VI", "V", "IV", "III", "II", "I")
+_UPPER = (
+    "A.D. A.M. AD AM B.C. BC CC DAY DDD DD DY Day Dy D FF1 FF2 FF3 FF4 FF5 FF6 FX HH24 HH12 HH IDDD ID IW IYYY IYY IY I J MI MM MONTH MON "
+    "MS Month Mon OF P.M. PM Q RM SSSSS SSSS SS TZH TZM TZ US WW W Y,YYY YYYY YYY YY Y"
+).split()
+WORDS = (*_UPPER, *(each.lower() for each in _UPPER if each not in ("Day", "Dy", "Month", "Mon")))
+"""The words of a format, in the order in which they are tried."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A word of the format (``fill``: without FM; ``ordinal``: TH or th behind it), or literal text (no word)."""
+
+    word: str = ""
+    text: str = ""
+    fill: bool = True
+    ordinal: str = ""
+
+
+@functools.lru_cache(maxsize=256)
+def nodes_of(form: str) -> tuple[Node, ...]:
+    """parse_format: the words and literal characters of a format."""
+    nodes: list[Node] = []
+    place = 0
+    while place < len(form):
+        fill = True
+        if form.startswith(("FM", "fm", "TM", "tm"), place):
+            fill = form[place].upper() != "F"
+            place += 2
+            if place >= len(form):
+                break
+        word = next((each for each in WORDS if form.startswith(each, place)), None)
+        if word is not None:
+            place += len(word)
+            ordinal = form[place : place + 2] if form.startswith(("TH", "th"), place) else ""
+            place += 2 if ordinal or form.startswith("SP", place) else 0
+            nodes.append(Node(word, "", fill, ordinal))
+        elif form[place] == '"':
+            place = _quoted(form, place + 1, nodes)
+        else:
+            place += form.startswith('\\"', place)
+            nodes.append(Node(text=form[place]))
+            place += 1
+    return tuple(nodes)
+
+
+def _quoted(form: str, place: int, nodes: list[Node]) -> int:
+    while place < len(form):
+        if form[place] == '"':
+            return place + 1
+        place += form[place] == "\\" and place + 1 < len(form)
+        nodes.append(Node(text=form[place]))
+        place += 1
+    return place
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The broken-down time that is printed. `year` is astronomical (of an interval: its years); `days` are since 1970."""
+
+    year: int
+    month: int
+    day: int
+    hour: int
+    minute: int
+    second: int
+    micros: int
+    days: int = 0
+    offset: int = 0
+    zone: str = ""
+    span: bool = False
+
+    @property
+    def day_of_year(self) -> int:
+        """Counted from 1; of an interval, about all of its days."""
+        if self.span:
+            return (self.year * 12 + self.month) * 30 + self.day
+        return self.days - calendar.days_of(self.year, 1, 1) + 1
+
+    @property
+    def iso(self) -> tuple[int, int]:
+        """(astronomical year, week) of the ISO calendar."""
+        thursday = self.days - (calendar.weekday_of(self.days) + 6) % 7 + 3
+        year = calendar.date_of(thursday)[0]
+        return year, (thursday - calendar.days_of(year, 1, 1)) // 7 + 1
+
+
+def _zeros(number: int, width: int, node: Node) -> str:
+    """C's ``%0*d`` with a width that grows by the sign; FM: without zeros."""
+    return f"{number:0{width + (number < 0)}d}" if node.fill else str(number)
+
+
+def _shown_year(fields: Fields, year: int) -> int:
+    return year if fields.span or year > 0 else 1 - year
+
+
+def _remainder(number: int, by: int) -> int:
+    """C's %."""
+    return number % by if number >= 0 else -(-number % by)
+
+
+def _twelve(fields: Fields, node: Node) -> str:
+    hour = _remainder(fields.hour, 12) or 12
+    width = 2 if fields.hour >= 0 else 3
+    return f"{hour:0{width}d}" if node.fill else str(hour)
+
+
+def _year(digits: int) -> Callable[[Fields, Node], str]:
+    def show(fields: Fields, node: Node) -> str:
+        year = _shown_year(fields, fields.iso[0] if node.word[0] in "Ii" else fields.year)
+        cut = year if digits == 4 else _remainder(year, 10**digits)
+        width = digits + (_shown_year(fields, fields.year) < 0)
+        return str(cut) if not node.fill or digits == 1 else f"{cut:0{width}d}"
+
+    return show
+
+
+def _fraction(digits: int) -> Callable[[Fields, Node], str]:
+    def show(fields: Fields, node: Node) -> str:
+        unit = 10 ** (6 - digits)
+        part = fields.micros // unit if fields.micros >= 0 else -(-fields.micros // unit)
+        return f"{part:0{digits}d}"
+
+    return show
+
+
+def _cased(name: str, word: str) -> str:
+    return name.upper() if word.isupper() else name.lower() if word.islower() else name
+
+
+def _calendar_only(show: Callable[[Fields, Node], str]) -> Callable[[Fields, Node], str]:
+    def checked(fields: Fields, node: Node) -> str:
+        if fields.span:
+            raise PostgresError(
+                "22007",
+                "invalid format specification for an interval value",
+                hint="Intervals are not tied to specific calendar dates.",
+            )
+        return show(fields, node)
+
+    return checked
+
+
+def _named(names: tuple[str, ...], pick: Callable[[Fields], int], size: int) -> Callable[[Fields, Node], str]:
+    def show(fields: Fields, node: Node) -> str:
+        name = _cased(names[pick(fields)], node.word)
+        return name[:3] if size == 3 else f"{name:9}" if node.fill else name
+
+    return _calendar_only(show)
+
+
+def _century(fields: Fields, node: Node) -> str:
+    year = fields.year
+    if fields.span:
+        number = year // 100 if year >= 0 else -(-year // 100)
+    else:
+        number = (year - 1) // 100 + 1 if year > 0 else -(-year // 100) - 1
+    return _zeros(number, 2, node) if -99 <= number <= 99 else str(number)
+
+
+def _roman(fields: Fields, node: Node) -> str:
+    if not fields.month and not fields.year:
+        return ""
+    if not fields.month:
+        place = 0 if fields.year >= 0 else 11
+    else:
+        place = -(fields.month + 1) if fields.month < 0 else 12 - fields.month
+    shown = ROMAN[place] if node.word.isupper() else ROMAN[place].lower()
+    return f"{shown:4}" if node.fill else shown
+
+
+def _thousands(fields: Fields, node: Node) -> str:
+    year = _shown_year(fields, fields.year)
+    high = year // 1000 if year >= 0 else -(-year // 1000)
+    return f"{high},{year - high * 1000:03d}"
+
+
+def _offset(fields: Fields, node: Node) -> str:
+    size = abs(fields.offset)
+    sign = "+" if fields.offset >= 0 else "-"
+    hours = f"{size // 3600:02d}" if node.fill else str(size // 3600)
+    return sign + hours + (f":{size % 3600 // 60:02d}" if size % 3600 else "")
+
+
+def _half(fields: Fields, node: Node) -> str:
+    shown = "PM" if _remainder(fields.hour, 24) >= 12 else "AM"
+    shown = f"{shown[0]}.M." if "." in node.word else shown
+    return shown if node.word[0].isupper() else shown.lower()
+
+
+def _era(fields: Fields, node: Node) -> str:
+    shown = "BC" if fields.year <= 0 else "AD"
+    shown = f"{shown[0]}.{shown[1]}." if "." in node.word else shown
+    return shown if node.word[0].isupper() else shown.lower()
+
+
+def _quarter(fields: Fields, node: Node) -> str:
+    return str((fields.month - 1) // 3 + 1 if fields.month > 0 else 1 - (1 - fields.month) // 3) if fields.month else ""
+
+
+def _iso_day_of_year(fields: Fields) -> int:
+    year, _ = fields.iso
+    january_4 = calendar.days_of(year, 1, 4)
+    return fields.days - (january_4 - (calendar.weekday_of(january_4) + 6) % 7) + 1
+
+
+_SHOW: dict[str, Callable[[Fields, Node], str]] = {
+    "HH": _twelve,
+    "HH12": _twelve,
+    "HH24": lambda fields, node: _zeros(fields.hour, 2, node),
+    "MI": lambda fields, node: _zeros(fields.minute, 2, node),
+    "SS": lambda fields, node: _zeros(fields.second, 2, node),
+    "MS": _fraction(3),
+    "US": _fraction(6),
+    **{f"FF{digits}": _fraction(digits) for digits in range(1, 7)},
+    "SSSS": lambda fields, node: str(fields.hour * 3600 + fields.minute * 60 + fields.second),
+    "SSSSS": lambda fields, node: str(fields.hour * 3600 + fields.minute * 60 + fields.second),
+    **dict.fromkeys(("A.M.", "P.M.", "AM", "PM"), _half),
+    **dict.fromkeys(("A.D.", "B.C.", "AD", "BC"), _calendar_only(_era)),
+    "TZ": _calendar_only(lambda fields, node: fields.zone if node.word == "TZ" else fields.zone.lower()),
+    "TZH": _calendar_only(lambda fields, node: f"{'+' if fields.offset >= 0 else '-'}{abs(fields.offset) // 3600:02d}"),
+    "TZM": _calendar_only(lambda fields, node: f"{abs(fields.offset) % 3600 // 60:02d}"),
+    "OF": _calendar_only(_offset),
+    "MONTH": _named(MONTHS, lambda fields: fields.month - 1, 9),
+    "MON": _named(MONTHS, lambda fields: fields.month - 1, 3),
+    "MM": lambda fields, node: _zeros(fields.month, 2, node),
+    "DAY": _named(DAYS, lambda fields: calendar.weekday_of(fields.days), 9),
+    "DY": _named(DAYS, lambda fields: calendar.weekday_of(fields.days), 3),
+    "DDD": lambda fields, node: f"{fields.day_of_year:03d}" if node.fill else str(fields.day_of_year),
+    "IDDD": lambda fields, node: f"{_iso_day_of_year(fields):03d}" if node.fill else str(_iso_day_of_year(fields)),
+    "DD": lambda fields, node: f"{fields.day:02d}" if node.fill else str(fields.day),
+    "D": _calendar_only(lambda fields, node: str(calendar.weekday_of(fields.days) + 1)),
+    "ID": _calendar_only(lambda fields, node: str(calendar.weekday_of(fields.days) or 7)),
+    "WW": lambda fields, node: f"{(fields.day_of_year - 1) // 7 + 1:02d}" if node.fill else str((fields.day_of_year - 1) // 7 + 1),
+    "IW": lambda fields, node: f"{fields.iso[1]:02d}" if node.fill else str(fields.iso[1]),
+    "Q": _quarter,
+    "CC": _century,
+    "Y,YYY": _thousands,
+    **{"Y" * digits: _year(digits) for digits in (1, 2, 3, 4)},
+    **{"I" + "Y" * (digits - 1): _year(digits) for digits in (1, 2, 3, 4)},
+    "RM": _roman,
+    "W": lambda fields, node: str((fields.day - 1) // 7 + 1),
+    "J": lambda fields, node: str(fields.days + calendar.JULIAN_EPOCH),
+    "FX": lambda fields, node: "",
+}
+
+
+def show(fields: Fields, form: str) -> str | None:
+    """to_char: NULL for an empty format."""
+    if not form:
+        return None
+    return "".join(_show_node(fields, each) for each in nodes_of(form))
+
+
+def _show_node(fields: Fields, node: Node) -> str:
+    if not node.word:
+        return node.text
+    shown = _SHOW[node.word.upper()](fields, node)
+    return shown + _ending(shown, node.ordinal) if node.ordinal and _has_ordinal(node.word) else shown
+
+
+def _has_ordinal(word: str) -> bool:
+    return word.upper() not in {
+        "A.D.", "B.C.", "AD", "BC", "A.M.", "P.M.", "AM", "PM", "TZ", "TZH", "TZM", "OF", "MONTH", "MON", "DAY", "DY", "RM", "FX",
+    }  # fmt: skip
+
+
+def _ending(number: str, ordinal: str) -> str:
+    """get_th."""
+    teen = len(number) > 1 and number[-2] == "1"
+    ending = "th" if teen else {"1": "st", "2": "nd", "3": "rd"}.get(number[-1], "th")
+    return ending.upper() if ordinal == "TH" else ending
+
+
+def timestamp_text(micros: int, form: str) -> str | None:
+    """to_char(timestamp, text), of microseconds since 1970; NULL for infinity."""
+    if abs(micros) == calendar.INFINITE_MICROS:
+        return None
+    return show(fields_of(micros), form)
+
+
+def fields_of(micros: int, offset: int = 0, zone: str = "") -> Fields:
+    """The fields of local microseconds since 1970."""
+    days, clock = divmod(micros, calendar.DAY)
+    seconds, fraction = divmod(clock, 1_000_000)
+    return Fields(*calendar.date_of(days), seconds // 3600, seconds // 60 % 60, seconds % 60, fraction, days, offset, zone)
+
+
+def interval_text(text: str, form: str) -> str | None:
+    """to_char(interval, text), of its stored text."""
+    from headgate.types.datetime import interval
+
+    found = interval.interval_of(text)
+    sign = -1 if found.micros < 0 else 1
+    seconds, fraction = divmod(abs(found.micros), 1_000_000)
+    year_sign = -1 if found.months < 0 else 1
+    years, months = divmod(abs(found.months), 12)
+    clock = (sign * (seconds // 3600), sign * (seconds // 60 % 60), sign * (seconds % 60), sign * fraction)
+    julian = calendar_days(year_sign * years, year_sign * months, found.days)
+    return show(Fields(year_sign * years, year_sign * months, found.days, *clock, julian, span=True), form)
+
+
+def calendar_days(year: int, month: int, day: int) -> int:
+    """date2j of an interval's fields, as PostgreSQL counts them for J, IW and IYYY; days since 1970."""
+    shifted, moved = (month + 1, year + 4800) if month > 2 else (month + 13, year + 4799)
+    century = _quotient(moved, 100)
+    julian = moved * 365 - 32167 + _quotient(moved, 4) - century + _quotient(century, 4) + _quotient(7834 * shifted, 256) + day
+    return julian - calendar.JULIAN_EPOCH
+
+
+def _quotient(a: int, b: int) -> int:
+    """C's /."""
+    return a // b if a >= 0 else -(-a // b)

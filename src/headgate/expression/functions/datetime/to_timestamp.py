@@ -1,0 +1,403 @@
+"""to_date and to_timestamp of a text by a format (DCH_from_char and do_to_timestamp of formatting.c), one at a time.
+
+Called through `vectorised` from `spark.functions.formatting`; the format's words are those of `to_char`. Errors are 22007 for what the
+format does not fit, 22008 for fields out of range.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from headgate.errors import PostgresError
+from headgate.expression.functions.datetime import timestamp
+from headgate.expression.functions.datetime.to_char import DAYS, MONTHS, ROMAN, Node, nodes_of
+from headgate.types.datetime import calendar
+
+_SPACE = " \t\n\v\f\r"
+_NUMBER = re.compile(r"[ \t\n\v\f\r]*([+-]?\d+)")
+_ISO_WORDS = frozenset({"IYYY", "IYY", "IY", "I", "IW", "ID", "IDDD"})
+_NO_MODE = frozenset({
+    "A.D.", "B.C.", "AD", "BC", "A.M.", "P.M.", "AM", "PM", "CC", "J", "Q", "DAY", "DY", "HH", "HH12", "HH24", "MI", "SS", "MS", "US",
+    "SSSS",
+    "SSSSS", "FX", "TZ", "TZH", "TZM", "OF", "FF1", "FF2", "FF3", "FF4", "FF5", "FF6",
+})  # fmt: skip
+_NO_DIGITS = frozenset({
+    "A.D.", "B.C.", "AD", "BC", "A.M.", "P.M.", "AM", "PM", "DAY", "DY", "MONTH", "MON", "FX", "RM", "TZ", "TZH", "OF",
+})  # fmt: skip
+_PLAIN = {
+    "HH": ("hh", 2), "HH12": ("hh", 2), "HH24": ("hh", 2), "MI": ("mi", 2), "SS": ("ss", 2), "SSSS": ("ssss", 4), "SSSSS": ("ssss", 5),
+    "TZM": ("tzm", 2), "MM": ("mm", 2), "DDD": ("ddd", 3), "IDDD": ("ddd", 3), "DD": ("dd", 2), "D": ("d", 1), "WW": ("ww", 2),
+    "IW": ("ww", 2), "Q": ("", 1), "CC": ("cc", 2), "W": ("w", 1), "J": ("j", 1),
+}  # fmt: skip
+_YEARS = {"YYYY": 4, "IYYY": 4, "YYY": 3, "IYY": 3, "YY": 2, "IY": 2, "Y": 1, "I": 1}
+_NAMES: dict[str, tuple[str, ...]] = {
+    "MONTH": MONTHS, "MON": tuple(each[:3] for each in MONTHS), "DAY": DAYS, "DY": tuple(each[:3] for each in DAYS), "RM": ROMAN,
+    "AM": ("am", "pm"), "PM": ("am", "pm"), "A.M.": ("a.m.", "p.m."), "P.M.": ("a.m.", "p.m."), "AD": ("ad", "bc"), "BC": ("ad", "bc"),
+    "A.D.": ("a.d.", "b.c."), "B.C.": ("a.d.", "b.c."),
+}  # fmt: skip
+
+
+def _invalid(message: str, detail: str | None = None) -> PostgresError:
+    return PostgresError("22007", message, detail=detail)
+
+
+@dataclass
+class _Reader:
+    """A text on its way through a format: `place` in it, characters skipped beyond what the format said, and the fields found."""
+
+    text: str
+    nodes: tuple[Node, ...]
+    place: int = 0
+    skipped: int = 0
+    fixed: bool = False
+    mode: str = ""
+    twelve: bool = False
+    year_size: int = 0
+    zone_sign: int = 0
+    found: dict[str, int] = field(default_factory=dict)
+
+    def get(self, name: str) -> int:
+        """A field, 0 if it was not given."""
+        return self.found.get(name, 0)
+
+    def run(self) -> None:
+        """DCH_from_char."""
+        for number, node in enumerate(self.nodes):
+            if self.place >= len(self.text):
+                return
+            action = bool(node.word)
+            if not self.fixed and node.word.upper() != "FX" and (action or number == 0):
+                self._skip_spaces()
+            if action:
+                self._field(number, node)
+                if not self.fixed:
+                    self.skipped = 0
+                    self._skip_spaces()
+            elif _is_separator(node.text) or node.text in _SPACE:
+                self._separator()
+            elif not self.fixed and self.skipped > 0:
+                self.skipped -= 1
+            else:
+                self.place += 1
+
+    def _skip_spaces(self) -> None:
+        while self.place < len(self.text) and self.text[self.place] in _SPACE:
+            self.place += 1
+            self.skipped += 1
+
+    def _separator(self) -> None:
+        if self.fixed:
+            self.place += 1
+            return
+        self.skipped -= 1
+        if self.place < len(self.text) and (self.text[self.place] in _SPACE or _is_separator(self.text[self.place])):
+            self.place += 1
+            self.skipped += 1
+
+    def _field(self, number: int, node: Node) -> None:
+        word = node.word.upper()
+        self._set_mode(word)
+        if word == "FX":
+            self.fixed = True
+        elif word in _NAMES:
+            self._name(word, node)
+        elif word in ("TZ", "OF"):
+            raise PostgresError("0A000", f'formatting field "{node.word}" is only supported in to_char')
+        elif word == "Y,YYY":
+            self._thousands(node)
+        elif word == "TZH":
+            self._zone_hour(number, node)
+        elif word in _YEARS:
+            self._number("year", len(word), number, node, partial=_YEARS[word] < 4)
+            self.year_size = _YEARS[word]
+        elif word in ("MS", "US") or word.startswith("FF"):
+            self._fraction(word, number, node)
+        elif word == "ID":
+            self._number("d", 1, number, node)
+            self.found["d"] = self.get("d") + 1 if self.get("d") < 7 else 1
+        else:
+            name, length = _PLAIN[word]
+            self._number(name, length, number, node)
+            self.twelve = self.twelve or word in ("HH", "HH12")
+            if word == "TZM" and not self.zone_sign:
+                self.zone_sign = 1
+        if node.ordinal and word not in _NAMES:
+            self.place = min(self.place + 2, len(self.text))
+
+    def _set_mode(self, word: str) -> None:
+        mode = "" if word in _NO_MODE else "iso" if word in _ISO_WORDS else "gregorian"
+        if mode and self.mode and mode != self.mode:
+            raise _invalid("invalid combination of date conventions")
+        self.mode = self.mode or mode
+
+    def _set(self, name: str, value: int, node: Node) -> None:
+        if self.get(name) not in (0, value):
+            raise _invalid(
+                f'conflicting values for "{node.word}" field in formatting string',
+                "This value contradicts a previous setting for the same field type.",
+            )
+        if name:
+            self.found[name] = value
+
+    def _number(self, name: str, length: int, number: int, node: Node, *, partial: bool = False) -> int:
+        """from_char_parse_int_len: the characters that were read."""
+        start = self.place
+        rest = self.text[start:].lstrip(_SPACE)
+        begin = len(self.text) - len(rest)
+        if not node.fill or self._before_separator(number):
+            match = _NUMBER.match(self.text, start)
+            value, end = (int(match[1]), match.end()) if match else (0, start)
+        else:
+            if len(rest) < length:
+                raise _invalid(
+                    f'source string too short for "{node.word}" formatting field',
+                    f"Field requires {length} characters, but only {len(rest)} remain.",
+                )
+            match = _NUMBER.match(rest[:length])
+            used = match.end() if match else 0
+            if 0 < used < length:
+                raise _invalid(
+                    f'invalid value "{rest[:length]}" for "{node.word}"',
+                    f"Field requires {length} characters, but only {used} could be parsed.",
+                )
+            value, end = int(match[1]) if match else 0, begin + used
+        if end == start:
+            raise _invalid(f'invalid value "{rest[:length]}" for "{node.word}"', "Value must be an integer.")
+        if not -(2**31) <= value < 2**31:
+            raise PostgresError("22008", f'value for "{node.word}" in source string is out of range')
+        self.place = end
+        self._set(name, value, node)
+        if partial and end - start < 4:
+            self.found["year"] = _near_2020(value)
+        return end - start
+
+    def _before_separator(self, number: int) -> bool:
+        """is_next_separator: what follows the field is no digit."""
+        if self.nodes[number].ordinal:
+            return True
+        if number + 1 == len(self.nodes):
+            return True
+        following = self.nodes[number + 1]
+        if following.word:
+            return following.word.upper() in _NO_DIGITS
+        return not (following.text.isascii() and following.text.isdigit())
+
+    def _fraction(self, word: str, number: int, node: Node) -> None:
+        name, length = ("ms", 3) if word == "MS" else ("us", 6 if word == "US" else int(word[2]))
+        used = self._number(name, length, number, node)
+        digits = 3 if word == "MS" else 6
+        self.found[name] *= 10 ** (digits - used) if 1 <= used < digits else 1
+
+    def _name(self, word: str, node: Node) -> None:
+        rest = self.text[self.place :]
+        fitting = [each for each, name in enumerate(_NAMES[word]) if _lowered(rest[: len(name)]) == _lowered(name)]
+        if not fitting:
+            raise _invalid(
+                f'invalid value "{rest[: len(node.word)]}" for "{node.word}"',
+                "The given value did not match any of the allowed values for this field.",
+            )
+        place = fitting[0]
+        self.place += len(_NAMES[word][place])
+        if word in ("AM", "PM", "A.M.", "P.M."):
+            self._set("pm", place, node)
+            self.twelve = True
+        elif word in ("AD", "BC", "A.D.", "B.C."):
+            self._set("bc", place, node)
+        elif word in ("DAY", "DY"):
+            self._set("d", place, node)
+            self.found["d"] = place + 1
+        else:
+            self._set("mm", 12 - place if word == "RM" else place + 1, node)
+
+    def _thousands(self, node: Node) -> None:
+        match = re.compile(r"[ \t\n\v\f\r]*([+-]?\d+),([ \t\n\v\f\r]*[+-]?\d{1,3})").match(self.text, self.place)
+        if match is None:
+            raise _invalid('invalid input string for "Y,YYY"')
+        self._set("year", int(match[1]) * 1000 + int(match[2]), node)
+        self.year_size = 4
+        self.place = match.end()
+
+    def _zone_hour(self, number: int, node: Node) -> None:
+        if self.text[self.place] in "+- ":
+            self.zone_sign = -1 if self.text[self.place] == "-" else 1
+            self.place += 1
+        else:
+            self.zone_sign = -1 if self.skipped > 0 and self.text[self.place - 1] == "-" else 1
+        self._number("tzh", 2, number, node)
+
+
+def _lowered(text: str) -> str:
+    return "".join(each.lower() if each.isascii() else each for each in text)
+
+
+def _is_separator(text: str) -> bool:
+    """Printable ASCII that is neither letter nor digit."""
+    return "!" <= text <= "~" and not text.isalnum()
+
+
+def _near_2020(year: int) -> int:
+    if year < 70:
+        return year + 2000
+    if year < 100:
+        return year + 1900
+    if year < 520:
+        return year + 2000
+    return year + 1000 if year < 1000 else year
+
+
+@dataclass
+class _Moment:
+    """The broken-down time that the fields make. `year` is astronomical."""
+
+    year: int = 0
+    month: int = 1
+    day: int = 1
+    clock: int = 0
+    known: set[str] = field(default_factory=set)
+
+
+def _iso_week_day(year: int, week: int) -> int:
+    """The Monday of an ISO week, in days since 1970."""
+    january_4 = calendar.days_of(year, 1, 4)
+    return january_4 - (calendar.weekday_of(january_4) + 6) % 7 + (week - 1) * 7
+
+
+def _put_day(made: _Moment, days: int) -> None:
+    made.year, made.month, made.day = calendar.date_of(days)
+    made.known |= {"year", "month", "day"}
+
+
+def _year(read: _Reader, made: _Moment) -> None:
+    year, century = read.get("year"), read.get("cc")
+    if not year and not century:
+        return
+    if read.get("bc") and century:
+        century = -century
+    if not year:
+        made.year = (century - 1) * 100 + 1 if century >= 0 else century * 100 + 1
+    elif century and read.year_size <= 2:
+        low = year % 100 if year >= 0 else -(-year % 100)
+        if low:
+            made.year = low + (century - 1) * 100 if century >= 0 else (century + 1) * 100 - low + 1
+        else:
+            made.year = century * 100 + (0 if century >= 0 else 1)
+    else:
+        made.year = -year if read.get("bc") else year
+        made.year += made.year < 0
+    made.known.add("year")
+
+
+def _week_and_day(read: _Reader, made: _Moment) -> None:
+    day_of_year = read.get("ddd")
+    if read.get("ww"):
+        if read.mode == "iso":
+            weekday = read.get("d")
+            _put_day(made, _iso_week_day(made.year, read.get("ww")) + ((weekday - 2 if weekday > 1 else 6) if weekday else 0))
+        else:
+            day_of_year = (read.get("ww") - 1) * 7 + 1
+    day = (read.get("w") - 1) * 7 + 1 if read.get("w") else read.get("dd")
+    if day:
+        made.day = day
+        made.known.add("day")
+    if read.get("mm"):
+        made.month = read.get("mm")
+        made.known.add("month")
+    if day_of_year and (made.month <= 1 or made.day <= 1):
+        _day_of_year(read, made, day_of_year)
+
+
+def _day_of_year(read: _Reader, made: _Moment, day_of_year: int) -> None:
+    if not made.year and not read.get("bc"):
+        raise _invalid("cannot calculate day of year without year information")
+    if read.mode == "iso":
+        _put_day(made, _iso_week_day(made.year, 1) - 1 + day_of_year)
+        return
+    before, month = 0, 1
+    while month <= 12 and day_of_year > before + calendar.days_in_month(made.year, month):
+        before += calendar.days_in_month(made.year, month)
+        month += 1
+    if made.month <= 1:
+        made.month = month
+    if made.day <= 1:
+        made.day = day_of_year - before
+    made.known |= {"month", "day"}
+
+
+def _check_twelve(read: _Reader) -> None:
+    hour = read.get("hh") or read.get("ssss") // 3600
+    if read.twelve and not 1 <= hour <= 12:
+        raise PostgresError(
+            "22007",
+            f'hour "{hour}" is invalid for the 12-hour clock',
+            hint="Use the 24-hour clock, or give an hour between 1 and 12.",
+        )
+
+
+def _clock(read: _Reader, text: str) -> int:
+    hour, rest = divmod(read.get("ssss"), 3600)
+    minute, second = divmod(rest, 60)
+    hour, minute, second = read.get("hh") or hour, read.get("mi") or minute, read.get("ss") or second
+    if read.twelve:
+        hour = hour % 12 + (12 if read.get("pm") else 0)
+    micros = read.get("ms") * 1000 + read.get("us")
+    if not (0 <= hour < 24 and 0 <= minute < 60 and 0 <= second < 60 and 0 <= micros < 1_000_000):
+        raise _out_of_range(text)
+    return ((hour * 60 + minute) * 60 + second) * 1_000_000 + micros
+
+
+def _out_of_range(text: str) -> PostgresError:
+    return PostgresError("22008", f'date/time field value out of range: "{text}"')
+
+
+def _validate(made: _Moment, text: str) -> None:
+    if "month" in made.known and not 1 <= made.month <= 12:
+        raise _out_of_range(text)
+    if "day" in made.known and not 1 <= made.day <= 31:
+        raise _out_of_range(text)
+    if made.known == {"year", "month", "day"} and made.day > calendar.days_in_month(made.year, made.month):
+        raise _out_of_range(text)
+
+
+def _parse(text: str, form: str) -> tuple[_Moment, int | None]:
+    """do_to_timestamp: the local time, and seconds east of UTC if the text gave them."""
+    read = _Reader(text, nodes_of(form))
+    read.run()
+    made = _Moment()
+    _check_twelve(read)
+    _year(read, made)
+    if read.get("j"):
+        _put_day(made, read.get("j") - calendar.JULIAN_EPOCH)
+    _week_and_day(read, made)
+    _validate(made, text)
+    made.clock = _clock(read, text)
+    if not read.zone_sign:
+        return made, None
+    hours, minutes = read.get("tzh"), read.get("tzm")
+    if not (0 <= hours <= 15 and 0 <= minutes < 60):
+        raise _out_of_range(text)
+    return made, read.zone_sign * (hours * 60 + minutes) * 60
+
+
+def _days(made: _Moment) -> int:
+    """date2j, which takes a day beyond its month into the next."""
+    return calendar.days_of(made.year, made.month, 1) + made.day - 1
+
+
+def to_date(text: str, form: str) -> int:
+    """The date that a text is by a format, in days since 1970."""
+    made, _ = _parse(text, form)
+    days = _days(made)
+    if days < timestamp.FIRST_DAY or days >= 2_147_483_494 - calendar.JULIAN_EPOCH:
+        raise PostgresError("22008", f'date out of range: "{text}"')
+    return days
+
+
+def to_timestamp(timezone: str, text: str, form: str) -> int:
+    """The instant that a text is by a format, in the session's zone unless it has its own."""
+    made, east = _parse(text, form)
+    days = _days(made)
+    if days < timestamp.FIRST_DAY:
+        raise timestamp.out_of_range()
+    local = days * calendar.DAY + made.clock
+    return timestamp.storable(timestamp.instant_of(timezone, local) if east is None else local - east * 1_000_000)

@@ -1,0 +1,356 @@
+"""Functions of double precision whose last digit is the C library's, value by value with PostgreSQL's errors (float.c).
+
+Python's `math` calls the same C library as a PostgreSQL on the machine does; Java's own functions differ in the last digit. Called
+through `vectorised` from `spark.functions.floating_point`; NaN goes through every function.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from headgate.errors import PostgresError
+
+_RADIANS = 0.0174532925199432957692
+_INFINITY = float("inf")
+
+
+def _overflow() -> PostgresError:
+    return PostgresError("22003", "value out of range: overflow")
+
+
+def _underflow() -> PostgresError:
+    return PostgresError("22003", "value out of range: underflow")
+
+
+def _outside() -> PostgresError:
+    return PostgresError("22003", "input is out of range")
+
+
+def to_single(text: str) -> str:
+    """dtof: the text of the float4 nearest to a double."""
+    value = float(text)
+    with np.errstate(over="ignore"):
+        single = float(np.float32(value))
+    if math.isinf(single) and not math.isinf(value):
+        raise _overflow()
+    if single == 0 and value != 0:
+        raise _underflow()
+    return repr(single)
+
+
+def power(base: float, exponent: float) -> float:
+    """dpow."""
+    if math.isnan(base) or math.isnan(exponent):
+        return 1.0 if exponent == 0 or base == 1 else math.nan
+    if base == 0 and exponent < 0:
+        raise PostgresError("2201F", "zero raised to a negative power is undefined")
+    if base < 0 and math.isfinite(exponent) and math.floor(exponent) != exponent:
+        raise PostgresError("2201F", "a negative number raised to a non-integer power yields a complex result")
+    try:
+        result = math.pow(base, exponent)
+    except OverflowError:
+        raise _overflow() from None
+    if result == 0 and base != 0 and math.isfinite(base) and math.isfinite(exponent):
+        raise _underflow()
+    return result
+
+
+def exponential(value: float) -> float:
+    """dexp."""
+    try:
+        result = math.exp(value)
+    except OverflowError:
+        raise _overflow() from None
+    if result == 0 and math.isfinite(value):
+        raise _underflow()
+    return result
+
+
+def _logarithm(function: Callable[[float], float], value: float) -> float:
+    if value == 0:
+        raise PostgresError("2201E", "cannot take logarithm of zero")
+    if value < 0:
+        raise PostgresError("2201E", "cannot take logarithm of a negative number")
+    return function(value)
+
+
+def logarithm(value: float) -> float:
+    """dlog1."""
+    return _logarithm(math.log, value)
+
+
+def logarithm_10(value: float) -> float:
+    """dlog10."""
+    return _logarithm(math.log10, value)
+
+
+def cube_root(value: float) -> float:
+    """dcbrt."""
+    return math.cbrt(value)
+
+
+def degrees(value: float) -> float:
+    """degrees."""
+    result = value / _RADIANS
+    if math.isinf(result) and not math.isinf(value):
+        raise _overflow()
+    return result
+
+
+def radians(value: float) -> float:
+    """radians."""
+    result = value * _RADIANS
+    if result == 0 and value != 0:
+        raise _underflow()
+    return result
+
+
+def _periodic(function: Callable[[float], float], value: float) -> float:
+    if math.isinf(value):
+        raise _outside()
+    return function(value)
+
+
+def sine(value: float) -> float:
+    """dsin."""
+    return _periodic(math.sin, value)
+
+
+def cosine(value: float) -> float:
+    """dcos."""
+    return _periodic(math.cos, value)
+
+
+def tangent(value: float) -> float:
+    """dtan."""
+    return _periodic(math.tan, value)
+
+
+def cotangent(value: float) -> float:
+    """dcot."""
+    return _ratio(1.0, _periodic(math.tan, value))
+
+
+def _ratio(one: float, other: float) -> float:
+    """Division as C has it: by zero, infinity."""
+    if other == 0:
+        return math.nan if one == 0 else math.copysign(_INFINITY, one) * math.copysign(1.0, other)
+    return one / other
+
+
+def _within_one(function: Callable[[float], float], value: float) -> float:
+    if value < -1 or value > 1:
+        raise _outside()
+    return function(value)
+
+
+def arc_sine(value: float) -> float:
+    """dasin."""
+    return _within_one(math.asin, value)
+
+
+def arc_cosine(value: float) -> float:
+    """dacos."""
+    return _within_one(math.acos, value)
+
+
+def arc_tangent(value: float) -> float:
+    """datan."""
+    return math.atan(value)
+
+
+def arc_tangent_2(y: float, x: float) -> float:
+    """datan2."""
+    return math.atan2(y, x)
+
+
+def hyperbolic_sine(value: float) -> float:
+    """dsinh: infinite where it overflows."""
+    try:
+        return math.sinh(value)
+    except OverflowError:
+        return math.copysign(_INFINITY, value)
+
+
+def hyperbolic_cosine(value: float) -> float:
+    """dcosh: infinite where it overflows."""
+    try:
+        return math.cosh(value)
+    except OverflowError:
+        return _INFINITY
+
+
+def hyperbolic_tangent(value: float) -> float:
+    """dtanh."""
+    return math.tanh(value)
+
+
+def area_sine(value: float) -> float:
+    """dasinh."""
+    return math.asinh(value)
+
+
+def area_cosine(value: float) -> float:
+    """dacosh."""
+    if value < 1:
+        raise _outside()
+    return math.acosh(value)
+
+
+def area_tangent(value: float) -> float:
+    """datanh."""
+    if abs(value) == 1:
+        return math.copysign(_INFINITY, value)
+    return _within_one(math.atanh, value)
+
+
+# ---- in degrees: scaled so that the values at multiples of 30 and 45 are exact ----------------------------------------------------
+
+_SIN_30 = math.sin(30.0 * _RADIANS)
+_ONE_MINUS_COS_60 = 1.0 - math.cos(60.0 * _RADIANS)
+_ASIN_HALF, _ACOS_HALF, _ATAN_ONE = math.asin(0.5), math.acos(0.5), math.atan(1.0)
+
+
+def _sine_to_30(value: float) -> float:
+    return (math.sin(value * _RADIANS) / _SIN_30) / 2.0
+
+
+def _cosine_to_60(value: float) -> float:
+    return 1.0 - ((1.0 - math.cos(value * _RADIANS)) / _ONE_MINUS_COS_60) / 2.0
+
+
+def _sine_to_90(value: float) -> float:
+    return _sine_to_30(value) if value <= 30.0 else _cosine_to_60(90.0 - value)
+
+
+def _cosine_to_90(value: float) -> float:
+    return _cosine_to_60(value) if value <= 60.0 else _sine_to_30(90.0 - value)
+
+
+_TAN_45 = _sine_to_90(45.0) / _cosine_to_90(45.0)
+_COT_45 = _cosine_to_90(45.0) / _sine_to_90(45.0)
+
+
+def _folded(value: float) -> tuple[float, int, int, int]:
+    """(the angle within the first quadrant, the signs of sine, cosine and tangent)."""
+    if math.isinf(value):
+        raise _outside()
+    sine_sign = cosine_sign = tangent_sign = 1
+    angle = math.fmod(value, 360.0)
+    if angle < 0:
+        angle, sine_sign, tangent_sign = -angle, -sine_sign, -tangent_sign
+    if angle > 180.0:
+        angle, sine_sign, tangent_sign = 360.0 - angle, -sine_sign, -tangent_sign
+    if angle > 90.0:
+        angle, cosine_sign, tangent_sign = 180.0 - angle, -cosine_sign, -tangent_sign
+    return angle, sine_sign, cosine_sign, tangent_sign
+
+
+def sine_degrees(value: float) -> float:
+    """dsind."""
+    if math.isnan(value):
+        return value
+    angle, sign, _, _ = _folded(value)
+    return sign * _sine_to_90(angle)
+
+
+def cosine_degrees(value: float) -> float:
+    """dcosd."""
+    if math.isnan(value):
+        return value
+    angle, _, sign, _ = _folded(value)
+    return sign * _cosine_to_90(angle)
+
+
+def tangent_degrees(value: float) -> float:
+    """dtand."""
+    if math.isnan(value):
+        return value
+    angle, _, _, sign = _folded(value)
+    return sign * (_ratio(_sine_to_90(angle), _cosine_to_90(angle)) / _TAN_45) or 0.0
+
+
+def cotangent_degrees(value: float) -> float:
+    """dcotd."""
+    if math.isnan(value):
+        return value
+    angle, _, _, sign = _folded(value)
+    return sign * (_ratio(_cosine_to_90(angle), _sine_to_90(angle)) / _COT_45) or 0.0
+
+
+def _asin_quarter(value: float) -> float:
+    return (math.asin(value) / _ASIN_HALF) * 30.0 if value <= 0.5 else 90.0 - (math.acos(value) / _ACOS_HALF) * 60.0
+
+
+def _acos_quarter(value: float) -> float:
+    return 90.0 - (math.asin(value) / _ASIN_HALF) * 30.0 if value <= 0.5 else (math.acos(value) / _ACOS_HALF) * 60.0
+
+
+def arc_sine_degrees(value: float) -> float:
+    """dasind."""
+    return _within_one(lambda each: _asin_quarter(each) if each >= 0 else -_asin_quarter(-each), value)
+
+
+def arc_cosine_degrees(value: float) -> float:
+    """dacosd."""
+    return _within_one(lambda each: _acos_quarter(each) if each >= 0 else 90.0 + _asin_quarter(-each), value)
+
+
+def arc_tangent_degrees(value: float) -> float:
+    """datand."""
+    return (math.atan(value) / _ATAN_ONE) * 45.0
+
+
+def arc_tangent_2_degrees(y: float, x: float) -> float:
+    """datan2d."""
+    return (math.atan2(y, x) / _ATAN_ONE) * 45.0
+
+
+def bucket(operand: float, low: float, high: float, count: int) -> int:
+    """width_bucket(double precision, double precision, double precision, int)."""
+    if count <= 0:
+        raise PostgresError("2201G", "count must be greater than zero")
+    if math.isnan(operand) or math.isnan(low) or math.isnan(high):
+        raise PostgresError("2201G", "operand, lower bound, and upper bound cannot be NaN")
+    if math.isinf(low) or math.isinf(high):
+        raise PostgresError("2201G", "lower and upper bounds must be finite")
+    if low == high:
+        raise PostgresError("2201G", "lower bound cannot equal upper bound")
+    if operand < low if low < high else operand > low:
+        return 0
+    if operand >= high if low < high else operand <= high:
+        if count == 2**31 - 1:
+            raise PostgresError("22003", "integer out of range")
+        return count + 1
+    # PostgreSQL's cast to int gives the least int where the product or the difference overflows
+    share = count * (operand - low) / (high - low) + 1
+    return int(share) if -(2**31) - 1 < share < 2**31 else -(2**31)
+
+
+def divisor_4(a: int, b: int) -> int:
+    """gcd(integer, integer)."""
+    return _in_range(math.gcd(a, b), 31, "integer")
+
+
+def divisor_8(a: int, b: int) -> int:
+    """gcd(bigint, bigint)."""
+    return _in_range(math.gcd(a, b), 63, "bigint")
+
+
+def multiple_4(a: int, b: int) -> int:
+    """lcm(integer, integer)."""
+    return _in_range(math.lcm(a, b), 31, "integer")
+
+
+def multiple_8(a: int, b: int) -> int:
+    """lcm(bigint, bigint)."""
+    return _in_range(math.lcm(a, b), 63, "bigint")
+
+
+def _in_range(value: int, bits: int, name: str) -> int:
+    if value >= 1 << bits:
+        raise PostgresError("22003", f"{name} out of range")
+    return value

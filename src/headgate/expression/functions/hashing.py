@@ -1,0 +1,75 @@
+"""hashtext and its like: PostgreSQL's hash_bytes (Bob Jenkins' lookup3), on a little-endian machine.
+
+Called by `spark.functions.system` inside Arrow functions. People compare two sides of a replication by sums of such hashes.
+"""
+
+from __future__ import annotations
+
+import struct
+
+_MASK = 0xFFFFFFFF
+
+
+def _turned(value: int, count: int) -> int:
+    return (value << count | value >> 32 - count) & _MASK
+
+
+def _mixed(a: int, b: int, c: int) -> tuple[int, int, int]:
+    for one, other, third in ((4, 6, 8), (16, 19, 4)):
+        a = (a - c & _MASK) ^ _turned(c, one)
+        c = c + b & _MASK
+        b = (b - a & _MASK) ^ _turned(a, other)
+        a = a + c & _MASK
+        c = (c - b & _MASK) ^ _turned(b, third)
+        b = b + a & _MASK
+    return a, b, c
+
+
+def _final(a: int, b: int, c: int) -> int:
+    c = (c ^ b) - _turned(b, 14) & _MASK
+    a = (a ^ c) - _turned(c, 11) & _MASK
+    b = (b ^ a) - _turned(a, 25) & _MASK
+    c = (c ^ b) - _turned(b, 16) & _MASK
+    a = (a ^ c) - _turned(c, 4) & _MASK
+    b = (b ^ a) - _turned(a, 14) & _MASK
+    return (c ^ b) - _turned(b, 24) & _MASK
+
+
+def of_bytes(data: bytes) -> int:
+    """hash_bytes, as a signed integer of 32 bits."""
+    a = b = c = 0x9E3779B9 + len(data) + 3923095 & _MASK
+    place = 0
+    while len(data) - place >= 12:
+        one, two, three = struct.unpack_from("<III", data, place)
+        a, b, c = _mixed(a + one & _MASK, b + two & _MASK, c + three & _MASK)
+        place += 12
+    rest = data[place:]
+    # the lowest byte of c is the length's
+    a = a + int.from_bytes(rest[:4], "little") & _MASK
+    b = b + int.from_bytes(rest[4:8], "little") & _MASK
+    c = c + (int.from_bytes(rest[8:], "little") << 8) & _MASK
+    found = _final(a, b, c)
+    return found - (1 << 32) if found >> 31 else found
+
+
+def of_text(text: str) -> int:
+    """hashtext."""
+    return of_bytes(text.encode())
+
+
+def of_bigint(value: int) -> int:
+    """hashint8: as hashint4 for what fits there."""
+    low, high = value & _MASK, value >> 32 & _MASK
+    return _of_word(low ^ (high if value >= 0 else ~high & _MASK))
+
+
+def _of_word(value: int) -> int:
+    """hash_bytes_uint32."""
+    a = b = c = 0x9E3779B9 + 4 + 3923095 & _MASK
+    found = _final(a + value & _MASK, b, c)
+    return found - (1 << 32) if found >> 31 else found
+
+
+def of_integer(value: int) -> int:
+    """hashint4 and hashint2."""
+    return _of_word(value & _MASK)

@@ -1,0 +1,149 @@
+"""Functions of json (not jsonb) on its text as it is written: blanks, repeated keys and the order of keys stay.
+
+Called by `spark.functions.json` inside Arrow functions and by `functions.set_returning`; what is a jsonb's stands in `jsonb`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from headgate.errors import PostgresError
+from headgate.types.text import array, json_text
+from headgate.types.text.json_text import Number
+
+_INTEGER = re.compile(r"[ \t\n\v\f\r]*[+-]?[0-9]+\Z")
+_INT_MAX = 2**31 - 1
+
+
+class Spans:
+    """json (not jsonb) as it is written: the pieces of the text that are an object's or array's values."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.decoder = json.JSONDecoder(parse_float=Number, parse_int=Number)
+
+    def _skip(self, place: int) -> int:
+        while self.text[place] in " \t\n\r":
+            place += 1
+        return place
+
+    def root(self) -> str:
+        """The first character that is no blank: which kind of value it is."""
+        return self.text[self._skip(0)]
+
+    def _value(self, place: int) -> tuple[str, int]:
+        start = self._skip(place)
+        _, end = self.decoder.raw_decode(self.text, start)
+        return self.text[start:end], self._skip_to_end(end)
+
+    def _skip_to_end(self, place: int) -> int:
+        while place < len(self.text) and self.text[place] in " \t\n\r":
+            place += 1
+        return place
+
+    def fields(self) -> list[tuple[str, str]]:
+        """The pairs of an object, repeated keys too."""
+        found: list[tuple[str, str]] = []
+        place = self._skip(self._skip(0) + 1)
+        while self.text[place] != "}":
+            key, place = self.decoder.raw_decode(self.text, place)
+            value, place = self._value(self._skip(place) + 1)
+            found.append((key, value))
+            place = self._skip(place + 1) if self.text[place] == "," else place
+        return found
+
+    def items(self) -> list[str]:
+        """The elements of an array."""
+        found: list[str] = []
+        place = self._skip(self._skip(0) + 1)
+        while self.text[place] != "]":
+            value, place = self._value(place)
+            found.append(value)
+            place = self._skip(place + 1) if self.text[place] == "," else place
+        return found
+
+
+def bare(piece: str | None) -> str | None:
+    """json's ->> of a written value: null is NULL, a string is bare."""
+    if piece is None or piece == "null":
+        return None
+    return str(json.loads(piece)) if piece[0] == '"' else piece
+
+
+def field(text: str, key: str) -> str | None:
+    """json -> text: the last of equal keys."""
+    spans = Spans(text)
+    if spans.root() != "{":
+        return None
+    return next((value for name, value in reversed(spans.fields()) if name == key), None)
+
+
+def field_text(text: str, key: str) -> str | None:
+    """json ->> text."""
+    return bare(field(text, key))
+
+
+def element(text: str, index: int) -> str | None:
+    """json -> integer."""
+    spans = Spans(text)
+    if spans.root() != "[":
+        return None
+    items = spans.items()
+    return items[index] if -len(items) <= index < len(items) else None
+
+
+def element_text(text: str, index: int) -> str | None:
+    """json ->> integer."""
+    return bare(element(text, index))
+
+
+def at_path(text: str, path: str) -> str | None:
+    """json #> text[]."""
+    piece: str | None = text
+    steps = array.parts(path)[1]
+    for step in steps:
+        if step is None or piece is None:
+            return None
+        if Spans(piece).root() == "{":
+            piece = field(piece, step)
+        elif _INTEGER.match(step) and -_INT_MAX <= int(step) <= _INT_MAX:
+            piece = element(piece, int(step))
+        else:
+            return None
+    return piece if steps or piece is None else piece.strip(" \t\n\r")
+
+
+def at_path_text(text: str, path: str) -> str | None:
+    """json #>> text[]."""
+    return bare(at_path(text, path))
+
+
+def typeof(text: str) -> str:
+    """json_typeof."""
+    first = Spans(text).root()
+    return {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}.get(first, "number")
+
+
+def array_length(text: str) -> int:
+    """json_array_length."""
+    spans = Spans(text)
+    root = spans.root()
+    if root != "[":
+        raise PostgresError("22023", f"cannot get array length of a {'non-array' if root == '{' else 'scalar'}")
+    return len(spans.items())
+
+
+def strip_nulls(written: str) -> str:
+    """json_strip_nulls: without blanks and without fields that are null, at all depths."""
+    spans = Spans(written)
+    match spans.root():
+        case "{":
+            fields = [f"{json_text.quoted(key)}:{strip_nulls(value)}" for key, value in spans.fields() if value != "null"]
+            return "{" + ",".join(fields) + "}"
+        case "[":
+            return "[" + ",".join(map(strip_nulls, spans.items())) + "]"
+        case '"':
+            return json_text.quoted(str(json.loads(written)))
+        case _:
+            return written.strip(" \t\n\r")

@@ -1,0 +1,213 @@
+"""Functions that make another jsonb of a jsonb, value by value: ||, -, #-, jsonb_set, jsonb_insert, jsonb_strip_nulls (jsonfuncs.c).
+
+Called by `spark.functions.json` inside Arrow functions, on texts as `jsonb` takes them. A loaded value is shared, so nothing is
+changed in place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.errors import PostgresError
+from headgate.expression.functions.json.jsonb import INTEGER, is_scalar, load
+from headgate.types.text import array
+from headgate.types.text.json_text import Number, print_value
+
+_INT_MAX = 2**31 - 1
+
+
+def concatenate(left: str, right: str) -> str:
+    """jsonb || jsonb: objects merge, all else becomes an array."""
+    one, other = load(left), load(right)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return print_value({**one, **other})
+    return print_value([*(one if isinstance(one, list) else [one]), *(other if isinstance(other, list) else [other])])
+
+
+def _deletable(text: str) -> Any:
+    value = load(text)
+    if is_scalar(value):
+        raise PostgresError("22023", "cannot delete from scalar")
+    return value
+
+
+def delete(text: str, key: str) -> str:
+    """jsonb - text: the key of an object, or the equal strings of an array."""
+    return _without(_deletable(text), {key})
+
+
+def _without(value: Any, keys: set[str]) -> str:
+    if isinstance(value, dict):
+        return print_value({key: each for key, each in value.items() if key not in keys})
+    return print_value([each for each in value if not (isinstance(each, str) and not isinstance(each, Number) and each in keys)])
+
+
+def delete_element(text: str, index: int) -> str:
+    """jsonb - integer."""
+    value = load(text)
+    if is_scalar(value):
+        raise PostgresError("22023", "cannot delete from scalar")
+    if isinstance(value, dict):
+        raise PostgresError("22023", "cannot delete from object using integer index")
+    place = index + len(value) if index < 0 else index
+    return print_value([each for number, each in enumerate(value) if number != place])
+
+
+def delete_all(text: str, keys: str) -> str:
+    """jsonb - text[]."""
+    shape, found = array.parts(keys)
+    if len(shape.lengths) > 1:
+        raise PostgresError("2202E", "wrong number of array subscripts")
+    return _without(_deletable(text), {key for key in found if key is not None})
+
+
+def _path(path: str) -> list[str | None]:
+    shape, steps = array.parts(path)
+    if len(shape.lengths) > 1:
+        raise PostgresError("2202E", "wrong number of array subscripts")
+    return list(steps)
+
+
+def _index(step: str, place: int, size: int) -> int:
+    """The place in an array that a step names; negative ones count from the end, and stay negative before the first."""
+    if not INTEGER.match(step):
+        raise PostgresError("22P02", f'path element at position {place} is not an integer: "{step}"')
+    index = int(step)
+    if not -_INT_MAX - 1 <= index <= _INT_MAX:
+        raise PostgresError("22P02", f'path element at position {place} is not an integer: "{step}"')
+    return index + size if index < 0 else index
+
+
+def _step_of(steps: list[str | None], place: int) -> str:
+    step = steps[place]
+    if step is None:
+        raise PostgresError("22004", f"path element at position {place + 1} is null")
+    return step
+
+
+def delete_path(text: str, path: str) -> str:
+    """jsonb #- text[]."""
+    value, steps = load(text), _path(path)
+    if is_scalar(value):
+        raise PostgresError("22023", "cannot delete path in scalar")
+    if not steps or not value:
+        return text
+    return print_value(_deleted(value, steps, 0))
+
+
+def _deleted(value: Any, steps: list[str | None], place: int) -> Any:
+    if is_scalar(value):
+        return value
+    step, last = _step_of(steps, place), place + 1 == len(steps)
+    if isinstance(value, dict):
+        if step not in value:
+            return value
+        if last:
+            return {key: each for key, each in value.items() if key != step}
+        return {key: _deleted(each, steps, place + 1) if key == step else each for key, each in value.items()}
+    index = _index(step, place + 1, len(value))
+    if not 0 <= index < len(value):
+        return value
+    if last:
+        return value[:index] + value[index + 1 :]
+    return [_deleted(each, steps, place + 1) if number == index else each for number, each in enumerate(value)]
+
+
+def replaced(text: str, path: str, new: str, create: bool = True) -> str:
+    """jsonb_set."""
+    value, steps = load(text), _path(path)
+    if is_scalar(value):
+        raise PostgresError("22023", "cannot set path in scalar")
+    if (not value and not create) or not steps:
+        return text
+    return print_value(_replaced(value, steps, 0, load(new), create))
+
+
+def _replaced(value: Any, steps: list[str | None], place: int, new: Any, create: bool) -> Any:
+    if is_scalar(value):
+        return value
+    step, last = _step_of(steps, place), place + 1 == len(steps)
+    if isinstance(value, dict):
+        if step not in value:
+            return {**value, step: new} if last and create else value
+        inner = new if last else _replaced(value[step], steps, place + 1, new, create)
+        return {**value, step: inner}
+    index = _index(step, place + 1, len(value))
+    if 0 <= index < len(value):
+        inner = new if last else _replaced(value[index], steps, place + 1, new, create)
+        return [*value[:index], inner, *value[index + 1 :]]
+    if not (last and create):
+        return value
+    return [new, *value] if index < 0 else [*value, new]
+
+
+def inserted(text: str, path: str, new: str, after: bool = False) -> str:
+    """jsonb_insert."""
+    value, steps = load(text), _path(path)
+    if is_scalar(value):
+        raise PostgresError("22023", "cannot set path in scalar")
+    if not steps:
+        return text
+    return print_value(_inserted(value, steps, 0, load(new), after))
+
+
+def _inserted(value: Any, steps: list[str | None], place: int, new: Any, after: bool) -> Any:
+    if is_scalar(value):
+        return value
+    step, last = _step_of(steps, place), place + 1 == len(steps)
+    if isinstance(value, dict):
+        if step in value and last:
+            hint = "Try using the function jsonb_set to replace key value."
+            raise PostgresError("22023", "cannot replace existing key", hint=hint)
+        if step not in value:
+            return {**value, step: new} if last else value
+        return {**value, step: _inserted(value[step], steps, place + 1, new, after)}
+    index = _index(step, place + 1, len(value))
+    if not last:
+        if not 0 <= index < len(value):
+            return value
+        return [*value[:index], _inserted(value[index], steps, place + 1, new, after), *value[index + 1 :]]
+    if index < 0:
+        return [new, *value]
+    if index >= len(value):
+        return [*value, new]
+    cut = index + 1 if after else index
+    return [*value[:cut], new, *value[cut:]]
+
+
+def set_lax(
+    text: str | None, path: str | None, new: str | None, create: bool | None = True, treatment: str | None = "use_json_null"
+) -> str | None:
+    """jsonb_set_lax: what a NULL as the new value means is told by `treatment`."""
+    if text is None or path is None or create is None:
+        return None
+    if treatment is None:
+        raise PostgresError("22004", 'null_value_treatment must be "delete_key", "return_target", "use_json_null", or "raise_exception"')
+    if new is not None:
+        return replaced(text, path, new, create)
+    match treatment:
+        case "raise_exception":
+            detail = 'Exception was raised because null_value_treatment is "raise_exception".'
+            hint = "To avoid, either change the null_value_treatment argument or ensure that an SQL NULL is not passed."
+            raise PostgresError("22004", "JSON value must not be null", detail=detail, hint=hint)
+        case "use_json_null":
+            return replaced(text, path, "null", create)
+        case "delete_key":
+            return delete_path(text, path)
+        case "return_target":
+            return text
+        case _:
+            raise PostgresError(
+                "22023", 'null_value_treatment must be "delete_key", "return_target", "use_json_null", or "raise_exception"'
+            )
+
+
+def strip_nulls(text: str) -> str:
+    """jsonb_strip_nulls: fields that are null, at all depths; never elements of arrays."""
+    return print_value(_stripped(load(text)))
+
+
+def _stripped(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _stripped(each) for key, each in value.items() if each is not None}
+    return [_stripped(each) for each in value] if isinstance(value, list) else value

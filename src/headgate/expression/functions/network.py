@@ -1,0 +1,333 @@
+"""Functions of inet, cidr, macaddr and macaddr8 on their text forms, value by value, as network.c and mac.c do them.
+
+Called by `spark.functions.network` inside Arrow functions. An inet is what inet_out prints: the mask only where it is shorter than the
+address; a cidr always has it.
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+from dataclasses import dataclass
+
+from headgate.errors import PostgresError
+from headgate.types import order
+from headgate.types.text import network as address
+
+
+@dataclass(frozen=True)
+class Address:
+    """An address as a number of `size` bits (32 or 128), and how many of them are the network's."""
+
+    number: int
+    size: int
+    bits: int
+
+    @property
+    def mask(self) -> int:
+        """The network's bits."""
+        return (1 << self.size) - (1 << self.size - self.bits)
+
+    @property
+    def packed(self) -> bytes:
+        """The address in network order."""
+        return self.number.to_bytes(self.size // 8, "big")
+
+
+@functools.lru_cache(maxsize=512)
+def _read(text: str) -> Address:
+    host, _, length = text.partition("/")
+    packed = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
+    size = len(packed) * 8
+    return Address(int.from_bytes(packed, "big"), size, int(length) if length else size)
+
+
+def _inet(number: int, size: int, bits: int) -> str:
+    return address.print_inet(number.to_bytes(size // 8, "big"), bits, is_cidr=False)
+
+
+def _cidr(number: int, size: int, bits: int) -> str:
+    return address.print_inet(number.to_bytes(size // 8, "big"), bits, is_cidr=True)
+
+
+def key(text: str) -> bytes:
+    """Bytes that order as network_cmp."""
+    return order.of_address(text)
+
+
+def _inside(inner: str, outer: str, *, strictly: bool) -> bool:
+    one, other = _read(inner), _read(outer)
+    if one.size != other.size or (one.bits <= other.bits if strictly else one.bits < other.bits):
+        return False
+    return one.number & other.mask == other.number & other.mask
+
+
+def is_inside(left: str, right: str) -> bool:
+    """<<."""
+    return _inside(left, right, strictly=True)
+
+
+def is_inside_or_equal(left: str, right: str) -> bool:
+    """<<=."""
+    return _inside(left, right, strictly=False)
+
+
+def holds(left: str, right: str) -> bool:
+    """>>."""
+    return _inside(right, left, strictly=True)
+
+
+def holds_or_equals(left: str, right: str) -> bool:
+    """>>=."""
+    return _inside(right, left, strictly=False)
+
+
+def overlap(left: str, right: str) -> bool:
+    """&&."""
+    return _inside(left, right, strictly=False) or _inside(right, left, strictly=False)
+
+
+def family(text: str) -> int:
+    """4 or 6."""
+    return 4 if _read(text).size == 32 else 6
+
+
+def masklen(text: str) -> int:
+    """The length of the mask."""
+    return _read(text).bits
+
+
+def host(text: str) -> str:
+    """The address without its mask."""
+    return text.partition("/")[0]
+
+
+def shown(text: str) -> str:
+    """text(inet): always with the mask."""
+    return text if "/" in text else f"{text}/{_read(text).bits}"
+
+
+def network(text: str) -> str:
+    """The network's part, as cidr."""
+    found = _read(text)
+    return _cidr(found.number & found.mask, found.size, found.bits)
+
+
+def broadcast(text: str) -> str:
+    """The network's last address."""
+    found = _read(text)
+    return _inet(found.number | (1 << found.size - found.bits) - 1, found.size, found.bits)
+
+
+def netmask(text: str) -> str:
+    """The mask as an address."""
+    found = _read(text)
+    return _inet(found.mask, found.size, found.size)
+
+
+def hostmask(text: str) -> str:
+    """The bits behind the mask, as an address."""
+    found = _read(text)
+    return _inet((1 << found.size - found.bits) - 1, found.size, found.size)
+
+
+def abbreviated(text: str) -> str:
+    """abbrev(inet)."""
+    return text
+
+
+def abbreviated_cidr(text: str) -> str:
+    """abbrev(cidr): an IPv4 network without its last zero bytes."""
+    found = _read(text)
+    if found.size == 32:
+        kept = max((found.bits + 7) // 8, 1)
+        shown_bytes = ".".join(str(each) for each in found.packed[:kept]) if found.bits else "0"
+        return f"{shown_bytes}/{found.bits}"
+    return f"{_short_six(found)}/{found.bits}"
+
+
+def _short_six(found: Address) -> str:
+    """pg_inet_cidr_ntop: only the words that the mask reaches, the longest run of zero words as ``::``."""
+    if not found.bits:
+        return "::"
+    raw = found.packed
+    words = max((found.bits + 15) // 16, 2)
+    start, size = _zeros(raw, words)
+    old = size != words and start == 0 and (
+        size == 6 or (size == 5 and raw[10:12] == b"\xff\xff") or (size == 7 and raw[14] != 0 and raw[15] != 1)
+    )  # fmt: skip
+    out = ""
+    for place in range(words):
+        high, low = raw[2 * place : 2 * place + 2]
+        if size and start <= place < start + size:
+            out += ":" * ((place == start) + (place == words - 1))
+        elif old and place > 5:
+            out += f"{':' if place == 6 else '.'}{high}"
+            out += f".{low}" if place != 7 or found.bits > 120 else ""
+        else:
+            out += f"{':' if out else ''}{high * 256 + low:x}"
+    return out
+
+
+def _zeros(raw: bytes, words: int) -> tuple[int, int]:
+    """(first word, length) of the run of zero words that is left out; a shorter later run adds to the count, as in PostgreSQL."""
+    start = size = run_start = run = 0
+    for place in range(words):
+        if raw[2 * place : 2 * place + 2] == b"\0\0":
+            run_start = run_start if run else place
+            run += 1
+        elif run > size:
+            start, size, run = run_start, run, 0
+    return (run_start, run) if run > size else (start, size)
+
+
+def set_masklen(text: str, bits: int) -> str:
+    """The same address under another mask; -1 stands for the whole address."""
+    found = _read(text)
+    return _inet(found.number, found.size, _mask_length(found, bits))
+
+
+def set_masklen_cidr(text: str, bits: int) -> str:
+    """The same for a cidr: the bits behind the mask become zero."""
+    found = _read(text)
+    length = _mask_length(found, bits)
+    return _cidr(found.number >> found.size - length << found.size - length, found.size, length)
+
+
+def _mask_length(found: Address, bits: int) -> int:
+    length = found.size if bits == -1 else bits
+    if not 0 <= length <= found.size:
+        raise PostgresError("22023", f"invalid mask length: {length}")
+    return length
+
+
+def to_cidr(text: str) -> str:
+    """inet::cidr."""
+    return network(text)
+
+
+def to_inet(text: str) -> str:
+    """cidr::inet: the mask of a whole address is not printed."""
+    found = _read(text)
+    return _inet(found.number, found.size, found.bits)
+
+
+def same_family(left: str, right: str) -> bool:
+    """inet_same_family."""
+    return _read(left).size == _read(right).size
+
+
+def merge(left: str, right: str) -> str:
+    """inet_merge: the smallest network that holds both."""
+    one, other = _both(left, right, "cannot merge addresses from different families")
+    bits = min(one.bits, other.bits, one.size - (one.number ^ other.number).bit_length())
+    return _cidr(one.number >> one.size - bits << one.size - bits, one.size, bits)
+
+
+def _both(left: str, right: str, message: str) -> tuple[Address, Address]:
+    one, other = _read(left), _read(right)
+    if one.size != other.size:
+        raise PostgresError("22023", message)
+    return one, other
+
+
+def plus(text: str, count: int) -> str:
+    """inet + bigint."""
+    found = _read(text)
+    number = found.number + count
+    if not 0 <= number < 1 << found.size:
+        raise PostgresError("22003", "result is out of range")
+    return _inet(number, found.size, found.bits)
+
+
+def plus_reversed(count: int, text: str) -> str:
+    """bigint + inet."""
+    return plus(text, count)
+
+
+def minus(text: str, count: int) -> str:
+    """inet - bigint; the negative of the least integer is itself there."""
+    return plus(text, count if count == -(1 << 63) else -count)
+
+
+def difference(left: str, right: str) -> int:
+    """inet - inet."""
+    one, other = _both(left, right, "cannot subtract inet values of different sizes")
+    found = one.number - other.number
+    if one.size == 128:  # 16 bytes, whose first bit is the sign
+        found = (found + (1 << 127)) % (1 << 128) - (1 << 127)
+    if not -(1 << 63) <= found < 1 << 63:
+        raise PostgresError("22003", "result is out of range")
+    return found
+
+
+def bit_and(left: str, right: str) -> str:
+    """inet & inet."""
+    one, other = _both(left, right, "cannot AND inet values of different sizes")
+    return _inet(one.number & other.number, one.size, max(one.bits, other.bits))
+
+
+def bit_or(left: str, right: str) -> str:
+    """inet | inet."""
+    one, other = _both(left, right, "cannot OR inet values of different sizes")
+    return _inet(one.number | other.number, one.size, max(one.bits, other.bits))
+
+
+def bit_not(text: str) -> str:
+    """~ inet."""
+    found = _read(text)
+    return _inet(~found.number & (1 << found.size) - 1, found.size, found.bits)
+
+
+def _mac(digits: bytes) -> str:
+    return digits.hex(":")
+
+
+def _mac_bytes(text: str) -> bytes:
+    return bytes.fromhex(text.replace(":", ""))
+
+
+def mac_not(text: str) -> str:
+    """~ macaddr."""
+    return _mac(bytes(255 - each for each in _mac_bytes(text)))
+
+
+def mac_and(left: str, right: str) -> str:
+    """macaddr & macaddr."""
+    return _mac(bytes(a & b for a, b in zip(_mac_bytes(left), _mac_bytes(right), strict=True)))
+
+
+def mac_or(left: str, right: str) -> str:
+    """macaddr | macaddr."""
+    return _mac(bytes(a | b for a, b in zip(_mac_bytes(left), _mac_bytes(right), strict=True)))
+
+
+def mac_truncated(text: str) -> str:
+    """trunc: the last three (of eight: five) bytes zero."""
+    found = _mac_bytes(text)
+    return _mac(found[:3] + bytes(len(found) - 3))
+
+
+def mac_wider(text: str) -> str:
+    """macaddr8(macaddr)."""
+    found = _mac_bytes(text)
+    return _mac(found[:3] + b"\xff\xfe" + found[3:])
+
+
+def mac_narrower(text: str) -> str:
+    """macaddr(macaddr8)."""
+    found = _mac_bytes(text)
+    if found[3:5] != b"\xff\xfe":
+        raise PostgresError(
+            "22003",
+            "macaddr8 data out of range to convert to macaddr",
+            hint="Only addresses that have FF and FE as values in the 4th and 5th bytes from the left, for example "
+            "xx:xx:xx:ff:fe:xx:xx:xx, are eligible to be converted from macaddr8 to macaddr.",
+        )
+    return _mac(found[:3] + found[5:])
+
+
+def mac_set_seventh_bit(text: str) -> str:
+    """macaddr8_set7bit."""
+    found = _mac_bytes(text)
+    return _mac(bytes([found[0] | 2]) + found[1:])

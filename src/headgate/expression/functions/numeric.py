@@ -1,0 +1,319 @@
+"""Numeric in PostgreSQL's own terms, value by value on its text: what decimals of Spark cannot hold or cannot compute.
+
+Called inside Arrow functions on Spark's workers. A number is a `Decimal` whose exponent is its display scale; NaN and the
+infinities are Decimal's own. Rules from numeric.c: select_div_scale, rounding half away from zero, NaN = NaN and greatest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
+
+from headgate.errors import PostgresError
+from headgate.expression.failure import field_overflow
+from headgate.types import registry
+from headgate.types.text import number
+
+_EXACT = Context(prec=400_000, rounding=ROUND_HALF_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
+_MAX_WHOLE = 131_072
+_MAX_SCALE = 16_383
+_ZERO = PostgresError("22012", "division by zero")
+
+
+def read(text: str) -> Decimal:
+    """The number of PostgreSQL's normal text."""
+    return Decimal(text)
+
+
+def write(value: Decimal) -> str:
+    """PostgreSQL's text; 22003 if numeric cannot hold the value."""
+    if value.is_nan():
+        return "NaN"
+    if value.is_infinite():
+        return "Infinity" if value > 0 else "-Infinity"
+    if value and value.adjusted() >= _MAX_WHOLE:
+        raise PostgresError("22003", "value overflows numeric format")
+    if not value:
+        value = value.copy_abs()
+    if scale_of(value) > _MAX_SCALE:
+        value = value.quantize(Decimal(1).scaleb(-_MAX_SCALE), context=_EXACT)
+    return format(value, "f")
+
+
+def scale_of(value: Decimal) -> int:
+    """The display scale."""
+    exponent = value.as_tuple().exponent
+    return max(0, -exponent) if isinstance(exponent, int) else 0
+
+
+def at_scale(value: Decimal, scale: int, rounding: str = ROUND_HALF_UP) -> Decimal:
+    """The value at a display scale."""
+    return value.quantize(Decimal(1).scaleb(-scale), rounding=rounding, context=_EXACT)
+
+
+def _binary(special: Callable[[Decimal, Decimal], Decimal], finite: Callable[[Decimal, Decimal], Decimal]) -> Callable[[str, str], str]:
+    def run(left: str, right: str) -> str:
+        a, b = read(left), read(right)
+        if a.is_nan() or b.is_nan():
+            return "NaN"
+        return write(finite(a, b) if a.is_finite() and b.is_finite() else special(a, b))
+
+    return run
+
+
+def _plus(a: Decimal, b: Decimal) -> Decimal:
+    if a.is_infinite() and b.is_infinite() and a != b:
+        return Decimal("NaN")
+    return a if a.is_infinite() else b
+
+
+def _times(a: Decimal, b: Decimal) -> Decimal:
+    if not a or not b:
+        return Decimal("NaN")
+    return Decimal("Infinity") if (a > 0) == (b > 0) else Decimal("-Infinity")
+
+
+def _over(a: Decimal, b: Decimal) -> Decimal:
+    if a.is_infinite() and b.is_infinite():
+        return Decimal("NaN")
+    if a.is_infinite():
+        if not b:
+            raise _ZERO
+        return _times(a, b)
+    return Decimal(0)
+
+
+def _rest(a: Decimal, b: Decimal) -> Decimal:
+    if a.is_infinite():
+        if not b:
+            raise _ZERO
+        return Decimal("NaN")
+    return a
+
+
+def _divide(a: Decimal, b: Decimal) -> Decimal:
+    if not b:
+        raise _ZERO
+    scale = _quotient_scale(a, b)
+    return _quotient(a, b, scale)
+
+
+def _quotient(a: Decimal, b: Decimal, scale: int) -> Decimal:
+    """a / b rounded half away from zero to `scale` digits."""
+    common = max(scale_of(a), scale_of(b))
+    top, bottom = abs(int(a.scaleb(common, _EXACT))) * 10**scale, abs(int(b.scaleb(common, _EXACT)))
+    whole, rest = divmod(top, bottom)
+    if rest * 2 >= bottom:
+        whole += 1
+    sign = -1 if (a < 0) != (b < 0) else 1
+    return Decimal(sign * whole).scaleb(-scale, _EXACT)
+
+
+def first_digits(value: Decimal) -> tuple[int, int]:
+    """(weight, first digit) in base 10000."""
+    if not value:
+        return 0, 0
+    weight = value.adjusted() // 4
+    return weight, int(value.copy_abs().scaleb(-4 * weight, _EXACT))
+
+
+def _quotient_scale(a: Decimal, b: Decimal) -> int:
+    """select_div_scale: at least 16 significant digits, and no less than either display scale."""
+    (weight, first), (other_weight, other_first) = first_digits(a), first_digits(b)
+    quotient_weight = weight - other_weight - (1 if first <= other_first else 0)
+    return min(max(16 - quotient_weight * 4, scale_of(a), scale_of(b), 0), 1000)
+
+
+def _modulo(a: Decimal, b: Decimal) -> Decimal:
+    if not b:
+        raise _ZERO
+    return at_scale(_EXACT.remainder(a, b), max(scale_of(a), scale_of(b)))
+
+
+def _product(a: Decimal, b: Decimal) -> Decimal:
+    scale = min(scale_of(a) + scale_of(b), _MAX_SCALE)
+    return at_scale(_EXACT.multiply(a, b), scale)
+
+
+add = _binary(_plus, lambda a, b: at_scale(_EXACT.add(a, b), max(scale_of(a), scale_of(b))))
+subtract = _binary(lambda a, b: _plus(a, -b), lambda a, b: at_scale(_EXACT.subtract(a, b), max(scale_of(a), scale_of(b))))
+multiply = _binary(_times, _product)
+divide = _binary(_over, _divide)
+modulo = _binary(_rest, _modulo)
+
+
+def truncated_quotient(left: str, right: str) -> str:
+    """div(numeric, numeric): the whole part of the quotient."""
+    a, b = read(left), read(right)
+    if a.is_nan() or b.is_nan():
+        return "NaN"
+    if not (a.is_finite() and b.is_finite()):
+        return write(_over(a, b))
+    if not b:
+        raise _ZERO
+    common = max(scale_of(a), scale_of(b))
+    whole = abs(int(a.scaleb(common, _EXACT))) // abs(int(b.scaleb(common, _EXACT)))
+    return write(Decimal(-whole if (a < 0) != (b < 0) else whole))
+
+
+def negate(text: str) -> str:
+    """numeric_uminus."""
+    return text if text == "NaN" else write(read(text).copy_negate())
+
+
+def absolute(text: str) -> str:
+    """numeric_abs."""
+    return text.removeprefix("-")
+
+
+def sign(text: str) -> str:
+    """numeric_sign."""
+    value = read(text)
+    return "NaN" if value.is_nan() else str((value > 0) - (value < 0))
+
+
+def ceiling(text: str) -> str:
+    """numeric_ceil."""
+    return _whole(text, ROUND_CEILING)
+
+
+def floor(text: str) -> str:
+    """numeric_floor."""
+    return _whole(text, ROUND_FLOOR)
+
+
+def _whole(text: str, rounding: str) -> str:
+    value = read(text)
+    return write(at_scale(value, 0, rounding)) if value.is_finite() else text
+
+
+def round_to(text: str, scale: int) -> str:
+    """round(numeric, int)."""
+    return _cut(text, scale, ROUND_HALF_UP)
+
+
+def truncate_to(text: str, scale: int) -> str:
+    """trunc(numeric, int)."""
+    return _cut(text, scale, ROUND_DOWN)
+
+
+def _cut(text: str, scale: int, rounding: str) -> str:
+    value = read(text)
+    if not value.is_finite():
+        return text
+    scale = max(min(scale, _MAX_SCALE), -_MAX_WHOLE - 1)
+    cut = at_scale(value, scale, rounding)
+    return write(at_scale(cut, 0) if scale < 0 else cut)
+
+
+def to_modifier(text: str, precision: int, scale: int) -> str:
+    """numeric(numeric, int4): the value at numeric(precision, scale)."""
+    value = read(text)
+    if value.is_nan():
+        return text
+    if value.is_infinite():
+        raise PostgresError(
+            "22003",
+            "numeric field overflow",
+            detail=f"A field with precision {precision}, scale {scale} cannot hold an infinite value.",
+        )
+    cut = at_scale(value, scale)
+    if cut and cut.adjusted() >= precision - scale:
+        raise field_overflow(precision, scale)
+    return write(at_scale(cut, 0) if scale < 0 else cut)
+
+
+def to_integer(text: str, bits: int) -> str:
+    """numeric_int2, _int4, _int8 by the number of bits."""
+    name = {16: "smallint", 32: "integer", 64: "bigint"}[bits]
+    value = read(text)
+    if value.is_nan():
+        raise PostgresError("0A000", f"cannot convert NaN to {name}")
+    if value.is_infinite():
+        raise PostgresError("0A000", f"cannot convert infinity to {name}")
+    whole = int(at_scale(value, 0))
+    if not -(2 ** (bits - 1)) <= whole < 2 ** (bits - 1):
+        raise PostgresError("22003", f"{name} out of range")
+    return str(whole)
+
+
+def to_double(text: str) -> str:
+    """numeric_float8: the text of the double."""
+    value = float(text)
+    if (value in (float("inf"), float("-inf")) and "Inf" not in text) or (value == 0 and read(text)):
+        raise PostgresError("22003", f'"{text}" is out of range for type double precision')
+    return repr(value)
+
+
+def to_single(text: str) -> str:
+    """numeric_float4: the text of the float4 that is nearest to the number itself."""
+    return repr(number.float_of(text, registry.FLOAT4))
+
+
+def from_double(value: float, digits: int) -> str:
+    """float8_numeric (15 digits) and float4_numeric (6)."""
+    if math.isnan(value):
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    exact = Decimal(f"%.{digits}g" % value)
+    exponent = exact.as_tuple().exponent
+    assert isinstance(exponent, int)
+    return write(at_scale(exact, max(0, -exponent)))
+
+
+def square_root(text: str) -> str:
+    """numeric_sqrt."""
+    value = read(text)
+    if value.is_nan():
+        return text
+    if value < 0:
+        raise PostgresError("2201F", "cannot take square root of a negative number")
+    if value.is_infinite():
+        return text
+    weight = first_digits(value)[0]
+    half = (weight + 1) * 4 // 2 - 1 if weight >= 0 else -((-(weight + 1) * 4) // 2) - 1
+    scale = min(max(16 - half, scale_of(value), 0), 1000)
+    return write(_root(value, scale))
+
+
+def _root(value: Decimal, scale: int) -> Decimal:
+    """The square root rounded half up to `scale` digits, from the integer root of the scaled square."""
+    shifted = int(value.scaleb(2 * scale + 2, _EXACT).to_integral_value(ROUND_DOWN))
+    return Decimal((math.isqrt(shifted) + 5) // 10).scaleb(-scale, _EXACT)
+
+
+def square(text: str) -> str:
+    """The exact square."""
+    value = read(text)
+    return write(_product(value, value)) if value.is_finite() else ("NaN" if value.is_nan() else "Infinity")
+
+
+def spread(total: str, squares: str, count: int, *, sample: bool, root: bool) -> str | None:
+    """variance or (with `root`) standard deviation of `count` values with this sum and sum of squares; NULL for too few."""
+    if count < (2 if sample else 1):
+        return None
+    one, two = read(total), read(squares)
+    if not (one.is_finite() and two.is_finite()):
+        return "NaN"
+    above = _EXACT.subtract(_EXACT.multiply(two, Decimal(count)), _EXACT.multiply(one, one))
+    if above <= 0:
+        return "0"
+    below = Decimal(count) * (count - 1 if sample else count)
+    scale = _quotient_scale(above, below)
+    if not root:
+        return write(_quotient(above, below, scale))
+    return write(_root(_quotient(above, below, scale), scale))
+
+
+def total(sums: list[str | None], scale: int) -> str | None:
+    """The exact sum of texts (a partial sum and odd values), shown with at least `scale` digits after the point; None for none."""
+    given = [each for each in sums if each is not None]
+    if not given:
+        return None
+    result = given[0]
+    for each in given[1:]:
+        result = add(result, each)
+    value = read(result)
+    return write(at_scale(value, max(scale, scale_of(value)))) if value.is_finite() else result

@@ -1,0 +1,344 @@
+"""Runs a parsed pattern over a string: whether, where, and where its groups lie, with PostgreSQL's choice (regexec.c; manual, 9.7.3.5).
+
+`Subject` is one string and one pattern. Sets of positions are integers, bit p for the position before character p: a Rex maps a set of
+starts to the set of all ends (and back) at once, so that no pattern takes exponential time. The match starts as far left as
+possible; from there the preference of the whole decides on the longest or shortest end; then `_dissect` splits that stretch among
+the parts, from the left, each by its own preference. Only back references make it try further splits and ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from headgate.expression.functions.regex.charset import WORD, CharSet
+from headgate.expression.functions.regex.pattern import (
+    INFINITE,
+    SHORTER,
+    At,
+    Chars,
+    Choice,
+    Concat,
+    Group,
+    Look,
+    Part,
+    Pattern,
+    Place,
+    Reference,
+    Repeat,
+    Rex,
+)
+
+Spans = list[tuple[int, int] | None]
+"""The span of the match and of each group, None for a group that took no part."""
+
+
+def _ascending(positions: int) -> Iterator[int]:
+    while positions:
+        lowest = positions & -positions
+        yield lowest.bit_length() - 1
+        positions ^= lowest
+
+
+def _descending(positions: int) -> Iterator[int]:
+    while positions:
+        place = positions.bit_length() - 1
+        yield place
+        positions ^= 1 << place
+
+
+class Subject:
+    """A string that a pattern is matched against."""
+
+    def __init__(self, pattern: Pattern, text: str) -> None:
+        self.pattern = pattern
+        self.text = text
+        self.size = len(text)
+        self.every = (1 << (self.size + 1)) - 1
+        self._sets: dict[CharSet, int] = {}
+        self._looks: dict[Rex, int] = {}
+        self._rexes: dict[int, Rex] = {}
+        self._ends: dict[tuple[int, int], int] = {}
+        self._groups: dict[int, tuple[int, int] | None] = {}
+        self._starts: int | None = None
+        try:
+            self._latin: bytes | None = text.encode("latin-1")
+        except UnicodeEncodeError:
+            self._latin = None
+
+    def matches(self) -> bool:
+        """Whether the pattern matches anywhere."""
+        if self.pattern.refers:
+            return self.find(0) is not None
+        return bool(self.starts(self.pattern.rex, self.every))
+
+    def find(self, start: int) -> Spans | None:
+        """The match at the leftmost place not before `start`, None if there is none."""
+        if self._starts is None:
+            self._starts = self.starts(self.pattern.rex, self.every)
+        if self.pattern.refers:
+            return self._find_referring(start, self._starts)
+        for begin in _ascending(self._starts >> start << start):
+            return self._match_at(begin)
+        return None
+
+    def _find_referring(self, start: int, starts: int) -> Spans | None:
+        """As `find`, for a pattern with back references: a stretch in which none fits is left behind as a whole.
+
+        The last stretch is not followed by a look at the very end of the string (cfindloop's condition).
+        """
+        while True:
+            starts = starts >> start << start
+            ends = self.ends(self.pattern.rex, starts)
+            if not ends:
+                return None
+            close = next(_ascending(ends))
+            for begin in _ascending(starts & ((1 << (close + 1)) - 1)):
+                found = self._match_at(begin)
+                if found is not None:
+                    return found
+            start = close + 1
+            if start >= self.size:
+                return None
+
+    def _match_at(self, begin: int) -> Spans | None:
+        """The match that starts here, by the preference of the whole."""
+        tree = self.pattern.tree
+        ends = self.ends(self.pattern.rex, 1 << begin)
+        for end in _ascending(ends) if tree.flags & SHORTER else _descending(ends):
+            self._groups = {}
+            if self.pattern.groups == 0 or self._dissect(tree, begin, end):
+                return [(begin, end), *(self._groups.get(number) for number in range(1, self.pattern.groups + 1))]
+        return None
+
+    def members(self, found: CharSet) -> int:
+        """The positions before a character of the set."""
+        bits = self._sets.get(found)
+        if bits is None:
+            if self._latin is not None:
+                shown = self._latin.translate(found.table)[::-1]
+            else:
+                shown = bytes(49 if ord(each) in found else 48 for each in reversed(self.text))
+            bits = self._sets[found] = int(shown, 2) if shown else 0
+        return bits
+
+    def holds(self, place: Place) -> int:
+        """The positions at which a condition holds."""
+        if place is Place.START:
+            return 1
+        if place is Place.END:
+            return 1 << self.size
+        if place in (Place.LINE_START, Place.LINE_END):
+            lines = self.members(CharSet(((10, 10),)))
+            return (1 | lines << 1) if place is Place.LINE_START else (lines | 1 << self.size)
+        ahead = self.members(WORD)
+        behind = ahead << 1
+        if place is Place.WORD_START:
+            return ahead & ~behind
+        if place is Place.WORD_END:
+            return behind & ~ahead
+        edges = ahead ^ behind
+        return edges if place is Place.WORD_EDGE else self.every & ~edges
+
+    def looks(self, look: Look) -> int:
+        """The positions at which a look ahead or behind succeeds."""
+        bits = self._looks.get(look)
+        if bits is None:
+            bits = self.ends(look.body, self.every) if look.behind else self.starts(look.body, self.every)
+            bits = self._looks[look] = self.every & ~bits if look.negated else bits
+        return bits
+
+    def ends(self, rex: Rex, starts: int) -> int:
+        """The positions where a match that starts at one of `starts` may end."""
+        match rex:
+            case Chars(found):
+                return (starts & self.members(found)) << 1
+            case At(place):
+                return starts & self.holds(place)
+            case Look():
+                return starts & self.looks(rex)
+            case Concat(items):
+                for each in items:
+                    starts = self.ends(each, starts)
+                    if not starts:
+                        break
+                return starts
+            case Choice(branches):
+                found_ends = 0
+                for each in branches:
+                    found_ends |= self.ends(each, starts)
+                return found_ends
+            case Repeat(Chars(found), 0, -1):
+                run = self.members(found)
+                return (((starts & run) + run) ^ run) | starts
+            case Repeat(body, low, high) | Reference(_, body, low, high):
+                return self._repeat(body, low, high, starts, forward=True)
+            case Group(_, body):
+                return self.ends(body, starts)
+            case _:
+                raise TypeError(rex)
+
+    def starts(self, rex: Rex, ends: int) -> int:
+        """The positions where a match that ends at one of `ends` may start."""
+        match rex:
+            case Chars(found):
+                return (ends >> 1) & self.members(found)
+            case At(place):
+                return ends & self.holds(place)
+            case Look():
+                return ends & self.looks(rex)
+            case Concat(items):
+                for each in reversed(items):
+                    ends = self.starts(each, ends)
+                    if not ends:
+                        break
+                return ends
+            case Choice(branches):
+                found_starts = 0
+                for each in branches:
+                    found_starts |= self.starts(each, ends)
+                return found_starts
+            case Repeat(Chars(found), 0, -1):
+                return self._run_back(self.members(found), ends)
+            case Repeat(body, low, high) | Reference(_, body, low, high):
+                return self._repeat(body, low, high, ends, forward=False)
+            case Group(_, body):
+                return self.starts(body, ends)
+            case _:
+                raise TypeError(rex)
+
+    def _run_back(self, run: int, ends: int) -> int:
+        """The positions from which only members of `run` lead to one of `ends`, doubling the distance in each step."""
+        shift = 1
+        while run:
+            ends |= (ends >> shift) & run
+            run &= run >> shift
+            shift *= 2
+        return ends
+
+    def _repeat(self, body: Rex, low: int, high: int, positions: int, *, forward: bool) -> int:
+        step = self.ends if forward else self.starts
+        for _ in range(low):
+            further = step(body, positions)
+            if further == positions:
+                break
+            positions = further
+        reached = frontier = positions
+        count = low
+        while frontier and (high == INFINITE or count < high):
+            frontier = step(body, frontier) & ~reached
+            reached |= frontier
+            count += 1
+        return reached
+
+    def _from(self, part: Part, begin: int) -> int:
+        """The ends of a part that begins at a place."""
+        key = (id(part), begin)
+        found = self._ends.get(key)
+        if found is None:
+            rex = self._rexes.get(id(part))
+            if rex is None:
+                rex = self._rexes[id(part)] = part.language()
+            found = self._ends[key] = self.ends(rex, 1 << begin)
+        return found
+
+    def _forget(self, part: Part) -> None:
+        if part.capture:
+            self._groups.pop(part.capture, None)
+        for each in part.children:
+            self._forget(each)
+
+    def _dissect(self, part: Part, begin: int, end: int) -> bool:
+        """Places the groups of a part that covers this stretch; False only if a back reference does not fit."""
+        match part.kind:
+            case "=":
+                done = True
+            case "b":
+                done = self._refers(part, begin, end)
+            case ".":
+                done = self._split(part, begin, end)
+            case "|":
+                done = any(self._from(each, begin) >> end & 1 and self._dissect(each, begin, end) for each in part.children)
+            case "*":
+                done = self._iterate(part, begin, end)
+            case _:
+                done = self._dissect(part.children[0], begin, end)
+        if done and part.capture:
+            self._groups[part.capture] = (begin, end)
+        return done
+
+    def _refers(self, part: Part, begin: int, end: int) -> bool:
+        span = self._groups.get(part.reference)
+        if span is None:
+            return False
+        again = self.text[span[0] : span[1]]
+        if not again:
+            return begin == end
+        if begin == end:
+            return part.low == 0
+        count, rest = divmod(end - begin, len(again))
+        if rest or count < part.low or (part.high != INFINITE and count > part.high):
+            return False
+        stretch = self.text[begin:end]
+        if self.pattern.fold:
+            again, stretch = _lower(again), _lower(stretch)
+        return stretch == again * count
+
+    def _split(self, part: Part, begin: int, end: int) -> bool:
+        left, right = part.children
+        middles = self._from(left, begin) & ((1 << (end + 1)) - 1)
+        for middle in _ascending(middles) if left.flags & SHORTER else _descending(middles):
+            fits = self._from(right, middle) >> end & 1
+            if fits and self._dissect(left, begin, middle) and self._dissect(right, middle, end):
+                return True
+            self._forget(left)
+            self._forget(right)
+        return False
+
+    def _iterate(self, part: Part, begin: int, end: int) -> bool:
+        """A repeated part: the ends of the single rounds, the first ones taking as much (or as little) as they can."""
+        child, least = part.children[0], max(part.low, 1)
+        shortest = bool(child.flags & SHORTER)
+        if begin == end and part.low == 0 and shortest:
+            return True
+        most = end - begin
+        if part.high != INFINITE:
+            most = min(most, part.high)
+        most = max(most, least)
+        if self._rounds(child, begin, end, least, most):
+            return True
+        return part.low == 0 and begin == end
+
+    def _rounds(self, child: Part, begin: int, end: int, least: int, most: int) -> bool:
+        """Tries the rounds one behind the other; an empty round only where the least number cannot be reached otherwise."""
+        useful = self.starts(Repeat(child.language(), 0, INFINITE), 1 << end)
+        ordered = _ascending if child.flags & SHORTER else _descending
+
+        def further(place: int) -> Iterator[int]:
+            return ordered(self._from(child, place) & useful)
+
+        places, choices = [begin], [further(begin)]
+        while choices:
+            place = next(choices[-1], None)
+            count = len(choices)
+            if place is None:
+                choices.pop()
+                places.pop()
+            elif place == end:
+                if count >= least and self._verified(child, [*places, place]):
+                    return True
+            elif count < most and (place > places[-1] or (count < least and least - count >= end - place)):
+                places.append(place)
+                choices.append(further(place))
+        return False
+
+    def _verified(self, child: Part, places: list[int]) -> bool:
+        for begin, end in pairwise(places):
+            self._forget(child)
+            if not self._dissect(child, begin, end):
+                return False
+        return True
+
+
+def _lower(text: str) -> str:
+    return "".join(chr(ord(each) + 32) if "A" <= each <= "Z" else each for each in text)

@@ -1,0 +1,16 @@
+"""The send functions (int4send, textsend, numeric_send …): the binary form of values, called in an expression.
+
+Called through `vectorised` from `spark.functions.bytea`; the form itself is `types.binary.binary`'s.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from headgate.types.binary.binary import write_binary
+from headgate.types.storage import arrow_type
+
+
+def sent(type_oid: int, values: pa.Array) -> pa.BinaryArray:
+    """The binary forms of plain values of a type."""
+    return write_binary(values.cast(arrow_type(type_oid, -1)), type_oid).cast(pa.binary())

@@ -1,0 +1,249 @@
+"""Comparison: = <> < <= > >= of every compiled type, and the keys by which values order, group and join.
+
+The tables of `call` take `COMPARISONS` (by the name of PostgreSQL's C function). Strings compare by bytes, char(n) without
+its trailing blanks, NaN equals NaN and is the greatest, numeric compares by value whatever its scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType
+
+from headgate.expression.node import Expression, TypeRef
+from headgate.expression.spark.functions.infinity import compared
+from headgate.expression.spark.value import (
+    BOOL,
+    BYTES,
+    DIGITS,
+    FAILED,
+    INT4,
+    MAX_PRECISION,
+    TEXT,
+    Env,
+    Rep,
+    Value,
+    arrow_function,
+    as_text,
+    decimal,
+)
+from headgate.expression.spark.vectorised import call
+from headgate.types import order, registry
+
+Test = Callable[[Column, Column], Column]
+TESTS: dict[str, Test] = {
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+}
+C_COLLATIONS = frozenset({0, 100, 950, 951, 12340, 12341})
+"""The collations that order text by its bytes: the database's, C, POSIX, ucs_basic, C.utf8; 0 is no collation at all."""
+_COMPARABLE = frozenset(
+    {
+        registry.BOOL, registry.INT2, registry.INT4, registry.INT8, registry.OID, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC,
+        registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.NAME, registry.DATE, registry.TIMESTAMP,
+        registry.TIMESTAMPTZ, registry.BYTEA, registry.UUID, registry.BIT, registry.VARBIT, registry.MACADDR, registry.MACADDR8,
+        registry.TIME,
+    }
+)  # fmt: skip
+
+
+def comparable(oid: int) -> None:
+    """Refuses a type whose order is not known here."""
+    if oid not in _COMPARABLE:
+        order.key_of(oid)
+
+
+def in_stored_order(oid: int) -> bool:
+    """Whether the stored form itself orders as the type does (char(n) and numeric in text aside, which have keys of their own)."""
+    return oid in _COMPARABLE
+
+
+def _key(oid: int, item: str) -> bytes:
+    return order.remembered(oid)(item)
+
+
+def by_key(value: Value, oid: int) -> Value:
+    """The value of a type stored as text, as what orders as it does: bytes, of an enum the place of its label."""
+    kind = registry.known().find(oid)
+    if kind is not None and kind.kind is registry.Kind.ENUM:
+        return label_place(value, kind)
+    return call(_key, BYTES, [value], given=(oid,), raises=False)
+
+
+def label_place(value: Value, kind: registry.PgType) -> Value:
+    """The place of a label among those of its type, from 1."""
+    return Value(INT4, lambda env: F.array_position(labels(kind), value.make(env)).cast("int"))
+
+
+def labels(kind: registry.PgType) -> Column:
+    """The labels of an enum, in order."""
+    return F.array(*[F.lit(each) for each in kind.labels]) if kind.labels else F.array().cast("array<string>")
+
+
+def _key_bytes(texts: pa.Array) -> pa.Array:
+    return pa.array(
+        [None if each is None else (b"" if each.startswith(FAILED) else order.of_numeric(each)) for each in texts.to_pylist()], pa.binary()
+    )
+
+
+def numeric_key(value: Value) -> Callable[[Env], Column]:
+    """The bytes that order as the numeric does; a failure raises."""
+    if value.constant is not None:
+        key = order.of_numeric(value.constant)
+        return lambda env: F.lit(bytearray(key))
+    text = as_text(value)
+
+    def make(env: Env) -> Column:
+        def numeric_sort_key(texts: pa.Array) -> pa.Array:
+            return _key_bytes(texts)
+
+        made = text(env)
+        key = arrow_function(numeric_sort_key, BinaryType())(env.needed(made, calm=value.calm))
+        if not value.fallible:
+            return key
+        return F.when(made.startswith(FAILED), F.raise_error(F.substring(made, 2, 10_000)).cast("binary")).otherwise(key)
+
+    return make
+
+
+def equal_keys(value: Value, kind: TypeRef) -> Value:
+    """The value as what orders, groups and joins as PostgreSQL's default operator class does."""
+    kind = TypeRef(*registry.known().base(kind.oid, kind.typmod), kind.collation)
+    comparable(kind.oid)
+    if value.rep == DIGITS:
+        return Value(BYTES, numeric_key(value))
+    if kind.oid == registry.BPCHAR:
+        return Value(TEXT, lambda env: F.rtrim(value.make(env)))
+    if kind.oid in (registry.FLOAT4, registry.FLOAT8):
+        return Value(value.rep, lambda env: value.make(env) + F.lit(0).cast("float" if kind.oid == registry.FLOAT4 else "double"))
+    return value if kind.oid in _COMPARABLE else by_key(value, kind.oid)
+
+
+def numeric_test(name: str, left: Value, right: Value) -> Value:
+    """A comparison of two numerics, as decimals where both fit, else by their keys."""
+    test = TESTS[name]
+    if left.rep.name == "decimal" and right.rep.name == "decimal":
+        scale = max(left.rep.scale, right.rep.scale)
+        whole = max(left.rep.whole, right.rep.whole)
+        if whole + scale <= MAX_PRECISION:
+            target = decimal(whole + scale, scale)
+            return Value(BOOL, lambda env: test(_widen(left, target)(env), _widen(right, target)(env)))
+    one, other = numeric_key(left), numeric_key(right)
+    return Value(BOOL, lambda env: test(one(env), other(env)))
+
+
+def _widen(value: Value, target: Rep) -> Callable[[Env], Column]:
+    if value.rep == target:
+        return value.make
+    if value.constant is not None:
+        constant = Decimal(value.constant)
+        return lambda env: F.lit(constant).cast(f"decimal({target.precision},{target.scale})")
+    return lambda env: value.make(env).cast(f"decimal({target.precision},{target.scale})")
+
+
+def less(left: Value, right: Value, oid: int) -> Value:
+    """left < right for two values of one type."""
+    if oid not in _COMPARABLE:
+        left, right = by_key(left, oid), by_key(right, oid)
+    elif oid == registry.BPCHAR:
+        return Value(BOOL, lambda env: F.rtrim(left.make(env)) < F.rtrim(right.make(env)))
+    if left.rep.name in ("decimal", "digits"):
+        return numeric_test("lt", left, right)
+    return Value(BOOL, lambda env: left.make(env) < right.make(env))
+
+
+Builder = Callable[[Expression, Sequence[Value]], Value]
+
+
+def _plain(name: str) -> Builder:
+    test = TESTS[name]
+    return lambda node, args: Value(BOOL, lambda env: test(args[0].make(env), args[1].make(env)))
+
+
+def _as(name: str, left: str | None, right: str | None) -> Builder:
+    """A comparison after widening either side to a Spark type."""
+    test = TESTS[name]
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        def make(env: Env) -> Column:
+            a, b = args[0].make(env), args[1].make(env)
+            return test(a.cast(left) if left else a, b.cast(right) if right else b)
+
+        return Value(BOOL, make)
+
+    return builder
+
+
+def _date_with_timestamp(name: str, *, flipped: bool) -> Builder:
+    test = TESTS[name]
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        day, moment = (args[1], args[0]) if flipped else (args[0], args[1])
+        return Value(BOOL, lambda env: compared(test, day.make(env), moment.make(env), flipped=flipped))
+
+    return builder
+
+
+def _blank_padded(name: str) -> Builder:
+    test = TESTS[name]
+    return lambda node, args: Value(BOOL, lambda env: test(F.rtrim(args[0].make(env)), F.rtrim(args[1].make(env))))
+
+
+def _keyed(name: str, oid: int) -> Builder:
+    test = TESTS[name]
+    return lambda node, args: Value(BOOL, lambda env: test(*(by_key(each, oid).make(env) for each in args)))
+
+
+def _numeric(name: str) -> Builder:
+    return lambda node, args: numeric_test(name, args[0], args[1])
+
+
+def _table() -> dict[str, Builder]:
+    table: dict[str, Builder] = {}
+    for name in TESTS:
+        for family in (
+            "int2",
+            "int4",
+            "int8",
+            "oid",
+            "bool",
+            "bytea",
+            "uuid_",
+            "date_",
+            "timestamp_",
+            "text_",
+            "name",
+            "float4",
+            "float8",
+            "time_",
+            "macaddr_",
+            "macaddr8_",
+            "bit",
+        ):
+            table[f"{family}{name}"] = _plain(name)
+        table[f"text{name}"] = _plain(name)
+        for one, other in (("2", "4"), ("4", "2"), ("2", "8"), ("8", "2"), ("4", "8"), ("8", "4")):
+            wide = "bigint" if "8" in (one, other) else "int"
+            table[f"int{one}{other}{name}"] = _as(name, wide, wide)
+        table[f"float48{name}"] = table[f"float84{name}"] = _as(name, "double", "double")
+        table[f"date_{name}_timestamp"] = _date_with_timestamp(name, flipped=False)
+        table[f"timestamp_{name}_date"] = _date_with_timestamp(name, flipped=True)
+        table[f"char{name}"] = _plain(name) if name in ("eq", "ne") else _keyed(name, registry.CHAR)
+        table[f"pg_lsn_{name}"] = _keyed(name, registry.PG_LSN)
+        table[f"timetz_{name}"] = _keyed(name, registry.TIMETZ)
+        table[f"interval_{name}"] = _keyed(name, registry.INTERVAL)
+        table[f"bpchar{name}"] = _blank_padded(name)
+        table[f"numeric_{name}"] = _numeric(name)
+        table[f"nametext{name}"] = table[f"textname{name}"] = table[f"name{name}text"] = table[f"text{name}name"] = _plain(name)
+    return table
+
+
+COMPARISONS = _table()

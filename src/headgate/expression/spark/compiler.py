@@ -1,0 +1,398 @@
+"""Typed expression → Spark Column with exactly PostgreSQL's meaning, or a refusal (0A000) that names what has none.
+
+The public functions: `compile` (a Column in the storage type of the expression's type), `check` (the refusal alone, without
+Spark), `condition`, `sort_key` (ORDER BY). One short function per node; what an operator or a function means is looked up by
+`call` in the tables of the families (`spark.functions.integer`, `spark.functions.numeric`, `spark.functions.text`, …).
+
+What must hold: nothing is evaluated approximately; errors are PostgreSQL's (see `failure`); a value that a CASE, COALESCE, AND
+or OR leaves out cannot fail. The session is expected to run with ANSI mode on and in UTC, as `headgate.storage.spark.spark_session` makes
+it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headgate.errors import not_supported
+from headgate.expression import builtin
+from headgate.expression import node as n
+from headgate.expression.spark import aggregate, cast, conditional, domain, literal, row_value, set_returning, window
+from headgate.expression.spark.call import BUILDERS, apply, by_operator, check_collation, is_silent, may_raise
+from headgate.expression.spark.collecting_aggregate import Ordering
+from headgate.expression.spark.comparison import C_COLLATIONS, equal_keys
+from headgate.expression.spark.functions import array as compile_array
+from headgate.expression.spark.functions import json
+from headgate.expression.spark.session_time import SessionTime, planning
+from headgate.expression.spark.value import BOOL, Env, Guard, Make, Value, after, refuse, rep_of, settle
+from headgate.interruption import look
+from headgate.types import registry
+from headgate.types.text import array as arrays
+
+
+def compile(  # noqa: A001
+    expression: n.Expression,
+    columns: Mapping[str, Column],
+    session: SessionTime | None = None,
+    *,
+    needed: Column | None = None,
+) -> Column:
+    """The Column of the expression, in the storage type of its type; `columns` by ColumnRef.key. 0A000 for what has no exact form.
+
+    Without a `session`, what depends on its TimeZone or the current date is refused. With `needed`, the value counts only where that is
+    true: the caller takes it under F.when(needed, …), and it fails nowhere else.
+    """
+    with planning(session):
+        value = cast.stored(plan(expression), expression.type)
+    return settle(value)(Env(columns, None if needed is None else Guard(lambda: needed)))
+
+
+def check(expression: n.Expression, session: SessionTime | None = None) -> None:
+    """Raises what `compile` would refuse; needs no Spark."""
+    with planning(session):
+        cast.stored(plan(expression), expression.type)
+
+
+def qual(expression: n.Expression, columns: Mapping[str, Column], session: SessionTime | None = None) -> Column:
+    """The Column of a WHERE, which keeps the rows for which it is true.
+
+    What stands side by side under AND is left as soon as one is not true, so NULL hides what would raise behind it (execExpr.c,
+    ExecInitQual); in an expression NULL AND x evaluates x, and so does a row filter in a stream.
+    """
+    raises = may_raise(expression)
+    with planning(session):
+        tests = [plan(each) for each in _conjuncts(expression)]
+        value = _chain([_is_true(each) for each in tests] if raises else tests, n.BoolKind.AND)
+    return settle(replace(value, calm=not raises))(Env(columns))
+
+
+def _is_true(test: Value) -> Value:
+    """False for NULL, behind which Spark's AND would go on."""
+    return Value(BOOL, lambda env: F.coalesce(test.make(env), F.lit(False)))
+
+
+def _conjuncts(expression: n.Expression) -> list[n.Expression]:
+    if isinstance(expression, n.BoolExpr) and expression.kind is n.BoolKind.AND:
+        return [part for each in expression.args for part in _conjuncts(each)]
+    return [expression]
+
+
+def condition(expression: n.Expression, columns: Mapping[str, Column], session: SessionTime | None = None) -> Column:
+    """`qual` where NULL counts as false."""
+    return F.coalesce(qual(expression, columns, session), F.lit(False))
+
+
+def sort_key(expression: n.Expression, columns: Mapping[str, Column], session: SessionTime | None = None) -> Column:
+    """A Column that orders, groups and joins as PostgreSQL orders the expression's type (1.0 and 1.00 are equal)."""
+    with planning(session):
+        value = plan(expression)
+        key = row_value.key(value) if value.fields else equal_keys(value, expression.type)
+    return settle(key)(Env(columns))
+
+
+def set_of(expression: n.FuncExpr, session: SessionTime | None = None) -> set_returning.Set:
+    """The rows of a set-returning call."""
+    with planning(session):
+        return set_returning.build(expression, [plan(each) for each in expression.args])
+
+
+def supported() -> dict[str, list[str]]:
+    """The operators and functions that are compiled, as signatures: for docs/compatibility.md."""
+    from headgate.types.registry import format_type
+
+    tables = builtin.builtins()
+    listed: dict[str, list[str]] = {"operators": [], "functions": [], "aggregates": []}
+    for operator in tables.operators.values():
+        if tables.functions[operator.function].key in BUILDERS:
+            left = f"{format_type(operator.left)} " if operator.left else ""
+            listed["operators"].append(f"{left}{operator.name} {format_type(operator.right)}")
+    for function in tables.functions.values():
+        shown = f"{function.name}({', '.join(format_type(each) for each in function.arguments)})"
+        if function.kind == "a":
+            if aggregate.compiled(function):
+                listed["aggregates"].append(shown)
+        elif function.key in BUILDERS:
+            listed["functions"].append(shown)
+    return {kind: sorted(set(each)) for kind, each in listed.items()}
+
+
+def plan(expression: n.Expression) -> Value:
+    """The planned value of a node."""
+    look()
+    handler = _NODES.get(type(expression))
+    if handler is None:
+        raise not_supported(f"expressions of the form {type(expression).__name__} are not supported")
+    value = handler(expression)
+    return value if value.calm or may_raise(expression) else replace(value, calm=True)
+
+
+def _column(node: n.ColumnRef) -> Value:
+    if node.attnum < 0:
+        raise not_supported(f"system column {node.name} is not supported")
+    if node.attnum == 0 and node.key.endswith(".*"):
+        raise not_supported("whole-row references are not supported")
+    key, name = node.key, node.name
+
+    def make(env: Env) -> Column:
+        if key not in env.columns:
+            raise KeyError(f"no column for {name!r} (key {key!r})")
+        return env.columns[key]
+
+    return Value(rep_of(node.type.oid, node.type.typmod), make)
+
+
+def _const(node: n.Const) -> Value:
+    return literal.constant(node)
+
+
+def _param(node: n.Param) -> Value:
+    raise not_supported("parameters must be replaced by their values before an expression is compiled")
+
+
+def _call(node: n.FuncExpr) -> Value:
+    check_collation(node, node.function, node.args)
+    args = [plan(each) for each in node.args]
+    return apply(node.function, node, node.args, args)
+
+
+def _operation(node: n.OpExpr) -> Value:
+    operator = builtin.operator(node.operator)
+    check_collation(node, operator.function, node.args)
+    if builtin.function(operator.function).key not in BUILDERS:
+        left = f"{registry.format_type(operator.left)} " if operator.left else ""
+        raise refuse(f"operator {left}{operator.name} {registry.format_type(operator.right)}")
+    return apply(operator.function, node, node.args, [plan(each) for each in node.args])
+
+
+def _distinct(node: n.Distinct) -> Value:
+    left, right = (plan(each) for each in node.args)
+    same = by_operator(node.operator, node, node.args, (left, right))
+
+    def make(env: Env) -> Column:
+        a, b = settle(left)(env), settle(right)(env)
+        both = F.isnull(a) & F.isnull(b)
+        either = F.isnull(a) | F.isnull(b)
+        return F.when(both, F.lit(False)).when(either, F.lit(True)).otherwise(~same.make(env))
+
+    return Value(BOOL, make)
+
+
+def _null_if(node: n.NullIf) -> Value:
+    left, right = (plan(each) for each in node.args)
+    same = by_operator(node.operator, node, node.args, (left, right))
+    return Value(
+        left.rep, lambda env: F.when(F.coalesce(same.make(env), F.lit(False)), F.lit(None)).otherwise(left.make(env)), left.fallible
+    )
+
+
+def _array_operation(node: n.ScalarArrayOp) -> Value:
+    left_node, array_node = node.args
+    left = plan(left_node)
+    items = _items(array_node)
+    if items is None:
+        return compile_array.quantified(node, left, plan(array_node))
+    if not items:
+        decided = Value(BOOL, lambda env: F.lit(not node.any))
+        return after([settle(left)], decided) if may_raise(left_node) else decided
+    planned = [plan(each) for each in items]
+    chain = compile_array.listed(node, left, planned)
+    if chain is None:
+        tests = [by_operator(node.operator, node, (left_node, item), (left, value)) for item, value in zip(items, planned, strict=True)]
+        guarded = not is_silent(builtin.operator(node.operator).function)
+        chain = _chain(tests, n.BoolKind.OR if node.any else n.BoolKind.AND, guarded=guarded)
+    raisers = [settle(value) for item, value in zip(items, planned, strict=True) if may_raise(item)]
+    unseen = any(each.is_null for each in planned) and may_raise(left_node)
+    return after([settle(left), *raisers], chain) if raisers or unseen else chain
+
+
+def _items(array: n.Expression) -> list[n.Expression] | None:
+    """The elements of an array that the expression itself writes out; None for any other."""
+    if isinstance(array, n.ArrayExpr) and not array.nested:
+        return list(array.elements)
+    if isinstance(array, (n.Relabel, n.ArrayCoerce)) and isinstance(array.arg, n.ArrayExpr) and not array.arg.nested:
+        function = 0 if isinstance(array, n.Relabel) else array.function
+        kind = n.TypeRef(registry.by_oid(array.type.oid).element, -1, array.type.collation)
+        if function == 0:
+            return [n.Relabel(type=kind, arg=each, form=array.form) for each in array.arg.elements]
+        if function > 0 and len(builtin.function(function).arguments) == 1:
+            return [n.FuncExpr(type=kind, function=function, args=(each,), form=array.form) for each in array.arg.elements]
+    if isinstance(array, n.Const) and array.value is not None:
+        kind = n.TypeRef(registry.by_oid(array.type.oid).element, -1, array.type.collation)
+        return [n.Const(type=kind, value=each) for each in arrays.parts(array.value)[1]]
+    return None
+
+
+def _array(node: n.ArrayExpr) -> Value:
+    return compile_array.constructed(node, [plan(each) for each in node.elements])
+
+
+def _array_coerce(node: n.ArrayCoerce) -> Value:
+    return compile_array.coerced(node, plan(node.arg))
+
+
+def _subscript(node: n.Subscript) -> Value:
+    lower = [None if each is None else plan(each) for each in node.lower]
+    upper = [None if each is None else plan(each) for each in node.upper]
+    if node.arg.type.oid == registry.JSONB:
+        return json.subscripted(plan(node.arg), upper)
+    return compile_array.subscripted(node, plan(node.arg), lower, upper)
+
+
+def _boolean(node: n.BoolExpr) -> Value:
+    args = [plan(each) for each in node.args]
+    if node.kind is n.BoolKind.NOT:
+        return Value(BOOL, lambda env: ~args[0].make(env))
+    return _chain(args, node.kind)
+
+
+def _chain(args: Sequence[Value], kind: n.BoolKind, *, guarded: bool = True) -> Value:
+    """AND or OR from left to right: an operand counts only where those before it have not decided (`guarded`).
+
+    As a balanced tree: one of a thousand levels takes Spark's optimizer minutes and
+    all its memory.
+    """
+
+    def open_(before: Column) -> Column:
+        return F.coalesce(before, F.lit(True)) if kind is n.BoolKind.AND else ~F.coalesce(before, F.lit(False))
+
+    def make(env: Env) -> Column:
+        made = [args[0].make(env)]
+        for each in args[1:]:
+            look()
+            if guarded:
+                env = env.under(functools.partial(open_, made[-1]))
+            made.append(each.make(env))
+        while len(made) > 1:
+            pairs = [made[place : place + 2] for place in range(0, len(made), 2)]
+            made = [_joined(pair, kind) for pair in pairs]
+        return made[0]
+
+    return Value(BOOL, make)
+
+
+def _joined(pair: Sequence[Column], kind: n.BoolKind) -> Column:
+    look()
+    return functools.reduce(Column.__and__ if kind is n.BoolKind.AND else Column.__or__, pair)
+
+
+def _relabel(node: n.Relabel) -> Value:
+    return cast.relabel(plan(node.arg), node)
+
+
+def _via_text(node: n.CoerceViaIO) -> Value:
+    return cast.via_text(plan(node.arg), node.arg.type, node.type)
+
+
+def _collate(node: n.Collate) -> Value:
+    return plan(node.arg)
+
+
+def _row(node: n.RowExpr) -> Value:
+    present = plan(node.present) if node.present is not None else None
+    return row_value.build(node, [plan(each) for each in node.args], present)
+
+
+def _null_test(node: n.NullTest) -> Value:
+    if isinstance(node.arg, n.RowExpr):
+        return row_value.null_test(plan(node.arg), is_null=node.is_null)
+    arg = settle(plan(node.arg))
+    return Value(BOOL, (lambda env: F.isnull(arg(env))) if node.is_null else (lambda env: F.isnotnull(arg(env))))
+
+
+def _boolean_test(node: n.BooleanTest) -> Value:
+    arg = plan(node.arg).make
+    tests: dict[n.TestKind, Make] = {
+        n.TestKind.TRUE: lambda env: F.coalesce(arg(env), F.lit(False)),
+        n.TestKind.NOT_TRUE: lambda env: ~F.coalesce(arg(env), F.lit(False)),
+        n.TestKind.FALSE: lambda env: ~F.coalesce(arg(env), F.lit(True)),
+        n.TestKind.NOT_FALSE: lambda env: F.coalesce(arg(env), F.lit(True)),
+        n.TestKind.UNKNOWN: lambda env: F.isnull(arg(env)),
+        n.TestKind.NOT_UNKNOWN: lambda env: F.isnotnull(arg(env)),
+    }
+    return Value(BOOL, tests[node.kind])
+
+
+def _row_comparison(node: n.RowCompare) -> Value:
+    """Field by field: the first that is NULL or differs decides; the last decides by the operator itself (manual, 9.24.5)."""
+    left, right = [plan(each) for each in node.left], [plan(each) for each in node.right]
+    steps = []
+    for place, operator in enumerate(node.operators):
+        operands = (node.left[place], node.right[place])
+        steps.append(by_operator(operator, node, operands, (left[place], right[place])))
+    strict = {1: 1, 2: 1, 4: 5, 5: 5}[node.strategy]
+    decided = []
+    for place, operator in enumerate(node.operators):
+        family = {strategy: oid for oid, rows in builtin.builtins().families.items() for row_family, strategy in rows
+                  if row_family == builtin.builtins().families[operator][0][0]
+                  and builtin.operator(oid).left == builtin.operator(operator).left
+                  and builtin.operator(oid).right == builtin.operator(operator).right}  # fmt: skip
+        operands = (node.left[place], node.right[place])
+        decided.append(
+            (
+                by_operator(family[3], node, operands, (left[place], right[place])),
+                by_operator(family[strict], node, operands, (left[place], right[place])),
+            )
+        )
+
+    def make(env: Env, place: int = 0) -> Column:
+        if place == len(decided) - 1:
+            return steps[-1].make(env)
+        same, before = (each.make(env) for each in decided[place])
+        rest = make(env.under(lambda: F.coalesce(same, F.lit(False))), place + 1)
+        return F.when(F.isnull(same), F.lit(None).cast("boolean")).when(same, rest).otherwise(before)
+
+    return Value(BOOL, make)
+
+
+def _aggregate(node: n.Aggregate) -> Value:
+    for each in node.args:
+        if each.type.collation not in C_COLLATIONS:
+            raise refuse("an aggregate over a collation other than C")
+    values = [plan(each) for each in node.args]
+    condition = plan(node.filter) if node.filter is not None else None
+    order = [Ordering(plan(each), each.type, descending, first) for each, descending, first in node.order]
+    return aggregate.build(node, values, condition, order)
+
+
+def _window(node: n.WindowCall) -> Value:
+    args = [plan(each) for each in node.args]
+    partition = [plan(each) for each in node.partition]
+    order = [Ordering(plan(each), each.type, descending, first) for each, descending, first in node.order]
+    condition = plan(node.filter) if node.filter is not None else None
+    return window.build(node, args, partition, order, condition)
+
+
+_NODES: dict[type[n.Expression], Callable[[Any], Value]] = {
+    n.ColumnRef: _column,
+    n.Const: _const,
+    n.Param: _param,
+    n.FuncExpr: _call,
+    n.OpExpr: _operation,
+    n.Distinct: _distinct,
+    n.NullIf: _null_if,
+    n.ScalarArrayOp: _array_operation,
+    n.ArrayExpr: _array,
+    n.ArrayCoerce: _array_coerce,
+    n.Subscript: _subscript,
+    n.BoolExpr: _boolean,
+    n.Relabel: _relabel,
+    n.DomainCoerce: lambda node: domain.checked(plan(node.arg), node.type.oid, plan),
+    n.DomainValue: domain.value,
+    n.CoerceViaIO: _via_text,
+    n.Collate: _collate,
+    n.Case: lambda node: conditional.case(node, plan),
+    n.CaseTest: conditional.case_test,
+    n.Coalesce: lambda node: conditional.coalesce(node, plan),
+    n.MinMax: lambda node: conditional.min_max(node, plan),
+    n.RowExpr: _row,
+    n.NullTest: _null_test,
+    n.BooleanTest: _boolean_test,
+    n.RowCompare: _row_comparison,
+    n.Aggregate: _aggregate,
+    n.WindowCall: _window,
+}

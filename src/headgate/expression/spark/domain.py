@@ -1,0 +1,81 @@
+"""Domains: a value checked against the constraints of one, in casts and in the columns of a table.
+
+A value of a domain is stored as one of its base type. The constraints are taken from the registry in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headgate.expression import rewriting
+from headgate.expression.binding import binder
+from headgate.expression.binding.context import BindContext
+from headgate.expression.binding.scope import ScopeColumn, relation_scope
+from headgate.expression.failure import marked
+from headgate.expression.node import ColumnRef, DomainValue, Expression, TypeRef
+from headgate.expression.spark.cast import stored
+from headgate.expression.spark.value import Env, Make, Plan, Value, rep_of, settle, spark_type
+from headgate.sql.parser import parse_expression
+from headgate.types import registry
+
+_VALUE = "value of a domain"
+
+
+def bind_check(node: object, base: TypeRef, context: BindContext) -> Expression:
+    """A domain's CHECK, in which VALUE is a value of the base type. 42804 if it is not boolean."""
+    scope = relation_scope("", None, [ScopeColumn("value", 1, base, _VALUE)])
+    bound = binder.bind_condition(node, scope, "CHECK", context=context)
+    return rewriting.rewrite(
+        bound, lambda each: DomainValue(type=each.type) if isinstance(each, ColumnRef) and each.key == _VALUE else None
+    )
+
+
+def value(node: DomainValue) -> Value:
+    """VALUE."""
+    return Value(rep_of(node.type.oid, node.type.typmod), lambda env: env.columns[_VALUE])
+
+
+def constrained(oid: int) -> bool:
+    """Whether the type is a domain that constrains its values."""
+    found = registry.known().find(oid) if oid >= registry.FIRST_USER_OID else None
+    return found is not None and (found.not_null or bool(found.checks))
+
+
+def violations(domain: int, plan: Plan) -> Callable[[Column], list[tuple[Column, Column]]]:
+    """Of a column of the base type: (whether a value cannot be the domain's, the error that it then raises), one per constraint."""
+    kind = registry.known().by_oid(domain)
+    context = BindContext(types=registry.known().anywhere())
+    base = TypeRef(*registry.known().base(domain), kind.collation)
+    checks: list[tuple[str, Make]] = []
+    for name, text in kind.checks:
+        message = f'value for domain {kind.plain} violates check constraint "{name}"'
+        checks.append((message, settle(plan(bind_check(parse_expression(text), base, context)))))
+
+    def of(column: Column) -> list[tuple[Column, Column]]:
+        nothing = F.lit(marked("23502", f"domain {kind.plain} does not allow null values"))
+        found = [(F.isnull(column), nothing)] if kind.not_null else []
+        for message, made in checks:
+            found.append((~F.coalesce(made(Env({_VALUE: column})), F.lit(True)), F.lit(marked("23514", message))))
+        return found
+
+    return of
+
+
+def checked(arg: Value, domain: int, plan: Plan) -> Value:
+    """The value, which raises where the domain does not take it."""
+    held = stored(arg, TypeRef(*registry.known().base(domain)))
+    if not constrained(domain):
+        return held
+    test, made = violations(domain, plan), settle(held)
+
+    def make(env: Env) -> Column:
+        column = made(env)
+        raised: Column = F.when(F.lit(False), column)
+        for failed, message in test(column):
+            raised = raised.when(env.needed(failed), F.raise_error(message).cast(spark_type(held.rep)))
+        return raised.otherwise(column)
+
+    return Value(held.rep, make)

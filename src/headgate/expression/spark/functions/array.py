@@ -1,0 +1,387 @@
+"""Arrays: operators and functions over their text form, subscripts, constructors, casts of all elements, ``= ANY (array)``.
+
+The functions themselves stand in `functions.array`; here it is decided with which element type they are called. An array whose elements
+have one text each (integers, text, uuid, …) is compared for equality as text; all else by the elements' keys.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headgate.errors import PostgresError
+from headgate.expression import builtin
+from headgate.expression import node as n
+from headgate.expression.functions import array as arrays
+from headgate.expression.functions import floating_point
+from headgate.expression.functions import numeric as decimals
+from headgate.expression.spark.array_element import as_item, item_rep, key, plain
+from headgate.expression.spark.cast import printed
+from headgate.expression.spark.session_time import session_zone
+from headgate.expression.spark.value import BOOL, INT4, TEXT, Env, Value, refuse, settle
+from headgate.expression.spark.vectorised import call, scalar
+from headgate.types import registry
+from headgate.types.text import text
+
+Builder = Callable[[n.Expression, Sequence[Value]], Value]
+_ONE_TEXT = frozenset(
+    {
+        registry.BOOL, registry.INT2, registry.INT4, registry.INT8, registry.OID, registry.TEXT, registry.VARCHAR, registry.NAME,
+        registry.UUID, registry.BYTEA, registry.DATE, registry.TIMESTAMP, registry.TIMESTAMPTZ, registry.TIME, registry.INET,
+        registry.CIDR, registry.MACADDR, registry.MACADDR8, registry.BIT, registry.VARBIT, registry.PG_LSN,
+    }
+)  # fmt: skip
+"""Element types of which equal values have equal texts."""
+_PAIRS = ("int2", "int4", "int8", "int24", "int42", "int28", "int82", "int48", "int84", "text", "date_", "uuid_")
+_EQUAL = frozenset(f"{each}eq" for each in _PAIRS)
+_UNEQUAL = frozenset(f"{each}ne" for each in _PAIRS)
+"""Comparisons in which Spark's IN tells what PostgreSQL tells."""
+
+
+def element_of(array: int) -> int:
+    """The element type of an array type."""
+    return registry.by_oid(array).element
+
+
+def orderable(oid: int) -> int:
+    """The oid, if the type's order is known here; 0A000 else."""
+    key(oid)
+    return oid
+
+
+def _operands(node: n.Expression) -> Sequence[n.Expression]:
+    assert isinstance(node, (n.FuncExpr, n.OpExpr, n.Distinct, n.NullIf))
+    return node.args
+
+
+def _key_of_array(oid: int, array: str) -> bytes:
+    return key(oid)(array)
+
+
+def _ordered(test: str, oid: int, left: str, right: str) -> bool:
+    if left == right:
+        return test in ("=", "<=", ">=")
+    order = key(oid)
+    return arrays.TESTS[test](order(left), order(right))
+
+
+def _comparison(test: str) -> Builder:
+    def builder(node: n.Expression, args: Sequence[Value]) -> Value:
+        oid = _operands(node)[0].type.oid
+        left, right = args
+        if test in ("=", "<>") and element_of(oid) in _ONE_TEXT:
+            if test == "=":
+                return Value(BOOL, lambda env: left.make(env) == right.make(env))
+            return Value(BOOL, lambda env: left.make(env) != right.make(env))
+        return call(_ordered, BOOL, args, given=(test, orderable(oid)), raises=False)
+
+    return builder
+
+
+def _extreme(oid: int, larger: bool, left: str, right: str) -> str:
+    order = key(oid)
+    return left if (order(left) > order(right)) is larger else right
+
+
+def _with_element(function: Callable[..., Any], rep: Any, places: Sequence[int], *, strict: bool, raises: bool = True) -> Builder:
+    """A function of an array and elements (at `places`), called with the element type first."""
+
+    def builder(node: n.Expression, args: Sequence[Value]) -> Value:
+        operands = _operands(node)
+        array = next(each for place, each in enumerate(operands) if place not in places)
+        items = [as_item(value, operands[place].type) if place in places else value for place, value in enumerate(args)]
+        return call(function, rep, items, given=(orderable(element_of(array.type.oid)),), strict=strict, raises=raises)
+
+    return builder
+
+
+def _plain_items(function: Callable[..., Any], places: Sequence[int]) -> Builder:
+    """A function of arrays and elements that need not be compared."""
+
+    def builder(node: n.Expression, args: Sequence[Value]) -> Value:
+        operands = _operands(node)
+        items = [as_item(value, operands[place].type) if place in places else value for place, value in enumerate(args)]
+        return call(function, TEXT, items, strict=False)
+
+    return builder
+
+
+def _overlaps(oid: int, left: str, right: str) -> bool:
+    return arrays.overlaps(left, right, key(oid))
+
+
+def _contains(oid: int, left: str, right: str) -> bool:
+    return arrays.contains(left, right, key(oid))
+
+
+def _contained(oid: int, left: str, right: str) -> bool:
+    return arrays.contains(right, left, key(oid))
+
+
+def _remove(oid: int, array: str | None, item: str | None) -> str | None:
+    return arrays.remove(array, item, key(oid))
+
+
+def _replace(oid: int, array: str | None, old: str | None, new: str | None) -> str | None:
+    return arrays.replace(array, old, new, key(oid))
+
+
+def _position(oid: int, array: str | None, item: str | None) -> int | None:
+    return arrays.position(array, item, None, key(oid), started=False)
+
+
+def _position_from(oid: int, array: str | None, item: str | None, start: int | None) -> int | None:
+    return arrays.position(array, item, start, key(oid), started=True)
+
+
+def _positions(oid: int, array: str | None, item: str | None) -> str | None:
+    return arrays.positions(array, item, key(oid))
+
+
+def _bucket(oid: int, item: str, array: str) -> int:
+    return arrays.bucket(item, array, key(oid))
+
+
+def _filled(item: str | None, lengths: str | None) -> str:
+    return arrays.filled(item, lengths)
+
+
+def _filled_from(item: str | None, lengths: str | None, lowers: str | None) -> str:
+    return arrays.filled(item, lengths, lowers)
+
+
+def _joined(oid: int, array: str | None, separator: str | None) -> str | None:
+    return arrays.joined(array, separator)
+
+
+def _joined_with(oid: int, array: str | None, separator: str | None, null: str | None) -> str | None:
+    return arrays.joined(array, separator, null)
+
+
+def _to_string(function: Callable[..., Any]) -> Builder:
+    def builder(node: n.Expression, args: Sequence[Value]) -> Value:
+        oid = element_of(_operands(node)[0].type.oid)
+        if oid == registry.TIMESTAMPTZ:
+            session_zone("array_to_string of timestamptz[]")
+        array = printed(args[0], _operands(node)[0].type)
+        return call(function, TEXT, [array, *args[1:]], given=(oid,), strict=False, raises=False)
+
+    return builder
+
+
+def _split_at(string: str | None, separator: str | None) -> str | None:
+    return arrays.split(string, separator)
+
+
+def _split_with(string: str | None, separator: str | None, null: str | None) -> str | None:
+    return arrays.split(string, separator, null)
+
+
+# ---- the nodes that are no calls -----------------------------------------------------------------------------------
+
+
+def quantified(node: n.ScalarArrayOp, left: Value, array: Value) -> Value:
+    """``x op ANY/ALL (array)`` by the elements' keys, for the comparison operators of one btree family."""
+    operator = builtin.operator(node.operator)
+    item_kind, element = node.args[0].type, element_of(node.args[1].type.oid)
+    if operator.name not in arrays.TESTS or not builtin.builtins().families.get(_positive(operator)):
+        raise refuse(f"operator {operator.name} with the elements of an array", "only comparisons can be made with elements of a column")
+    given = (operator.name, node.any, orderable(item_kind.oid), orderable(element))
+    return call(_quantified, BOOL, [as_item(left, item_kind), array], given=given, strict=False, raises=False)
+
+
+def listed(node: n.ScalarArrayOp, left: Value, items: Sequence[Value]) -> Value | None:
+    """``x = ANY`` and ``x <> ALL`` of constants that Spark compares as PostgreSQL does, as its own IN; None for any other."""
+    key = builtin.function(builtin.operator(node.operator).function).key
+    if key not in (_EQUAL if node.any else _UNEQUAL) or not all(each.constant is not None or each.is_null for each in items):
+        return None
+    whole = all(each.rep.name in ("int2", "int4", "int8") for each in items)
+
+    def make(env: Env) -> Column:
+        given = [int(each.constant) if whole and each.constant is not None else each.make(env) for each in items]
+        found = settle(left)(env).isin(*given)
+        return found if node.any else ~found
+
+    return Value(BOOL, make)
+
+
+def _positive(operator: builtin.Operator) -> int:
+    """The operator, for <> the = that it negates: only that one is in a btree family."""
+    return operator.negator if operator.name == "<>" else operator.oid
+
+
+def _quantified(test: str, any_of: bool, item_oid: int, oid: int, item: str | None, array: str | None) -> bool | None:
+    return arrays.compare(item, array, arrays.TESTS[test], key(item_oid), key(oid), any_of=any_of)
+
+
+def constructed(node: n.ArrayExpr, elements: Sequence[Value]) -> Value:
+    """ARRAY[…]."""
+    if node.nested:
+        return call(_nested, TEXT, elements, strict=False)
+    items = [as_item(value, each.type) for value, each in zip(elements, node.elements, strict=True)]
+    if not items:
+        return Value(TEXT, lambda env: F.lit("{}"), constant="{}")
+    return call(_written, TEXT, items, strict=False, raises=False)
+
+
+def _written(*items: str | None) -> str:
+    return arrays.written(items)
+
+
+def _nested(*rows: str | None) -> str:
+    return arrays.nested(rows)
+
+
+def subscripted(node: n.Subscript, array: Value, lower: Sequence[Value | None], upper: Sequence[Value | None]) -> Value:
+    """``a[i]`` and ``a[i:j]``."""
+    if node.lower:
+        shape = tuple((low is not None, high is not None) for low, high in zip(lower, upper, strict=True))
+        given = [each for pair in zip(lower, upper, strict=True) for each in pair if each is not None]
+        return call(_part, TEXT, [array, *given], given=(shape,), strict=False, raises=False)
+    oid = node.type.oid
+    return call(_element, item_rep(oid), [array, *(each for each in upper if each is not None)], given=(oid,), strict=True, raises=False)
+
+
+def _element(oid: int, array: str, *indexes: int) -> Any:
+    found = arrays.element(array, indexes)
+    return None if found is None else plain(oid, found)
+
+
+def _part(shape: tuple[tuple[bool, bool], ...], array: str | None, *given: int | None) -> str | None:
+    if array is None:
+        return None
+    values = iter(given)
+    bounds: list[tuple[arrays.Bound, arrays.Bound]] = [
+        (next(values) if low else "open", next(values) if high else "open") for low, high in shape
+    ]
+    return arrays.part(array, bounds)
+
+
+def coerced(node: n.ArrayCoerce, array: Value) -> Value:
+    """A cast of all elements."""
+    source, target = element_of(node.arg.type.oid), element_of(node.type.oid)
+    if node.type.typmod < 0 and (node.function == 0 or source == target):
+        return array
+    known = builtin.function(node.function).key if node.function > 0 else "text"
+    if known not in _ELEMENT_CASTS:
+        raise refuse(f"a cast from {registry.format_type(node.arg.type.oid)} to {registry.format_type(node.type.oid)}")
+    return call(_coerced, TEXT, [array], given=(known, target, node.type.typmod, node.form is n.Form.EXPLICIT))
+
+
+def _coerced(cast: str, oid: int, modifier: int, explicit: bool, array: str) -> str:
+    return arrays.mapped(array, functools.partial(_cast_element, cast, oid, modifier, explicit))
+
+
+def _cast_element(cast: str, oid: int, modifier: int, explicit: bool, item: str) -> str:
+    convert = _ELEMENT_CASTS[cast]
+    try:
+        return _normal_element(convert(item), oid, modifier)
+    except PostgresError as error:
+        if explicit and error.sqlstate in ("22001", "22026"):  # an explicit cast to varchar(n) or bit(n) cuts
+            return _cut(item, oid, modifier)
+        raise
+
+
+def _normal_element(item: str, oid: int, modifier: int) -> str:
+    if oid == registry.NUMERIC and modifier >= 0:
+        from headgate.types.text import numeric
+
+        return numeric.print_value(numeric.value_of(item, modifier))
+    return text.normal_form(item, oid, modifier)
+
+
+def _cut(item: str, oid: int, modifier: int) -> str:
+    from headgate.types import typmod
+
+    size = typmod.length(oid, modifier)
+    return item if size is None else item[:size].ljust(size, "0") if oid == registry.BIT else item[:size]
+
+
+_SAME: Callable[[str], str] = str
+
+
+def _narrowed(bits: int, name: str) -> Callable[[str], str]:
+    def convert(item: str) -> str:
+        if not -(1 << bits - 1) <= int(item) < 1 << bits - 1:
+            raise PostgresError("22003", f"{name} out of range")
+        return item
+
+    return convert
+
+
+def _rounded(bits: int, item: str) -> str:
+    """dtoi4 and its like: to the nearest integer, halves to the even one."""
+    value = float(item)
+    whole = round(value) if math.isfinite(value) else 1 << bits
+    return _narrowed(bits, {16: "smallint", 32: "integer", 64: "bigint"}[bits])(str(whole))
+
+
+_ELEMENT_CASTS: dict[str, Callable[[str], str]] = {
+    "text": _SAME,
+    **dict.fromkeys(("int28", "int48", "i2toi4", "int24", "i2tod", "i4tod", "i8tod", "i2tof", "i4tof", "i8tof"), _SAME),
+    **dict.fromkeys(("int2_numeric", "int4_numeric", "int8_numeric", "numeric", "varchar", "bpchar", "bit", "varbit", "text_name"), _SAME),
+    **dict.fromkeys(("timestamp_scale", "timestamptz_scale", "time_scale", "interval_scale", "date_timestamp"), _SAME),
+    "i4toi2": _narrowed(16, "smallint"),
+    "int82": _narrowed(16, "smallint"),
+    "int84": _narrowed(32, "integer"),
+    "numeric_int2": lambda item: decimals.to_integer(item, 16),
+    "numeric_int4": lambda item: decimals.to_integer(item, 32),
+    "numeric_int8": lambda item: decimals.to_integer(item, 64),
+    "numeric_float8": decimals.to_double,
+    "numeric_float4": decimals.to_single,
+    **{f"{source}toi{size}": functools.partial(_rounded, size * 8) for source in "df" for size in (2, 4, 8)},
+    "float8_numeric": lambda item: decimals.from_double(float(item), 15),
+    "float4_numeric": lambda item: decimals.from_double(float(item), 6),
+    "ftod": lambda item: repr(float(np.float32(item))),
+    "dtof": floating_point.to_single,
+    "rtrim1": lambda item: item.rstrip(" "),
+}
+"""What is done to an element's text before the target type's input function reads it, by the key of the cast's function."""
+
+BUILDERS: dict[str, Builder] = {
+    "array_eq": _comparison("="),
+    "array_ne": _comparison("<>"),
+    "array_lt": _comparison("<"),
+    "array_le": _comparison("<="),
+    "array_gt": _comparison(">"),
+    "array_ge": _comparison(">="),
+    "array_larger": lambda node, args: call(_extreme, TEXT, args, given=(orderable(_operands(node)[0].type.oid), True), raises=False),
+    "array_smaller": lambda node, args: call(_extreme, TEXT, args, given=(orderable(_operands(node)[0].type.oid), False), raises=False),
+    "arrayoverlap": _with_element(_overlaps, BOOL, (), strict=True, raises=False),
+    "arraycontains": _with_element(_contains, BOOL, (), strict=True, raises=False),
+    "arraycontained": _with_element(_contained, BOOL, (), strict=True, raises=False),
+    "array_ndims": scalar(arrays.ndims, INT4, raises=False),
+    "array_dims": scalar(arrays.dims, TEXT, raises=False),
+    "array_length": scalar(arrays.length, INT4, raises=False),
+    "array_lower": scalar(arrays.lower, INT4, raises=False),
+    "array_upper": scalar(arrays.upper, INT4, raises=False),
+    "array_cardinality": scalar(arrays.cardinality, INT4, raises=False),
+    "array_append": _plain_items(arrays.append, (1,)),
+    "array_prepend": _plain_items(arrays.prepend, (0,)),
+    "array_cat": _plain_items(arrays.concatenate, ()),
+    "array_remove": _with_element(_remove, TEXT, (1,), strict=False),
+    "array_replace": _with_element(_replace, TEXT, (1, 2), strict=False),
+    "array_position": _with_element(_position, INT4, (1,), strict=False),
+    "array_positions": _with_element(_positions, TEXT, (1,), strict=False),
+    "array_position_start": lambda node, args: call(
+        _position_from,
+        INT4,
+        [args[0], as_item(args[1], _operands(node)[1].type), args[2]],
+        given=(orderable(element_of(_operands(node)[0].type.oid)),),
+        strict=False,
+    ),
+    "array_to_text": _to_string(_joined),
+    "array_to_text_null": _to_string(_joined_with),
+    "text_to_array": scalar(_split_at, TEXT, strict=False, raises=False),
+    "text_to_array_null": scalar(_split_with, TEXT, strict=False, raises=False),
+    "trim_array": scalar(arrays.trimmed, TEXT),
+    "array_fill": _plain_items(_filled, (0,)),
+    "array_fill_with_lower_bounds": _plain_items(_filled_from, (0,)),
+    "width_bucket_array": _with_element(_bucket, INT4, (0,), strict=True),
+}

@@ -1,0 +1,90 @@
+"""Enum types: the order of their labels, casts from text, enum_first, enum_last and enum_range.
+
+A value is stored as its label. Labels are taken from the registry in force when an expression is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headgate.expression.failure import marked
+from headgate.expression.node import Expression, operands
+from headgate.expression.spark.comparison import TESTS, label_place, labels
+from headgate.expression.spark.value import BOOL, TEXT, Env, Value, refuse
+from headgate.types import registry
+from headgate.types.registry import PgType
+from headgate.types.text import array
+
+Builder = Callable[[Expression, Sequence[Value]], Value]
+
+
+def read(value: Value, kind: PgType) -> Value:
+    """A text as an enum: 22P02 for what is no label of it."""
+
+    def make(env: Env) -> Column:
+        shown = value.make(env)
+        message = F.concat(F.lit(marked("22P02", f'invalid input value for enum {kind.plain}: "')), shown, F.lit('"'))
+        return F.when(F.isnull(shown) | F.array_contains(labels(kind), shown), shown).otherwise(F.raise_error(message))
+
+    return Value(TEXT, make)
+
+
+def _kind(node: Expression, args: Sequence[Value]) -> PgType:
+    found = registry.known().find(operands(node)[0].type.oid)
+    if found is None or found.kind is not registry.Kind.ENUM:
+        raise refuse("a function of enums", "the type of its argument is not known")
+    return found
+
+
+def _first(node: Expression, args: Sequence[Value]) -> Value:
+    kind = _kind(node, args)
+    return Value(TEXT, lambda env: F.lit(kind.labels[0] if kind.labels else None).cast("string"))
+
+
+def _last(node: Expression, args: Sequence[Value]) -> Value:
+    kind = _kind(node, args)
+    return Value(TEXT, lambda env: F.lit(kind.labels[-1] if kind.labels else None).cast("string"))
+
+
+def _all(node: Expression, args: Sequence[Value]) -> Value:
+    kind = _kind(node, args)
+    shape = array.Shape([len(kind.labels)], [1]) if kind.labels else array.Shape([], [])
+    shown = array.print_array(shape, list(kind.labels), ",")
+    return Value(TEXT, lambda env: F.lit(shown))
+
+
+def _bounds(node: Expression, args: Sequence[Value]) -> Value:
+    """enum_range(from, to): NULL is the first or the last label."""
+    kind = _kind(node, args)
+    quoted = F.array(*[F.lit(array.quoted(each, ",")) for each in kind.labels]) if kind.labels else F.array().cast("array<string>")
+
+    def make(env: Env) -> Column:
+        low = F.coalesce(label_place(args[0], kind).make(env), F.lit(1))
+        high = F.coalesce(label_place(args[1], kind).make(env), F.lit(len(kind.labels)))
+        taken = F.slice(quoted, low, F.greatest(high - low + 1, F.lit(0)))
+        return F.concat(F.lit("{"), F.array_join(taken, ","), F.lit("}"))
+
+    return Value(TEXT, make)
+
+
+def _compared(name: str) -> Builder:
+    """By the labels' places; equal and unequal by the labels."""
+    test = TESTS[name]
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        one, other = args if name in ("eq", "ne") else (label_place(each, _kind(node, args)) for each in args)
+        return Value(BOOL, lambda env: test(one.make(env), other.make(env)))
+
+    return builder
+
+
+BUILDERS: dict[str, Builder] = {
+    **{f"enum_{name}": _compared(name) for name in TESTS},
+    "enum_first": _first,
+    "enum_last": _last,
+    "enum_range_all": _all,
+    "enum_range_bounds": _bounds,
+}

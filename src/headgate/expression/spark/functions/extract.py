@@ -1,0 +1,272 @@
+"""EXTRACT (numeric) and date_part (double precision) of dates, timestamps, times and intervals, with PostgreSQL's scales.
+
+Seconds and epoch have six digits, milliseconds three, the rest none. date_part adds the parts up in binary as PostgreSQL does. Dates and
+timestamps are taken apart by Spark, times and intervals by `functions.datetime.extract`. Of infinity, fields that only grow are infinite,
+others NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headgate.expression.functions import numeric as decimals
+from headgate.expression.functions.datetime import extract
+from headgate.expression.node import Expression
+from headgate.expression.spark.functions.infinity import infinite_date, infinite_timestamp
+from headgate.expression.spark.functions.numeric import exactly
+from headgate.expression.spark.units import Unit, field_unit
+from headgate.expression.spark.value import DATE, DIGITS, FLOAT8, TIMESTAMP, Env, Rep, Value, as_text, decimal, raising, spark_type
+from headgate.expression.spark.vectorised import call
+
+Builder = Callable[[Expression, Sequence[Value]], Value]
+DAY = 86_400_000_000
+NAMES = {"date": "date", "timestamp": "timestamp without time zone", "timestamptz": "timestamp with time zone"}
+_JULIAN = 2_440_588
+_GROWING = frozenset({"year", "decade", "century", "millennium", "julian", "isoyear", "epoch"})
+
+
+def big(number: int) -> Column:
+    """A bigint constant."""
+    return F.lit(number).cast("bigint")
+
+
+def whole(value: Column, by: int) -> Column:
+    """Integer division towards zero, as C divides."""
+    return F.call_function("div", value.cast("bigint"), big(by))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A field as an exact number of 10^-scale units, and as PostgreSQL's double (the same number without `double`)."""
+
+    exact: Callable[[Column], Column]
+    scale: int = 0
+    double: Callable[[Column], Column] | None = None
+
+
+def _year(moment: Column) -> Column:
+    """The year as it is written: there is no year 0."""
+    year = F.year(moment)
+    return F.when(year <= 0, year - 1).otherwise(year)
+
+
+def _by_years(years: int) -> Callable[[Column], Column]:
+    """century and millennium."""
+
+    def part(moment: Column) -> Column:
+        year = F.year(moment)
+        return F.when(year > 0, whole(year + F.lit(years - 1), years)).otherwise(-whole(F.lit(years) - year, years))
+
+    return part
+
+
+def isodow(moment: Column) -> Column:
+    """1 for Monday to 7 for Sunday."""
+    return F.weekday(moment) + 1
+
+
+def _isoyear(moment: Column) -> Column:
+    year = F.year(F.date_add(moment.cast("date"), F.lit(4) - isodow(moment)))
+    return F.when(year <= 0, year - 1).otherwise(year)
+
+
+_CALENDAR: dict[str, Callable[[Column], Column]] = {
+    "year": _year,
+    "month": F.month,
+    "day": F.dayofmonth,
+    "quarter": F.quarter,
+    "week": F.weekofyear,
+    "dow": lambda moment: F.dayofweek(moment) - 1,
+    "isodow": isodow,
+    "doy": F.dayofyear,
+    "isoyear": _isoyear,
+    "century": _by_years(100),
+    "millennium": _by_years(1000),
+    "decade": lambda moment: F.floor(F.year(moment) / 10),
+}
+
+
+def micros_of(moment: Column) -> Column:
+    """Microseconds since 1970 of a timestamp with or without zone."""
+    return F.unix_micros(moment.cast("timestamp"))
+
+
+def _clock(moment: Column) -> Column:
+    """Microseconds since midnight."""
+    return F.pmod(micros_of(moment), big(DAY))
+
+
+def _second(moment: Column) -> Column:
+    return _clock(moment) % big(60_000_000)
+
+
+def _divided(units: Column, by: float) -> Column:
+    return units.cast("double") / F.lit(by)
+
+
+def _summed(moment: Column, unit: float) -> Column:
+    """Whole seconds and their fraction added up in binary, in 1/unit seconds."""
+    second = _second(moment)
+    return whole(second, 1_000_000).cast("double") * F.lit(unit) + _divided(second % big(1_000_000), 1_000_000.0 / unit)
+
+
+_PARTS: dict[str, Part] = {
+    "hour": Part(lambda moment: whole(_clock(moment), 3_600_000_000)),
+    "minute": Part(lambda moment: whole(_clock(moment), 60_000_000) % big(60)),
+    "second": Part(_second, 6, lambda moment: _summed(moment, 1.0)),
+    "millisecond": Part(_second, 3, lambda moment: _summed(moment, 1000.0)),
+    "microsecond": Part(_second),
+    "epoch": Part(micros_of, 6, lambda moment: _divided(micros_of(moment), 1_000_000.0)),
+}
+_OF_DATE: dict[str, Part] = {
+    "epoch": Part(lambda day: F.unix_date(day).cast("bigint") * big(86400)),
+    "julian": Part(lambda day: F.unix_date(day) + F.lit(_JULIAN)),
+}
+
+
+def _part_of(unit: Unit, rep: Rep, shown: str) -> Part:
+    """The field of a date or timestamp; one that raises if the type has none of the name."""
+    if unit.name in _CALENDAR:
+        return Part(_CALENDAR[unit.name])
+    found = (_OF_DATE if rep == DATE else _PARTS).get(unit.name)
+    if found is not None:
+        return found
+    error = unit.error(shown)
+    return Part(lambda value: F.when(F.isnotnull(value), raising(*error).cast("bigint")))
+
+
+def numeric_part(part: Part, source: Value) -> Value:
+    """The field as numeric of its scale."""
+    rep = decimal(19 + part.scale, part.scale)
+
+    def make(env: Env) -> Column:
+        units = part.exact(source.make(env)).cast("decimal(19,0)")
+        if part.scale == 0:
+            return units
+        unit = F.lit(f"0.{'0' * (part.scale - 1)}1").cast(f"decimal({part.scale},{part.scale})")
+        return (units * unit).cast(f"decimal({rep.precision},{rep.scale})")
+
+    return Value(rep, make)
+
+
+def _double_part(part: Part, source: Value) -> Value:
+    double = part.double or (lambda value: part.exact(value).cast("double"))
+    return Value(FLOAT8, lambda env: double(source.make(env)))
+
+
+def julian_day(days: int, micros: int) -> str:
+    """The Julian day of a timestamp with its fraction, as numeric."""
+    return decimals.add(str(days + _JULIAN), decimals.divide(str(micros), str(DAY)))
+
+
+def _julian(source: Value, *, numeric: bool) -> Value:
+    """The Julian day of a timestamp with its fraction."""
+
+    def day(env: Env) -> Column:
+        return F.unix_date(source.make(env).cast("date"))
+
+    def fraction(env: Env) -> Column:
+        clock = _clock(source.make(env))
+        seconds = whole(clock, 1_000_000).cast("double") + _divided(clock % big(1_000_000), 1_000_000.0)
+        return seconds / F.lit(86400.0)
+
+    if not numeric:
+        return Value(FLOAT8, lambda env: (day(env) + F.lit(_JULIAN)).cast("double") + fraction(env))
+    return exactly(julian_day, (Value(Rep("int4"), day), Value(Rep("int8"), lambda env: _clock(source.make(env)))))
+
+
+def extracted(unit: Unit, source: Value, *, numeric: bool, shown: str = "") -> Value:
+    """The field of a date or timestamp; `shown` is the type that errors name."""
+    if unit.name == "julian" and source.rep == TIMESTAMP:
+        return _julian(source, numeric=numeric)
+    part = _part_of(unit, source.rep, shown or NAMES[source.rep.name])
+    return numeric_part(part, source) if numeric else _double_part(part, source)
+
+
+def with_infinity(unit: Unit, source: Value, finite: Value) -> Value:
+    """A field of a date or timestamp that may be infinite: `finite` where it is not."""
+    test = infinite_date if source.rep == DATE else infinite_timestamp
+    if source.constant is not None and "infinity" not in source.constant:
+        return finite
+    if unit.name not in _GROWING:
+        return Value(finite.rep, lambda env: F.when(~test(source.make(env)), finite.make(env)), finite.fallible)
+    if finite.rep == FLOAT8:
+        return Value(FLOAT8, lambda env: F.when(test(source.make(env)), _end(source, env)).otherwise(finite.make(env)))
+    texts = as_text(finite)
+    return Value(
+        DIGITS,
+        lambda env: F.when(test(source.make(env)), _end(source, env).cast("string")).otherwise(texts(env)),
+        finite.fallible,
+    )
+
+
+def _end(source: Value, env: Env) -> Column:
+    made = source.make(env)
+    number = F.unix_date(made).cast("bigint") if source.rep == DATE else micros_of(made)
+    return F.when(number > 0, F.lit(float("inf"))).otherwise(F.lit(float("-inf")))
+
+
+def field_of(args: Sequence[Value], *, numeric: bool) -> Unit:
+    """The field that EXTRACT or date_part is asked for."""
+    return field_unit(args[0], "EXTRACT" if numeric else "date_part")
+
+
+def _of_day(*, numeric: bool) -> Builder:
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        unit = field_of(args, numeric=numeric)
+        made = extracted(unit, args[1], numeric=numeric)
+        if args[1].rep == DATE and unit.name not in _CALENDAR and unit.name not in _OF_DATE:
+            return made  # it raises, of infinity too
+        return with_infinity(unit, args[1], made)
+
+    return builder
+
+
+def _part_of_date(node: Expression, args: Sequence[Value]) -> Value:
+    """date_part of a date: that of its midnight."""
+    unit = field_of(args, numeric=False)
+    midnight = Value(TIMESTAMP, lambda env: F.when(~infinite_date(args[1].make(env)), args[1].make(env)).cast("timestamp_ntz"))
+    return with_infinity(unit, args[1], extracted(unit, midnight, numeric=False))
+
+
+def _of_text(
+    type_name: str, units: frozenset[str], exact: Callable[[str, str], str], double: Callable[[str, str], float], *, numeric: bool
+) -> Builder:
+    """A field of a time or interval."""
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        unit = field_of(args, numeric=numeric)
+        rep = DIGITS if numeric else FLOAT8
+        if unit.name in units:
+            if numeric:
+                return call(exact, DIGITS, args[1:], given=(unit.name,), raises=False)
+            return call(double, FLOAT8, args[1:], given=(unit.name,), raises=False)
+        error = Unit(unit.name, unit.written).error(type_name)
+        return Value(rep, lambda env: F.when(F.isnotnull(args[1].make(env)), raising(*error).cast(spark_type(rep))))
+
+    return builder
+
+
+def _text_families() -> dict[str, Builder]:
+    table: dict[str, Builder] = {}
+    for name, shown, units, exact, double in (
+        ("time", "time without time zone", extract.TIME_UNITS, extract.exact_time, extract.double_time),
+        ("timetz", "time with time zone", extract.TIMETZ_UNITS, extract.exact_timetz, extract.double_timetz),
+        ("interval", "interval", extract.INTERVAL_UNITS, extract.exact_interval, extract.double_interval),
+    ):
+        table[f"extract_{name}"] = _of_text(shown, frozenset(units), exact, double, numeric=True)
+        table[f"{name}_part"] = _of_text(shown, frozenset(units), exact, double, numeric=False)
+    return table
+
+
+BUILDERS: dict[str, Builder] = {
+    **_text_families(),
+    "extract_date": _of_day(numeric=True),
+    "extract_timestamp": _of_day(numeric=True),
+    "timestamp_part": _of_day(numeric=False),
+    "date_part/25,1082": _part_of_date,
+}

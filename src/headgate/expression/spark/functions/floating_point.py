@@ -1,0 +1,161 @@
+"""Floating point: float4 and float8 arithmetic and functions with PostgreSQL's overflow, underflow and domain errors.
+
+Spark computes the same IEEE results but gives infinities, NaN and NULL where PostgreSQL raises; the guards here put that right.
+Functions whose last digit depends on the C library (power, exp, ln, sin, …) are those of `functions.floating_point`, run in Python: Java's
+differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headgate.expression.functions import floating_point
+from headgate.expression.node import Expression
+from headgate.expression.spark.value import FLOAT4, FLOAT8, INT4, SPARK, Env, Rep, Value, raising
+from headgate.expression.spark.vectorised import scalar
+
+Builder = Callable[[Expression, Sequence[Value]], Value]
+INFINITY = float("inf")
+
+
+def is_infinite(column: Column) -> Column:
+    """Whether a float is infinite."""
+    return F.abs(column) == F.lit(INFINITY)
+
+
+def _overflow() -> Column:
+    return raising("22003", "value out of range: overflow")
+
+
+def _underflow() -> Column:
+    return raising("22003", "value out of range: underflow")
+
+
+def _typed(rep: Rep, args: Sequence[Value], env: Env) -> list[Column]:
+    return [each.make(env) if each.rep == rep else each.make(env).cast(SPARK[rep.name]) for each in args]
+
+
+def _sum(rep: Rep, operation: Callable[[Column, Column], Column]) -> Builder:
+    def make(args: Sequence[Value], env: Env) -> Column:
+        a, b = _typed(rep, args, env)
+        made = operation(a, b).cast(SPARK[rep.name])
+        return F.when(is_infinite(made) & ~is_infinite(a) & ~is_infinite(b), _overflow()).otherwise(made)
+
+    return lambda node, args: Value(rep, lambda env: make(args, env))
+
+
+def _product(rep: Rep) -> Builder:
+    def make(args: Sequence[Value], env: Env) -> Column:
+        a, b = _typed(rep, args, env)
+        made = (a * b).cast(SPARK[rep.name])
+        over = is_infinite(made) & ~is_infinite(a) & ~is_infinite(b)
+        under = (made == 0) & (a != 0) & (b != 0)
+        return F.when(over, _overflow()).when(under, _underflow()).otherwise(made)
+
+    return lambda node, args: Value(rep, lambda env: make(args, env))
+
+
+def _quotient(rep: Rep) -> Builder:
+    def make(args: Sequence[Value], env: Env) -> Column:
+        a, b = _typed(rep, args, env)
+        made = F.try_divide(a.cast("double"), b.cast("double")).cast(SPARK[rep.name])
+        over = is_infinite(made) & ~is_infinite(a)
+        under = (made == 0) & (a != 0) & ~is_infinite(b)
+        return (
+            F.when((b == 0) & F.isnotnull(a) & ~F.isnan(a), raising("22012", "division by zero"))
+            .when((b == 0) & F.isnan(a), F.lit(float("nan")).cast(SPARK[rep.name]))
+            .when(over, _overflow())
+            .when(under, _underflow())
+            .otherwise(made)
+        )
+
+    return lambda node, args: Value(rep, lambda env: make(args, env))
+
+
+def _map(rep: Rep, function: Callable[[Column], Column]) -> Builder:
+    return lambda node, args: Value(rep, lambda env: function(args[0].make(env)).cast(SPARK[rep.name]))
+
+
+def _whole(function: Callable[[Column], Column]) -> Builder:
+    """ceil and floor: beyond 2^52 a double is whole, and Spark's bigint result would saturate; -0 stays -0."""
+
+    def make(value: Value, env: Env) -> Column:
+        a = value.make(env)
+        large = (F.abs(a) >= F.lit(4503599627370496.0)) | F.isnan(a)
+        done = function(F.when(large, F.lit(0.0)).otherwise(a)).cast("double")
+        signed = F.when(done == 0, a * F.lit(0.0)).otherwise(done)
+        return F.when(large, a).otherwise(signed)
+
+    return lambda node, args: Value(FLOAT8, lambda env: make(args[0], env))
+
+
+def _root(node: Expression, args: Sequence[Value]) -> Value:
+    def make(env: Env) -> Column:
+        a = args[0].make(env)
+        bad = raising("2201F", "cannot take square root of a negative number")
+        return F.when((a < 0) & ~F.isnan(a), bad).otherwise(F.sqrt(a))
+
+    return Value(FLOAT8, make)
+
+
+def _sign(node: Expression, args: Sequence[Value]) -> Value:
+    def make(env: Env) -> Column:
+        a = args[0].make(env)
+        return F.when(F.isnan(a), F.lit(0.0)).when(a > 0, F.lit(1.0)).when(a <= 0, F.when(a < 0, F.lit(-1.0)).otherwise(F.lit(0.0)))
+
+    return Value(FLOAT8, make)
+
+
+def _truncated(node: Expression, args: Sequence[Value]) -> Value:
+    def make(env: Env) -> Column:
+        a = args[0].make(env)
+        large = (F.abs(a) >= F.lit(4503599627370496.0)) | F.isnan(a)
+        inner = F.when(large, F.lit(0.0)).otherwise(a)
+        done = F.when(a >= 0, F.floor(inner).cast("double")).otherwise(-F.floor(-inner).cast("double"))
+        return F.when(large, a).when(done == 0, a * F.lit(0.0)).otherwise(done)
+
+    return Value(FLOAT8, make)
+
+
+def _families() -> dict[str, Builder]:
+    table: dict[str, Builder] = {}
+    pairs = {"float4": FLOAT4, "float8": FLOAT8, "float48": FLOAT8, "float84": FLOAT8}
+    for prefix, rep in pairs.items():
+        table[f"{prefix}pl"] = _sum(rep, lambda a, b: a + b)
+        table[f"{prefix}mi"] = _sum(rep, lambda a, b: a - b)
+        table[f"{prefix}mul"] = _product(rep)
+        table[f"{prefix}div"] = _quotient(rep)
+    for prefix, rep in (("float4", FLOAT4), ("float8", FLOAT8)):
+        table[f"{prefix}um"] = _map(rep, lambda a: -a)
+        table[f"{prefix}abs"] = _map(rep, F.abs)
+        table[f"{prefix}up"] = lambda node, args: args[0]
+    return table
+
+
+_LIBRARY: dict[str, Callable[..., float]] = {
+    "dpow": floating_point.power, "dexp": floating_point.exponential, "dlog1": floating_point.logarithm, "dlog10":
+    floating_point.logarithm_10, "dcbrt": floating_point.cube_root, "degrees": floating_point.degrees, "radians": floating_point.radians,
+    "dsin": floating_point.sine, "dcos": floating_point.cosine, "dtan": floating_point.tangent, "dcot": floating_point.cotangent, "dasin":
+    floating_point.arc_sine, "dacos": floating_point.arc_cosine, "datan": floating_point.arc_tangent, "datan2":
+    floating_point.arc_tangent_2, "dsinh": floating_point.hyperbolic_sine, "dcosh": floating_point.hyperbolic_cosine, "dtanh":
+    floating_point.hyperbolic_tangent, "dasinh": floating_point.area_sine, "dacosh": floating_point.area_cosine, "datanh":
+    floating_point.area_tangent, "dsind": floating_point.sine_degrees, "dcosd": floating_point.cosine_degrees, "dtand":
+    floating_point.tangent_degrees, "dcotd": floating_point.cotangent_degrees, "dasind": floating_point.arc_sine_degrees, "dacosd":
+    floating_point.arc_cosine_degrees, "datand": floating_point.arc_tangent_degrees, "datan2d": floating_point.arc_tangent_2_degrees,
+}  # fmt: skip
+BUILDERS: dict[str, Builder] = {
+    **_families(),
+    "dround": _map(FLOAT8, F.rint),
+    "dceil": _whole(F.ceil),
+    "dfloor": _whole(F.floor),
+    "dtrunc": _truncated,
+    "dsqrt": _root,
+    "dsign": _sign,
+    "dpi": lambda node, args: Value(FLOAT8, lambda env: F.lit(math.pi)),
+    **{key: scalar(function, FLOAT8) for key, function in _LIBRARY.items()},
+    "width_bucket_float8": scalar(floating_point.bucket, INT4),
+}

@@ -1,0 +1,138 @@
+"""json and jsonb: operators, functions and casts over their text forms (see `functions.json.jsonb`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from headgate.expression.functions import array, numeric
+from headgate.expression.functions.json import json, json_building, jsonb, jsonb_modification
+from headgate.expression.node import Expression, FuncExpr
+from headgate.expression.spark import row_value
+from headgate.expression.spark.array_element import key
+from headgate.expression.spark.value import BOOL, DIGITS, FLOAT8, INT2, INT4, INT8, TEXT, Value, refuse
+from headgate.expression.spark.vectorised import call, scalar
+from headgate.types import registry
+
+Builder = Callable[[Expression, Sequence[Value]], Value]
+
+
+def _ordered(test: str, left: str, right: str) -> bool:
+    if left == right:
+        return test in ("=", "<=", ">=")
+    order = key(registry.JSONB)
+    return array.TESTS[test](order(left), order(right))
+
+
+def _comparison(test: str) -> Builder:
+    return lambda node, args: call(_ordered, BOOL, args, given=(test,), raises=False)
+
+
+def _to_integer(bits: int, target: str, text: str) -> int:
+    return int(numeric.to_integer(jsonb.to_numeric(target, text), bits))
+
+
+def _to_double(text: str) -> float:
+    return float(numeric.to_double(jsonb.to_numeric("double precision", text)))
+
+
+def _integer(bits: int, target: str) -> Builder:
+    rep = {16: INT2, 32: INT4, 64: INT8}[bits]
+    return lambda node, args: call(_to_integer, rep, args, given=(bits, target))
+
+
+def _at(text: str, *steps: str | int) -> str | None:
+    return jsonb.at_path(text, array.written([str(each) for each in steps]))
+
+
+def subscripted(document: Value, steps: Sequence[Value | None]) -> Value:
+    """``jsonb['a']['b']``: as #> with these steps."""
+    return call(_at, TEXT, [document, *(each for each in steps if each is not None)], raises=False)
+
+
+def _built(function: Callable[..., str]) -> Builder:
+    """A function of values of any types, called with their types first."""
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        assert isinstance(node, FuncExpr)
+        if node.variadic:
+            raise refuse("VARIADIC arguments of a function of any types")
+        oids = tuple(json_building.writable(each.type.oid) for each in node.args)
+        items = [row_value.document(value, each.type) for value, each in zip(args, node.args, strict=True)]
+        return call(function, TEXT, items, given=(oids,), strict=False)
+
+    return builder
+
+
+def _written(function: Callable[..., str]) -> Builder:
+    """A function of one value of any type, NULL for NULL, and maybe of a flag."""
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        assert isinstance(node, FuncExpr)
+        kind = node.args[0].type
+        return call(function, TEXT, [row_value.document(args[0], kind), *args[1:]], given=(json_building.writable(kind.oid),))
+
+    return builder
+
+
+BUILDERS: dict[str, Builder] = {
+    "jsonb_eq": _comparison("="),
+    "jsonb_ne": _comparison("<>"),
+    "jsonb_lt": _comparison("<"),
+    "jsonb_le": _comparison("<="),
+    "jsonb_gt": _comparison(">"),
+    "jsonb_ge": _comparison(">="),
+    "jsonb_cmp": scalar(jsonb.compare, INT4, raises=False),
+    "jsonb_object_field": scalar(jsonb.field, TEXT, raises=False),
+    "jsonb_object_field_text": scalar(jsonb.field_text, TEXT, raises=False),
+    "jsonb_array_element": scalar(jsonb.element, TEXT, raises=False),
+    "jsonb_array_element_text": scalar(jsonb.element_text, TEXT, raises=False),
+    "jsonb_extract_path": scalar(jsonb.at_path, TEXT, raises=False),
+    "jsonb_extract_path_text": scalar(jsonb.at_path_text, TEXT, raises=False),
+    "jsonb_typeof": scalar(jsonb.typeof, TEXT, raises=False),
+    "jsonb_array_length": scalar(jsonb.array_length, INT4),
+    "jsonb_contains": scalar(jsonb.contains, BOOL, raises=False),
+    "jsonb_contained": scalar(jsonb.contained, BOOL, raises=False),
+    "jsonb_exists": scalar(jsonb.exists, BOOL, raises=False),
+    "jsonb_exists_any": scalar(jsonb.exists_any, BOOL, raises=False),
+    "jsonb_exists_all": scalar(jsonb.exists_all, BOOL, raises=False),
+    "jsonb_concat": scalar(jsonb_modification.concatenate, TEXT),
+    "jsonb_delete": scalar(jsonb_modification.delete, TEXT),
+    "jsonb_delete_idx": scalar(jsonb_modification.delete_element, TEXT),
+    "jsonb_delete_array": scalar(jsonb_modification.delete_all, TEXT),
+    "jsonb_delete_path": scalar(jsonb_modification.delete_path, TEXT),
+    "jsonb_set": scalar(jsonb_modification.replaced, TEXT),
+    "jsonb_set_lax": scalar(jsonb_modification.set_lax, TEXT, strict=False),
+    "jsonb_insert": scalar(jsonb_modification.inserted, TEXT),
+    "jsonb_strip_nulls": scalar(jsonb_modification.strip_nulls, TEXT, raises=False),
+    "jsonb_pretty": scalar(jsonb.pretty, TEXT, raises=False),
+    "jsonb_object": scalar(json_building.object_of, TEXT),
+    "jsonb_object_two_arg": scalar(json_building.object_of_two, TEXT),
+    "jsonb_bool": scalar(jsonb.to_boolean, BOOL),
+    "jsonb_numeric": lambda node, args: call(jsonb.to_numeric, DIGITS, args, given=("numeric",)),
+    "jsonb_int2": _integer(16, "smallint"),
+    "jsonb_int4": _integer(32, "integer"),
+    "jsonb_int8": _integer(64, "bigint"),
+    "jsonb_float8": scalar(_to_double, FLOAT8),
+    "to_json": _written(json_building.to_json),
+    "to_jsonb": _written(json_building.to_jsonb),
+    "array_to_json": _written(json_building.array_to_json),
+    "array_to_json_pretty": _written(json_building.array_to_json),
+    "row_to_json": _written(json_building.to_json),
+    "json_build_array": _built(json_building.build_array),
+    "json_build_array_noargs": _built(json_building.build_array),
+    "jsonb_build_array": _built(json_building.build_array_binary),
+    "jsonb_build_array_noargs": _built(json_building.build_array_binary),
+    "json_build_object": _built(json_building.build_object),
+    "json_build_object_noargs": _built(json_building.build_object),
+    "jsonb_build_object": _built(json_building.build_object_binary),
+    "jsonb_build_object_noargs": _built(json_building.build_object_binary),
+    "json_object_field": scalar(json.field, TEXT, raises=False),
+    "json_object_field_text": scalar(json.field_text, TEXT, raises=False),
+    "json_array_element": scalar(json.element, TEXT, raises=False),
+    "json_array_element_text": scalar(json.element_text, TEXT, raises=False),
+    "json_extract_path": scalar(json.at_path, TEXT, raises=False),
+    "json_extract_path_text": scalar(json.at_path_text, TEXT, raises=False),
+    "json_typeof": scalar(json.typeof, TEXT, raises=False),
+    "json_array_length": scalar(json.array_length, INT4),
+    "json_strip_nulls": scalar(json.strip_nulls, TEXT, raises=False),
+}

@@ -1,0 +1,137 @@
+"""Casts between numbers: integers, floating point and numeric, with PostgreSQL's rounding and its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headgate.expression.functions import numeric
+from headgate.expression.node import Expression
+from headgate.expression.spark.functions.floating_point import is_infinite
+from headgate.expression.spark.functions.integer import narrowed, out_of_range
+from headgate.expression.spark.functions.numeric import exactly, spark_decimal
+from headgate.expression.spark.value import FLOAT4, FLOAT8, INT2, INT4, INT8, SPARK, Env, Rep, Value, decimal, raising, settle
+
+Builder = Callable[[Expression, Sequence[Value]], Value]
+
+
+def _cast(rep: Rep) -> Builder:
+    return lambda node, args: Value(rep, lambda env: args[0].make(env).cast(SPARK[rep.name]), constant=None)
+
+
+def _narrow(rep: Rep) -> Builder:
+    return lambda node, args: Value(rep, lambda env: narrowed(args[0].make(env).cast("bigint"), rep))
+
+
+def _integer_to_numeric(digits: int) -> Builder:
+    rep = decimal(digits, 0)
+    return lambda node, args: Value(rep, lambda env: args[0].make(env).cast(spark_decimal(rep)), constant=args[0].constant)
+
+
+def _float_to_integer(rep: Rep, bits: int) -> Builder:
+    limit = float(2 ** (bits - 1))
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        def make(env: Env) -> Column:
+            whole = F.rint(args[0].make(env).cast("double"))
+            outside = F.isnan(whole) | (whole < -limit) | (whole >= limit)
+            return F.when(outside, out_of_range(rep)).otherwise(whole.cast(SPARK[rep.name]))
+
+        return Value(rep, make)
+
+    return builder
+
+
+def _numeric_to_integer(rep: Rep, bits: int) -> Builder:
+    def to_whole(shown: str) -> str:
+        return numeric.to_integer(shown, bits)
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        [value] = args
+        if value.rep.name == "decimal":
+            limit = 2 ** (bits - 1)
+
+            def make(env: Env) -> Column:
+                whole = F.round(value.make(env), 0)
+                outside = (whole < F.lit(Decimal(-limit))) | (whole > F.lit(Decimal(limit - 1)))
+                return F.when(outside, out_of_range(rep)).otherwise(whole.cast(SPARK[rep.name]))
+
+            return Value(rep, make)
+        made = settle(exactly(to_whole, args))
+        return Value(rep, lambda env: made(env).cast(SPARK[rep.name]))
+
+    return builder
+
+
+def _numeric_to(rep: Rep, read: Callable[[str], str]) -> Builder:
+    """numeric_float8, numeric_float4: read from the text at once, float4 not by way of a double."""
+    kind = SPARK[rep.name]
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        [value] = args
+        if value.rep.name == "decimal":
+            return Value(rep, lambda env: value.make(env).cast("string").cast(kind))
+        made = settle(exactly(read, args))
+        return Value(rep, lambda env: made(env).cast(kind))
+
+    return builder
+
+
+def _float_to_numeric(digits: int) -> Builder:
+    def to_digits(value: float) -> str:
+        return numeric.from_double(value, digits)
+
+    return lambda node, args: exactly(to_digits, [Value(FLOAT8, lambda env: args[0].make(env).cast("double"))])
+
+
+def _double_to_float(node: Expression, args: Sequence[Value]) -> Value:
+    def make(env: Env) -> Column:
+        wide = args[0].make(env)
+        made = wide.cast("float")
+        over = is_infinite(made) & ~is_infinite(wide)
+        under = (made == 0) & (wide != 0)
+        return (
+            F.when(over, raising("22003", "value out of range: overflow"))
+            .when(under, raising("22003", "value out of range: underflow"))
+            .otherwise(made)
+        )
+
+    return Value(FLOAT4, make)
+
+
+BUILDERS: dict[str, Builder] = {
+    "int24": _cast(INT4),
+    "i4toi2": _narrow(INT2),
+    "int28": _cast(INT8),
+    "int48": _cast(INT8),
+    "int82": _narrow(INT2),
+    "int84": _narrow(INT4),
+    "i2tof": _cast(FLOAT4),
+    "i2tod": _cast(FLOAT8),
+    "i4tof": _cast(FLOAT4),
+    "i4tod": _cast(FLOAT8),
+    "i8tof": _cast(FLOAT4),
+    "i8tod": _cast(FLOAT8),
+    "ftod": _cast(FLOAT8),
+    "dtof": _double_to_float,
+    "ftoi2": _float_to_integer(INT2, 16),
+    "ftoi4": _float_to_integer(INT4, 32),
+    "ftoi8": _float_to_integer(INT8, 64),
+    "dtoi2": _float_to_integer(INT2, 16),
+    "dtoi4": _float_to_integer(INT4, 32),
+    "dtoi8": _float_to_integer(INT8, 64),
+    "int2_numeric": _integer_to_numeric(5),
+    "int4_numeric": _integer_to_numeric(10),
+    "int8_numeric": _integer_to_numeric(19),
+    "numeric_int2": _numeric_to_integer(INT2, 16),
+    "numeric_int4": _numeric_to_integer(INT4, 32),
+    "numeric_int8": _numeric_to_integer(INT8, 64),
+    "numeric_float8": _numeric_to(FLOAT8, numeric.to_double),
+    "numeric_float4": _numeric_to(FLOAT4, numeric.to_single),
+    "float8_numeric": _float_to_numeric(15),
+    "float4_numeric": _float_to_numeric(6),
+    "bool_int4": _cast(INT4),
+}

@@ -1,0 +1,225 @@
+"""Numeric: arithmetic, rounding and functions, in Spark decimals where the exact result and its scale fit, else on text.
+
+Spark's decimal rules give PostgreSQL's digits as long as nothing has to be cut to 38 of them: the result's precision is computed
+first, and where it would not fit the operation runs as an Arrow function of `functions.numeric`. Division always does, since its scale
+depends on the values (select_div_scale).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headgate.expression.functions import numeric, numeric_power
+from headgate.expression.node import Expression
+from headgate.expression.spark.value import DIGITS, INT4, MAX_PRECISION, Env, Rep, Value, as_text, decimal
+from headgate.expression.spark.vectorised import call, scalar
+
+Builder = Callable[[Expression, Sequence[Value]], Value]
+ZERO = Rep("decimal", 1, 0)
+_NEGATED = 34
+"""Digits to which Spark's minus and abs round (Scala's BigDecimal, MathContext.DECIMAL128): wrong digits, or an overflow of 38 nines."""
+
+
+def spark_decimal(rep: Rep) -> str:
+    """The SQL name of a decimal's type."""
+    return f"decimal({rep.precision},{rep.scale})"
+
+
+def exactly(function: Callable[..., str | None], args: Sequence[Value]) -> Value:
+    """A function of `functions.numeric` over numerics (given as text) and integers."""
+    return call(function, DIGITS, args)
+
+
+def unify(values: Sequence[Value]) -> list[Value]:
+    """Values of one type in one representation: numerics of different scales become text, since each keeps its own scale."""
+    names = {each.rep for each in values}
+    if len(names) == 1:
+        return list(values)
+    if not all(each.rep.name in ("decimal", "digits") for each in values):
+        return list(values)
+    known = [each.rep for each in values if not each.is_null]
+    decimals_only = bool(known) and all(each.name == "decimal" for each in known)
+    if decimals_only and len({each.scale for each in known}) == 1:
+        target = decimal(max(each.precision for each in known), known[0].scale)
+        return [_widened(each, target) for each in values]
+    return [_texts(each) for each in values]
+
+
+def _widened(value: Value, target: Rep) -> Value:
+    if value.rep == target:
+        return value
+    return Value(target, lambda env: value.make(env).cast(spark_decimal(target)), constant=value.constant)
+
+
+def _texts(value: Value) -> Value:
+    if value.rep == DIGITS:
+        return value
+    return Value(DIGITS, as_text(value), value.fallible, value.constant)
+
+
+def _both(args: Sequence[Value]) -> bool:
+    return all(each.rep.name == "decimal" for each in args)
+
+
+def _sum(operation: Callable[[Column, Column], Column], exact: Callable[[str, str], str]) -> Builder:
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        left, right = args
+        if _both(args):
+            scale = max(left.rep.scale, right.rep.scale)
+            precision = max(left.rep.whole, right.rep.whole) + scale + 1
+            if precision <= MAX_PRECISION:
+                target = decimal(precision, scale)
+                return Value(target, lambda env: operation(left.make(env), right.make(env)).cast(spark_decimal(target)))
+        return exactly(exact, args)
+
+    return builder
+
+
+def _product(node: Expression, args: Sequence[Value]) -> Value:
+    left, right = args
+    if _both(args) and left.rep.precision + right.rep.precision + 1 <= MAX_PRECISION:
+        target = decimal(left.rep.precision + right.rep.precision + 1, left.rep.scale + right.rep.scale)
+        return Value(target, lambda env: (left.make(env) * right.make(env)).cast(spark_decimal(target)))
+    return exactly(numeric.multiply, args)
+
+
+def _modulo(node: Expression, args: Sequence[Value]) -> Value:
+    left, right = args
+    scale = max(left.rep.scale, right.rep.scale)
+    whole = max(left.rep.whole, right.rep.whole)
+    if _both(args) and whole + scale <= MAX_PRECISION:
+        target = spark_decimal(decimal(whole + scale, scale))
+        return Value(
+            decimal(whole + scale, scale),
+            lambda env: (left.make(env).cast(target) % right.make(env).cast(target)).cast(target),
+        )
+    return exactly(numeric.modulo, args)
+
+
+def _negated(column: Column, rep: Rep) -> Column:
+    """A decimal with the other sign: of many digits by way of its text, because Spark's minus would round them."""
+    if rep.precision <= _NEGATED:
+        return (-column).cast(spark_decimal(rep))
+    shown, zero = column.cast("string"), _zero(rep)
+    turned = F.when(column > zero, F.concat(F.lit("-"), shown)).when(column < zero, F.substring(shown, 2, MAX_PRECISION + 2))
+    return turned.otherwise(shown).cast(spark_decimal(rep))
+
+
+def _zero(rep: Rep) -> Column:
+    """Zero in the decimal's own type: compared with a plain 0, a decimal of 38 digits behind the point loses its last one."""
+    return F.lit(0).cast(spark_decimal(rep))
+
+
+def _signed(change: Callable[[Column, Rep], Column], exact: Callable[[str], str]) -> Builder:
+    """What changes no more than the sign."""
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        [value] = args
+        if _both(args):
+            return Value(value.rep, lambda env: change(value.make(env), value.rep))
+        return exactly(exact, args)
+
+    return builder
+
+
+def _whole(native: Callable[[Column], Column], exact: Callable[[str], str]) -> Builder:
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        [value] = args
+        if _both(args) and value.rep.whole + 1 <= MAX_PRECISION:
+            target = decimal(value.rep.whole + 1, 0)
+            return Value(target, lambda env: native(value.make(env)).cast(spark_decimal(target)))
+        return exactly(exact, args)
+
+    return builder
+
+
+def _sign(node: Expression, args: Sequence[Value]) -> Value:
+    [value] = args
+    if not _both(args):
+        return exactly(numeric.sign, args)
+
+    def make(env: Env) -> Column:
+        a, zero = value.make(env), _zero(value.rep)
+        return F.when(a > zero, F.lit(1)).when(a < zero, F.lit(-1)).when(a == zero, F.lit(0)).cast("decimal(1,0)")
+
+    return Value(ZERO, make)
+
+
+def _round(node: Expression, args: Sequence[Value]) -> Value:
+    value, scale = _with_scale(args)
+    if scale is not None and value.rep.name == "decimal" and scale >= 0 and value.rep.whole + scale + 1 <= MAX_PRECISION:
+        target = decimal(value.rep.whole + scale + 1, scale)
+        return Value(target, lambda env: F.round(value.make(env), scale).cast(spark_decimal(target)))
+    return exactly(numeric.round_to, (args[0], args[1] if len(args) > 1 else _integer(0)))
+
+
+def _truncate(node: Expression, args: Sequence[Value]) -> Value:
+    value, scale = _with_scale(args)
+    if (
+        scale is not None
+        and value.rep.name == "decimal"
+        and 0 <= scale <= 18
+        and value.rep.whole + max(scale, value.rep.scale) + 1 <= MAX_PRECISION
+    ):
+        target = decimal(value.rep.whole + scale + 1, scale)
+        unit = Decimal(1).scaleb(-scale)
+
+        def make(env: Env) -> Column:
+            a = value.make(env)
+            return (a if scale >= value.rep.scale else a - a % F.lit(unit)).cast(spark_decimal(target))
+
+        return Value(target, make)
+    return exactly(numeric.truncate_to, (args[0], args[1] if len(args) > 1 else _integer(0)))
+
+
+def _with_scale(args: Sequence[Value]) -> tuple[Value, int | None]:
+    if len(args) == 1:
+        return args[0], 0
+    constant = args[1].constant
+    return args[0], int(constant) if constant is not None else None
+
+
+def _integer(number: int) -> Value:
+    return Value(Rep("int4"), lambda env: F.lit(number), constant=str(number))
+
+
+def _decimal_logarithm(node: Expression, args: Sequence[Value]) -> Value:
+    return call(numeric_power.logarithm_to, DIGITS, args, given=("10",))
+
+
+BUILDERS: dict[str, Builder] = {
+    "numeric_add": _sum(lambda a, b: a + b, numeric.add),
+    "numeric_sub": _sum(lambda a, b: a - b, numeric.subtract),
+    "numeric_mul": _product,
+    "numeric_div": lambda node, args: exactly(numeric.divide, args),
+    "numeric_div_trunc": lambda node, args: exactly(numeric.truncated_quotient, args),
+    "numeric_mod": _modulo,
+    "numeric_uminus": _signed(_negated, numeric.negate),
+    "numeric_uplus": lambda node, args: args[0],
+    "numeric_abs": _signed(lambda a, rep: F.when(a < _zero(rep), _negated(a, rep)).otherwise(a), numeric.absolute),
+    "numeric_ceil": _whole(F.ceil, numeric.ceiling),
+    "numeric_floor": _whole(F.floor, numeric.floor),
+    "numeric_sign": _sign,
+    "numeric_round": _round,
+    "round/1700": _round,
+    "numeric_trunc": _truncate,
+    "trunc/1700": _truncate,
+    "numeric_sqrt": scalar(numeric.square_root, DIGITS),
+    "numeric_exp": scalar(numeric_power.exponential, DIGITS),
+    "numeric_ln": scalar(numeric_power.logarithm, DIGITS),
+    "numeric_log": scalar(numeric_power.logarithm_to, DIGITS),
+    "log/1700": _decimal_logarithm,
+    "log10/1700": _decimal_logarithm,
+    "numeric_power": scalar(numeric_power.power, DIGITS),
+    "numeric_fac": scalar(numeric_power.factorial, DIGITS),
+    "numeric_gcd": scalar(numeric_power.greatest_divisor, DIGITS),
+    "numeric_lcm": scalar(numeric_power.least_multiple, DIGITS),
+    "numeric_min_scale": scalar(numeric_power.least_scale, INT4),
+    "numeric_scale": scalar(numeric_power.display_scale, INT4),
+    "numeric_trim_scale": scalar(numeric_power.trimmed, DIGITS),
+    "width_bucket_numeric": scalar(numeric_power.bucket, INT4),
+}

@@ -1,0 +1,152 @@
+"""Strings beyond what Spark has: quoting, format, concat of values of any type, normal forms, encodings, bytewise comparison.
+
+The tables of `spark.call` take BUILDERS; the functions stand in `functions.string`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from headgate.expression.functions import string
+from headgate.expression.functions.regex import similar
+from headgate.expression.node import Expression, FuncExpr, OpExpr
+from headgate.expression.spark import session_time
+from headgate.expression.spark.cast import printed
+from headgate.expression.spark.comparison import TESTS
+from headgate.expression.spark.functions import text as compile_text
+from headgate.expression.spark.value import BOOL, BYTES, TEXT, Env, Value
+from headgate.expression.spark.vectorised import call, scalar
+from headgate.types import registry
+from headgate.types.text.text import depends_on
+
+Builder = Callable[[Expression, Sequence[Value]], Value]
+
+
+def _printed(node: Expression, args: Sequence[Value]) -> list[Value]:
+    """The arguments as their output functions print them."""
+    assert isinstance(node, (FuncExpr, OpExpr))
+    return [_output(value, operand) for value, operand in zip(args, node.args, strict=True)]
+
+
+def _output(value: Value, operand: Expression) -> Value:
+    if value.is_null or (value.rep == TEXT and not depends_on(operand.type.oid, session_time.forms())):
+        return Value(TEXT, value.make, constant=value.constant, is_null=value.is_null, raw=value.raw)
+    if value.constant is not None and value.rep.name in ("bool", "int2", "int4", "int8", "digits", "decimal", "bytes"):
+        shown = value.constant
+        return Value(TEXT, lambda env: F.lit(shown), constant=shown)
+    return printed(value, operand.type)
+
+
+def _spreading(function: Callable[..., Any], spread: Callable[..., Any], native: Builder | None = None) -> Builder:
+    """A function of VARIADIC "any": over the arguments, or over the elements of an array given as VARIADIC.
+
+    `native` is Spark's own, for arguments that Spark prints as PostgreSQL does.
+    """
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        variadic = isinstance(node, FuncExpr) and node.variadic
+        assert isinstance(node, (FuncExpr, OpExpr))
+        forms = session_time.forms()
+        alike = all(each.rep.name in compile_text.PRINTED_ALIKE for each in args)
+        if native is not None and not variadic and alike and not any(depends_on(each.type.oid, forms) for each in node.args):
+            return native(node, args)
+        return call(spread if variadic else function, TEXT, _printed(node, args), strict=False)
+
+    return builder
+
+
+def _joined(node: Expression, args: Sequence[Value]) -> Value:
+    """``text || anynonarray`` and the other way round: the value as its cast to text prints it, so true, not t."""
+    assert isinstance(node, (FuncExpr, OpExpr))
+    sides = []
+    for value, operand in zip(args, node.args, strict=True):
+        if operand.type.oid == registry.BOOL:
+            sides.append(_spelled(value))
+        elif operand.type.oid == registry.BPCHAR:
+            sides.append(_unpadded(value))
+        else:
+            sides.append(_output(value, operand))
+    return Value(TEXT, lambda env: F.concat(*(each.make(env) for each in sides)))
+
+
+def _spelled(value: Value) -> Value:
+    return Value(TEXT, lambda env: value.make(env).cast("string"))
+
+
+def _unpadded(value: Value) -> Value:
+    return Value(TEXT, lambda env: F.rtrim(value.make(env)))
+
+
+def _bytewise(test: str) -> Builder:
+    """~<~ and its like: the order of the bytes, which is that of the C collation."""
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        left, right = args
+        return Value(BOOL, lambda env: TESTS[test](left.make(env), right.make(env)))
+
+    return builder
+
+
+def _bytewise_padded(test: str) -> Builder:
+    """The same of char(n), without trailing blanks."""
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        left, right = args
+        return Value(BOOL, lambda env: TESTS[test](F.rtrim(left.make(env)), F.rtrim(right.make(env))))
+
+    return builder
+
+
+def _chosen(*, larger: bool) -> Builder:
+    """text_larger and text_smaller."""
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        left, right = args
+
+        def make(env: Env) -> Any:
+            a, b = left.make(env), right.make(env)
+            return F.when(a > b if larger else a < b, a).otherwise(F.when(F.isnotnull(a), b))
+
+        return Value(TEXT, make)
+
+    return builder
+
+
+def _translate(node: Expression, args: Sequence[Value]) -> Value:
+    return Value(TEXT, lambda env: F.call_function("translate", *(each.make(env) for each in args)))
+
+
+def cut_to_name(text: str) -> str:
+    """The text as a name: cut to 63 bytes, never within a character."""
+    return text.encode()[:63].decode(errors="ignore")
+
+
+BUILDERS: dict[str, Builder] = {
+    "initcap": scalar(string.initcap, TEXT, raises=False),
+    "translate": _translate,
+    "quote_ident": scalar(string.quote_ident, TEXT, raises=False),
+    "quote_literal": scalar(string.quote_literal, TEXT, raises=False),
+    "quote_nullable": scalar(string.quote_nullable, TEXT, strict=False, raises=False),
+    "unistr": scalar(string.unistr, TEXT),
+    "unicode_normalize_func": scalar(string.normalized, TEXT),
+    "unicode_is_normalized": scalar(string.is_normalized, BOOL),
+    "pg_convert_to": scalar(string.to_encoding, BYTES),
+    "pg_convert_from": scalar(string.from_encoding, TEXT),
+    "text_concat": _spreading(string.concat, string.concat_spread, compile_text.concat),
+    "text_concat_ws": _spreading(string.concat_between, string.concat_between_spread, compile_text.concat_ws),
+    "text_format": _spreading(string.format_text, string.format_spread),
+    "text_format_nv": scalar(string.format_text, TEXT, strict=False),
+    "textanycat/25,2776": _joined,
+    "anytextcat/2776,25": _joined,
+    "text_name": scalar(cut_to_name, TEXT, raises=False),
+    "bpchar_name": lambda node, args: call(cut_to_name, TEXT, [_unpadded(args[0])], raises=False),
+    "text_larger": _chosen(larger=True),
+    "text_smaller": _chosen(larger=False),
+    "nameiclike": scalar(similar.ilike, BOOL),
+    "nameicnlike": scalar(similar.not_ilike, BOOL),
+    **{f"text_pattern_{name}": _bytewise(name) for name in ("lt", "le", "gt", "ge")},
+    **{f"bpchar_pattern_{name}": _bytewise_padded(name) for name in ("lt", "le", "gt", "ge")},
+}

@@ -1,0 +1,143 @@
+"""oid, "char" and pg_lsn, hashes, pg_typeof, and || with a value of any type; comparison stands in `spark.comparison`."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+from pyspark.sql import functions as F
+
+from headgate.errors import PostgresError
+from headgate.expression.functions import hashing, network, numeric
+from headgate.expression.node import Expression, FuncExpr, OpExpr, TypeRef
+from headgate.expression.spark import session_time
+from headgate.expression.spark.array_element import as_item
+from headgate.expression.spark.cast import printed
+from headgate.expression.spark.value import DIGITS, FLOAT8, INT4, INT8, TEXT, Make, Value, settle
+from headgate.expression.spark.vectorised import call, scalar
+from headgate.lsn import Lsn
+from headgate.types import registry
+from headgate.types.text.string import char_of
+from headgate.types.text.text import depends_on
+
+Builder = Callable[[Expression, Sequence[Value]], Value]
+
+
+def to_oid(value: int) -> int:
+    """bigint::oid."""
+    if not 0 <= value < 1 << 32:
+        raise PostgresError("22003", "OID out of range")
+    return value
+
+
+def char_to_integer(text: str) -> int:
+    """The byte of a "char" with its sign."""
+    byte = int(text[1:], 8) if len(text) == 4 else ord(text or "\0")
+    return byte - 256 if byte > 127 else byte
+
+
+def integer_to_char(value: int) -> str:
+    """integer::"char"."""
+    if not -128 <= value <= 127:
+        raise PostgresError("22003", '"char" out of range')
+    return f"\\{value + 256:03o}" if value < 0 else chr(value) if value else ""
+
+
+def text_to_char(text: str) -> str:
+    """text::"char": the first byte."""
+    return char_of(text) if text else ""
+
+
+def lsn_difference(left: str, right: str) -> str:
+    """pg_lsn - pg_lsn, in bytes."""
+    return str(Lsn.parse(left) - Lsn.parse(right))
+
+
+def lsn_plus(text: str, count: str) -> str:
+    """pg_lsn + numeric."""
+    return _moved(text, count, 1)
+
+
+def lsn_minus(text: str, count: str) -> str:
+    """pg_lsn - numeric."""
+    return _moved(text, count, -1)
+
+
+def _moved(text: str, count: str, sign: int) -> str:
+    distance = Decimal(count)
+    if distance.is_nan():
+        raise PostgresError("0A000", f"cannot {'add NaN to' if sign > 0 else 'subtract NaN from'} pg_lsn")
+    if distance.is_infinite():
+        raise PostgresError("0A000", "cannot convert infinity to pg_lsn")
+    made = (numeric.add if sign > 0 else numeric.subtract)(str(int(Lsn.parse(text))), count)
+    whole = int(numeric.round_to(made, 0))
+    if not 0 <= whole < 1 << 64:
+        raise PostgresError("22023", "pg_lsn out of range")
+    return str(Lsn(whole))
+
+
+def numeric_plus_lsn(count: str, text: str) -> str:
+    """numeric + pg_lsn."""
+    return _moved(text, count, 1)
+
+
+def _type_name(node: Expression, args: Sequence[Value]) -> Value:
+    assert isinstance(node, FuncExpr)
+    shown = registry.format_type(node.args[0].type.oid)
+    return Value(TEXT, lambda env: F.lit(shown), constant=shown)
+
+
+def _as_text(value: Value, kind: TypeRef) -> Make:
+    """The value cast to text (not its output: ``true``, ``10.0.0.1/32``)."""
+    if kind.oid == registry.BOOL:
+        return lambda env: value.make(env).cast("string")
+    if kind.oid in (registry.INET, registry.CIDR):
+        return settle(call(network.shown, TEXT, [value], raises=False))
+    if kind.oid == registry.BPCHAR:
+        return lambda env: F.rtrim(value.make(env))
+    return settle(printed(value, kind) if depends_on(kind.oid, session_time.forms()) else as_item(value, kind))
+
+
+def _joined(node: Expression, args: Sequence[Value]) -> Value:
+    """``x || text`` of any type."""
+    assert isinstance(node, (FuncExpr, OpExpr))
+    parts = [_as_text(value, each.type) for value, each in zip(args, node.args, strict=True)]
+    return Value(TEXT, lambda env: F.concat(*(each(env) for each in parts)))
+
+
+def _random(node: Expression, args: Sequence[Value]) -> Value:
+    """random(). Columns made of the same call have the same seed, so that they agree about a row."""
+    seed = secrets.randbits(63)
+    return Value(FLOAT8, lambda env: F.rand(seed))
+
+
+def _random_uuid(node: Expression, args: Sequence[Value]) -> Value:
+    """gen_random_uuid()."""
+    seed = secrets.randbits(63)
+    return Value(TEXT, lambda env: F.uuid(seed))
+
+
+VOLATILE = frozenset({"drandom", "gen_random_uuid"})
+"""Functions that give another value for each row: a query puts them into a column first (`commands.query.clause.volatile_call`)."""
+BUILDERS: dict[str, Builder] = {
+    "drandom": _random,
+    "gen_random_uuid": _random_uuid,
+    "pg_typeof": _type_name,
+    "anytextcat/2776,25": _joined,
+    "textanycat/25,2776": _joined,
+    "hashtext": scalar(hashing.of_text, INT4, raises=False),
+    "hashint4": scalar(hashing.of_integer, INT4, raises=False),
+    "hashint2": scalar(hashing.of_integer, INT4, raises=False),
+    "hashint8": scalar(hashing.of_bigint, INT4, raises=False),
+    "i8tooid": scalar(to_oid, INT8),
+    "oidtoi8": lambda node, args: args[0],
+    "chartoi4": scalar(char_to_integer, INT4, raises=False),
+    "i4tochar": scalar(integer_to_char, TEXT),
+    "text_char": scalar(text_to_char, TEXT, raises=False),
+    "char_text": lambda node, args: args[0],
+    "pg_lsn_mi": scalar(lsn_difference, DIGITS),
+    "pg_lsn_pli": scalar(lsn_plus, TEXT),
+    "pg_lsn_mii": scalar(lsn_minus, TEXT),
+    "numeric_pl_pg_lsn/1700,3220": scalar(numeric_plus_lsn, TEXT),
+}

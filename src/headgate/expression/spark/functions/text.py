@@ -1,0 +1,297 @@
+"""Strings and bytes: functions and patterns under the C collation, where case folding is ASCII's and order is that of the bytes.
+
+char(n) reaches these functions as PostgreSQL hands it over: padded for LIKE and octet_length, without its blanks where a cast to
+text stands in the tree. Regular expressions: see `regex`.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headgate.expression.functions.regex import similar
+from headgate.expression.node import Expression
+from headgate.expression.spark import size_limit
+from headgate.expression.spark.value import BOOL, BYTES, INT4, TEXT, Env, Rep, Value, after, raising, refuse, settle
+from headgate.expression.spark.vectorised import call, scalar
+
+Builder = Callable[[Expression, Sequence[Value]], Value]
+_INT_MAX = 2**31 - 1
+_MOST_PADDED = (size_limit.ALLOCATED - size_limit.HEADER) // 4
+"""Characters: PostgreSQL takes each for one of four bytes."""
+
+
+def _map(rep: Rep, function: Callable[..., Column]) -> Builder:
+    return lambda node, args: Value(rep, lambda env: function(*(each.make(env) for each in args)))
+
+
+def lower(column: Column) -> Column:
+    """asc_tolower."""
+    return F.translate(column, string.ascii_uppercase, string.ascii_lowercase)
+
+
+def upper(column: Column) -> Column:
+    """asc_toupper."""
+    return F.translate(column, string.ascii_lowercase, string.ascii_uppercase)
+
+
+def _substring(text: Column, start: Column, length: Column | None = None) -> Column:
+    begin = start.cast("bigint")
+    first = F.greatest(begin, F.lit(1).cast("bigint"))
+    if length is None:
+        return F.substring(text, first.cast("int"), F.lit(_INT_MAX))
+    end = begin + length.cast("bigint")
+    count = F.least(F.greatest(end - first, F.lit(0).cast("bigint")), F.lit(_INT_MAX).cast("bigint"))
+    error = raising("22011", "negative substring length not allowed")
+    return F.when(length < 0, error).otherwise(F.substring(text, first.cast("int"), count.cast("int")))
+
+
+def _left(text: Column, count: Column) -> Column:
+    size = F.length(text).cast("bigint")
+    keep = F.when(count < 0, F.greatest(size + count, F.lit(0).cast("bigint"))).otherwise(count.cast("bigint"))
+    return F.substring(text, F.lit(1), keep.cast("int"))
+
+
+def _right(text: Column, count: Column) -> Column:
+    size = F.length(text).cast("bigint")
+    wide = count.cast("bigint")
+    # the negative of the least integer is itself there: nothing is skipped
+    skip = (
+        F.when(count == -_INT_MAX - 1, F.lit(0).cast("bigint"))
+        .when(count < 0, -wide)
+        .otherwise(F.greatest(size - wide, F.lit(0).cast("bigint")))
+    )
+    return F.substring(text, F.least(skip + 1, F.lit(_INT_MAX).cast("bigint")).cast("int"), F.lit(_INT_MAX))
+
+
+def _trim(function: Callable[..., Column]) -> Callable[..., Column]:
+    def trim(text: Column, characters: Column | None = None) -> Column:
+        wanted = F.lit(" ") if characters is None else characters
+        return F.when(wanted == "", text).otherwise(function(text, wanted))
+
+    return trim
+
+
+def _pad(function: str) -> Callable[..., Column]:
+    def pad(text: Column, size: Column, fill: Column | None = None) -> Column:
+        wanted = F.lit(" ") if fill is None else fill
+        count = F.greatest(size, F.lit(0))
+
+        def padded(fits: Column) -> Column:
+            return F.call_function(function, text, F.when(fits, count).otherwise(0), wanted)
+
+        cut = F.substring(text, F.lit(1), count)
+        return F.when(wanted == "", cut).otherwise(size_limit.checked(count, _MOST_PADDED, padded))
+
+    return pad
+
+
+def _split_part(text: Column, delimiter: Column, place: Column) -> Column:
+    error = raising("22023", "field position must not be zero")
+    whole = F.when((place == 1) | (place == -1), text).otherwise(F.lit(""))
+    part = F.split_part(text, delimiter, F.when(place == 0, F.lit(1)).otherwise(place))
+    return F.when(place == 0, error).when((delimiter == "") | (text == ""), whole).otherwise(part)
+
+
+def _repeat(text: Column, count: Column) -> Column:
+    times = F.greatest(count, F.lit(0))
+    size = F.octet_length(text).cast("bigint") * times
+    most = size_limit.ALLOCATED - size_limit.HEADER
+    return size_limit.checked(size, most, lambda fits: F.call_function("repeat", text, F.when(fits, times).otherwise(0)))
+
+
+def _position(text: Column, part: Column) -> Column:
+    return F.call_function("instr", text, part)
+
+
+def _replace(text: Column, old: Column, new: Column) -> Column:
+    return F.when(old == "", text).otherwise(F.replace(text, old, new))
+
+
+def _overlay(text: Column, new: Column, start: Column, count: Column | None = None) -> Column:
+    size = F.length(new) if count is None else count
+    error = raising("22011", "negative substring length not allowed")
+    wide = start.cast("bigint")
+    head = F.substring(text, F.lit(1), F.least(wide - 1, F.lit(_INT_MAX).cast("bigint")).cast("int"))
+    after = F.greatest(F.least(wide + size, F.lit(_INT_MAX).cast("bigint")), F.lit(1).cast("bigint")).cast("int")
+    return F.when(start <= 0, error).otherwise(F.concat(head, new, F.substring(text, after, F.lit(_INT_MAX))))
+
+
+def _ascii(text: Column) -> Column:
+    first = F.substring(text, 1, 1)
+    return F.when(text == "", F.lit(0)).otherwise(F.conv(F.hex(F.encode(first, "UTF-32")), 16, 10).cast("int"))
+
+
+def _chr(number: Column) -> Column:
+    code = F.when((number < 1) | (number > 0x10FFFF), F.lit(65)).otherwise(number)
+    surrogate = (number >= 0xD800) & (number <= 0xDFFF)
+    made = F.decode(F.unhex(F.lpad(F.hex(F.when(surrogate, F.lit(65)).otherwise(code)), 8, "0")), "UTF-32")
+    return (
+        F.when(number < 0, raising("22023", "character number must be positive"))
+        .when(number == 0, raising("54000", "null character not permitted"))
+        .when(
+            number > 0x10FFFF,
+            F.raise_error(F.concat(F.lit("headgate:54000:requested character too large for encoding: "), number.cast("string"))),
+        )
+        .when(
+            surrogate, F.raise_error(F.concat(F.lit("headgate:54000:requested character not valid for encoding: "), number.cast("string")))
+        )
+        .otherwise(made)
+    )
+
+
+PRINTED_ALIKE = frozenset({"text", "digits", "int2", "int4", "int8", "decimal", "bool"})
+
+
+def concat(node: Expression, args: Sequence[Value]) -> Value:
+    """The arguments one behind the other, NULL as the empty string; of types in PRINTED_ALIKE."""
+    shown = [_shown(each) for each in args]
+    return Value(TEXT, lambda env: F.concat(*(F.coalesce(each(env), F.lit("")) for each in shown)) if shown else F.lit(""))
+
+
+def concat_ws(node: Expression, args: Sequence[Value]) -> Value:
+    """The same with a separator, which passes NULLs over; all arguments are evaluated, also where the separator is NULL."""
+    separator, shown = args[0].make, [_shown(each) for each in args[1:]]
+    if args[0].is_null:
+        return after(shown, Value(TEXT, lambda env: F.lit(None).cast("string")))
+
+    def make(env: Env) -> Column:
+        between = separator(env)
+        joined = F.call_function("concat_ws", F.coalesce(between, F.lit("")), *(each(env) for each in shown))
+        evaluated = F.length(joined) >= 0  # a test for NULL would be left out, since it is never NULL
+        return F.when(evaluated & F.isnotnull(between), joined)
+
+    return Value(TEXT, make)
+
+
+def _shown(value: Value) -> Callable[[Env], Column]:
+    if value.rep.name in ("text", "digits"):
+        return settle(value)
+    if value.rep.name in ("int2", "int4", "int8", "decimal"):
+        return lambda env: value.make(env).cast("string")
+    if value.rep == BOOL:
+        return lambda env: F.when(value.make(env), F.lit("t")).when(~value.make(env), F.lit("f"))
+    raise refuse(f"concat of {value.rep.name}")
+
+
+def like(pattern: str) -> str | None:
+    """A LIKE pattern as a Java regular expression over the whole string; None for one that ends in its escape character."""
+    parts, literal, place = [], "", 0
+    while place < len(pattern):
+        character = pattern[place]
+        if character == "\\":
+            place += 1
+            if place == len(pattern):
+                return None
+            literal += pattern[place]
+        elif character in "%_":
+            parts.append(_quoted(literal) + (".*" if character == "%" else "."))
+            literal = ""
+        else:
+            literal += character
+        place += 1
+    return "(?s)\\A" + "".join(parts) + _quoted(literal) + "\\z"
+
+
+def _quoted(text: str) -> str:
+    return re.sub(r"[^\w\s]|_", lambda found: "\\" + found[0] if found[0].isascii() else found[0], text)
+
+
+def _like(*, negated: bool, fold: bool = False) -> Builder:
+    exact = {
+        (False, False): similar.like,
+        (True, False): similar.not_like,
+        (False, True): similar.ilike,
+        (True, True): similar.not_ilike,
+    }[negated, fold]
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        pattern = args[1].constant
+        test = None
+        if pattern is not None and args[0].constant is None:
+            test = _matcher(similar.lower(pattern) if fold else pattern)
+        if test is None:
+            return call(exact, BOOL, args)
+
+        def make(env: Env) -> Column:
+            text = args[0].make(env)
+            made = test(lower(text) if fold else text)
+            return ~made if negated else made
+
+        return Value(BOOL, make)
+
+    return builder
+
+
+def _matcher(pattern: str) -> Callable[[Column], Column] | None:
+    """The cheapest exact test for a pattern: equality, prefix, suffix, infix, else a regular expression; None if there is none."""
+    if not re.search(r"[%_\\]", pattern):
+        return lambda text: text == F.lit(pattern)
+    bare = pattern.strip("%")
+    if bare and not re.search(r"[%_\\]", bare):
+        front, back = pattern.startswith("%"), pattern.endswith("%")
+        if front and back:
+            return lambda text: text.contains(F.lit(bare))
+        return (lambda text: text.endswith(F.lit(bare))) if front else (lambda text: text.startswith(F.lit(bare)))
+    expression = like(pattern)
+    return None if expression is None else lambda text: F.rlike(text, F.lit(expression))
+
+
+def _length_of_padded(node: Expression, args: Sequence[Value]) -> Value:
+    return Value(INT4, lambda env: F.length(F.rtrim(args[0].make(env))))
+
+
+def _bytes_substring(data: Column, start: Column, length: Column | None = None) -> Column:
+    return _substring(data, start, length)
+
+
+BUILDERS: dict[str, Builder] = {
+    "lower": _map(TEXT, lower),
+    "upper": _map(TEXT, upper),
+    "textlen": _map(INT4, F.length),
+    "bpcharlen": _length_of_padded,
+    "textoctetlen": _map(INT4, F.octet_length),
+    "bpcharoctetlen": _map(INT4, F.octet_length),
+    "bit_length/25": _map(INT4, lambda a: F.octet_length(a) * F.lit(8)),
+    "text_substr": _map(TEXT, _substring),
+    "text_substr_no_len": _map(TEXT, _substring),
+    "text_left": _map(TEXT, _left),
+    "text_right": _map(TEXT, _right),
+    "textpos": _map(INT4, _position),
+    "btrim": _map(TEXT, _trim(F.btrim)),
+    "btrim1": _map(TEXT, _trim(F.btrim)),
+    "ltrim": _map(TEXT, _trim(F.ltrim)),
+    "ltrim1": _map(TEXT, _trim(F.ltrim)),
+    "rtrim": _map(TEXT, _trim(F.rtrim)),
+    "replace_text": _map(TEXT, _replace),
+    "textcat": _map(TEXT, F.concat),
+    "text_reverse": _map(TEXT, F.reverse),
+    "repeat": _map(TEXT, _repeat),
+    "lpad": _map(TEXT, _pad("lpad")),
+    "rpad": _map(TEXT, _pad("rpad")),
+    "lpad/25,23": _map(TEXT, _pad("lpad")),
+    "rpad/25,23": _map(TEXT, _pad("rpad")),
+    "split_part": _map(TEXT, _split_part),
+    "text_starts_with": _map(BOOL, F.startswith),
+    "md5_text": _map(TEXT, F.md5),
+    "ascii": _map(INT4, _ascii),
+    "chr": _map(TEXT, _chr),
+    "textoverlay": _map(TEXT, _overlay),
+    "textoverlay_no_len": _map(TEXT, _overlay),
+    "textlike": _like(negated=False),
+    "textnlike": _like(negated=True),
+    "namelike": _like(negated=False),
+    "namenlike": _like(negated=True),
+    "texticlike": _like(negated=False, fold=True),
+    "texticnlike": _like(negated=True, fold=True),
+    "like_escape": scalar(similar.like_escape, TEXT),
+    "byteaoctetlen": _map(INT4, F.octet_length),
+    "byteacat": _map(BYTES, F.concat),
+    "bytea_substr": _map(BYTES, _bytes_substring),
+    "bytea_substr_no_len": _map(BYTES, _bytes_substring),
+    "md5_bytea": _map(TEXT, F.md5),
+}

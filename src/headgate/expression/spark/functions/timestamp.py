@@ -1,0 +1,282 @@
+"""Dates and timestamps without zone: arithmetic, date_trunc, date_bin, age, OVERLAPS, make_date and make_timestamp.
+
+Timestamps are microseconds of the proleptic Gregorian calendar in both systems; Spark's session is in UTC, so that a timestamp
+without zone and its instant are the same number. `extract` has EXTRACT, `time_zone` what depends on a time zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headgate.expression.functions.datetime import timestamp
+from headgate.expression.node import Expression
+from headgate.expression.spark.common_subexpression import bound
+from headgate.expression.spark.comparison import by_key
+from headgate.expression.spark.functions import time_of_day
+from headgate.expression.spark.functions.extract import DAY, NAMES, big, isodow, micros_of, whole
+from headgate.expression.spark.functions.infinity import date_to_timestamp, infinite_date, infinite_timestamp, too_late
+from headgate.expression.spark.session_time import local_now
+from headgate.expression.spark.units import Unit, truncation_unit
+from headgate.expression.spark.value import BOOL, DATE, INT4, TEXT, TIMESTAMP, TIMESTAMPTZ, Env, Value, after, raising, settle
+from headgate.expression.spark.vectorised import call, scalar
+from headgate.types import registry
+from headgate.types.datetime.interval import Interval, normal
+
+Builder = Callable[[Expression, Sequence[Value]], Value]
+Make = Callable[[Env], Column]
+_END_DAY = 2_147_483_494 - 2_440_588
+LAST_MOMENT_DAY = 106_751_990
+"""The last whole day whose microseconds since 1970 fit in 64 bits."""
+
+
+def out_of_days() -> Column:
+    """Raises 22008 for a timestamp."""
+    return raising("22008", "timestamp out of range")
+
+
+def moment_of(days: Column, clock: Column) -> Column:
+    """The timestamp of a day (bigint, since 1970) and microseconds since midnight; 22008 outside PostgreSQL's years."""
+    outside = (days < big(timestamp.FIRST_DAY)) | (days > big(LAST_MOMENT_DAY))
+    return local_moment(F.when(outside, out_of_days()).otherwise(days * big(DAY) + clock))
+
+
+def local_moment(micros: Column) -> Column:
+    """Microseconds since 1970 as a timestamp without zone."""
+    return F.timestamp_micros(micros).cast("timestamp_ntz")
+
+
+def midnight(value: Value) -> Make:
+    """A date as the timestamp of its midnight; infinity stays."""
+    return lambda env: date_to_timestamp(value.make(env))
+
+
+def _date_plus(sign: int) -> Builder:
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        flipped = args[0].rep != DATE
+        day, count = (args[1], args[0]) if flipped else (args[0], args[1])
+
+        def make(env: Env) -> Column:
+            source, days = day.make(env), count.make(env)
+            moved = F.unix_date(source).cast("bigint") + F.lit(sign) * days.cast("bigint")
+            outside = (moved < timestamp.FIRST_DAY) | (moved >= _END_DAY)
+            made = F.when(outside, raising("22008", "date out of range")).otherwise(F.date_from_unix_date(moved.cast("int")))
+            return F.when(infinite_date(source) & F.isnotnull(days), source).otherwise(made)
+
+        return Value(DATE, make)
+
+    return builder
+
+
+def _date_minus_date(node: Expression, args: Sequence[Value]) -> Value:
+    def make(env: Env) -> Column:
+        one, other = args[0].make(env), args[1].make(env)
+        error = raising("22008", "cannot subtract infinite dates").cast("int")
+        known = F.isnotnull(one) & F.isnotnull(other)
+        return F.when(known & (infinite_date(one) | infinite_date(other)), error).otherwise(F.unix_date(one) - F.unix_date(other))
+
+    return Value(INT4, make)
+
+
+def span_of(value: Value, sign: int) -> Interval | None:
+    """A constant interval, turned by `sign`."""
+    if value.constant is None:
+        return None
+    found = normal(value.constant)
+    return found if sign > 0 else found.negated()
+
+
+def shifted(moment: Column, span: Interval) -> Column:
+    """A timestamp moved by a constant: months, then days, then microseconds (manual, 9.9).
+
+    22008 outside PostgreSQL's years, 0A000 in the last ones, which are not stored; infinity stays.
+    """
+    return bound((moment,), lambda at: _shifted(at, span))
+
+
+def _shifted(moment: Column, span: Interval) -> Column:
+    micros = micros_of(moment)
+    if not span.months:
+        moved = F.try_add(micros, big(span.days * DAY + span.micros))
+        day = whole(micros, DAY) + big(span.days + span.micros // DAY)
+    else:
+        day = F.unix_date(F.add_months(moment.cast("date"), F.lit(span.months))).cast("bigint") + big(span.days)
+        moved = F.try_add(F.try_multiply(day, big(DAY)), F.pmod(micros, big(DAY)) + big(span.micros))
+    usual = (moved >= big(timestamp.FIRST_DAY * DAY)) & (moved <= big(LAST_MOMENT_DAY * DAY))
+    error = F.when((day >= big(LAST_MOMENT_DAY)) & (day < big(timestamp.END_DAY)), too_late().cast("bigint")).otherwise(out_of_days())
+    made = local_moment(F.when(usual, moved).otherwise(F.when(F.isnotnull(moment), error)))
+    return F.when(infinite_timestamp(moment), moment).otherwise(made)
+
+
+def usual_span(span: Interval) -> bool:
+    """Whether an interval is so short that no step of `shifted` leaves what Spark's integers hold."""
+    return abs(span.months) < 12_000_000 and abs(span.days) < 100_000_000 and abs(span.micros) < 2**62
+
+
+def _plus_interval(sign: int, *, flipped: bool = False) -> Builder:
+    """timestamp or date ± interval: a usual constant in Spark, any other in Python."""
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        source, span = (args[1], args[0]) if flipped else (args[0], args[1])
+        constant = span_of(span, sign)
+        if constant is None or not usual_span(constant):
+            return call(_MOVED[source.rep, sign], TIMESTAMP, (source, span))
+        moment = midnight(source) if source.rep == DATE else source.make
+        return Value(TIMESTAMP, lambda env: shifted(moment(env), constant))
+
+    return builder
+
+
+_MOVED = {
+    (TIMESTAMP, 1): timestamp.plus, (TIMESTAMP, -1): timestamp.minus, (DATE, 1): timestamp.date_plus, (DATE, -1): timestamp.date_minus,
+}  # fmt: skip
+
+
+def _age_today(node: Expression, args: Sequence[Value]) -> Value:
+    midnight = local_now("age(timestamp)") // DAY * DAY
+    today = Value(TIMESTAMP, lambda env: local_moment(big(midnight)))
+    return call(timestamp.age, TEXT, (today, args[0]))
+
+
+_CLOCK = {"microsecond": 1, "millisecond": 1000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000, "day": DAY}
+_YEARS = {"decade": 10, "century": 100, "millennium": 1000}
+CALENDAR_UNITS = frozenset({"day", "week", "month", "quarter", "year", *_YEARS})
+
+
+def truncated(unit: Unit, moment: Column, type_name: str) -> Column:
+    """date_trunc of a timestamp without zone; infinity stays."""
+    return bound((moment,), lambda at: _truncated(unit, at, type_name))
+
+
+def _truncated(unit: Unit, moment: Column, type_name: str) -> Column:
+    if unit.name in _CLOCK:
+        micros = micros_of(moment)
+        made = local_moment(micros - F.pmod(micros, big(_CLOCK[unit.name])))
+    elif unit.name == "week":
+        made = of_day(F.date_sub(moment.cast("date"), isodow(moment) - 1))
+    elif unit.name in ("month", "quarter", "year"):
+        made = of_day(F.trunc(moment.cast("date"), unit.name))
+    elif unit.name in _YEARS:
+        made = of_day(F.make_date(_first_year(F.year(moment), _YEARS[unit.name]), F.lit(1), F.lit(1)))
+    else:
+        made = F.when(F.isnotnull(moment), raising(*unit.error(type_name)).cast("timestamp_ntz"))
+    return F.when(infinite_timestamp(moment), moment).otherwise(made)
+
+
+def of_day(day: Column) -> Column:
+    """The midnight of a date; 22008 if there is no such timestamp."""
+    return bound((F.unix_date(day).cast("bigint"),), lambda at: moment_of(at, big(0)))
+
+
+def _first_year(year: Column, size: int) -> Column:
+    """The astronomical year that a decade, century or millennium begins with."""
+    if size == 10:
+        return (F.floor(year / 10) * 10).cast("int")
+    upper = whole(year + F.lit(size - 1), size) * big(size) - big(size - 1)
+    lower = -whole(F.lit(size) - year, size) * big(size) + big(1)
+    return F.when(year > 0, upper).otherwise(lower).cast("int")
+
+
+def _truncate(node: Expression, args: Sequence[Value]) -> Value:
+    unit = truncation_unit(args[0], "date_trunc")
+    return Value(TIMESTAMP, lambda env: truncated(unit, args[1].make(env), NAMES["timestamp"]))
+
+
+def _key(value: Value, oid: int) -> Make:
+    """What orders as the value does."""
+    return by_key(value, oid).make if oid == registry.TIMETZ else value.make
+
+
+def overlap(first: Make, first_end: Make, second: Make, second_end: Make) -> Value:
+    """OVERLAPS over keys: an end may be NULL, and may come before its start."""
+
+    def overlaps(a: Column, b: Column, c: Column, d: Column) -> Column:
+        def ends(one: Column, other: Column) -> tuple[Column, Column]:
+            both = F.isnotnull(one) & F.isnotnull(other)
+            start = F.when(both & (one > other), other).otherwise(F.coalesce(one, other))
+            return start, F.when(both, F.when(one > other, one).otherwise(other))
+
+        (start, end), (other, other_end) = ends(a, b), ends(c, d)
+
+        def apart(late: Column, late_end: Column, early_end: Column) -> Column:
+            return F.when(F.isnull(early_end), F.lit(None)).when(late < early_end, F.lit(True)).when(F.isnotnull(late_end), F.lit(False))
+
+        same = F.when(F.isnotnull(end) & F.isnotnull(other_end), F.lit(True))
+        return (
+            F.when(F.isnull(start) | F.isnull(other), F.lit(None).cast("boolean"))
+            .when(start > other, apart(start, end, other_end))
+            .when(start < other, apart(other, other_end, end))
+            .otherwise(same)
+        )
+
+    return Value(BOOL, lambda env: bound([each(env) for each in (first, first_end, second, second_end)], overlaps))
+
+
+def _overlaps(oid: int) -> Builder:
+    return lambda node, args: overlap(*(_key(each, oid) for each in args))
+
+
+def _overlaps_spans(plus: Builder, *places: int) -> Builder:
+    """OVERLAPS where the ends at `places` are given as intervals."""
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        ends = [plus(node, (args[place - 1], each)) if place in places else each for place, each in enumerate(args)]
+        moved = [settle(ends[place]) for place in places]
+        return after(moved, overlap(*(settle(each) for each in ends)))
+
+    return builder
+
+
+def overlaps_spans(plus: Builder, kind: int) -> dict[str, Builder]:
+    """The three forms of OVERLAPS with intervals for one type (by oid)."""
+    return {
+        f"overlaps/{kind},1186,{kind},1186": _overlaps_spans(plus, 1, 3),
+        f"overlaps/{kind},{kind},{kind},1186": _overlaps_spans(plus, 3),
+        f"overlaps/{kind},1186,{kind},{kind}": _overlaps_spans(plus, 1),
+    }
+
+
+def _is_finite(node: Expression, args: Sequence[Value]) -> Value:
+    test = infinite_date if args[0].rep == DATE else infinite_timestamp
+    return Value(BOOL, lambda env: ~test(args[0].make(env)))
+
+
+def _order(node: Expression, args: Sequence[Value]) -> Value:
+    def make(env: Env) -> Column:
+        one, other = args[0].make(env), args[1].make(env)
+        return F.when(one < other, F.lit(-1)).when(one > other, F.lit(1)).when(one == other, F.lit(0))
+
+    return Value(INT4, make)
+
+
+BUILDERS: dict[str, Builder] = {
+    "date_pli": _date_plus(1),
+    "date_mii": _date_plus(-1),
+    "integer_pl_date/23,1082": _date_plus(1),
+    "date_mi": _date_minus_date,
+    "date_cmp": _order,
+    "timestamp_cmp": _order,
+    "timestamp_trunc": _truncate,
+    "timestamp_bin": scalar(timestamp.binned, TIMESTAMP),
+    "timestamptz_bin": scalar(timestamp.binned, TIMESTAMPTZ),
+    "make_date": scalar(timestamp.made_date, DATE),
+    "make_timestamp": scalar(timestamp.made_timestamp, TIMESTAMP),
+    "timestamp_pl_interval": _plus_interval(1),
+    "timestamp_mi_interval": _plus_interval(-1),
+    "date_pl_interval": _plus_interval(1),
+    "date_mi_interval": _plus_interval(-1),
+    "interval_pl_timestamp/1186,1114": _plus_interval(1, flipped=True),
+    "interval_pl_date/1186,1082": _plus_interval(1, flipped=True),
+    "timestamp_mi": scalar(timestamp.minus_moment, TEXT),
+    "timestamp_age": scalar(timestamp.age, TEXT),
+    "age/1114": _age_today,
+    "overlaps_timestamp": _overlaps(registry.TIMESTAMP),
+    "overlaps_time": _overlaps(registry.TIME),
+    "overlaps_timetz": _overlaps(registry.TIMETZ),
+    **overlaps_spans(_plus_interval(1), 1114),
+    **overlaps_spans(time_of_day.BUILDERS["time_pl_interval"], 1083),
+    "date_finite": _is_finite,
+    "timestamp_finite": _is_finite,
+}

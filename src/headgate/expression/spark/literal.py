@@ -1,0 +1,88 @@
+"""Constants: the Column of a literal, and its text for what is computed when an expression is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headgate.expression.node import Const
+from headgate.expression.spark.functions.numeric import spark_decimal
+from headgate.expression.spark.value import DIGITS, MAX_PRECISION, SPARK, TEXT, Value, decimal, rep_of
+from headgate.types import registry
+from headgate.types.text import text
+
+
+def constant(node: Const) -> Value:
+    """A constant in its representation; numeric as a decimal of its own digits, or as text (NaN, more than 38 digits)."""
+    oid = node.type.oid
+    if oid == registry.NUMERIC:
+        return _numeric_constant(node.value)
+    rep = rep_of(oid, node.type.typmod)
+    if node.value is None:
+        return Value(rep, lambda env: F.lit(None).cast(SPARK[rep.name]), is_null=True)
+    shown = node.value
+    made = _text_literal(shown, oid) if rep == TEXT else _LITERALS[rep.name](shown)
+    return Value(rep, lambda env: made(), constant=shown)
+
+
+def _numeric_constant(shown: str | None) -> Value:
+    if shown is None:
+        return Value(decimal(1, 0), lambda env: F.lit(None).cast("decimal(1,0)"), is_null=True)
+    exact = Decimal(shown)
+    if exact.is_finite():
+        exponent = exact.as_tuple().exponent
+        scale = max(0, -exponent) if isinstance(exponent, int) else 0
+        precision = max(len(exact.as_tuple().digits), scale, 1)
+        if precision <= MAX_PRECISION:
+            rep = decimal(precision, scale)
+            return Value(rep, lambda env: F.lit(exact).cast(spark_decimal(rep)), constant=shown)
+    return Value(DIGITS, lambda env: F.lit(shown), constant=shown)
+
+
+def _text_literal(shown: str, oid: int) -> Callable[[], Column]:
+    kind = registry.known().find(oid)
+    kept = text.read_scalar(shown, oid).as_py() if kind is not None and kind.is_array else shown  # an array's instants are stored in UTC
+    return lambda: F.lit(kept)
+
+
+def _date_literal(shown: str) -> Callable[[], Column]:
+    day = text.read_scalar(shown, registry.DATE)
+    number = day.cast(pa.int32()).as_py()
+    return lambda: F.date_from_unix_date(F.lit(number))
+
+
+def _moment_literal(oid: int) -> Callable[[str], Callable[[], Column]]:
+    def literal(shown: str) -> Callable[[], Column]:
+        micros = text.read_scalar(shown, oid).cast(pa.int64()).as_py()
+        if oid == registry.TIMESTAMPTZ:
+            return lambda: F.timestamp_micros(F.lit(micros).cast("bigint"))
+        return lambda: to_timestamp(F.lit(micros).cast("bigint"))
+
+    return literal
+
+
+def to_timestamp(micros: Column) -> Column:
+    """Microseconds since 1970 as a timestamp without zone, in the session's zone, which is UTC."""
+    return F.timestamp_micros(micros).cast("timestamp_ntz")
+
+
+def _float_literal(kind: str) -> Callable[[str], Callable[[], Column]]:
+    return lambda shown: lambda: F.lit(shown).cast(kind)
+
+
+_LITERALS: dict[str, Callable[[str], Callable[[], Column]]] = {
+    "bool": lambda shown: lambda: F.lit(shown == "t"),
+    "int2": lambda shown: lambda: F.lit(int(shown)).cast("smallint"),
+    "int4": lambda shown: lambda: F.lit(int(shown)).cast("int"),
+    "int8": lambda shown: lambda: F.lit(int(shown)).cast("bigint"),
+    "float4": _float_literal("float"),
+    "float8": _float_literal("double"),
+    "bytes": lambda shown: lambda: F.lit(bytearray.fromhex(shown.removeprefix("\\x"))),
+    "date": _date_literal,
+    "timestamp": _moment_literal(registry.TIMESTAMP),
+    "timestamptz": _moment_literal(registry.TIMESTAMPTZ),
+}

@@ -1,0 +1,122 @@
+"""Rows as values: ``ROW(…)`` and whole rows of tables, as text, as json, as what they are ordered by, and whether they are NULL.
+
+Called by `compiler` and `spark.functions.json`. A row is held as the text that record_out prints; its fields stay at hand, planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headgate.expression.functions.json import json_building
+from headgate.expression.node import RowExpr, TypeRef
+from headgate.expression.spark import session_time
+from headgate.expression.spark.array_element import as_item
+from headgate.expression.spark.cast import text_form
+from headgate.expression.spark.comparison import equal_keys
+from headgate.expression.spark.value import BOOL, TEXT, Env, Field, Make, Rep, Value, settle
+from headgate.expression.spark.vectorised import call
+from headgate.types import registry
+from headgate.types.text import text
+from headgate.types.text.text_column import Session
+
+ROW = Rep("row")
+_QUOTED = r"""[\s"\\(),]"""
+
+
+def build(node: RowExpr, values: Sequence[Value], present: Value | None) -> Value:
+    """The row of planned fields; `present`: NULL where an outer join found no row."""
+    names = node.names or tuple(f"f{place}" for place in range(1, len(values) + 1))
+    fields = tuple(Field(name, arg.type, value) for name, arg, value in zip(names, node.args, values, strict=True))
+    items = [_field(_shown(each.value, each.type)) for each in fields]
+
+    def make(env: Env) -> Column:
+        return F.concat(F.lit("("), F.concat_ws(",", *(each(env) for each in items)), F.lit(")")) if items else F.lit("()")
+
+    return _where_present(Value(TEXT, make, fields=fields), present)
+
+
+def _shown(value: Value, kind: TypeRef) -> Value:
+    """A field's text as the session prints it."""
+    return _under(value, kind, session_time.forms())
+
+
+def _under(value: Value, kind: TypeRef, forms: Session) -> Value:
+    return text_form(value, kind, forms) if text.depends_on(kind.oid, forms) else as_item(value, kind)
+
+
+def _where_present(value: Value, present: Value | None) -> Value:
+    if present is None:
+        return value
+    there = present.make
+    return Value(
+        TEXT,
+        lambda env: F.when(F.isnotnull(there(env)), value.make(env)),
+        fields=(*value.fields, Field("", TypeRef(registry.BOOL), present)),
+    )
+
+
+def split(value: Value) -> tuple[tuple[Field, ...], Make | None]:
+    """(the fields, what is NULL where there is no row)."""
+    fields = value.fields
+    if fields and not fields[-1].name:
+        return fields[:-1], fields[-1].value.make
+    return fields, None
+
+
+def _field(value: Value) -> Make:
+    """record_out of one field: NULL is nothing, quotes where they are needed."""
+    shown = settle(value)
+
+    def make(env: Env) -> Column:
+        made = shown(env)
+        doubled = F.replace(F.replace(made, F.lit("\\"), F.lit("\\\\")), F.lit('"'), F.lit('""'))
+        odd = (made == "") | made.rlike(_QUOTED)
+        return F.when(F.isnull(made), "").when(odd, F.concat(F.lit('"'), doubled, F.lit('"'))).otherwise(made)
+
+    return make
+
+
+def document(value: Value, kind: TypeRef) -> Value:
+    """A value as json functions take it: a row as its json object, all else as its text, dates in ISO whatever the DateStyle."""
+    if not value.fields:
+        return _under(value, kind, session_time.forms().of_documents)
+    fields, present = split(value)
+    oids = tuple(json_building.writable(each.type.oid) for each in fields)
+    items = [document(each.value, each.type) for each in fields]
+    made = call(json_building.row, TEXT, items, given=(tuple(each.name for each in fields), oids), strict=False)
+    if present is None:
+        return made
+    there = present
+    return Value(TEXT, lambda env: F.when(F.isnotnull(there(env)), settle(made)(env)))
+
+
+def key(value: Value) -> Value:
+    """What orders and compares as record_cmp: field by field, NULLs last."""
+    fields, present = split(value)
+    keys = [settle(equal_keys(each.value, each.type)) for each in fields]
+
+    def make(env: Env) -> Column:
+        parts = [part for each in keys for made in [each(env)] for part in (F.isnull(made), made)]
+        whole = F.struct(*(part.alias(f"p{place}") for place, part in enumerate(parts)))
+        return whole if present is None else F.when(F.isnotnull(present(env)), whole)
+
+    return Value(ROW, make)
+
+
+def null_test(value: Value, *, is_null: bool) -> Value:
+    """IS NULL: all fields are; IS NOT NULL: no field is."""
+    fields, present = split(value)
+    parts = [settle(each.value) for each in fields]
+
+    def make(env: Env) -> Column:
+        made = F.lit(True)
+        for each in parts:
+            made = made & (F.isnull(each(env)) if is_null else F.isnotnull(each(env)))
+        if present is None:
+            return made
+        return F.isnull(present(env)) | made if is_null else F.isnotnull(present(env)) & made
+
+    return Value(BOOL, make)

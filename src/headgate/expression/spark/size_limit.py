@@ -1,0 +1,61 @@
+"""How large a value may become: asked before it is made.
+
+PostgreSQL holds no value of a gigabyte (MaxAllocSize), and each function says so in its own words. A node computes in Java's heap and
+in workers of so many bytes, which statements share: a value that would take a large part of them is 53200, for its statement alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headgate.errors import PostgresError
+from headgate.expression import failure
+from headgate.expression.spark.value import raising
+
+ALLOCATED = 0x3FFFFFFF
+"""MaxAllocSize."""
+HEADER = 4
+"""Bytes before those of a text."""
+HELD = 64 << 20
+"""Bytes of a value that a node makes out of smaller ones."""
+_ITEMS = 1 << 26
+"""Elements of an array that is put together one by one: the next doubling of their list is beyond MaxAllocSize (accumArrayResult)."""
+
+
+def out_of_memory(size: int) -> PostgresError:
+    """53200 for a value of so many bytes."""
+    return PostgresError("53200", "out of memory", detail=f"Failed on request of size {size}.")
+
+
+def text(size: int) -> None:
+    """Refuses a text that is put together in a buffer (enlargeStringInfo)."""
+    if size >= ALLOCATED:
+        detail = f"Cannot enlarge string buffer containing 0 bytes by {size} more bytes."
+        raise PostgresError("54000", "out of memory", detail=detail)
+    _held(size)
+
+
+def items(count: int, size: int) -> None:
+    """Refuses an array of so many elements whose text has about `size` bytes."""
+    if count > _ITEMS:
+        raise PostgresError("XX000", f"invalid memory alloc request size {ALLOCATED + 1}")
+    _held(max(count, size))
+
+
+def _held(size: int) -> None:
+    if size > HELD:
+        raise out_of_memory(size)
+
+
+def checked(size: Column, most: int, made: Callable[[Column], Column]) -> Column:
+    """What `made` gives; 54000 where PostgreSQL's `size` is beyond `most`, 53200 where it is more than a node holds.
+
+    `made` gets a condition that is true where the value is small enough: Spark computes what it can while it plans, also what is never
+    reached, so that nothing large may stand there at all.
+    """
+    fits = size <= HELD
+    shown = failure.told(PostgresError("53200", "out of memory", detail=f"A value has at most {HELD} bytes here."))
+    return F.when(size > most, raising("54000", "requested length too large")).when(~fits, raising("53200", shown)).otherwise(made(fits))

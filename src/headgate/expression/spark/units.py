@@ -1,0 +1,66 @@
+"""The fields of EXTRACT, date_part and date_trunc as PostgreSQL spells them (DecodeUnits and DecodeSpecial of datetime.c).
+
+Words count to their tenth letter, in any case. Called by `spark.functions.extract`, `spark.functions.timestamp` and
+`spark.functions.time_of_day`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.expression.spark.value import Value, refuse
+
+_LENGTH = 10
+_RELATIVE = {
+    "century": "c cent centuries century", "day": "d day days", "decade": "dec decade decades decs", "hour": "h hour hours hr hrs",
+    "minute": "m min mins minute minutes", "microsecond": "microsecon us usec usecond useconds usecs",
+    "millennium": "mil millennia millennium mils", "millisecond": "millisecon ms msec msecond mseconds msecs",
+    "month": "mon mons month months", "quarter": "qtr quarter", "second": "s sec second seconds secs", "timezone": "timezone",
+    "timezone_hour": "timezone_h", "timezone_minute": "timezone_m", "week": "w week weeks", "year": "y year years yr yrs",
+}  # fmt: skip
+_ABSOLUTE = {"dow": "dow", "doy": "doy", "isodow": "isodow", "isoyear": "isoyear", "julian": "j jd julian", "epoch": "epoch"}
+_RESERVED = frozenset({"-infinity", "infinity", "allballs", "now", "today", "tomorrow", "yesterday"})
+
+
+def _words(table: dict[str, str]) -> dict[str, str]:
+    return {word[:_LENGTH]: name for name, words in table.items() for word in words.split()}
+
+
+_UNITS = _words(_RELATIVE)
+_FIELDS = {**_words(_ABSOLUTE), **_UNITS}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A field: its `name` here ('' if PostgreSQL knows no such word), as it was `written`, and whether it is a word of its own."""
+
+    name: str
+    written: str
+    reserved: bool = False
+
+    def error(self, type_name: str, detail: str | None = None) -> tuple[str, str]:
+        """SQLSTATE and message for a type that has no such field."""
+        known = bool(self.name) or self.reserved
+        shown = f'unit "{self.written}" not {"supported" if known else "recognized"} for type {type_name}'
+        return ("0A000" if known else "22023"), shown + (f"|DETAIL|{detail}" if detail else "")
+
+
+def _lowered(value: Value, what: str) -> str:
+    if value.constant is None:
+        raise refuse(what, "the field must be a constant")
+    return "".join(each.lower() if each.isascii() else each for each in value.constant)
+
+
+def truncation_unit(value: Value, what: str) -> Unit:
+    """The unit of date_trunc."""
+    written = _lowered(value, what)
+    return Unit(_UNITS.get(written[:_LENGTH], ""), written)
+
+
+interval_unit = truncation_unit
+
+
+def field_unit(value: Value, what: str) -> Unit:
+    """The field of EXTRACT and date_part."""
+    written = _lowered(value, what)
+    return Unit(_FIELDS.get(written[:_LENGTH], ""), written, written[:_LENGTH] in _RESERVED)

@@ -1,0 +1,135 @@
+"""headgate.explain_row(subscription or publication, table, key): why a row is here, there, or not.
+
+A base of the session's functions (`functions`). Of a subscription, for its owner: what its publisher says, and what is here. Of a
+publication of this database, for who may read the table: what it makes of the row. The key is a JSON object, '{"id": 7}'. See
+`verify.explanation`.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any, cast
+
+from headgate.catalog import history
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.replication import publication as publications
+from headgate.catalog.replication import subscription as subscriptions
+from headgate.catalog.replication.publication import Publication
+from headgate.catalog.replication.subscription import Subscription
+from headgate.commands.query import rendering
+from headgate.commands.query.planner import Planner
+from headgate.errors import PostgresError
+from headgate.publisher.published import published, publishes
+from headgate.rowfilter import filter as row_filter
+from headgate.server.function.subscription_function import named_table, owned
+from headgate.sql.names import qualified
+from headgate.sql.parser import parse
+from headgate.storage.transaction.transaction import Transaction
+from headgate.verify.explanation import Cell, Explained, Listed, condition, explained, key_values, last_touch, publications_query
+from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.remote import array_elements
+from headgate.walreceiver.waker import Waker
+
+if TYPE_CHECKING:
+    from headgate.commands.session import Session as StatementSession
+    from headgate.server.node import Node
+    from headgate.server.session.session import Session
+
+EPOCH = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
+_ACTIONS = ("insert", "update", "delete", "truncate")
+
+
+class ExplainFunction:
+    """That of one session."""
+
+    node: Node
+    session: Session
+
+    def explain_row(self, name: str | None, relation: str | None, key: str | None) -> Iterator[tuple[Any, ...]]:
+        """(what, publication, present, passes, filter, columns, publish, lsn, time, origin)."""
+        session = self.session
+        transaction = session.begin_statement()
+        cursor, database = transaction.cursor, session.context.database
+        table = named_table(session, cursor, relation or "")
+        if table.kind not in "rp":
+            raise PostgresError("42809", f'"{table.name}" is not a table')
+        values = key_values(table, key)
+        subscription = None if name is None else subscriptions.lookup(cursor, database, name)
+        if subscription is not None:
+            found = self._subscribed(owned(session, cursor, name), transaction, table, values)
+        else:
+            publication = None if name is None else publications.lookup(cursor, database, name)
+            if publication is None:
+                raise PostgresError("42704", f'there is no subscription and no publication "{name}"')
+            listed = _listed(transaction, publication, table)
+            found = explained(lambda sql, _: self._local(transaction, sql), (table.schema, table.name), condition(values), [listed])
+        for each in found:
+            *line, lsn, time, origin = astuple(each)
+            yield (*line, lsn, None if time is None else EPOCH + datetime.timedelta(microseconds=time), origin)
+
+    def _subscribed(
+        self, subscription: Subscription, transaction: Transaction, table: Relation, values: dict[str, Cell]
+    ) -> Iterator[Explained]:
+        waker, where = Waker(), condition(values)
+        with self.session.cancelling(waker.stop):
+            try:
+                yield from self._published(subscription, waker, table, where)
+            except PostgresError:
+                self.session.interrupts.check()  # a cancel ends the waits for the publisher with an error of theirs
+                raise
+            finally:
+                waker.close()
+        here = self._local(transaction, f"SELECT 1::pg_catalog.text FROM {qualified(table.schema, table.name)} WHERE {where} LIMIT 1")
+        leaves = transaction.partitioned(table).leaves if table.kind == "p" else (table,)
+        touch = last_touch(self.node.engine, leaves, values, self.session.interrupts.check)
+        if touch is None:
+            yield Explained("here", present=bool(here))
+            return
+        origin = subscription.name if touch.origin == f"pg_{subscription.oid}" else touch.origin
+        yield Explained("here", present=bool(here), lsn=touch.commit_lsn, time=touch.commit_time, origin=origin)
+
+    def _published(self, subscription: Subscription, waker: Waker, table: Relation, where: str) -> Iterator[Explained]:
+        connection = Connection.open(subscription.conninfo, f"pg_{subscription.oid}_explain", waker=waker, replication=False)
+        try:
+            connection.query("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
+            query = publications_query(
+                subscription.publications, table.schema, table.name, knows_filters=connection.server_version >= 150000
+            )
+            listed = [_read(row) for row in connection.query(query, 8)]
+            there = {each.publication for each in listed}
+            yield from explained(connection.query, (table.schema, table.name), where, listed)
+            for name in subscription.publications:
+                if name not in there:
+                    yield Explained("publication", name, passes=False, columns="the publication does not exist")
+        finally:
+            connection.close()
+
+    def _local(self, transaction: Transaction, sql: str) -> list[list[Cell]]:
+        """The rows of a query on a user's table, with the session's rights."""
+        session = cast("StatementSession", self.session)
+        [statement] = parse(sql)
+        plan = Planner(session, transaction).select(statement.node, None)
+        with rendering.running(session, transaction):
+            found = plan.frame.toArrow()
+        return [list(row) for row in zip(*(column.to_pylist() for column in found.columns), strict=True)]
+
+
+def _listed(transaction: Transaction, publication: Publication, table: Relation) -> Listed:
+    """What a publication of this database has of a table."""
+    state = history.current(transaction.cursor, transaction.database)
+    publish = tuple(action for action in _ACTIONS if getattr(publication, action))
+    found = published(state, [publication], table.oid)
+    if found is None or not publishes(publication) or not found.publications:
+        return Listed(publication.name, publish, listed=False)
+    names = tuple(column.name for column in found.sent_columns)
+    every = len(names) == len(table.columns)
+    trees = found.copied
+    return Listed(publication.name, publish, True, None if every else names, row_filter.load(trees[0]).text if trees else None)
+
+
+def _read(row: Sequence[Cell]) -> Listed:
+    publish = tuple(action for action, flag in zip(_ACTIONS, row[1:5], strict=True) if flag == "t")
+    columns = None if row[6] is None else array_elements(row[6])
+    return Listed(str(row[0]), publish, row[5] == "t", columns, row[7])

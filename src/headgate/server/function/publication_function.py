@@ -1,0 +1,21 @@
+"""headgate.publications(): what a node's publications have beside PostgreSQL's options. A base of the session's functions (`functions`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate.catalog.replication import publication as publications
+
+if TYPE_CHECKING:
+    from headgate.server.session.session import Session
+
+
+class PublicationFunction:
+    """That of one session."""
+
+    session: Session
+
+    def publications(self) -> list[tuple[Any, ...]]:
+        """(name, reconcile) of each publication of the database."""
+        cursor = self.session.begin_statement().cursor
+        return [(each.name, each.reconcile) for each in publications.all_publications(cursor, self.session.context.database)]

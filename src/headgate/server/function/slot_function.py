@@ -1,0 +1,219 @@
+"""The functions of replication slots: making, dropping, advancing and reading them by SQL (manual, 9.27.6).
+
+A base of the session's functions (`functions`).
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any
+
+from headgate.errors import PostgresError
+from headgate.lsn import Lsn
+from headgate.publisher.framing import Counts
+from headgate.publisher.slots import PLUGIN, check_name
+from headgate.publisher.stream import Asked, Stream
+from headgate.types.text import text_column
+from headgate.walsender import options as pgoutput_options
+
+if TYPE_CHECKING:
+    from headgate.server.node import Node
+    from headgate.server.session.session import Session
+
+Row = tuple[Any, ...]
+_XID = {b"B": 17, b"S": 1, b"c": 1, b"A": 1, b"b": 25, b"P": 26, b"K": 26, b"p": 26, b"r": 34}
+"""Where a message has its transaction's xid."""
+_OPENING, _CLOSING = frozenset({b"B", b"S", b"b"}), frozenset({b"C", b"E", b"P"})
+"""The messages between which those of a transaction stand."""
+NAME_BYTES = 63
+
+
+class SlotFunctions:
+    """Those of one session."""
+
+    node: Node
+    session: Session
+    pid: int
+
+    def _may_replicate(self) -> None:
+        from headgate.catalog.security import role as roles
+
+        if self.session.context.superuser:
+            return
+        cursor = self.node.catalog.cursor()
+        try:
+            role = roles.get(cursor, self.session.context.user)
+        finally:
+            cursor.close()
+        if not role.replication:
+            raise PostgresError("42501", "must be superuser or replication role to use replication slots")
+
+    def fn_pg_create_logical_replication_slot(
+        self, slot_name: str | None, plugin: str | None, temporary: bool = False, twophase: bool = False
+    ) -> tuple[str | None, Lsn | None]:
+        """Makes a slot."""
+        self._may_replicate()
+        if slot_name is None or plugin is None:
+            return None, None
+        slot_name = _as_name(slot_name)
+        storage = self.session.block.storage
+        if storage is not None and storage.has_writes:
+            raise PostgresError("25001", "cannot create logical replication slot in transaction that has performed writes")
+        slot = self.node.slots.create(
+            slot_name, plugin, self.session.context.database, pid=self.pid, temporary=bool(temporary), two_phase=bool(twophase)
+        )
+        return slot_name, slot.confirmed_flush_lsn
+
+    def fn_pg_copy_logical_replication_slot(
+        self, src_slot_name: str, dst_slot_name: str, temporary: bool | None = None, plugin: str | None = None
+    ) -> tuple[str, Lsn]:
+        """Makes a slot that stands where another one does."""
+        self._may_replicate()
+        dst_slot_name = _as_name(dst_slot_name)
+        slots = self.node.slots
+        source = slots.get(src_slot_name)
+        self._check_database(src_slot_name)
+        if source.lost:
+            raise PostgresError("55000", "cannot copy a replication slot that doesn't reserve WAL")
+        kept = source.temporary if temporary is None else temporary
+        slot = slots.create(
+            dst_slot_name, plugin or source.plugin, source.database, pid=self.pid, temporary=bool(kept), position=source.confirmed_flush_lsn
+        )
+        return dst_slot_name, slot.confirmed_flush_lsn
+
+    def fn_pg_create_physical_replication_slot(self, slot_name: str, immediately_reserve: bool = False, temporary: bool = False) -> Any:
+        """A node has no physical slots."""
+        raise PostgresError("0A000", "a node has no physical replication slots")
+
+    def fn_pg_drop_replication_slot(self, slot_name: str) -> None:
+        """Drops a slot."""
+        self._may_replicate()
+        check_name(slot_name)
+        self.node.slots.drop(slot_name, self.pid)
+
+    def fn_pg_replication_slot_advance(self, slot_name: str, upto_lsn: Lsn) -> tuple[str, Lsn]:
+        """Moves a slot forward."""
+        self._may_replicate()
+        if not upto_lsn:
+            raise PostgresError("XX000", "invalid target WAL LSN")
+        self._check_database(slot_name)
+        return slot_name, self.node.slots.advance(slot_name, Lsn(upto_lsn), self.pid)
+
+    def _check_database(self, slot_name: str) -> None:
+        if self.node.slots.get(slot_name).database != self.session.context.database:
+            raise PostgresError("55000", f'replication slot "{slot_name}" was not created in this database')
+
+    def fn_pg_logical_slot_get_changes(self, slot_name: str, upto_lsn: Any, upto_nchanges: Any, *options: str) -> Any:
+        """Not for pgoutput."""
+        return self._textual("pg_logical_slot_get_changes")
+
+    def fn_pg_logical_slot_peek_changes(self, slot_name: str, upto_lsn: Any, upto_nchanges: Any, *options: str) -> Any:
+        """Not for pgoutput."""
+        return self._textual("pg_logical_slot_peek_changes")
+
+    def _textual(self, name: str) -> Any:
+        raise PostgresError(
+            "0A000",
+            f'logical decoding output plugin "{PLUGIN}" produces binary output, but function '
+            f'"{name}(name,pg_lsn,integer,text[])" expects textual data',
+        )
+
+    def fn_pg_logical_slot_get_binary_changes(self, slot_name: str | None, upto_lsn: Any, upto_nchanges: Any, *options: Any) -> list[Row]:
+        """The changes of a slot, which then stands behind them."""
+        return self._changes(slot_name, upto_lsn, upto_nchanges, options, keep=False)
+
+    def fn_pg_logical_slot_peek_binary_changes(self, slot_name: str | None, upto_lsn: Any, upto_nchanges: Any, *options: Any) -> list[Row]:
+        """The changes of a slot, which stays where it is."""
+        return self._changes(slot_name, upto_lsn, upto_nchanges, options, keep=True)
+
+    def _changes(self, name: str | None, upto: Any, limit: Any, given: tuple[Any, ...], *, keep: bool) -> list[Row]:
+        self._may_replicate()
+        if name is None:
+            raise PostgresError("22004", "slot name must not be null")
+        words = [each for part in given for each in (part if isinstance(part, list | tuple) else [part])]
+        if len(words) % 2:
+            raise PostgresError("0A000", "array must have even number of elements")
+        slots = self.node.slots
+        slot = slots.acquire(name, self.pid)
+        try:
+            self._check_database(name)
+            if slot.lost:
+                raise PostgresError(
+                    "55000",
+                    f'can no longer get changes from replication slot "{name}"',
+                    detail="This slot has never previously reserved WAL, or it has been invalidated.",
+                )
+            try:
+                asked = pgoutput_options.read(list(zip(words[::2], words[1::2], strict=True)))
+            except PostgresError as error:
+                raise error.within(f'slot "{name}", output plugin "{PLUGIN}", in the startup callback') from error
+            settings = self.session.settings
+            if asked.two_phase and not keep:
+                slots.enable_two_phase(name, slot.confirmed_flush_lsn)
+                slot = slots.get(name)
+            wanted = Asked(
+                asked.publications,
+                asked.binary,
+                text_column.Session.of(settings),
+                wanted=pgoutput_options.wanted(asked, settings, slot),
+                created=slot.created_lsn,
+            )
+            stream = Stream(self.node.engine, self.node.catalog, slot.database, name, slot.confirmed_flush_lsn, wanted, self.node.changes)
+            try:
+                found, counts = _collect(stream, Lsn(upto) if upto else None, limit or None)
+                for each in counts:
+                    slots.count(name, each)
+            finally:
+                stream.close()
+            if not keep:
+                slots.confirm(name, stream.position)
+            return found
+        finally:
+            slots.release(name, self.pid)
+
+    def fn_pg_stat_reset_replication_slot(self, slot_name: str | None) -> None:
+        """Sets the counters of a slot (NULL: of all) to zero."""
+        if slot_name is not None and self.node.slots.find(slot_name) is None:
+            raise PostgresError("22023", f'replication slot "{slot_name}" does not exist')
+        self.node.slots.reset_statistics(slot_name)
+
+    def fn_pg_stat_get_replication_slot(self, slot_name: str | None) -> Row:
+        """The counters of a slot, zeros for one that does not exist."""
+        live = next((each for each in self.node.slots.all() if each.slot.name == slot_name), None)
+        counts = Counts() if live is None else live.counts
+        reset = None if live is None or not live.reset else datetime.datetime.fromtimestamp(live.reset, datetime.UTC)
+        return (
+            slot_name, counts.spill_txns, counts.spill_count, counts.spill_bytes, counts.stream_txns, counts.stream_count,
+            counts.stream_bytes, counts.total_txns, counts.total_bytes, reset,
+        )  # fmt: skip
+
+
+def _as_name(text: str) -> str:
+    """The text cast to type name, which cuts it."""
+    return text.encode()[:NAME_BYTES].decode(errors="ignore")
+
+
+def _collect(stream: Stream, upto: Lsn | None, limit: int | None) -> tuple[list[Row], list[Counts]]:
+    """(lsn, xid, data) of each message, up to the end of the transaction in which a limit is reached; what is to be counted."""
+    found: list[Row] = []
+    counts: list[Counts] = []
+    xid, inside = 0, False
+    while limit is None or len(found) < limit:
+        batch = stream.next(upto, alone=limit is not None)
+        if batch is None:
+            break
+        data = b"".join(bytes(part) for part in batch.frames)
+        counts.append(batch.counts)
+        at = 0
+        while at < len(data):
+            length = int.from_bytes(data[at + 1 : at + 5], "big") + 1
+            lsn = int.from_bytes(data[at + 6 : at + 14], "big")
+            payload = data[at + 30 : at + length]
+            kind = payload[:1]
+            place = _XID.get(kind)
+            if place is not None:
+                xid = int.from_bytes(payload[place : place + 4], "big")
+            inside = (inside or kind in _OPENING) and kind not in _CLOSING
+            found.append((Lsn(lsn), xid if inside or kind != b"M" else 0, payload))
+            at += length
+    return found, counts

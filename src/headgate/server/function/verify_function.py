@@ -1,0 +1,75 @@
+"""headgate.verify(subscription [, table]): whether the tables of a subscription are what the publisher has, while both sides work.
+
+A base of the session's functions (`functions`). For the owner of the subscription, with whose rights the publisher and the tables are read.
+For each table a row with its result (equal, different, skipped), the rows that were compared and the seconds; for each row that differs one
+more, with its key: missing, extra or different here, the last with the columns. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, cast
+
+from headgate.commands.query import rendering
+from headgate.errors import PostgresError
+from headgate.lsn import Lsn
+from headgate.server.function.subscription_function import named_table, owned
+from headgate.storage.transaction.transaction import Transaction
+from headgate.verify.publisher import Publisher
+from headgate.verify.verification import Verdict, Verification
+from headgate.walreceiver.receiver import Limits
+
+if TYPE_CHECKING:
+    from headgate.commands.session import Session as StatementSession
+    from headgate.server.node import Node
+    from headgate.server.session.session import Session
+
+Row = tuple[Any, ...]
+
+
+class VerifyFunction:
+    """That of one session."""
+
+    node: Node
+    session: Session
+
+    def verify(self, subscription: str | None, relation: str | None = None) -> Iterator[Row]:
+        """(schema, name, result, key, columns, rows, seconds)."""
+        session, cursor = self.session, self.session.begin_statement().cursor
+        found = owned(session, cursor, subscription)
+        made = Verification(
+            self.node, found, f"pg_{found.oid}_verify_{session.backend.pid}", lambda: self._applied(found.oid), self._computing,
+            session.interrupts.check, self._limits, None if relation is None else named_table(session, cursor, relation),
+        )  # fmt: skip
+        stop: list[Publisher] = []
+        with session.cancelling(lambda: stop[-1].stop() if stop else None):
+            try:
+                for each in made.run(stop.append):
+                    yield from _rows(each)
+            except PostgresError:
+                session.interrupts.check()  # a cancel ends the waits for the publisher with an error of theirs
+                raise
+
+    def _applied(self, oid: int) -> Lsn | None:
+        """How far the subscription's apply worker has applied; None while there is none that streams."""
+        workers = [] if self.node.launcher is None else self.node.launcher.workers()
+        streams = [each.progress for each in workers if each.subscription.oid == oid and each.relation is None]
+        return streams[0].flushed if streams and streams[0] is not None else None
+
+    def _computing(self, transaction: Transaction) -> AbstractContextManager[None]:
+        return rendering.running(cast("StatementSession", self.session), transaction)
+
+    def _limits(self) -> Limits:
+        s = self.node.settings
+        disk = s.bytes("segment_disk_limit")
+        return Limits(s.seconds("wal_receiver_status_interval"), s.seconds("wal_receiver_timeout"), disk if disk > 0 else 1 << 62)
+
+
+def _rows(verdict: Verdict) -> Iterator[Row]:
+    shown = verdict.reason or None
+    if verdict.count > len(verdict.differences):
+        shown = f"{verdict.count - len(verdict.differences)} more rows differ"
+    yield verdict.schema, verdict.name, verdict.result, None, shown, verdict.rows, verdict.seconds
+    for each in verdict.differences:
+        yield verdict.schema, verdict.name, each.what, each.key, ", ".join(each.columns) or None, None, None

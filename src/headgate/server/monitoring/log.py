@@ -1,0 +1,155 @@
+"""The server log in PostgreSQL's format (manual, 20.8).
+
+Everything that the node logs goes through Python's logging; `start` gives it a handler that writes ``log_line_prefix``, the severity
+and the message, and DETAIL, HINT, CONTEXT and STATEMENT lines with the same prefix. `said` logs an error as it was said
+to a client, if log_min_messages lets it, with its statement if log_min_error_statement does. Passwords never get here: `sql.secret` hides
+them in statements and in what is said about them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import re
+import sys
+from typing import IO, Any
+
+from headgate.errors import PostgresError, Severity
+from headgate.server.monitoring.log_line_prefix import ClientSpeaker, current
+from headgate.settings import check
+from headgate.sql import secret
+
+_LEVELS = {
+    Severity.DEBUG: 10,
+    Severity.INFO: 20,
+    Severity.NOTICE: 21,
+    Severity.WARNING: 30,
+    Severity.LOG: 35,
+    Severity.ERROR: 40,
+    Severity.FATAL: 50,
+    Severity.PANIC: 60,
+}
+_MINIMUM = {
+    **{f"debug{number}": 10 - number for number in range(1, 6)},
+    **{str(severity).lower(): level for severity, level in _LEVELS.items()},
+}
+_NAMES = {10: "DEBUG", 20: "INFO", 21: "NOTICE", 30: "WARNING", 35: "LOG", 40: "ERROR", 50: "FATAL", 60: "PANIC"}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+"""What a client may write into its names to forge lines of the log."""
+_ESCAPE = re.compile(r"%(-?\d*)(.)")
+
+
+class PostgresFormatter(logging.Formatter):
+    """Lines as PostgreSQL writes them to stderr."""
+
+    def __init__(self, prefix: str, zone: str) -> None:
+        super().__init__()
+        self.prefix = prefix
+        self.zone = check.zone(zone)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's lines: message, then each field that a PostgresError brought along."""
+        number = current().count()
+        plain = "LOG" if record.levelno == logging.INFO else _NAMES.get(record.levelno, record.levelname)
+        name = getattr(record, "severity", plain)
+        lines = [f"{name}:  {record.getMessage()}"]
+        for field in ("detail", "hint", "context", "statement"):
+            value = getattr(record, field, None)
+            if value:
+                lines.append(f"{field.upper()}:  {value}")
+        if record.exc_info:
+            lines.append(f"DETAIL:  {self.formatException(record.exc_info)}")
+        prefix = self._expanded(record, number)
+        return "\n".join(prefix + line.replace("\n", "\n\t") for line in lines)
+
+    def _expanded(self, record: logging.LogRecord, number: int) -> str:
+        speaker = current()
+        client = _of_client(speaker) if isinstance(speaker, ClientSpeaker) else {}
+        found = self._words(record, number) | {key: _CONTROL.sub("?", word) for key, word in client.items()}
+        text = self.prefix if isinstance(speaker, ClientSpeaker) else self.prefix.split("%q", maxsplit=1)[0]
+        return _ESCAPE.sub(lambda match: _padded(found.get(match[2], ""), match[1]), text)
+
+    def _words(self, record: logging.LogRecord, number: int) -> dict[str, str]:
+        speaker = current()
+        return {
+            "m": f"{self._moment(record.created)}.{int(record.msecs):03d} {self._zone(record.created)}",
+            "t": f"{self._moment(record.created)} {self._zone(record.created)}",
+            "s": f"{self._moment(speaker.started)} {self._zone(speaker.started)}",
+            "n": f"{record.created:.3f}",
+            "p": str(speaker.pid),
+            "l": str(number),
+            "c": f"{int(speaker.started):x}.{speaker.pid:x}",
+            "e": getattr(record, "sqlstate", "00000" if record.levelno < logging.WARNING else "01000"),
+            "b": speaker.kind,
+            "x": "0",
+            "Q": "0",
+            "%": "%",
+        }
+
+    def _moment(self, seconds: float) -> str:
+        return f"{datetime.datetime.fromtimestamp(seconds, self.zone):%Y-%m-%d %H:%M:%S}"
+
+    def _zone(self, seconds: float) -> str:
+        return datetime.datetime.fromtimestamp(seconds, self.zone).strftime("%Z")
+
+
+def _of_client(speaker: ClientSpeaker) -> dict[str, str]:
+    xid = speaker.xid()
+    return {
+        "a": speaker.application_name() or "[unknown]",
+        "u": speaker.user or "[unknown]",
+        "d": speaker.database or "[unknown]",
+        "r": speaker.place,
+        "h": speaker.host,
+        "i": speaker.tag,
+        "v": f"{speaker.pid}/{xid}",
+        "x": str(xid),
+    }
+
+
+def _padded(text: str, width: str) -> str:
+    if not width.lstrip("-"):
+        return text
+    return text.ljust(-int(width)) if width.startswith("-") else text.rjust(int(width))
+
+
+class _Handler(logging.StreamHandler[IO[str]]):
+    """Writes to the process's present stderr, which the CLI may have redirected to a log file."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+
+
+def start(settings: Any) -> None:
+    """Sends the log of the whole package to stderr in PostgreSQL's format; called again when the settings are reloaded."""
+    logger = logging.getLogger("headgate")
+    handler = next((found for found in logger.handlers if isinstance(found, _Handler)), None)
+    if handler is None:
+        handler = _Handler()
+        logger.addHandler(handler)
+        logger.propagate = False
+    handler.setFormatter(PostgresFormatter(settings.text("log_line_prefix"), settings.text("log_timezone")))
+    logger.setLevel(min(logging.INFO, _MINIMUM.get(settings.text("log_min_messages"), 30)))
+
+
+def said(error: PostgresError, statement: str, settings: Any) -> None:
+    """Logs an error that a client was told."""
+    level = _LEVELS.get(error.severity, 40)
+    if level < _server_level(settings.text("log_min_messages")):
+        return
+    extra = {
+        "severity": str(error.severity),
+        "sqlstate": error.sqlstate,
+        "detail": error.log_detail or error.detail,
+        "hint": error.hint,
+        "context": error.context,
+    }
+    shown = statement if level >= _server_level(settings.text("log_min_error_statement")) else ""
+    extra["statement"] = secret.hidden(shown) or None
+    position = f" at character {error.position}" if error.position else ""
+    logging.getLogger("headgate.server").log(level, "%s%s", secret.hidden_error(error.message), position, extra=extra)
+
+
+def _server_level(name: str) -> int:
+    """In the server's log LOG stands between ERROR and FATAL."""
+    return 45 if name == "log" else _MINIMUM.get(name, 30)

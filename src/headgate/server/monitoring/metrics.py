@@ -1,0 +1,238 @@
+"""What a node tells of itself as metrics (OpenMetrics, by the package prometheus_client); docs/monitoring.md lists them.
+
+`gather` is called by `metrics_port`, in its thread. What must hold: numbers and names, never contents or settings; no lock is taken for
+which a commit waits (the catalog is read by snapshots of its own, the rest are counters); of tables at most `metrics_tables` are named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import exposition as text
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.openmetrics import exposition as openmetrics
+
+import headgate
+from headgate.catalog import database as databases
+from headgate.catalog.replication import publication as publications
+from headgate.server.monitoring import status_report
+from headgate.server.monitoring.metrics_port import Render
+from headgate.storage.spark.heap import usage
+
+if TYPE_CHECKING:
+    from headgate.server.node import Node
+
+Values = Iterable[tuple[tuple[str, ...], float]]
+_SUBSCRIPTION = ("database", "subscription")
+_TABLE = (*_SUBSCRIPTION, "table")
+_SLOT = ("database", "slot")
+SLOT_STATES = ("inactive", "reserved", "startup", "catchup", "streaming", "stopping")
+WAL_STATES = ("reserved", "extended", "unreserved", "lost")
+
+
+def gather(node: Node) -> Render:
+    """Reads everything once; what writes it."""
+    read = _Reading(node)
+    families = [*read.of_node(), *read.of_storage(), *read.of_subscriptions(), *read.of_tables(), *read.of_slots(), *read.of_publications()]
+    registry = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=registry)
+    families += registry.collect()
+    families.append(_gauge("scrape_seconds", "What gathering these metrics took.", (), [((), time.monotonic() - read.began)]))
+    written: dict[bool, tuple[str, bytes]] = {}
+
+    def render(open_metrics: bool) -> tuple[str, bytes]:
+        if open_metrics not in written:
+            whole: Any = _Gathered(families)
+            written[open_metrics] = (
+                (openmetrics.CONTENT_TYPE_LATEST, openmetrics.generate_latest(whole))  # type: ignore[no-untyped-call]
+                if open_metrics
+                else (text.CONTENT_TYPE_PLAIN_0_0_4, text.generate_latest(whole))
+            )
+        return written[open_metrics]
+
+    return render
+
+
+class _Gathered:
+    """Metrics as prometheus_client wants them to write them."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Metric]:
+        """The metrics."""
+        return self._families
+
+
+class _Reading:
+    """One look at the node."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.began = time.monotonic()
+        with contextlib.closing(node.catalog.cursor()) as cursor:
+            self.databases = {one.oid: one.name for one in databases.all_databases(cursor)}
+            self.publications = {oid: [one.name for one in publications.all_publications(cursor, oid)] for oid in self.databases}
+        self.report = status_report.report(node)
+
+    def of_node(self) -> Iterator[Metric]:
+        """Sessions, transactions, threads."""
+        node = self.node
+        info = InfoMetricFamily("headgate_build", "The version.", value={"version": headgate.__version__})
+        yield info
+        backends = Counter((one.kind, one.state or "") for one in node.activity.all())
+        yield _gauge("backends", "Sessions and workers.", ("type", "state"), backends.items())
+        most = node.settings.integer("max_connections")
+        yield _gauge("max_connections", "How many sessions there may be.", (), [((), most)])
+        counts = {name: node.engine.statistics.of(oid) for oid, name in self.databases.items()}
+        ends = [((name, end), getattr(each, f"{end}s")) for name, each in counts.items() for end in ("commit", "rollback")]
+        yield _counter("transactions", "Transactions by their end.", ("database", "end"), ends)
+        yield _counter("deadlocks", "Waits that would not have ended.", ("database",), (((n,), c.deadlocks) for n, c in counts.items()))
+        yield _counter("log_bytes", "The end of the transaction log: an LSN as a number.", (), [((), int(node.engine.log.end))])
+        threads = node.background()
+        yield _gauge("thread_running", "Whether a background thread works.", ("thread",), (((t.name,), t.running) for t in threads))
+        yield _counter("thread_failures", "Errors of background threads.", ("thread",), (((t.name,), t.failures) for t in threads))
+        prepared = len(node.engine.prepared.all())
+        yield _gauge("prepared_transactions", "Transactions that wait for COMMIT PREPARED.", (), [((), prepared)])
+
+    def of_storage(self) -> Iterator[Metric]:
+        """Memory, tables, files, disk."""
+        engine = self.node.engine
+        used, most = usage(engine.spark)
+        yield _gauge("heap_used_bytes", "Java's heap.", (), [((), used)])
+        yield _gauge("heap_max_bytes", "How large Java's heap may become.", (), [((), most)])
+        java = getattr(getattr(engine.spark.sparkContext._gateway, "proc", None), "pid", None)
+        if java is not None:
+            yield _gauge("java_resident_bytes", "Memory of the Java process.", (), [((), _resident(java))])
+        shown = list(engine.visible.values())
+        loaded = [state for each in shown if (state := each.loaded) is not None]
+        yield _gauge("tables", "Delta tables, and those of them that have been used.", ("kind",),
+                     [(("all",), len(shown)), (("used",), len(loaded))])  # fmt: skip
+        yield _gauge("data_files", "Data files of the newest versions of used tables.", (), [((), sum(len(s.files) for s in loaded))])
+        size = sum(add["size"] for state in loaded for add in list(state.files.values()))
+        yield _gauge("data_bytes", "Size of these files.", (), [((), size)])
+        statistics = engine.statistics
+        yield _counter("compactions", "How often a table's small files have been put together.", (), [((), statistics.compactions)])
+        yield _counter("compacted_files", "Files that have been put together.", (), [((), statistics.compacted_files)])
+        folders = {"data_directory": Path(self.node.data_dir), "tables": engine.base}
+        free = [((name,), _free(folder)) for name, folder in folders.items()]
+        yield _gauge("disk_free_bytes", "Free space of the file systems.", ("folder",), free)
+
+    def of_subscriptions(self) -> Iterator[Metric]:
+        """What subscriptions do."""
+        from headgate.subscriber.report import STATES, TABLE_STATES
+
+        found = [((one["database"], one["name"]), one) for one in self.report["subscriptions"]]
+
+        def each(name: str) -> Values:
+            return [(key, one[name]) for key, one in found if one[name] is not None]
+
+        def inner(name: str, keys: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda x: x) -> Values:
+            return [((*key, label), value) for key, one in found for label, value in keys(one[name]).items()]
+
+        yield _gauge("subscription_state", "1 for the state that it is in.", (*_SUBSCRIPTION, "state"),
+                     [((*key, state), float(one["state"] == state)) for key, one in found for state in STATES])  # fmt: skip
+        yield _gauge("subscription_connected", "Whether it receives from its publisher.", _SUBSCRIPTION, each("connected"))
+        yield _gauge("subscription_failing", "Whether its last error is not got over.", _SUBSCRIPTION, each("failing"))
+        yield _gauge("subscription_lag_bytes", "Publisher's log that was heard of and is not applied.", _SUBSCRIPTION, each("lag_bytes"))
+        yield _gauge("subscription_lag_seconds", "Since when it is behind; without a connection, since the last word.", _SUBSCRIPTION,
+                     each("lag_seconds"))  # fmt: skip
+        yield _gauge("subscription_last_applied_timestamp_seconds", "When the last change was applied.", _SUBSCRIPTION, each("applied_at"))
+        yield _counter("subscription_applied_rows", "Row changes applied.", _SUBSCRIPTION, each("applied_rows"))
+        yield _counter("subscription_applied_bytes", "Bytes of the messages applied.", _SUBSCRIPTION, each("applied_bytes"))
+        yield _counter("subscription_applied_transactions", "Transactions applied.", _SUBSCRIPTION, each("applied_transactions"))
+        yield _counter("subscription_batches", "Commits that applied them.", _SUBSCRIPTION, each("batches"))
+        yield _counter("subscription_copied_rows", "Rows of first copies.", _SUBSCRIPTION, each("copied_rows"))
+        yield _counter("subscription_copied_bytes", "Bytes of first copies.", _SUBSCRIPTION, each("copied_bytes"))
+        yield _counter("subscription_stage_seconds", "Time by stage.", (*_SUBSCRIPTION, "stage"), inner("seconds"))
+        yield _counter("subscription_skipped_rows", "Rows to update or delete that were not here.", _SUBSCRIPTION, each("skipped_rows"))
+        left_out = [(key, sum(table["changes"] for table in one["left_out"])) for key, one in found]
+        yield _gauge("subscription_left_out_changes", "Changes of published tables that are not in it.", _SUBSCRIPTION, left_out)
+        yield _counter(
+            "subscription_conflicts", "Errors that a row here was the cause of.", (*_SUBSCRIPTION, "sqlstate"), inner("conflicts")
+        )
+        errors = [((*key, kind), one[f"{kind}_errors"]) for key, one in found for kind in ("apply", "sync")]
+        yield _counter("subscription_errors", "Errors of its workers, as pg_stat_subscription_stats.", (*_SUBSCRIPTION, "worker"), errors)
+        states = inner("table_states", lambda counts: {state: counts.get(state, 0) for state in TABLE_STATES.values()})
+        yield _gauge("subscription_tables", "Tables by synchronization state.", (*_SUBSCRIPTION, "state"), states)
+
+    def of_tables(self) -> Iterator[Metric]:
+        """What has been applied to each table."""
+        from headgate.subscriber.report import TABLE_STATES, table_report
+
+        most = self.node.settings.integer("metrics_tables")
+        found = []
+        if self.node.launcher is not None:
+            for one in table_report(self.node.launcher, most):
+                database = self.databases.get(one.subscription.database, str(one.subscription.database))
+                found.append(((database, one.subscription.name, f"{one.schema}.{one.name}"), one))
+        yield _counter("table_applied_rows", "Row changes applied to a table.", _TABLE, ((key, one.applied) for key, one in found))
+        yield _counter("table_copied_rows", "Rows of a table's first copy.", _TABLE, ((key, one.copied) for key, one in found))
+        yield _counter("table_skipped_rows", "Rows to change that were not there.", _TABLE, ((key, one.missing) for key, one in found))
+        yield _gauge("table_left_out_changes", "Changes that are not applied, as the table is not in the subscription.", _TABLE,
+                     ((key, one.left_out) for key, one in found))  # fmt: skip
+        yield _gauge("table_state", "1 with the synchronization state as a label.", (*_TABLE, "state"),
+                     (((*key, TABLE_STATES[one.state]), 1.0) for key, one in found if one.state))  # fmt: skip
+        whole = sum(one["tables"] + len(one["left_out"]) for one in self.report["subscriptions"])
+        yield _gauge("tables_without_metrics", "Tables beyond metrics_tables.", (), [((), max(0, whole - most))])
+
+    def of_slots(self) -> Iterator[Metric]:
+        """What slots hold back and send."""
+        found = [((one["database"] or "", one["name"]), one) for one in self.report["slots"]]
+        for name, what, key in (
+            ("slot_pinned_bytes", "Log that is kept for the slot.", "pinned_bytes"),
+            ("slot_lag_bytes", "Log that its client has not confirmed.", "lag_bytes"),
+        ):
+            yield _gauge(name, what, _SLOT, [(label, one[key]) for label, one in found])
+        lag = [(label, one["lag_seconds"]) for label, one in found if one["lag_seconds"] is not None]
+        yield _gauge("slot_lag_seconds", "Time until the client confirmed.", _SLOT, lag)
+        states = [((*label, state), float(one["state"] == state)) for label, one in found for state in SLOT_STATES]
+        yield _gauge("slot_state", "1 for the state that its walsender is in.", (*_SLOT, "state"), states)
+        kept = [((*label, state), float(one["wal_status"] == state)) for label, one in found for state in WAL_STATES]
+        yield _gauge("slot_wal_status", "1 for its wal_status.", (*_SLOT, "status"), kept)
+        yield _counter("slot_sent_transactions", "Transactions decoded.", _SLOT, [(label, one["transactions"]) for label, one in found])
+        yield _counter("slot_sent_bytes", "Bytes decoded.", _SLOT, [(label, one["bytes"]) for label, one in found])
+
+    def of_publications(self) -> Iterator[Metric]:
+        """How many changes pass the publications."""
+        tally = self.node.changes.tally
+        found = [((self.databases[oid], name), tally.of(oid, name)) for oid, names in self.publications.items() for name in names]
+        label = ("database", "publication")
+        yield _counter("publication_judged_rows", "Changes that were judged, by each stream.", label, ((key, one[0]) for key, one in found))
+        yield _counter("publication_kept_rows", "Changes of these that were sent.", label, ((key, one[1]) for key, one in found))
+        yield _counter("publication_dropped_rows", "Changes of these that were not.", label, ((key, one[0] - one[1]) for key, one in found))
+
+
+def _gauge(name: str, what: str, labels: tuple[str, ...], values: Values) -> Metric:
+    return _filled(GaugeMetricFamily(f"headgate_{name}", what, labels=labels), values)
+
+
+def _counter(name: str, what: str, labels: tuple[str, ...], values: Values) -> Metric:
+    return _filled(CounterMetricFamily(f"headgate_{name}", what, labels=labels), values)
+
+
+def _filled(family: Any, values: Values) -> Metric:
+    for labels, value in values:
+        family.add_metric(labels, float(value))
+    found: Metric = family
+    return found
+
+
+def _resident(pid: int) -> int:
+    """The memory of a process; 0 where it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
+
+
+def _free(folder: Path) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize

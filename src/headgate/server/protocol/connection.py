@@ -1,0 +1,312 @@
+"""One client's socket: frames in, buffered bytes out.
+
+A connection belongs to one thread (decision 0001); only `interrupt` and `close` may be called from others. Used by the
+listener (start-up packets), the session (messages) and, through `walsender.channel.Channel`, by the walsender.
+What must hold: a frame that breaks the framing rules ends the connection (ConnectionBroken), as in PostgreSQL; nothing
+is sent before `flush`, unless more than a block is waiting. After `start_tls` all bytes go through a `TlsStream`, which keeps none that
+could be read: who waits, waits for the socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import select
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from headgate.errors import PostgresError, Severity
+from headgate.server.authentication.tls import Tls, TlsStream, reason
+from headgate.server.protocol.message import LARGE, SMALL, length_allowed
+from headgate.settings.encoding import UTF8
+
+_log = logging.getLogger("headgate.server")
+
+BLOCK = 1 << 16
+"""Bytes that are read at once, and that are kept back before they are sent."""
+
+
+class ConnectionBroken(Exception):
+    """The client is gone, or it has sent something that is no frame: nothing can be answered any more."""
+
+
+@dataclass(frozen=True)
+class FrontendMessage:
+    """A message from a client: its type and its body without the length word."""
+
+    kind: str
+    body: bytes
+
+
+class Connection:
+    """Frames on one socket; `poll` waits with a limit, `receive` without one."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.tls: TlsStream | None = None
+        self._in = bytearray()
+        self._out: list[bytes | memoryview] = []
+        self._out_size = 0
+        self._waker, self._wakened = socket.socketpair()
+        self._waker.setblocking(False)
+        self._wakened.setblocking(False)
+        self.interrupted = False
+        self.encoding = UTF8
+        """What the client's text is in: client_encoding, once there is a session."""
+        self.authenticated = False
+        """Who has not told who it is gets no room for a large message."""
+        self._sending = False
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    @property
+    def peer(self) -> tuple[str | None, int]:
+        """Address and port of the client; (None, -1) on a Unix socket."""
+        if self.socket.family not in (socket.AF_INET, socket.AF_INET6):
+            return None, -1
+        try:
+            host, port = self.socket.getpeername()[:2]
+        except OSError:
+            return None, -1
+        return str(host).removeprefix("::ffff:"), int(port)
+
+    # ---- TLS --------------------------------------------------------------------------------------------
+    def start_tls(self, tls: Tls, deadline: float) -> None:
+        """The handshake; TimeoutError after the deadline. What is `unread` before it came in clear text: it is the caller's to refuse."""
+        stream = TlsStream(tls)
+        try:
+            self._shake_hands(stream, deadline)
+        except ConnectionBroken as broken:
+            cause = broken.__cause__
+            _log.info("could not accept SSL connection: %s", reason(cause) if isinstance(cause, OSError) else broken)
+            raise
+        self.tls = stream
+        self._in += self._opened(stream, b"")
+
+    def _shake_hands(self, stream: TlsStream, deadline: float) -> None:
+        data = b""
+        while True:
+            done, answer, error = stream.handshake(data)
+            if error is not None:
+                with contextlib.suppress(TimeoutError, ConnectionBroken):
+                    self._send_before(deadline, answer)
+                raise ConnectionBroken("the TLS handshake has failed") from error
+            self._send_before(deadline, answer)
+            if done:
+                return
+            while not self._wait(deadline):
+                pass
+            data = self._received()
+            if not data:
+                raise ConnectionBroken("EOF detected")
+
+    @property
+    def unread(self) -> bool:
+        """Whether bytes have come that nobody has taken."""
+        return bool(self._in)
+
+    def _send_before(self, deadline: float, data: bytes) -> None:
+        try:
+            self.socket.settimeout(max(0.001, deadline - time.monotonic()))
+            self.socket.sendall(data)
+            self.socket.settimeout(None)
+        except TimeoutError:
+            raise
+        except (OSError, ValueError) as error:
+            raise ConnectionBroken(str(error)) from error
+
+    # ---- in ---------------------------------------------------------------------------------------------
+    def exactly(self, length: int, deadline: float | None = None) -> bytes:
+        """The next `length` bytes, for start-up packets; TimeoutError after the deadline (time.monotonic)."""
+        while len(self._in) < length:
+            self._wait(deadline)
+            self._read()
+        data = bytes(self._in[:length])
+        del self._in[:length]
+        return data
+
+    def receive(self) -> FrontendMessage | None:
+        """The next message; None when `interrupt` was called meanwhile."""
+        return self.poll(None)
+
+    def poll(self, timeout: float | None) -> FrontendMessage | None:
+        """The next message, or None after `timeout` seconds or an interrupt."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            found = self._buffered()
+            if found is not None:
+                return found
+            try:
+                if not self._wait(deadline):
+                    return None
+            except TimeoutError:
+                return None
+            self._read()
+
+    def _buffered(self) -> FrontendMessage | None:
+        if len(self._in) < 5:
+            return None
+        kind, length = chr(self._in[0]), int.from_bytes(self._in[1:5], "big", signed=True)
+        if kind not in LARGE and kind not in SMALL:
+            raise PostgresError("08P01", f"invalid frontend message type {self._in[0]}", severity=Severity.FATAL)
+        if not length_allowed(kind, length, authenticated=self.authenticated):
+            raise ConnectionBroken(f"invalid message length {length} of type {kind!r}")
+        if len(self._in) < 1 + length:
+            return None
+        body = bytes(self._in[5 : 1 + length])
+        del self._in[: 1 + length]
+        return FrontendMessage(kind, body)
+
+    def _wait(self, deadline: float | None) -> bool:
+        """Waits for bytes; False when interrupted, TimeoutError at the deadline."""
+        timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+        try:
+            readable = readable_of([self.socket, self._wakened], timeout)
+        except (OSError, ValueError) as error:
+            raise ConnectionBroken("the socket is closed") from error
+        if self._wakened in readable:
+            with contextlib.suppress(OSError):
+                while self._wakened.recv(BLOCK):
+                    pass
+            self.interrupted = True
+            return False
+        if not readable:
+            raise TimeoutError
+        return True
+
+    def _read(self) -> None:
+        data = self._received()
+        if not data:
+            raise ConnectionBroken("the client has closed the connection")
+        self._in += data if self.tls is None else self._opened(self.tls, data)
+
+    def _received(self) -> bytes:
+        try:
+            return self.socket.recv(BLOCK)
+        except OSError as error:
+            raise ConnectionBroken(str(error)) from error
+
+    @staticmethod
+    def _opened(tls: TlsStream, data: bytes) -> bytes:
+        if tls.ended:
+            raise ConnectionBroken("the client has closed the connection")
+        try:
+            return tls.opened(data)
+        except ssl.SSLError as error:
+            _log.info("SSL error: %s", reason(error))
+            raise ConnectionBroken("the client has sent something that is no TLS") from error
+
+    def client_gone(self) -> bool:
+        """Whether the client has closed its side; reads nothing away."""
+        try:
+            readable = readable_of([self.socket], 0)
+            return bool(readable) and not self.socket.recv(1, socket.MSG_PEEK)
+        except (OSError, ValueError):
+            return True
+
+    # ---- out --------------------------------------------------------------------------------------------
+    def write(self, data: bytes | memoryview) -> None:
+        """Puts frames behind what waits to be sent."""
+        self._out.append(data)
+        self._out_size += len(data)
+        if self._out_size >= BLOCK:
+            self.flush()
+
+    def flush(self) -> None:
+        """Sends everything that waits."""
+        if self._sending:
+            return
+        parts, self._out, self._out_size = self._out, [], 0
+        if not parts:
+            return
+        try:
+            for piece in self._sealed(parts[0] if len(parts) == 1 else b"".join(parts)):
+                self.socket.sendall(piece)
+        except (OSError, ValueError) as error:
+            raise ConnectionBroken(str(error)) from error
+
+    def flush_while(self, pump: Callable[[], None]) -> None:
+        """As `flush`; while the socket takes no more, `pump` is called when the client has sent something, or every 100 ms.
+
+        What `pump` writes goes behind what is being sent. What it raises is raised once the frames are out, so that an error
+        message never stands inside of one; a FATAL error at once.
+        """
+        parts, self._out, self._out_size = self._out, [], 0
+        raised: Exception | None = None
+        for part in parts:
+            for piece in self._sealed(part):
+                raised = self._send_while(pump, piece) or raised
+        if raised is not None:
+            raise raised
+
+    def _sealed(self, data: bytes | memoryview) -> Iterable[bytes | memoryview]:
+        """The bytes for the socket."""
+        return (data,) if self.tls is None else self.tls.sealed(data)
+
+    def _send_while(self, pump: Callable[[], None], data: bytes | memoryview) -> Exception | None:
+        raised: Exception | None = None
+        rest = memoryview(data).cast("B")
+        while rest:
+            try:
+                sent = self.socket.send(rest, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                if self._full():
+                    raised = self._pumped(pump) or raised
+                continue
+            except (OSError, ValueError) as error:
+                raise ConnectionBroken(str(error)) from error
+            rest = rest[sent:]
+        return raised
+
+    def _full(self) -> bool:
+        """Waits for room in the socket; whether there is none but something else to do."""
+        poller = select.poll()
+        poller.register(self.socket.fileno(), select.POLLIN | select.POLLOUT)
+        return not any(event & select.POLLOUT for _, event in poller.poll(100))
+
+    def _pumped(self, pump: Callable[[], None]) -> Exception | None:
+        self._sending = True
+        try:
+            pump()
+        except ConnectionBroken:
+            raise
+        except PostgresError as error:
+            if error.severity is Severity.FATAL:
+                raise ConnectionBroken(error.message) from error
+            return error
+        except Exception as error:  # noqa: BLE001 - raised again by flush_while
+            return error
+        finally:
+            self._sending = False
+        return None
+
+    # ---- other threads ----------------------------------------------------------------------------------
+    def interrupt(self) -> None:
+        """Makes the thread that waits in `receive` or `poll` look up (it gets None); from any thread."""
+        with contextlib.suppress(OSError):
+            self._waker.send(b"\0")
+
+    def close(self) -> None:
+        """Ends the connection; from any thread."""
+        with contextlib.suppress(OSError, ValueError):
+            if self.tls is not None:
+                self.socket.send(self.tls.farewell(), socket.MSG_DONTWAIT)
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        for sock in (self.socket, self._waker, self._wakened):
+            with contextlib.suppress(OSError):
+                sock.close()
+
+
+def readable_of(sockets: list[socket.socket], timeout: float | None) -> list[socket.socket]:
+    """select() without its limit of 1024 descriptors: the sockets that can be read or have an error."""
+    poller = select.poll()
+    by_number = {sock.fileno(): sock for sock in sockets}
+    for number in by_number:
+        poller.register(number, select.POLLIN)
+    found = poller.poll(None if timeout is None else timeout * 1000)
+    return [by_number[number] for number, _ in found]

@@ -1,0 +1,285 @@
+"""The extended query: Parse, Bind, Describe, Execute, Close, Flush and Sync (manual, 55.2.3).
+
+`ExtendedQuery.message` is called for each message that is not skipped, `sync` at Sync. A pipeline's statements are one
+implicit transaction, which Sync commits. What must hold: Describe answers before anything ran (drivers such as JDBC ask
+for the columns first); a parameter's text is checked at Bind, as PostgreSQL's input functions do.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+from headgate.errors import PostgresError, Severity
+from headgate.server.monitoring import audit
+from headgate.server.protocol import message as protocol
+from headgate.server.protocol import portal as portals
+from headgate.server.protocol.message import FrontendReader
+from headgate.server.protocol.portal import Parameter, Portal, Prepared, RowSource, column_formats
+from headgate.server.protocol.statement_result import Sender
+from headgate.server.session import utility
+from headgate.sql import parser
+from headgate.types import registry
+from headgate.types.resultset import ResultColumn, ResultSet
+
+if TYPE_CHECKING:
+    from headgate.server.session.session import Session
+    from headgate.sql.parser import Statement
+
+UNKNOWN = registry.UNKNOWN
+
+
+class ExtendedQuery:
+    """The extended protocol of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.sender = Sender(session)
+        self._executed = 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether a pipeline's transaction is open."""
+        return self._executed > 0
+
+    def message(self, kind: str, body: bytes) -> None:
+        """Works on one message."""
+        if self.session.walsender is not None:
+            raise PostgresError("08P01", "extended query protocol not supported in a replication connection")
+        reader = FrontendReader(body, self.session.connection.encoding)
+        {"P": self._parse, "B": self._bind, "D": self._describe, "E": self._execute, "C": self._close, "H": self._flush}[kind](reader)
+
+    def sync(self) -> None:
+        """Sync: the pipeline's transaction ends."""
+        session = self.session
+        self._executed = 0
+        session.block.finish()
+
+    # ---- Parse ------------------------------------------------------------------------------------------
+    def _parse(self, reader: FrontendReader) -> None:
+        name, text = reader.string(), reader.string()
+        types = tuple(reader.int32() & 0xFFFFFFFF for _ in range(_count(reader)))
+        reader.end()
+        session, began = self.session, time.monotonic()
+        session.start(text)
+        if name and name in session.prepared:
+            raise PostgresError("42P05", f'prepared statement "{name}" already exists')
+        session.prepared.pop("", None)
+        session.prepared[name] = prepared = self.prepare(name, text, types)
+        session.connection.write(protocol.PARSE_COMPLETE)
+        audit.parse_duration(session, prepared, began)
+
+    def prepare(self, name: str, text: str, types: tuple[int, ...], statement: Statement | None = None) -> Prepared:
+        """Parses and describes one statement."""
+        if statement is None:
+            statements = parser.parse(text)
+            if len(statements) > 1:
+                raise PostgresError("42601", "cannot insert multiple commands into a prepared statement")
+            if not statements:
+                return Prepared(name, text, None, types, None)
+            statement = statements[0]
+        if not utility.allowed_when_failed(statement):
+            self.session.block.check_not_failed()
+            self.session.use_types()
+        parameters, columns = self._described(statement, types)
+        return Prepared(name, text, statement, parameters, columns, declared=types)
+
+    def _described(self, statement: Statement, types: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[ResultColumn, ...] | None]:
+        if utility.handles(statement):
+            return types, utility.columns(self.session, statement)
+        from headgate.commands.describe import describe
+
+        self.session.block.touch()
+        known = tuple(0 if found == UNKNOWN else found for found in types)
+        found = describe(statement.node, statement.text, cast("Any", self.session), known)
+        return found.parameters, found.columns
+
+    # ---- Bind -------------------------------------------------------------------------------------------
+    def _bind(self, reader: FrontendReader) -> None:
+        portal_name, statement_name = reader.string(), reader.string()
+        formats = [reader.int16() for _ in range(_count(reader))]
+        values = [self._value(reader) for _ in range(_count(reader))]
+        result_formats = [reader.int16() for _ in range(_count(reader))]
+        reader.end()
+        session, began = self.session, time.monotonic()
+        prepared = self._prepared(statement_name)
+        session.statement_text = prepared.text
+        self._check_counts(prepared, portal_name, formats, values)
+        if prepared.statement is not None and not utility.allowed_when_failed(prepared.statement):
+            session.block.check_not_failed()
+            session.use_types()
+        codes = column_formats(formats, len(values))
+        parameters = tuple(self._parameter(oid, code, value) for oid, code, value in zip(prepared.parameters, codes, values, strict=True))
+        if portal_name and portal_name in session.portals:
+            raise PostgresError("42P03", f'cursor "{portal_name}" already exists')
+        session.portals.close(portal_name)
+        columns = column_formats(result_formats, len(prepared.columns)) if prepared.columns is not None else tuple(result_formats)
+        if any(code not in (0, 1) for code in columns):
+            raise PostgresError("22023", f"unsupported format code: {next(code for code in columns if code not in (0, 1))}")
+        portal = Portal(portal_name, prepared, parameters, columns)
+        session.portals.open(portal)
+        session.connection.write(protocol.BIND_COMPLETE)
+        audit.bind_duration(session, portal, began)
+
+    @staticmethod
+    def _value(reader: FrontendReader) -> bytes | None:
+        length = reader.int32()
+        return None if length == -1 else reader.take(length)
+
+    @staticmethod
+    def _check_counts(prepared: Prepared, portal: str, formats: list[int], values: list[bytes | None]) -> None:
+        if len(formats) > 1 and len(formats) != len(values):
+            raise PostgresError("08P01", f"bind message has {len(formats)} parameter formats but {len(values)} parameters")
+        if len(values) != len(prepared.parameters):
+            raise PostgresError(
+                "08P01",
+                f"bind message supplies {len(values)} parameters, but prepared statement"
+                f' "{prepared.name}" requires {len(prepared.parameters)}',
+            )
+
+    def _parameter(self, type_oid: int, code: int, value: bytes | None) -> Parameter:
+        if value is None:
+            return Parameter(type_oid, None)
+        if code == 0:
+            text = self.session.connection.encoding.decode(value)
+            utility.check_input(text, type_oid, self.session)
+            return Parameter(type_oid, text)
+        if code == 1:
+            return Parameter(type_oid, utility.text_of_binary(value, type_oid, self.session))
+        raise PostgresError("22023", f"unsupported format code: {code}")
+
+    def _prepared(self, name: str) -> Prepared:
+        found = self.session.prepared.get(name)
+        if found is None:
+            if name:
+                raise PostgresError("26000", f'prepared statement "{name}" does not exist')
+            raise PostgresError("26000", "unnamed prepared statement does not exist")
+        return found
+
+    # ---- Describe, Execute, Close -----------------------------------------------------------------------
+    def _describe(self, reader: FrontendReader) -> None:
+        kind, name = chr(reader.byte()), reader.string()
+        reader.end()
+        session = self.session
+        if kind == "S":
+            prepared = self._prepared(name)
+            if prepared.statement is not None and not utility.allowed_when_failed(prepared.statement):
+                session.block.check_not_failed()
+            session.connection.write(protocol.parameter_description(prepared.parameters))
+            self._describe_columns(prepared.columns, (0,) * len(prepared.columns or ()))
+        elif kind == "P":
+            portal = self._portal(name)
+            self._describe_columns(portal.prepared.columns, portal.formats)
+        else:
+            raise PostgresError("08P01", f"invalid DESCRIBE message subtype {ord(kind)}")
+
+    def _describe_columns(self, columns: tuple[ResultColumn, ...] | None, formats: tuple[int, ...]) -> None:
+        if columns is None:
+            self.session.connection.write(protocol.NO_DATA)
+        else:
+            connection = self.session.connection
+            codes = column_formats(formats, len(columns))
+            connection.write(protocol.row_description(columns, codes, connection.encoding))
+
+    def _portal(self, name: str) -> Portal:
+        found = self.session.portals.get(name)
+        if found is None:
+            raise PostgresError("34000", f'portal "{name}" does not exist')
+        return found
+
+    def _execute(self, reader: FrontendReader) -> None:
+        name, limit = reader.string(), reader.int32()
+        reader.end()
+        session = self.session
+        portal = self._portal(name)
+        statement = portal.prepared.statement
+        if statement is None:
+            session.connection.write(protocol.EMPTY_QUERY)
+            return
+        began, what = time.monotonic(), audit.executed(portal)
+        session.start(portal.prepared.text)
+        logged = audit.execution(session, portal)
+        if not utility.allowed_when_failed(statement):
+            session.block.check_not_failed()
+        if not portal.started:
+            self._start(portal, statement)
+        self._answer(portal, name, max(limit, 0))
+        audit.execute_duration(session, what, portal, began, logged=logged)
+
+    def _answer(self, portal: Portal, name: str, limit: int) -> None:
+        source = portal.rows
+        if source is None:
+            if portal.done and not portal.tag:
+                raise PostgresError("55000", f'portal "{name}" cannot be run')
+            self._complete(portal.tag)
+            portal.tag = ""
+            return
+        self._send(portal, source, limit)
+
+    def _start(self, portal: Portal, statement: Statement) -> None:
+        session = self.session
+        session.block.several = self._executed > 0
+        self._executed += 1
+        session.parameters = portal.parameters
+        portal.started = True
+        result = self.sender.start(statement)
+        if isinstance(result, ResultSet):
+            self.check_unchanged(portal.prepared, statement, result)
+            portal.rows = RowSource(result)
+            portal.formats = column_formats(portal.formats, len(result.columns))
+            return
+        portal.tag = self.sender.tag_of(result)
+        portal.done = True
+
+    def check_unchanged(self, prepared: Prepared, statement: Statement, result: ResultSet) -> None:
+        """0A000 where the statement would give other columns than were described: drivers read rows by what they know."""
+        if utility.handles(statement) or prepared.columns is None or _shape(prepared.columns) == _shape(result.columns):
+            return
+        _, now = self._described(statement, prepared.parameters)
+        if now is None or _shape(now) != _shape(prepared.columns):
+            raise PostgresError("0A000", "cached plan must not change result type")
+
+    def _send(self, portal: Portal, source: RowSource, limit: int) -> None:
+        session = self.session
+        before = source.sent
+        with portal.running():
+            portals.send(session.connection, source, limit, portal.formats, session.context.forms)
+        count = source.sent - before
+        session.send_notices()
+        if limit and count == limit:
+            session.connection.write(protocol.PORTAL_SUSPENDED)
+            return
+        given = source.result.tag
+        self._complete(f"SELECT {count}" if given is None else given)
+
+    def _complete(self, tag: str) -> None:
+        self.session.send_notices()
+        self.session.connection.write(protocol.command_complete(tag))
+
+    def _close(self, reader: FrontendReader) -> None:
+        kind, name = chr(reader.byte()), reader.string()
+        reader.end()
+        if kind == "S":
+            self.session.prepared.pop(name, None)
+        elif kind == "P":
+            self.session.portals.close(name)
+        else:
+            raise PostgresError("08P01", f"invalid CLOSE message subtype {ord(kind)}")
+        self.session.connection.write(protocol.CLOSE_COMPLETE)
+
+    def _flush(self, reader: FrontendReader) -> None:
+        reader.end()
+        self.session.connection.flush()
+
+
+def _shape(columns: tuple[ResultColumn, ...]) -> list[tuple[str, int, int]]:
+    """What of columns may not change behind a client's back."""
+    return [(column.name, column.type_oid, column.typmod) for column in columns]
+
+
+def _count(reader: FrontendReader) -> int:
+    """An unsigned 16-bit count."""
+    count = reader.int16() & 0xFFFF
+    if count > reader.rest:
+        raise PostgresError("08P01", "insufficient data left in message", severity=Severity.ERROR)
+    return count

@@ -1,0 +1,62 @@
+"""The simple query: one string of statements, one transaction, one ReadyForQuery (manual, 55.2.2).
+
+`SimpleQuery.run` is called for each Query message. On a replication connection the string is a replication command when it
+starts with one of their keywords, and SQL otherwise.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from headgate.server.monitoring import audit
+from headgate.server.protocol import message
+from headgate.server.protocol.statement_result import Sender
+from headgate.sql import parser
+
+if TYPE_CHECKING:
+    from headgate.server.session.session import Session
+
+
+class SimpleQuery:
+    """Runs the query strings of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.sender = Sender(session)
+
+    def run(self, body: bytes) -> None:
+        """Runs the statements of one Query message; the first error ends it."""
+        session = self.session
+        encoding = session.connection.encoding
+        reader = message.FrontendReader(body, encoding)
+        raw = reader.raw_string()
+        reader.end()
+        text = encoding.decode(raw)
+        session.start(text)
+        began = time.monotonic()
+        session.portals.close("")
+        session.prepared.pop("", None)
+        if session.walsender is not None and session.walsender.run(text):
+            return
+        statements = parser.parse(text)
+        if not statements:
+            session.connection.write(message.EMPTY_QUERY)
+            return
+        logged = audit.statements(session, text, statements)
+        session.block.several = len(statements) > 1
+        for place, statement in enumerate(statements):
+            session.interrupts.check()
+            if place:
+                session.interrupts.time(session.settings.milliseconds("statement_timeout"))
+            session.parameters = ()
+            tag = self.sender.run_simple(statement)
+            if place == len(statements) - 1:
+                self._finish()
+            session.send_notices()
+            session.connection.write(message.command_complete(tag))
+        audit.simple_duration(session, text, statements, began, logged=logged)
+
+    def _finish(self) -> None:
+        session = self.session
+        session.block.finish()

@@ -1,0 +1,74 @@
+"""Runs one statement and sends what comes of it: rows, COPY data, or just the tag.
+
+`Sender.run_simple` does both at once for the simple query; the extended query starts a statement with `start` and sends its
+portal's rows by itself. Statements of the session itself (BEGIN, SET, PREPARE, FETCH …) go to `utility`, all
+others to `headgate.commands.execute`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from headgate.server.protocol import message
+from headgate.server.protocol import portal as portals
+from headgate.server.protocol.copying import copy_in, copy_out
+from headgate.server.protocol.portal import RowSource
+from headgate.server.session import utility
+from headgate.sql import command_tag
+from headgate.types.resultset import ResultSet
+
+if TYPE_CHECKING:
+    from headgate.server.session.session import Session
+    from headgate.sql.parser import Statement
+
+
+class Sender:
+    """Runs statements for one session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def start(self, statement: Statement) -> ResultSet | Any:
+        """Runs the statement as far as its result is known: a ResultSet whose batches are lazy, a tag, or a COPY."""
+        session = self.session
+        session.show(command_tag.of(statement.node))
+        if not utility.allowed_when_failed(statement):
+            session.block.check_not_failed()
+            session.use_types()
+        if utility.handles(statement):
+            return utility.run(session, statement)
+        from headgate.commands.execute import execute
+
+        session.block.touch()
+        return execute(statement.node, statement.text, cast("Any", session))
+
+    def run_simple(self, statement: Statement) -> str:
+        """Runs the statement, sends its rows with their description; returns the tag."""
+        session = self.session
+        result = self.start(statement)
+        if isinstance(result, ResultSet):
+            source = RowSource(result)
+            formats = (int(result.binary),) * len(result.columns)
+            session.send_notices()
+            self.describe(result, formats)
+            try:
+                portals.send(session.connection, source, 0, formats, session.context.forms)
+            finally:
+                source.close()
+            return result.command_tag
+        return self.tag_of(result)
+
+    def tag_of(self, result: Any) -> str:
+        """The tag of a result without rows; COPY takes its data first."""
+        if isinstance(result, str):
+            return result
+        if hasattr(result, "consume"):
+            return copy_in(self.session, result)
+        if hasattr(result, "lines"):
+            return copy_out(self.session, result)
+        return str(result.tag)
+
+    def describe(self, result: ResultSet, formats: tuple[int, ...]) -> None:
+        """RowDescription of a result."""
+        connection = self.session.connection
+        connection.write(message.row_description(result.columns, formats, connection.encoding))

@@ -1,0 +1,227 @@
+"""DECLARE, FETCH, MOVE and CLOSE (manual, part VI).
+
+A cursor is a portal whose rows are taken by FETCH; where it stands is its `Position`, which moves as PostgreSQL's portals do (pquery.c).
+Rows that a cursor has given are kept, so that it can go back: all of them with SCROLL, none with NO SCROLL, otherwise as long as they are
+few, so that whoever reads a large result forward needs no memory for it. Called by `utility`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+
+from headgate.errors import PostgresError, not_supported
+from headgate.server.protocol.portal import Portal, Prepared, RowSource
+from headgate.server.session.transaction_block import State
+from headgate.sql import parser
+from headgate.sql.parser import Statement, position
+from headgate.types.resultset import ResultSet, batch_of_rows
+
+if TYPE_CHECKING:
+    from headgate.server.session.session import Session
+
+_BINARY, _SCROLL, _NO_SCROLL, _INSENSITIVE, _HOLD = 0x0001, 0x0002, 0x0004, 0x0008, 0x0020
+_ALL = 2**63 - 1
+"""The count of FETCH ALL."""
+_KEPT_BYTES = 16 << 20
+"""What a cursor keeps that was declared without SCROLL and NO SCROLL."""
+
+
+class Position:
+    """Where a cursor stands: on row `at`, or before the first or behind the last one. `scroll` None: as long as its rows are few."""
+
+    def __init__(self, *, scroll: bool | None) -> None:
+        self.scroll = scroll
+        self.at = 0
+        self.at_start = True
+        self.at_end = False
+        self._kept: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    @property
+    def on_row(self) -> bool:
+        """Whether it stands on a row."""
+        return not self.at_start and not self.at_end
+
+    def forward(self, source: RowSource, many: int) -> list[pa.RecordBatch]:
+        """The next rows."""
+        if self.at_end or many <= 0:
+            return []
+        found = self._next(source, many)
+        count = _count(found)
+        self.at_start = self.at_start and not count
+        self.at_end = count < many
+        self.at += count
+        return found
+
+    def _next(self, source: RowSource, many: int) -> list[pa.RecordBatch]:
+        if self.scroll is False:
+            return list(source.take(0 if many == _ALL else many))
+        missing = many - (self._rows - self.at)
+        if missing > 0:
+            read = list(source.take(0 if many == _ALL else missing))
+            self._kept += read
+            self._rows += _count(read)
+        found = self._slice(self.at, min(many, self._rows - self.at))
+        if self.scroll is None and missing > 0 and sum(each.nbytes for each in self._kept) > _KEPT_BYTES:
+            self.scroll, self._kept = False, []
+        return found
+
+    def backward(self, many: int) -> list[pa.RecordBatch]:
+        """The rows before, the nearest first."""
+        self.check_scrolls()
+        if self.at_start or many <= 0:
+            return []
+        last = self.at if self.at_end else self.at - 1
+        first = max(last - many, 0)
+        found = self._slice(first, last - first)
+        self.at_start = last - first < many
+        self.at = 0 if self.at_start else first + 1
+        self.at_end = self.at_end and last == first
+        if not found:
+            return []
+        table = pa.Table.from_batches(found)
+        return list(table.take(pa.array(range(len(table) - 1, -1, -1), pa.int64())).combine_chunks().to_batches())
+
+    def rewind(self) -> None:
+        """Goes before the first row."""
+        if self.at_start and not self.at_end:
+            return
+        self.check_scrolls()
+        self.at, self.at_start, self.at_end = 0, True, False
+
+    def check_scrolls(self) -> None:
+        """55000 for a cursor that only goes forward."""
+        if self.scroll is False:
+            raise PostgresError("55000", "cursor can only scan forward", hint="Declare it with SCROLL option to enable backward scan.")
+
+    def _slice(self, first: int, many: int) -> list[pa.RecordBatch]:
+        if many <= 0:
+            return []
+        return list(pa.Table.from_batches(self._kept).slice(first, many).to_batches())
+
+
+def _count(batches: list[pa.RecordBatch]) -> int:
+    return sum(int(batch.num_rows) for batch in batches)
+
+
+def declare(session: Session, node: Any, text: str) -> str:
+    """DECLARE name CURSOR FOR query."""
+    from headgate.commands.execute import execute
+
+    inner = parser.unwrap(node.query)
+    _check_options(session, node, inner)
+    if node.portalname in session.portals:
+        raise PostgresError("42P03", f'cursor "{node.portalname}" already exists')
+    result = execute(inner, text, cast("Any", session))
+    if not isinstance(result, ResultSet):
+        raise PostgresError("42P11", "cannot open a query without rows as cursor")
+    prepared = Prepared("", text, Statement(inner, text, 0, len(text)), (), result.columns)
+    formats = (1,) * len(result.columns) if node.options & _BINARY else ()
+    portal = Portal(node.portalname, prepared, (), formats, rows=RowSource(result), started=True, hold=bool(node.options & _HOLD))
+    scroll = True if node.options & _SCROLL else False if node.options & _NO_SCROLL else None
+    portal.buffered = Position(scroll=scroll)
+    session.portals.open(portal)
+    return "DECLARE CURSOR"
+
+
+def _check_options(session: Session, node: Any, query: Any) -> None:
+    if not node.options & _HOLD and session.block.state is State.IDLE and not session.block.several:
+        raise PostgresError("25P01", "DECLARE CURSOR can only be used in transaction blocks")
+    if query.DESCRIPTOR.name != "SelectStmt":
+        return
+    if query.HasField("into_clause"):
+        message = "SELECT ... INTO is not allowed here"
+        raise PostgresError("42601", message, position=position(query.into_clause.rel.location))
+    if not query.locking_clause:
+        return
+    word = "FOR " + _STRENGTHS[parser.unwrap(query.locking_clause[0]).strength]
+    if node.options & _HOLD:
+        raise not_supported(f"DECLARE CURSOR WITH HOLD ... {word} is not supported", detail="Holdable cursors must be READ ONLY.")
+    if node.options & _SCROLL:
+        raise not_supported(f"DECLARE SCROLL CURSOR ... {word} is not supported", detail="Scrollable cursors must be READ ONLY.")
+    if node.options & _INSENSITIVE:
+        detail = "Insensitive cursors must be READ ONLY."
+        raise PostgresError("42P11", f"DECLARE INSENSITIVE CURSOR ... {word} is not valid", detail=detail)
+
+
+_STRENGTHS = {2: "KEY SHARE", 3: "SHARE", 4: "NO KEY UPDATE", 5: "UPDATE"}
+"""LockClauseStrength."""
+
+
+def fetch(session: Session, node: Any, text: str) -> str | ResultSet:
+    """FETCH and MOVE."""
+    portal = session.portals.get(node.portalname)
+    if portal is None or portal.rows is None:
+        raise PostgresError("34000", f'cursor "{node.portalname}" does not exist')
+    if portal.buffered is None:
+        portal.buffered = Position(scroll=False)
+    direction = str(node.DESCRIPTOR.fields_by_name["direction"].enum_type.values_by_number[node.direction].name)
+    with portal.running():
+        batches, count = _moved(portal.rows, portal.buffered, direction, node.how_many, fetching=not node.ismove)
+    if node.ismove:
+        return f"MOVE {count}"
+    columns = portal.rows.columns
+    return ResultSet(columns, batches or [batch_of_rows(columns, [])], f"FETCH {count}", binary=any(portal.formats))
+
+
+def _moved(source: RowSource, position: Position, direction: str, many: int, *, fetching: bool) -> tuple[list[pa.RecordBatch], int]:
+    """The rows to which the cursor moves, and how many they are (DoPortalRunFetch)."""
+    if direction == "FETCH_ABSOLUTE":
+        found = _absolute(source, position, many)
+        return found, _count(found)
+    if direction == "FETCH_RELATIVE" and many:
+        if many > 0:
+            position.forward(source, many - 1)
+            found = position.forward(source, 1)
+        else:
+            position.backward(-many - 1)
+            found = position.backward(1)
+        return found, _count(found)
+    backward = direction != "FETCH_FORWARD"
+    if many < 0:
+        backward, many = not backward, -many
+    if not many:
+        if not fetching or not position.on_row:
+            return [], int(position.on_row)
+        position.backward(1)
+        found = position.forward(source, 1)
+    elif backward and many == _ALL and not fetching:
+        passed = position.at if position.at_end else max(position.at - 1, 0)
+        position.rewind()
+        return [], passed
+    else:
+        found = position.backward(many) if backward else position.forward(source, many)
+    return found, _count(found)
+
+
+def _absolute(source: RowSource, position: Position, place: int) -> list[pa.RecordBatch]:
+    if place > 0:
+        if place - 1 <= position.at // 2:
+            position.rewind()
+            position.forward(source, place - 1)
+        else:
+            now = position.at + position.at_end
+            if place <= now:
+                position.backward(now - place + 1)
+            else:
+                position.forward(source, place - now - 1)
+        return position.forward(source, 1)
+    if place < 0:
+        position.forward(source, _ALL)
+        position.backward(-place - 1)
+        return position.backward(1)
+    position.rewind()
+    return []
+
+
+def close(session: Session, node: Any, text: str) -> str:
+    """CLOSE name, CLOSE ALL."""
+    if not node.portalname:
+        session.portals.close_all()
+        return "CLOSE CURSOR ALL"
+    if node.portalname not in session.portals:
+        raise PostgresError("34000", f'cursor "{node.portalname}" does not exist')
+    session.portals.close(node.portalname)
+    return "CLOSE CURSOR"

@@ -1,0 +1,116 @@
+"""PREPARE, EXECUTE and DEALLOCATE as statements of SQL (manual, part VI).
+
+They share the session's prepared statements with the extended protocol. Called by `utility`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import postgast
+
+from headgate.errors import PostgresError
+from headgate.server.protocol.portal import Parameter, Prepared
+from headgate.sql import parser
+from headgate.sql.parser import Statement
+from headgate.sql.setting import constant
+from headgate.types import registry
+from headgate.types.resultset import ResultSet
+
+if TYPE_CHECKING:
+    from headgate.server.session.session import Session
+
+
+def find(session: Session, name: str) -> Prepared:
+    """The prepared statement of that name; 26000."""
+    found = session.prepared.get(name)
+    if found is None:
+        raise PostgresError("26000", f'prepared statement "{name}" does not exist')
+    return found
+
+
+def prepare(session: Session, node: Any, text: str) -> str:
+    """PREPARE name [(types)] AS statement."""
+    if node.name in session.prepared:
+        raise PostgresError("42P05", f'prepared statement "{node.name}" already exists')
+    types = tuple(_type(session, parser.unwrap(each)) for each in node.argtypes)
+    statement = Statement(parser.unwrap(node.query), text, 0, len(text))
+    made = session.extended.prepare(node.name, text, types, statement)
+    made.from_sql = True
+    session.prepared[node.name] = made
+    return "PREPARE"
+
+
+def _type(session: Session, type_name: Any) -> int:
+    names = [parser.unwrap(part).sval for part in type_name.names]
+    array = "[]" if type_name.array_bounds else ""
+    schema, name = (names[0] if len(names) > 1 else None), names[-1]
+    found = registry.known().find_name(name + array, schema)
+    if found is None:
+        raise PostgresError("42704", f'type "{name}" does not exist', position=parser.position(type_name.location))
+    return found.oid
+
+
+def execute(session: Session, node: Any, text: str) -> str | ResultSet:
+    """EXECUTE name [(values)]."""
+    from headgate.server.protocol.statement_result import Sender
+
+    prepared = find(session, node.name)
+    if len(node.params) != len(prepared.parameters):
+        raise PostgresError(
+            "42601",
+            f'wrong number of parameters for prepared statement "{node.name}"',
+            detail=f"Expected {len(prepared.parameters)} parameters but got {len(node.params)}.",
+        )
+    if prepared.statement is None:
+        return "EXECUTE"
+    values = [_value(session, parser.unwrap(each), oid, text) for each, oid in zip(node.params, prepared.parameters, strict=True)]
+    session.parameters = tuple(Parameter(oid, value) for oid, value in zip(prepared.parameters, values, strict=True))
+    sender = Sender(session)
+    result = sender.start(prepared.statement)
+    if not isinstance(result, ResultSet):
+        return sender.tag_of(result)
+    session.extended.check_unchanged(prepared, prepared.statement, result)
+    return result
+
+
+def _value(session: Session, node: Any, type_oid: int, text: str) -> str | None:
+    from headgate.server.session.utility import check_input
+
+    if str(node.DESCRIPTOR.name) == "A_Const":
+        if node.isnull:
+            return None
+        if node.WhichOneof("val") in ("ival", "fval") and type_oid != registry.NUMERIC:
+            return _evaluated(session, node, type_oid)  # a number is cast, as by an assignment
+        value = constant(node)
+        check_input(value, type_oid, session)
+        return value
+    return _evaluated(session, node, type_oid)
+
+
+def _evaluated(session: Session, node: Any, type_oid: int) -> str | None:
+    """Any other expression: the one value of SELECT expression::type."""
+    from headgate.commands.execute import execute as run
+
+    tree = postgast.parse(f"SELECT NULL::{registry.known().by_oid(type_oid).plain}")
+    argument = tree.stmts[0].stmt.select_stmt.target_list[0].res_target.val.type_cast.arg
+    field = next(name for name, found in argument.DESCRIPTOR.fields_by_name.items() if found.message_type is node.DESCRIPTOR)
+    argument.Clear()
+    getattr(argument, field).CopyFrom(node)
+    source = postgast.deparse(tree)
+    [statement] = parser.parse(source)
+    result = run(statement.node, source, cast("Any", session))
+    if not isinstance(result, ResultSet):
+        raise PostgresError("XX000", "parameter of EXECUTE gave no row")
+    values = [batch.column(0)[0].as_py() for batch in result if batch.num_rows]
+    return values[0] if values else None
+
+
+def deallocate(session: Session, node: Any, text: str) -> str:
+    """DEALLOCATE name, DEALLOCATE ALL."""
+    if node.isall or not node.name:
+        session.prepared.clear()
+        return "DEALLOCATE ALL"
+    find(session, node.name)
+    del session.prepared[node.name]
+    return "DEALLOCATE"

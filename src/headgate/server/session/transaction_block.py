@@ -1,0 +1,301 @@
+"""The transaction of a session: blocks, implicit blocks, savepoints, and what is done at their ends.
+
+States (PostgreSQL's TBLOCK_*, as far as a client can tell them apart), with the letter of ReadyForQuery:
+
+    IDLE      I   nothing is open
+    IMPLICIT  I   the statements of one query string, or of a pipeline up to Sync; ends with `finish`
+    BLOCK     T   BEGIN … COMMIT
+    FAILED    E   an error inside a block; ends with ROLLBACK, COMMIT (which rolls back) or ROLLBACK TO
+
+The storage transaction is begun when the first statement needs it. Only the session sets states, by the methods below:
+
+    BEGIN          IDLE/IMPLICIT → BLOCK            COMMIT    BLOCK → IDLE (storage commits)
+    error          BLOCK → FAILED, others → IDLE    ROLLBACK  BLOCK/FAILED → IDLE
+    ROLLBACK TO s  FAILED → BLOCK                   PREPARE   BLOCK → IDLE (storage keeps it)
+
+Traced: ``INSERT 1; BEGIN; INSERT 2; COMMIT; INSERT 3; SELEC`` never starts (it does not parse); ``INSERT 1; BEGIN; INSERT 2;
+COMMIT; INSERT 3; SELECT 1/0``: IDLE, IMPLICIT (1), BLOCK (1, 2), IDLE (both committed), IMPLICIT (3), error → IDLE (3 undone).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headgate.commands.constraint.deferral import Deferral, Saved
+from headgate.errors import PostgresError
+from headgate.lsn import Lsn
+from headgate.server.session import notification
+from headgate.server.session.notification import Pending
+
+if TYPE_CHECKING:
+    from headgate.server.protocol.open_portals import OpenPortals
+    from headgate.server.session.session_origin import SessionOrigin
+    from headgate.settings import SessionSettings
+    from headgate.settings import State as SettingsState
+    from headgate.storage.transaction.transaction import Transaction
+
+ABORTED = "current transaction is aborted, commands ignored until end of transaction block"
+
+
+class State(enum.Enum):
+    """Where the session stands; the value is ReadyForQuery's letter."""
+
+    IDLE = "I"
+    BLOCK = "T"
+    FAILED = "E"
+
+
+class TransactionBlock:
+    """One session's transaction state machine."""
+
+    def __init__(
+        self,
+        begin: Callable[[], Transaction],
+        values: SessionSettings,
+        portals: OpenPortals,
+        announce: Callable[[Pending], None],
+        replicated: Callable[[Lsn], None] = lambda lsn: None,
+    ) -> None:
+        """What a transaction needs.
+
+        `begin` begins a storage transaction; `values` and `portals` end with it; `announce` tells others what it had to tell; `replicated`
+        waits for synchronous standbys.
+        """
+        self._begin = begin
+        self._values = values
+        self._portals = portals
+        self._announce = announce
+        self.pending = Pending()
+        """What LISTEN, UNLISTEN and NOTIFY ask for."""
+        self._replicated = replicated
+        self.committed_at: Lsn | None = None
+        """The end of the log entry of what was just committed, until it is known to be replicated."""
+        self.state = State.IDLE
+        self.storage: Transaction | None = None
+        self.several = False
+        """Whether the statement is one of several in a query string or a pipeline."""
+        self.snapshot: Lsn | None = None
+        self.imported: Lsn | None = None
+        """A snapshot that SET TRANSACTION SNAPSHOT or a walsender's SNAPSHOT 'use' gave."""
+        self.statements = 0
+        """Statements since the transaction began that have taken a snapshot."""
+        self.origin: SessionOrigin | None = None
+        """The replication origin that what the session writes is said to come from (pg_replication_origin_session_setup)."""
+        self._settings: SettingsState | None = None
+        self.deferral = Deferral()
+        """What this transaction does at its end."""
+        self._savepoints: list[tuple[str, SettingsState, Saved, notification.Saved]] = []
+        self._after_commit: list[Callable[[], None]] = []
+        self._after_rollback: list[Callable[[], None]] = []
+
+    @property
+    def letter(self) -> str:
+        """ReadyForQuery's status."""
+        return self.state.value
+
+    @property
+    def isolation(self) -> str:
+        """The isolation level of the transaction."""
+        return self._values.text("transaction_isolation")
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the transaction is READ ONLY."""
+        return self._values.flag("transaction_read_only")
+
+    @property
+    def in_subtransaction(self) -> bool:
+        """Whether a savepoint is open."""
+        return bool(self._savepoints)
+
+    @property
+    def in_block(self) -> bool:
+        """Whether BEGIN has opened a block that is not failed."""
+        return self.state is State.BLOCK
+
+    # ---- statements -------------------------------------------------------------------------------------
+    def touch(self) -> None:
+        """Something transactional happens: from here on the settings can be rolled back."""
+        if self._settings is None:
+            self._settings = self._values.remember()
+            self._values.begin_transaction()
+
+    def statement(self) -> Transaction:
+        """The storage transaction, begun if none is open."""
+        self.touch()
+        if self.storage is None:
+            self.storage = self._begin()
+        return self.storage
+
+    def after_commit(self, action: Callable[[], None]) -> None:
+        """Runs `action` once this transaction has committed."""
+        self._after_commit.append(action)
+
+    def after_rollback(self, action: Callable[[], None]) -> None:
+        """Runs `action` if this transaction rolls back."""
+        self._after_rollback.append(action)
+
+    def check_not_failed(self) -> None:
+        """25P02 in a failed block."""
+        if self.state is State.FAILED:
+            raise PostgresError("25P02", ABORTED)
+
+    def prevent(self, command: str) -> None:
+        """25001: `command` commits on its own and must stand alone."""
+        if self.state is State.BLOCK or self.several:
+            raise PostgresError("25001", f"{command} cannot run inside a transaction block")
+
+    def require(self, command: str) -> None:
+        """25P01: `command` makes sense only inside BEGIN … COMMIT."""
+        if self.state is not State.BLOCK:
+            raise PostgresError("25P01", f"{command} can only be used in transaction blocks")
+
+    # ---- blocks -----------------------------------------------------------------------------------------
+    def begin(self, chained: SettingsState | None = None) -> bool:
+        """BEGIN; False when a block was open already (the caller warns). `chained`: the settings of the block that it follows."""
+        if self.state is State.BLOCK:
+            return False
+        self.touch()
+        if chained is not None:
+            self._values.chain(chained)
+        self.state = State.BLOCK
+        return True
+
+    def commit(self) -> bool:
+        """Commits what is open; False if it rolled back because the block had failed."""
+        if self.state is State.FAILED:
+            self.rollback()
+            return False
+        try:
+            self._portals.commit()
+        except BaseException:
+            self.rollback()
+            raise
+        storage, self.storage = self.storage, None
+        if storage is not None:
+            try:
+                self._settle(storage)
+                self.committed_at = storage.commit(None if self.origin is None or not storage.has_writes else self.origin.progress())
+            except BaseException:
+                with contextlib.suppress(Exception):
+                    storage.rollback()
+                self.storage = None
+                self._end(rolled_back=True)
+                raise
+        self._end(rolled_back=False)
+        return True
+
+    def prepare(self, keep: Callable[[Transaction], Lsn]) -> None:
+        """Ends the block by handing its storage transaction to `keep`, which undoes it if it fails."""
+        storage, self.storage = self.statement(), None
+        try:
+            self._portals.check_prepare()
+            self.pending.check_prepare()
+            self._settle(storage)
+            self.committed_at = keep(storage)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                storage.rollback()
+            self._end(rolled_back=True)
+            raise
+        self._end(rolled_back=False)
+
+    def rollback(self) -> None:
+        """Undoes what is open."""
+        self._portals.roll_back()
+        storage, self.storage = self.storage, None
+        try:
+            if storage is not None:
+                _roll_back(storage)
+        finally:
+            self._end(rolled_back=True)
+
+    def finish(self) -> None:
+        """The end of a query string or Sync: an implicit transaction commits, a block stays."""
+        if self.state is State.IDLE:
+            self.commit()
+        self.several = False
+
+    def fail(self) -> None:
+        """An error: a block fails, anything else is rolled back."""
+        if self.state is State.IDLE:
+            self.rollback()
+            self.several = False
+        elif self.state is State.BLOCK:
+            self.state = State.FAILED
+            if not self._savepoints:
+                self._portals.roll_back()
+            if not self._savepoints and self.storage is not None:
+                storage, self.storage = self.storage, None
+                _roll_back(storage)
+
+    def _settle(self, storage: Transaction) -> None:
+        """What was put off until the end, over what is committed by then."""
+        storage.statement()
+        self.deferral.finish()
+
+    def _end(self, *, rolled_back: bool) -> None:
+        self.state = State.IDLE
+        self._portals.roll_back()
+        self._portals.depth = 0
+        self.deferral = Deferral()
+        settings, self._settings = self._settings, None
+        if settings is not None:
+            self._values.restore(settings, rolled_back)
+        self._savepoints.clear()
+        self.snapshot = self.imported = None
+        self.statements = 0
+        committed, self.committed_at = self.committed_at, None
+        if committed is not None and not rolled_back:
+            self._replicated(committed)
+        pending, self.pending = self.pending, Pending()
+        if pending and not rolled_back:
+            self._announce(pending)
+        actions = self._after_rollback if rolled_back else self._after_commit
+        self._after_commit, self._after_rollback = [], []
+        for action in actions:
+            action()
+
+    # ---- savepoints -------------------------------------------------------------------------------------
+    def savepoint(self, name: str) -> None:
+        """SAVEPOINT name."""
+        self.require("SAVEPOINT")
+        self.statement().savepoint(name)
+        self._savepoints.append((name, self._values.remember(), self.deferral.saved(), self.pending.saved()))
+        self._portals.depth = len(self._savepoints)
+
+    def release(self, name: str) -> None:
+        """RELEASE SAVEPOINT name."""
+        self.require("RELEASE SAVEPOINT")
+        at = self._find(name)
+        self.statement().release(name)
+        self._values.release(self._savepoints[at][1])
+        self._portals.release(at)
+        del self._savepoints[at:]
+
+    def rollback_to(self, name: str) -> None:
+        """ROLLBACK TO SAVEPOINT name; heals a failed block."""
+        if self.state is State.IDLE:
+            raise PostgresError("25P01", "ROLLBACK TO SAVEPOINT can only be used in transaction blocks")
+        at = self._find(name)
+        self._portals.roll_back_to(at)
+        self.statement().rollback_to(name)
+        self._values.rollback_to(self._savepoints[at][1])
+        self.deferral.restore(self._savepoints[at][2])
+        self.pending.restore(self._savepoints[at][3])
+        del self._savepoints[at + 1 :]
+        self.state = State.BLOCK
+
+    def _find(self, name: str) -> int:
+        for at in range(len(self._savepoints) - 1, -1, -1):
+            if self._savepoints[at][0] == name:
+                return at
+        raise PostgresError("3B001", f'savepoint "{name}" does not exist')
+
+
+def _roll_back(storage: Transaction) -> None:
+    storage.engine.statistics.rolled_back(storage.database)
+    storage.rollback()

@@ -1,0 +1,82 @@
+"""PREPARE TRANSACTION, COMMIT PREPARED, ROLLBACK PREPARED (manual, VI.1), as the session's own commands.
+
+Called by `utility`. What is kept between the two is storage's (`headgate.storage.transaction.prepared`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate.errors import PostgresError
+from headgate.server.session.transaction_block import State
+from headgate.storage.transaction.prepared import check_room
+from headgate.subscriber.apply.prepared import commit_by_hand, held, is_held, rollback_by_hand
+
+if TYPE_CHECKING:
+    from headgate.server.session.session import Session
+
+GID_LENGTH = 200
+
+
+def prepare(session: Session, node: Any) -> str:
+    """PREPARE TRANSACTION 'gid'."""
+    block = session.block
+    if block.state is State.IDLE:
+        session.notices.warning("there is no transaction in progress", sqlstate="25P01")
+        block.rollback()
+        return "ROLLBACK"
+    if block.state is State.FAILED:
+        block.rollback()
+        return "ROLLBACK"
+    try:
+        _check(session, node.gid)
+    except PostgresError:
+        block.rollback()
+        raise
+    prepared = session.node.engine.prepared
+    block.prepare(lambda storage: prepared.prepare(storage, node.gid, session.context.user))
+    return "PREPARE TRANSACTION"
+
+
+def _check(session: Session, gid: str) -> None:
+    if len(gid.encode()) >= GID_LENGTH:
+        raise PostgresError("22023", f'transaction identifier "{gid}" is too long')
+    limit = session.node.settings.integer("max_prepared_transactions")
+    if limit and any(one.gid == gid for one in session.node.engine.prepared.all()):
+        raise PostgresError("42710", f'transaction identifier "{gid}" is already in use')
+    check_room(limit, held(session.node))
+
+
+def commit(session: Session, node: Any) -> str:
+    """COMMIT PREPARED 'gid'."""
+    session.prevent_in_block("COMMIT PREPARED")
+    if is_held(session.node.catalog, node.gid):
+        commit_by_hand(session.node, node.gid, session.context.database, _user(session))
+        session.block.finish()
+        return "COMMIT PREPARED"
+    prepared = session.node.engine.prepared
+    session.block.committed_at = prepared.commit(_take(session, node.gid))
+    session.block.finish()
+    return "COMMIT PREPARED"
+
+
+def rollback(session: Session, node: Any) -> str:
+    """ROLLBACK PREPARED 'gid'."""
+    session.prevent_in_block("ROLLBACK PREPARED")
+    if is_held(session.node.catalog, node.gid):
+        rollback_by_hand(session.node, node.gid, session.context.database, _user(session))
+        session.block.finish()
+        return "ROLLBACK PREPARED"
+    prepared = session.node.engine.prepared
+    session.block.committed_at = prepared.rollback(_take(session, node.gid))
+    session.block.finish()
+    return "ROLLBACK PREPARED"
+
+
+def _user(session: Session) -> int | None:
+    return None if session.context.superuser else session.context.user_oid
+
+
+def _take(session: Session, gid: str) -> Any:
+    user = None if session.context.superuser else session.context.user
+    return session.node.engine.prepared.take(gid, session.context.database, user)

@@ -1,0 +1,200 @@
+"""Statements that concern the session itself, and that no table or catalog is needed for.
+
+BEGIN … ROLLBACK TO, PREPARE TRANSACTION, SET, SHOW, RESET, ALTER SYSTEM, DISCARD, PREPARE, EXECUTE, DEALLOCATE, DECLARE, FETCH, MOVE,
+CLOSE, LISTEN, NOTIFY, UNLISTEN, LOCK, CHECKPOINT. Called by the outcome's `Sender` for each statement that `handles` claims; a handler
+returns a tag or a ResultSet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headgate.commands.transaction import lock_table
+from headgate.errors import PostgresError
+from headgate.server.session import cursor, notification, prepare, transaction_mode, two_phase, variable
+from headgate.server.session.alter_system import alter_system
+from headgate.server.session.transaction_block import State
+from headgate.types import registry
+from headgate.types.resultset import ResultColumn, ResultSet
+
+if TYPE_CHECKING:
+    from headgate.server.session.session import Session
+    from headgate.sql.parser import Statement
+
+Handler = Callable[["Session", Any, str], "str | ResultSet"]
+
+_ENDS = {"TRANS_STMT_COMMIT", "TRANS_STMT_PREPARE", "TRANS_STMT_ROLLBACK", "TRANS_STMT_ROLLBACK_TO"}
+
+
+def handles(statement: Statement) -> bool:
+    """Whether the session itself runs this statement."""
+    return statement.kind in HANDLERS
+
+
+def allowed_when_failed(statement: Statement) -> bool:
+    """Whether a failed transaction block lets the statement through."""
+    return statement.kind == "TransactionStmt" and transaction_kind(statement.node) in _ENDS
+
+
+def run(session: Session, statement: Statement) -> str | ResultSet:
+    """Runs the statement."""
+    return HANDLERS[statement.kind](session, statement.node, statement.text)
+
+
+def columns(session: Session, statement: Statement) -> tuple[ResultColumn, ...] | None:
+    """The columns that the statement will give, for Describe."""
+    if statement.kind == "VariableShowStmt":
+        return variable.show_columns(session, statement.node.name)
+    if statement.kind == "ExecuteStmt":
+        return prepare.find(session, statement.node.name).columns
+    if statement.kind == "FetchStmt" and not statement.node.ismove:
+        portal = session.portals.get(statement.node.portalname)
+        return None if portal is None or portal.rows is None else portal.rows.columns
+    return None
+
+
+def transaction_kind(node: Any) -> str:
+    """The name of TransactionStmt.kind."""
+    return str(node.DESCRIPTOR.fields_by_name["kind"].enum_type.values_by_number[node.kind].name)
+
+
+# ---- transactions ---------------------------------------------------------------------------------------
+def _transaction(session: Session, node: Any, text: str) -> str:
+    kind = transaction_kind(node)
+    return _TRANSACTION[kind](session, node)
+
+
+def _begin(session: Session, node: Any) -> str:
+    if not session.block.begin():
+        session.notices.warning("there is already a transaction in progress", sqlstate="25001")
+    transaction_mode.set_modes(session, node.options)
+    return "BEGIN"
+
+
+def _start(session: Session, node: Any) -> str:
+    _begin(session, node)
+    return "START TRANSACTION"
+
+
+def _commit(session: Session, node: Any) -> str:
+    idle = session.block.state is State.IDLE
+    if idle:
+        if node.chain:
+            raise PostgresError("25P01", "COMMIT AND CHAIN can only be used in transaction blocks")
+        session.notices.warning("there is no transaction in progress", sqlstate="25P01")
+    ended = session.settings.remember()
+    done = session.block.commit()
+    if node.chain:
+        session.block.begin(ended)
+    return "COMMIT" if done else "ROLLBACK"
+
+
+def _rollback(session: Session, node: Any) -> str:
+    if session.block.state is State.IDLE:
+        if node.chain:
+            raise PostgresError("25P01", "ROLLBACK AND CHAIN can only be used in transaction blocks")
+        session.notices.warning("there is no transaction in progress", sqlstate="25P01")
+    ended = session.settings.remember()
+    session.block.rollback()
+    if node.chain:
+        session.block.begin(ended)
+    return "ROLLBACK"
+
+
+def _savepoint(session: Session, node: Any) -> str:
+    session.block.savepoint(node.savepoint_name)
+    return "SAVEPOINT"
+
+
+def _release(session: Session, node: Any) -> str:
+    session.block.release(node.savepoint_name)
+    return "RELEASE"
+
+
+def _rollback_to(session: Session, node: Any) -> str:
+    session.block.rollback_to(node.savepoint_name)
+    return "ROLLBACK"
+
+
+_TRANSACTION: dict[str, Callable[[Session, Any], str]] = {
+    "TRANS_STMT_BEGIN": _begin,
+    "TRANS_STMT_START": _start,
+    "TRANS_STMT_COMMIT": _commit,
+    "TRANS_STMT_ROLLBACK": _rollback,
+    "TRANS_STMT_SAVEPOINT": _savepoint,
+    "TRANS_STMT_RELEASE": _release,
+    "TRANS_STMT_ROLLBACK_TO": _rollback_to,
+    "TRANS_STMT_PREPARE": two_phase.prepare,
+    "TRANS_STMT_COMMIT_PREPARED": two_phase.commit,
+    "TRANS_STMT_ROLLBACK_PREPARED": two_phase.rollback,
+}
+
+
+# ---- the rest -------------------------------------------------------------------------------------------
+def _discard(session: Session, node: Any, text: str) -> str:
+    target = str(node.DESCRIPTOR.fields_by_name["target"].enum_type.values_by_number[node.target].name)
+    if target == "DISCARD_ALL":
+        session.prevent_in_block("DISCARD ALL")
+        session.discard_all()
+    return target.replace("_", " ")
+
+
+def _lock(session: Any, node: Any, text: str) -> str:
+    session.require_block("LOCK TABLE")
+    lock_table.lock(node, session)
+    return "LOCK TABLE"
+
+
+def _checkpoint(session: Session, node: Any, text: str) -> str:
+    if not session.is_superuser:
+        raise PostgresError("42501", "must be superuser or have privileges of pg_checkpoint to do CHECKPOINT")
+    session.node.checkpointer.checkpoint()
+    return "CHECKPOINT"
+
+
+HANDLERS: dict[str, Handler] = {
+    "AlterSystemStmt": alter_system,
+    "TransactionStmt": _transaction,
+    "VariableSetStmt": variable.set_statement,
+    "VariableShowStmt": variable.show_statement,
+    "DiscardStmt": _discard,
+    "PrepareStmt": prepare.prepare,
+    "ExecuteStmt": prepare.execute,
+    "DeallocateStmt": prepare.deallocate,
+    "DeclareCursorStmt": cursor.declare,
+    "FetchStmt": cursor.fetch,
+    "ClosePortalStmt": cursor.close,
+    "ListenStmt": notification.listen,
+    "NotifyStmt": notification.notify,
+    "UnlistenStmt": notification.unlisten,
+    "LockStmt": _lock,
+    "CheckPointStmt": _checkpoint,
+}
+
+
+# ---- parameters -----------------------------------------------------------------------------------------
+_UNCHECKED = frozenset({0, registry.UNKNOWN, registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.NAME, registry.CSTRING})
+
+
+def check_input(text: str, type_oid: int, session: Session) -> None:
+    """Raises what the type's input function would raise for a parameter's text."""
+    if type_oid in _UNCHECKED:
+        return
+    from headgate.types.text import text as forms
+
+    forms.read_scalar(text, type_oid, -1, session=session.context.forms)
+
+
+def text_of_binary(value: bytes, type_oid: int, session: Session) -> str:
+    """A parameter in the binary form, in text form."""
+    if type_oid in _UNCHECKED:
+        return session.connection.encoding.decode(value)
+    import numpy as np
+
+    from headgate.types.binary import binary
+    from headgate.types.text import text as forms
+
+    starts, lengths = np.zeros(1, np.int64), np.array([len(value)], np.int32)
+    typed = binary.read_binary(np.frombuffer(value, np.uint8), starts, lengths, type_oid, encoding=session.connection.encoding)
+    return str(forms.write_text(typed, type_oid)[0].as_py())

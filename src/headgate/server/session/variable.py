@@ -1,0 +1,103 @@
+"""SET, RESET and SHOW, and the modes of a transaction (manual, part VI: SET, SHOW, SET TRANSACTION).
+
+Called by `utility`. The values live in the session's settings; what happens in a transaction that rolls back is undone there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate.catalog.security.role import READ_ALL_SETTINGS
+from headgate.commands.role import privilege
+from headgate.errors import PostgresError
+from headgate.server.session import session_role, transaction_mode
+from headgate.settings.definition import guarded
+from headgate.sql.setting import values
+from headgate.types import registry
+from headgate.types.resultset import ResultColumn, ResultSet, of_rows
+
+if TYPE_CHECKING:
+    from headgate.server.session.session import Session
+
+
+def set_statement(session: Session, node: Any, text: str) -> str:
+    """SET … and RESET …; the tag."""
+    kind = str(node.DESCRIPTOR.fields_by_name["kind"].enum_type.values_by_number[node.kind].name)
+    local = bool(node.is_local)
+    if local and not session.in_block:
+        session.notices.warning("SET LOCAL can only be used in transaction blocks", sqlstate="25P01")
+    session.block.touch()
+    if kind == "VAR_SET_MULTI":
+        _set_multi(session, node)
+    elif kind == "VAR_SET_VALUE":
+        if node.name in session_role.NAMES:
+            session_role.set_to(session, node.name, values(node.args)[0], local=local)
+        else:
+            set_value(session, node.name, values(node.args), local=local)
+    elif kind == "VAR_RESET_ALL":
+        session.settings.reset_all()
+        return "RESET"
+    elif kind in ("VAR_SET_DEFAULT", "VAR_RESET"):
+        if node.name in session_role.NAMES:
+            session_role.set_to(session, node.name, None, local=local)
+        else:
+            session.settings.reset(node.name, local=local, superuser=session.is_superuser)
+        return "RESET" if kind == "VAR_RESET" else "SET"
+    return "SET"
+
+
+def set_value(session: Session, name: str, given: list[str], *, local: bool) -> None:
+    """Sets one setting to the values of SET name TO a, b."""
+    transaction_mode.check(session, name, given)
+    session.settings.set_values(name, given, local=local, superuser=session.is_superuser)
+    session.setting_changed(name)
+
+
+def _set_multi(session: Session, node: Any) -> None:
+    if node.name == "TRANSACTION":
+        if not session.in_block:
+            session.notices.warning("SET TRANSACTION can only be used in transaction blocks", sqlstate="25P01")
+        transaction_mode.set_modes(session, node.args)
+    elif node.name == "SESSION CHARACTERISTICS":
+        for name, value in transaction_mode.read(node.args):
+            set_value(session, "default_" + name, [value], local=False)
+    elif node.name == "TRANSACTION SNAPSHOT":
+        if not session.in_block:
+            session.notices.warning("SET TRANSACTION can only be used in transaction blocks", sqlstate="25P01")
+        _import_snapshot(session, values(node.args)[0])
+
+
+def _import_snapshot(session: Session, name: str) -> None:
+    if session.block.isolation not in ("repeatable read", "serializable"):
+        raise PostgresError("0A000", "a snapshot-importing transaction must have isolation level SERIALIZABLE or REPEATABLE READ")
+    if session.block.statements:
+        raise PostgresError("25001", "SET TRANSACTION SNAPSHOT must be called before any query")
+    session.block.imported = session.node.slots.snapshots.find(name, session.context.database)
+
+
+# ---- SHOW -----------------------------------------------------------------------------------------------
+def show_columns(session: Session, name: str) -> tuple[ResultColumn, ...]:
+    """The columns of SHOW name."""
+    if name.lower() == "all":
+        return tuple(ResultColumn(each, registry.TEXT) for each in ("name", "setting", "description"))
+    return (ResultColumn(session.settings.canonical(name), registry.TEXT),)
+
+
+def show_statement(session: Session, node: Any, text: str) -> ResultSet:
+    """SHOW name, SHOW ALL."""
+    columns = show_columns(session, node.name)
+    if node.name.lower() == "all":
+        return of_rows(columns, session.settings.all(guarded=_reads_all(session)), "SHOW")
+    return of_rows(columns, [(show(session, node.name),)], "SHOW")
+
+
+def show(session: Session, name: str) -> str:
+    """A setting's value as SHOW prints it, those of the transaction included; 42501 for one that not everybody sees."""
+    setting = session.settings.setting(name)
+    if setting.definition.guarded and not _reads_all(session):
+        raise guarded(setting.definition.name)
+    return setting.shown
+
+
+def _reads_all(session: Session) -> bool:
+    return session.is_superuser or privilege.has_role(session.begin_statement().cursor, session.context.user, READ_ALL_SETTINGS)

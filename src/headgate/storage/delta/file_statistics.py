@@ -1,0 +1,133 @@
+"""Which files of a table can hold given values, by the minimum and maximum that the `add` actions name.
+
+The statistics are in memory with the table's state (`TableState.files`), so the question costs no Spark job: an insert
+whose keys lie outside all files needs no look-up. Unknown bounds mean that the file can hold anything.
+"""
+
+from __future__ import annotations
+
+import bisect
+import datetime
+import decimal
+import functools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.storage.delta.table_state import TableState
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+LISTED = 4096
+"""Python finds its place among so many values faster than NumPy does."""
+_NOTHING: tuple[Any, Any] = (None, None)
+
+
+@functools.lru_cache(maxsize=65536)
+def _statistics(text: str) -> dict[str, Any]:
+    parsed: dict[str, Any] = json.loads(text, parse_float=decimal.Decimal)
+    return parsed
+
+
+def file_bounds(stats: str | None, column: str) -> tuple[Any, Any]:
+    """Minimum and maximum of a column (its name in the file), (None, None) where they are not known."""
+    if not stats:
+        return _NOTHING
+    parsed = _statistics(stats)
+    least, most = parsed.get("minValues", {}).get(column), parsed.get("maxValues", {}).get(column)
+    return (least, most) if least is not None and most is not None else _NOTHING
+
+
+def _comparable(value: Any, kind: pa.DataType) -> Any:
+    """A bound in the form of `_values`; None where it cannot be compared."""
+    if pa.types.is_integer(kind):
+        return int(value)
+    if pa.types.is_decimal(kind):
+        return decimal.Decimal(value)
+    if pa.types.is_string(kind):
+        return str(value)
+    if pa.types.is_date(kind):
+        return (datetime.date.fromisoformat(value) - _EPOCH.date()).days
+    if pa.types.is_timestamp(kind):
+        moment = datetime.datetime.fromisoformat(value)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+        return (moment - _EPOCH) // datetime.timedelta(microseconds=1)
+    return None
+
+
+def _values(column: pa.ChunkedArray) -> Any | None:
+    """The sorted, distinct values as an array that `searchsorted` takes; None for types without order here."""
+    kind = column.type
+    if pa.types.is_date(kind):
+        column = column.cast(pa.int32())
+    elif pa.types.is_timestamp(kind):
+        column = column.cast(pa.int64())
+    if pa.types.is_integer(column.type):
+        return np.unique(column.drop_null().to_numpy())
+    if pa.types.is_string(kind) or pa.types.is_decimal(kind):
+        distinct = pc.unique(column.drop_null())
+        return np.array(sorted(distinct.to_pylist()), dtype=object)
+    return None
+
+
+def candidates(state: TableState, column: str, values: pa.ChunkedArray) -> list[str]:
+    """Paths of the files that can hold one of the values (not NULL) in a column; all files where nothing is known.
+
+    Timestamps in statistics are cut to milliseconds, so a maximum may be up to 1 ms too low and is taken 1 ms higher.
+    """
+    physical = state.physical.get(column, column)
+    wanted = _values(values)
+    if wanted is None:
+        return list(state.files)
+
+    if not len(wanted):
+        return []
+    ordered = wanted.tolist() if len(wanted) <= LISTED else wanted
+    first, last = ordered[0], ordered[-1]
+
+    def holds(low: Any, high: Any) -> bool:
+        if high < first or last < low:
+            return False
+        at = bisect.bisect_left(ordered, low)
+        return at < len(ordered) and bool(ordered[at] <= high)
+
+    return [path for path, add in state.files.items() if _may(add.get("stats"), physical, values.type, holds)]
+
+
+def _may(stats: str | None, column: str, kind: pa.DataType, holds: Callable[[Any, Any], bool]) -> bool:
+    """What `holds` says of the smallest and the largest value of a file; True where they are not known."""
+    least, most = file_bounds(stats, column)
+    if least is None:
+        return not _all_null(stats, column)
+    try:
+        low, high = _comparable(least, kind), _comparable(most, kind)
+    except (ValueError, decimal.InvalidOperation):
+        return True
+    if low is None or high is None:
+        return True
+    return holds(low, high + 1000 if pa.types.is_timestamp(kind) else high)
+
+
+def _all_null(stats: str | None, column: str) -> bool:
+    """Whether a file is known to hold nothing but NULL in a column."""
+    if not stats:
+        return False
+    parsed = _statistics(stats)
+    return bool(parsed.get("numRecords") == parsed.get("nullCount", {}).get(column))
+
+
+def can_hold(state: TableState, column: str, least: Any, most: Any, kind: pa.DataType) -> bool:
+    """Whether a file can hold a value of a range; both ends as Arrow scalars, since Python has no year 10000."""
+    ends = _values(pa.chunked_array([pa.array([least.cast(kind), most.cast(kind)], kind)]))
+    if ends is None or not len(ends):
+        return bool(state.files)
+    physical = state.physical.get(column, column)
+    first, last = ends[0], ends[-1]
+
+    def holds(low: Any, high: Any) -> bool:
+        return bool(low <= last and first <= high)
+
+    return any(_may(add.get("stats"), physical, kind, holds) for add in state.files.values())

@@ -1,0 +1,105 @@
+"""A Delta table at one version: what its log says of its files and columns, held in memory.
+
+Made by `delta_table.DeltaTable`, shared by all that reads or writes the table at that version; never changed, a commit makes another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from headgate.storage.delta.file_action import Action, files_after, records, removal, rows
+
+ALTERED = "headgate.altered"
+"""Table property: the version that last changed the columns."""
+VECTORS = "delta.enableDeletionVectors"
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table at one version: its metadata and the files by path, each the `add` action of the log. Nothing of it is Java's."""
+
+    version: int
+    metadata: Action
+    protocol: Action
+    files: Mapping[str, Action]
+    schema: StructType
+    physical: Mapping[str, str]
+    """Names in the Parquet files by column name; the same unless column mapping is on."""
+    altered: int = 0
+    """The version since which the columns are what they are (0: since the table was made)."""
+    staged: int = 0
+    """How many writes a transaction has staged on the version."""
+
+    @classmethod
+    def of(cls, version: int, metadata: Action, protocol: Action, files: Mapping[str, Action]) -> TableState:
+        """The state that these actions tell."""
+        row = StructType.fromJson(json.loads(metadata["schemaString"]))
+        since = int((metadata.get("configuration") or {}).get(ALTERED, 0))
+        return cls(version, metadata, protocol, files, row, physical_names(row), since)
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether rows are deleted by deletion vectors; otherwise their files are written anew without them."""
+        return (self.metadata.get("configuration") or {}).get(VECTORS) == "true"
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Another one after each write."""
+        return self.version, self.staged
+
+    @property
+    def rows(self) -> int:
+        """Number of rows, from the statistics."""
+        return sum(rows(add) for add in self.files.values())
+
+    @property
+    def dead_rows(self) -> int:
+        """Number of rows that the files have and deletion vectors hide."""
+        return sum(records(add) - rows(add) for add in self.files.values())
+
+
+def same_file(one: Action | None, other: Action | None) -> bool:
+    """Whether two `add` actions of one path name the same rows."""
+    return one is not None and other is not None and _vector(one) == _vector(other)
+
+
+def physical_names(row: StructType) -> dict[str, str]:
+    """Column name → name in the Parquet files."""
+    return {f.name: (f.metadata or {}).get("delta.columnMapping.physicalName", f.name) for f in row.fields}
+
+
+def after(state: TableState, actions: Sequence[Action]) -> TableState:
+    """The state with `actions` on top, under the same number."""
+    files = files_after(state.files, actions)
+    metadata = next((action["metaData"] for action in actions if "metaData" in action), None)
+    protocol = next((action["protocol"] for action in actions if "protocol" in action), state.protocol)
+    if metadata is None:
+        return replace(state, files=files, protocol=protocol)
+    return replace(TableState.of(state.version, metadata, protocol, files), staged=state.staged)
+
+
+def advance(state: TableState, version: int, actions: Sequence[Action]) -> TableState:
+    """The state after a commit of `actions` on top of the committed `state`."""
+    return replace(after(state, actions), version=version)
+
+
+def difference(now: TableState, wanted: TableState) -> list[Action]:
+    """The file actions (`dataChange` false) that turn the files of one state into those of another."""
+    actions: list[Action] = []
+    for path, add in now.files.items():
+        if not same_file(add, wanted.files.get(path)):
+            actions.append(removal(add, data_change=False))
+    for path, add in wanted.files.items():
+        if not same_file(add, now.files.get(path)):
+            actions.append({"add": {**add, "dataChange": False}})
+    return actions
+
+
+def _vector(add: Action) -> tuple[Any, ...] | None:
+    vector = add.get("deletionVector")
+    return (vector["storageType"], vector["pathOrInlineDv"], vector.get("offset")) if vector else None

@@ -1,0 +1,37 @@
+"""A table's visible state, read from Delta when first asked for. Used by `engine` and `prepared`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from headgate.storage.delta.table_state import TableState
+
+
+class Visible:
+    """One table's state: given, or loaded once."""
+
+    def __init__(self, load: Callable[[], TableState] | None = None, state: TableState | None = None) -> None:
+        self._load = load
+        self._state = state
+        self._lock = threading.Lock()
+
+    @property
+    def loaded_version(self) -> int | None:
+        """The version, if the state has been loaded."""
+        return None if self._state is None else self._state.version
+
+    @property
+    def loaded(self) -> TableState | None:
+        """The state, if it has been loaded."""
+        return self._state
+
+    @property
+    def state(self) -> TableState:
+        """The state; loading it is a Spark job, once."""
+        if self._state is None:
+            with self._lock:
+                if self._state is None:
+                    assert self._load is not None
+                    self._state = self._load()
+        return self._state

@@ -1,0 +1,71 @@
+"""Does once, in the background, what a node's first statements will do, so that they do not pay for class loading and compilation.
+
+Started by the node in a thread of its own when it is ready (setting `warm_up`); `archive` uses it to see the classes that matter.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from headgate.errors import PostgresError
+from headgate.storage.delta import delta_log
+from headgate.storage.delta.delta_table import FILE, RESIDENT_ROWS, ROW, Delta, DeltaTable
+from headgate.storage.spark.local_relation import in_one_piece
+
+_log = logging.getLogger("headgate.storage")
+
+
+def warm_up(session: SparkSession, scratch: Path) -> None:
+    """Makes a table that is read by Spark, writes, reads and rewrites it, reads a small one, and removes it."""
+    place = scratch / f"warmup-{uuid.uuid4()}"
+    try:
+        delta_log.create(place, StructType([StructField("a", LongType()), StructField("b", StringType())]))
+        table = DeltaTable(Delta(session), place)
+        state = table.state()
+        rows = session.range(RESIDENT_ROWS + 1).select(F.col("id").alias("a"), F.lit("x").alias("b"))
+        state = table.commit_version(state, table.write(state, rows), "warm-up")
+        frame = table.frame(state, positions=True)
+        found = frame.where("a % 7 = 3").persist()
+        few = found.toArrow()
+        deleted = table.deletions(state, found.select(FILE, ROW))
+        found.unpersist()
+        state = table.commit_version(state, deleted, "warm-up")
+        for rows in (table.frame(state), in_one_piece(session, few, found.schema)):
+            rows.groupBy("b").agg(F.count("*"), F.max("a")).orderBy("b").limit(10).toArrow()
+        session.range(0, 2, 1, 2).mapInArrow(_same, "id bigint").toArrow()  # starts the process that workers are forked from
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _same(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    return batches
+
+
+def start(session: SparkSession, scratch: Path) -> threading.Thread:
+    """`warm_up` in a daemon thread. What goes wrong in it is said in the log, and is no failure of the node."""
+
+    def run() -> None:
+        begun = time.monotonic()
+        try:
+            warm_up(session, scratch)
+            _log.debug("the warm-up took %.1f s", time.monotonic() - begun)
+        except (PySparkException, Py4JError, PostgresError, OSError):
+            if session.sparkContext._jsc is not None:  # it does not end under it
+                _log.warning("the warm-up failed; the first statements will take longer", exc_info=True)
+
+    thread = threading.Thread(target=run, name="spark warm-up", daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,247 @@
+"""Who may write to a table: one writer at a time, until its transaction ends, and beside it those that only add rows; who gets a name.
+
+    lock     of one transaction: it commits versions of the Delta table, and nobody else may put one between them
+    claim    of any number of transactions: rows with these keys will be added once the transaction has the lock, at its commit if not
+             before (`pending_rows`)
+
+    wants the lock, waits for    its holder; those with a claim in the table, unless it has one itself or adds no key (`beside_claims`)
+    wants a claim, waits for     those that have claimed one of its keys
+    gets no claim                where somebody holds the lock or waits for it: then the lock is what it must take
+
+A key of a catalog, of a name or of an object's row, is held by transactions until their end (`catalog.hold`); another whose hold conflicts
+waits for that. Who drops a table or changes its definition waits for the lock and for the key of its row at once (`row`), of a partitioned
+table for those of all its partitions (`acquire_all`): one after the other they would make a circle with a transaction that has one and then
+needs another.
+
+Readers take nothing: they read the version that the log names. A writer that would wait in a circle gets 40P01, as in PostgreSQL; the
+circle is looked for when the wait begins, not after `deadlock_timeout`.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from headgate.catalog.hold import Hold
+from headgate.catalog.unique import CatalogKey
+from headgate.errors import PostgresError
+from headgate.storage.statistics import Statistics
+
+Key = tuple[int, int]
+"""(database, relation)"""
+Keys = Mapping[int, AbstractSet[Hashable]]
+"""The keys of rows by unique index (oid), in a form that is equal for equal values; a row with a NULL in its key has none."""
+
+
+class Mode(enum.StrEnum):
+    """What is waited for, as the DETAIL of a deadlock names it."""
+
+    LOCK = "ExclusiveLock"
+    CLAIM = "ShareLock"
+
+
+@dataclass(frozen=True)
+class _Wait:
+    """What a transaction waits for; `blockers` gives the xids of those whose end it needs."""
+
+    key: Key | CatalogKey
+    """Of a table or of a catalog; both begin with the database."""
+    mode: Mode
+    blockers: Callable[[], set[int]]
+
+
+class Patience:
+    """How long a session waits for a lock: until `check` raises, or 55P03 after `timeout` seconds; `tell` hears what it waits for.
+
+    A transaction that has one as `cancelled` hands it to `acquire` and `claim`.
+    """
+
+    def __init__(
+        self, check: Callable[[], None], timeout: float | None = None, tell: Callable[[Mode | None], None] = lambda mode: None
+    ) -> None:
+        self.check, self.timeout, self.tell = check, timeout, tell
+
+    def __call__(self) -> None:
+        """Raises to end the wait."""
+        self.check()
+
+
+class TableLocks:
+    """Who holds the lock of which table or claims keys in it or in the catalogs, who waits for whom. An owner is a transaction's xid."""
+
+    def __init__(self, statistics: Statistics) -> None:
+        self._statistics = statistics
+        self._changed = threading.Condition()
+        self._owner: dict[Key, int] = {}
+        self._claims: dict[Key, dict[int, dict[int, set[Hashable]]]] = {}
+        self._holders: dict[CatalogKey, dict[int, Hold]] = {}
+        self._held: dict[int, set[CatalogKey]] = {}
+        """By owner the keys of catalogs that it holds."""
+        self._waiting: dict[int, _Wait] = {}
+
+    def acquire(
+        self,
+        key: Key,
+        owner: int,
+        cancelled: Callable[[], None] | None = None,
+        lock_timeout: float | None = None,
+        *,
+        beside_claims: bool = False,
+        row: tuple[CatalogKey, Hold] | None = None,
+    ) -> None:
+        """Takes a table's lock for `owner`, waiting if need be, and at the same moment holds the key `row`.
+
+        `cancelled` is called ten times a second while waiting and raises to end the wait. Raises 40P01 on a deadlock, 55P03 after
+        `lock_timeout` seconds.
+        """
+
+        def blockers() -> set[int]:
+            users = set() if row is None else self._others(row[0], owner, row[1])
+            return users | self._writers(key, owner, beside_claims=beside_claims)
+
+        with self._changed:
+            self._wait(owner, _Wait(key, Mode.LOCK, blockers), cancelled, lock_timeout)
+            self._owner[key] = owner
+            if row is not None:
+                self._hold(row[0], owner, row[1])
+
+    def acquire_all(
+        self, keys: Sequence[Key], owner: int, rows: Mapping[CatalogKey, Hold], cancelled: Callable[[], None] | None = None
+    ) -> None:
+        """Takes the locks of several tables and holds keys of catalogs at the same moment; raises as `acquire`.
+
+        Who waits has none of them: he makes no circle with a transaction that has one and then needs another.
+        """
+
+        def blockers() -> set[int]:
+            users = [self._others(row, owner, hold) for row, hold in rows.items()]
+            return set().union(*users, *(self._writers(key, owner) for key in keys))
+
+        with self._changed:
+            self._wait(owner, _Wait(keys[0], Mode.LOCK, blockers), cancelled, None)
+            self._owner.update(dict.fromkeys(keys, owner))
+            for row, hold in rows.items():
+                self._hold(row, owner, hold)
+
+    def _writers(self, key: Key, owner: int, *, beside_claims: bool = False) -> set[int]:
+        """Who else has a table's lock, or claims that its lock must wait for."""
+        holder = self._owner.get(key)
+        if holder is not None:
+            return {holder} - {owner}
+        claims = self._claims.get(key, {})
+        return set() if beside_claims or owner in claims else set(claims)
+
+    def claim(self, key: Key, owner: int, keys: Keys, cancelled: Callable[[], None] | None = None) -> bool:
+        """Claims keys of a table for `owner`, waiting for others that have claimed one of them; raises as `acquire`.
+
+        False where `owner` has claimed one of them itself, or where somebody holds the table's lock or waits for it.
+        """
+
+        def blockers() -> set[int]:
+            return {xid for xid, claimed in self._claims.get(key, {}).items() if xid != owner and _meet(keys, claimed)}
+
+        with self._changed:
+            if self._closed(key, owner) or _meet(keys, self._claims.get(key, {}).get(owner, {})):
+                return False
+            self._wait(owner, _Wait(key, Mode.CLAIM, blockers), cancelled, None)
+            if self._closed(key, owner):
+                return False
+            mine = self._claims.setdefault(key, {}).setdefault(owner, {})
+            for index, added in keys.items():
+                mine.setdefault(index, set()).update(added)
+            return True
+
+    def claim_catalog(self, key: CatalogKey, owner: int, cancelled: Callable[[], None] | None = None, hold: Hold = Hold.ALONE) -> None:
+        """Holds a key of a catalog for `owner`, waiting for others whose holds conflict; raises as `acquire`."""
+
+        def blockers() -> set[int]:
+            return self._others(key, owner, hold)
+
+        with self._changed:
+            self._wait(owner, _Wait(key, Mode.CLAIM, blockers), cancelled, None)
+            self._hold(key, owner, hold)
+
+    def _others(self, key: CatalogKey, owner: int, hold: Hold) -> set[int]:
+        """Who else holds a key so that it conflicts."""
+        holders = self._holders.get(key)
+        return set() if holders is None else {xid for xid, has in holders.items() if xid != owner and hold.conflicts(has)}
+
+    def _hold(self, key: CatalogKey, owner: int, hold: Hold) -> None:
+        holders = self._holders.setdefault(key, {})
+        holders[owner] = max(hold, holders.get(owner, hold))
+        self._held.setdefault(owner, set()).add(key)
+
+    def _closed(self, key: Key, owner: int) -> bool:
+        if key in self._owner:
+            return True
+        return owner not in self._claims.get(key, {}) and any(each.key == key and each.mode is Mode.LOCK for each in self._waiting.values())
+
+    def _wait(self, owner: int, wait: _Wait, cancelled: Callable[[], None] | None, lock_timeout: float | None) -> None:
+        patience = cancelled if isinstance(cancelled, Patience) else Patience(cancelled or (lambda: None))
+        limit = patience.timeout if lock_timeout is None else lock_timeout
+        give_up = None if limit is None else time.monotonic() + limit
+        while wait.blockers():
+            self._waiting[owner] = wait
+            try:
+                left = 0.1 if give_up is None else min(give_up - time.monotonic(), 0.1)
+                if left <= 0:
+                    raise PostgresError("55P03", "canceling statement due to lock timeout")
+                self._refuse_circle(owner)
+                patience.tell(wait.mode)
+                self._changed.wait(left)
+                patience()
+            finally:
+                del self._waiting[owner]
+                patience.tell(None)
+
+    def _refuse_circle(self, start: int) -> None:
+        """Raises if `start`, about to wait, waits for itself through others."""
+        chain = self._circle(start)
+        if not chain:
+            return
+        self._statistics.deadlock(self._waiting[start].key[0])
+        lines = []
+        for waiting, blocking in zip(chain, [*chain[1:], start], strict=True):
+            wait = self._waiting[waiting]
+            what = f"relation {wait.key[1]}" if wait.mode is Mode.LOCK else f"transaction {blocking}"
+            lines.append(f"Transaction {waiting} waits for {wait.mode} on {what}; blocked by transaction {blocking}.")
+        raise PostgresError("40P01", "deadlock detected", detail="\n".join(lines), hint="See server log for query details.")
+
+    def _circle(self, start: int) -> list[int]:
+        """Transactions, `start` first, each of which waits for the next and the last for `start`; none if there is no such circle."""
+        chains = [[start]]
+        seen = {start}
+        while chains:
+            chain = chains.pop()
+            wait = self._waiting.get(chain[-1])
+            for blocking in wait.blockers() if wait is not None else ():
+                if blocking == start:
+                    return chain
+                if blocking not in seen:
+                    seen.add(blocking)
+                    chains.append([*chain, blocking])
+        return []
+
+    def release(self, owner: int) -> None:
+        """Gives back all locks and claims of a transaction."""
+        with self._changed:
+            for key in [k for k, o in self._owner.items() if o == owner]:
+                del self._owner[key]
+            for key in [k for k, claims in self._claims.items() if owner in claims]:
+                del self._claims[key][owner]
+                if not self._claims[key]:
+                    del self._claims[key]
+            for name in self._held.pop(owner, ()):
+                del self._holders[name][owner]
+                if not self._holders[name]:
+                    del self._holders[name]
+            self._changed.notify_all()
+
+
+def _meet(keys: Keys, others: Keys) -> bool:
+    """Whether an index has one key in both."""
+    return any(not keys[index].isdisjoint(others[index]) for index in keys.keys() & others.keys())

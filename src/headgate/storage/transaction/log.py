@@ -1,0 +1,438 @@
+"""The transaction log of a node: which Delta versions make up each committed transaction, and at which LSN.
+
+A node's LSN is a position in this log. An entry covers the half-open range from the previous entry's `end_lsn` to its own;
+the LSN of its n-th change lies inside it, ascending, below `commit_lsn`, and ``commit_lsn < end_lsn``:
+
+    0/1000000 ── lsn of write 0 (8 per change) ── lsn of write 1 … ── commit_lsn ── end_lsn = begin of the next entry
+
+A write takes as many positions as its files have bytes (at least 16 a change), so that the distance of two LSNs tells, as in PostgreSQL,
+how much data lies between them; `max_slot_wal_keep_size` counts in it.
+
+Kinds of entries: a committed transaction; PREPARE TRANSACTION with the writes of the transaction, which nobody sees yet; COMMIT PREPARED
+and ROLLBACK PREPARED, which name the position of the former; a logical decoding message outside of a transaction.
+
+The entries live in the catalog's DuckDB file, so an entry, the catalog rows of its transaction and the origin's progress are
+committed together. Rows are only inserted (and removed by `trim`), never updated, so that two open transactions cannot conflict.
+
+Called by `transaction.Transaction.commit` (under the commit lock) and read by the publisher, which follows it with `wait` and `entries`.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from headgate.failpoint import Step
+from headgate.lsn import INVALID, Lsn
+
+FIRST_LSN = Lsn(0x1000000)
+FIRST_XID = 700
+_SPECIAL_XIDS = 3
+"""The least numbers that 32 bits can have are no transactions' (InvalidTransactionId, Bootstrap…, Frozen…): subscribers refuse them."""
+POSTGRES_EPOCH = 946_684_800
+"""2000-01-01 in seconds of the Unix epoch."""
+
+LSN_PER_CHANGE = 8
+_ROWS_PER_CHANGE = 2
+"""An update is two rows of a change file; a change's LSN counts rows, so its write takes room for two."""
+_LSN_OF_WRITE = 24
+_WRITES_AT_ONCE = 50
+"""Writes of one entry that one statement puts into the catalog."""
+_LSN_OF_COMMIT = 40
+
+_TABLES = """
+CREATE SCHEMA IF NOT EXISTS hg;
+CREATE TABLE IF NOT EXISTS hg.log_entry(commit_lsn BIGINT, end_lsn BIGINT, commit_time BIGINT, xid BIGINT, dbid BIGINT, origin VARCHAR,
+    origin_lsn BIGINT, kind VARCHAR, gid VARCHAR, prepared BIGINT);
+CREATE TABLE IF NOT EXISTS hg.log_write(commit_lsn BIGINT, seq INTEGER, lsn BIGINT, relid BIGINT, kind VARCHAR, version BIGINT,
+    changes BIGINT, statement INTEGER, options INTEGER, bytes BIGINT, seen BIGINT, xid BIGINT);
+ALTER TABLE hg.log_write ADD COLUMN IF NOT EXISTS files VARCHAR;
+CREATE TABLE IF NOT EXISTS hg.log_message(commit_lsn BIGINT, seq INTEGER, prefix VARCHAR, content BLOB);
+CREATE TABLE IF NOT EXISTS hg.prepared_xact(xid BIGINT, gid VARCHAR, dbid BIGINT, owner VARCHAR, prepared BIGINT, commit_lsn BIGINT,
+    body BLOB);
+CREATE TABLE IF NOT EXISTS hg.intent(xid BIGINT, body BLOB);
+CREATE TABLE IF NOT EXISTS hg.table_version(dbid BIGINT, relid BIGINT, lsn BIGINT, version BIGINT, dropped BOOLEAN);
+"""
+
+
+def create_tables(cursor: Any) -> None:
+    """Makes the log's tables in the catalog's file; at a node's first start, does nothing where they exist."""
+    cursor.execute(_TABLES)
+
+
+def now() -> int:
+    """The time in microseconds since 2000-01-01 UTC, PostgreSQL's TimestampTz."""
+    return time.time_ns() // 1000 - POSTGRES_EPOCH * 1_000_000
+
+
+@dataclass(frozen=True)
+class OriginProgress:
+    """How far an origin has been applied: name of the origin, position at the publisher, time of the commit there (µs since 2000)."""
+
+    origin: str
+    lsn: Lsn
+    time: int | None = None
+
+
+class EntryKind(enum.StrEnum):
+    """What an entry of the log is."""
+
+    COMMIT = "commit"
+    PREPARE = "prepare"
+    COMMIT_PREPARED = "commit prepared"
+    ROLLBACK_PREPARED = "rollback prepared"
+    MESSAGE = "message"
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """A logical decoding message (pg_logical_emit_message)."""
+
+    prefix: str
+    content: bytes
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A file that holds changes of a write, by its path below the table: rows that were added, or (`paired`) change rows."""
+
+    path: str
+    size: int
+    rows: int
+    paired: bool
+
+
+@dataclass(frozen=True)
+class TableWrite:
+    """One write of a transaction to one table; all its writes to a table are one Delta version.
+
+    `seq` counts the transaction's writes from 0; `statement` is the seq of the first write of the same statement (a TRUNCATE of
+    several tables is one statement); `changes` is the number of changed rows; `options` of a truncate: 1 CASCADE, 2 RESTART IDENTITY.
+    `lsn` is the position of the first change, the others follow at distances of 8; it is 0 until the transaction commits. `bytes`: size
+    of the files; `seen`: the end of the log when the write was made, by which streams judge it; `xid`: the subtransaction, 0 for
+    the transaction itself. `files`: where the changes are, in order; None: what the version alone names. `physical`: the columns' names
+    in these files, None where they are the columns' own. Kinds: ``foreign`` is a write of another Delta writer (`foreign_writer`);
+    ``message`` has no relation and no version, but `emitted`.
+    """
+
+    seq: int
+    relation: int
+    kind: Literal["write", "truncate", "foreign", "message"]
+    version: int
+    changes: int
+    statement: int
+    options: int = 0
+    lsn: Lsn = INVALID
+    commit_lsn: Lsn = INVALID
+    bytes: int = 0
+    seen: Lsn = INVALID
+    xid: int = 0
+    emitted: Emitted | None = None
+    files: tuple[WrittenFile, ...] | None = None
+    physical: Mapping[str, str] | None = None
+
+    def where(self) -> str | None:
+        """`files` and `physical` as text."""
+        if self.files is None:
+            return None
+        names = [[each.path, each.size, each.rows, each.paired] for each in self.files]
+        return json.dumps({"files": names, "physical": dict(self.physical) if self.physical else None}, separators=(",", ":"))
+
+    def placed(self, where: str | None) -> TableWrite:
+        """The write with the files and names that `where` gave."""
+        if where is None:
+            return self
+        found = json.loads(where)
+        files = tuple(WrittenFile(path, size, rows, paired) for path, size, rows, paired in found["files"])
+        return replace(self, files=files, physical=found["physical"])
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One committed transaction. `commit_time` is in µs since 2000-01-01; `origin` is None for a local transaction.
+
+    `writes` of COMMIT PREPARED are those of the entry at `prepared` (its commit_lsn), under that entry's LSNs.
+    """
+
+    commit_lsn: Lsn
+    end_lsn: Lsn
+    commit_time: int
+    xid: int
+    database: int
+    origin: str | None
+    origin_lsn: Lsn
+    writes: tuple[TableWrite, ...] = field(default=())
+    kind: EntryKind = EntryKind.COMMIT
+    gid: str = ""
+    prepared: Lsn = INVALID
+
+
+@dataclass(frozen=True)
+class TableVersion:
+    """The version of a table that is visible from an LSN on."""
+
+    version: int
+    dropped: bool = False
+
+
+class TransactionLog:
+    """The log in memory and in the catalog's file. All methods may be called from any thread; `append` only under the commit lock."""
+
+    def __init__(self, catalog: Any) -> None:
+        self._catalog = catalog
+        self._moved = threading.Condition()
+        cursor = catalog.cursor()
+        create_tables(cursor)
+        last = cursor.execute("SELECT end_lsn, xid FROM hg.log_entry ORDER BY end_lsn DESC LIMIT 1").fetchone()
+        self._end = Lsn(last[0]) if last else FIRST_LSN
+        highest = cursor.execute(
+            "SELECT greatest((SELECT max(xid) FROM hg.log_entry), (SELECT max(xid) FROM hg.log_write), (SELECT max(xid) FROM hg.intent),"
+            " (SELECT max(value)::BIGINT FROM hg.counter WHERE name = 'xid'))"
+        ).fetchone()
+        self._next_xid = highest[0] + 1 if highest and highest[0] else FIRST_XID
+
+    @property
+    def end(self) -> Lsn:
+        """The end of the log, pg_current_wal_lsn()."""
+        return self._end
+
+    def next_xid(self) -> int:
+        """A transaction id; ids of transactions that did not commit may be given again after a restart."""
+        with self._moved:
+            xid = self._next_xid
+            if xid % 2**32 < _SPECIAL_XIDS:
+                xid += _SPECIAL_XIDS - xid % 2**32
+            self._next_xid = xid + 1
+            return xid
+
+    def place(
+        self,
+        xid: int,
+        database: int,
+        writes: Iterable[TableWrite],
+        origin: OriginProgress | None,
+        *,
+        kind: EntryKind = EntryKind.COMMIT,
+        gid: str = "",
+        prepared: Lsn = INVALID,
+    ) -> LogEntry:
+        """The entry that a transaction would have if it committed now: LSNs are assigned. Call under the commit lock."""
+        at = self._end + LSN_PER_CHANGE
+        placed = []
+        for write in writes:
+            placed.append(replace(write, lsn=Lsn(at)))
+            at += _LSN_OF_WRITE + max(LSN_PER_CHANGE * _ROWS_PER_CHANGE * max(write.changes, 1), -(-write.bytes // 8) * 8)
+        commit_lsn = Lsn(at)
+        return LogEntry(
+            commit_lsn=commit_lsn,
+            end_lsn=Lsn(commit_lsn + _LSN_OF_COMMIT),
+            commit_time=now(),
+            xid=xid,
+            database=database,
+            origin=origin.origin if origin else None,
+            origin_lsn=origin.lsn if origin else Lsn(0),
+            writes=tuple(replace(write, commit_lsn=commit_lsn) for write in placed),
+            kind=kind,
+            gid=gid,
+            prepared=prepared,
+        )
+
+    def insert(self, cursor: Any, entry: LogEntry, versions: Mapping[int, TableVersion]) -> None:
+        """Writes the entry and the tables' visible versions in the caller's catalog transaction."""
+        row = [entry.commit_lsn, entry.end_lsn, entry.commit_time, entry.xid, entry.database, entry.origin, entry.origin_lsn]
+        row += [str(entry.kind), entry.gid, entry.prepared]
+        cursor.execute("INSERT INTO hg.log_entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [int(v) if isinstance(v, int) else v for v in row])
+        self._insert_writes(cursor, entry)
+        for w in entry.writes:
+            if w.emitted is not None:
+                cursor.execute(
+                    "INSERT INTO hg.log_message VALUES (?, ?, ?, ?)", [int(entry.commit_lsn), w.seq, w.emitted.prefix, w.emitted.content]
+                )
+        for relation, version in versions.items():
+            cursor.execute(
+                "INSERT INTO hg.table_version VALUES (?, ?, ?, ?, ?)",
+                [entry.database, relation, int(entry.end_lsn), version.version, version.dropped],
+            )
+
+    @staticmethod
+    def _insert_writes(cursor: Any, entry: LogEntry) -> None:
+        rows = [
+            [
+                *(int(entry.commit_lsn), w.seq, int(w.lsn), w.relation, w.kind, w.version, w.changes, w.statement, w.options),
+                *(w.bytes, int(w.seen), w.xid, w.where()),
+            ]
+            for w in entry.writes
+        ]
+        for first in range(0, len(rows), _WRITES_AT_ONCE):
+            part = rows[first : first + _WRITES_AT_ONCE]
+            values = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * len(part))
+            cursor.execute(f"INSERT INTO hg.log_write VALUES {values}", [value for row in part for value in row])
+
+    def append(self, entry: LogEntry) -> None:
+        """Moves the end of the log past a committed entry and wakes those who wait."""
+        with self._moved:
+            self._end = entry.end_lsn
+            self._moved.notify_all()
+
+    def wait(self, after: Lsn, timeout: float) -> bool:
+        """Waits until the log's end is past `after`, at most `timeout` seconds; whether it is."""
+        with self._moved:
+            return self._moved.wait_for(lambda: self._end > after, timeout)
+
+    def wake(self) -> None:
+        """Wakes all waiters without a new entry (a stream that must stop looks at its own flag)."""
+        with self._moved:
+            self._moved.notify_all()
+
+    def entries(self, after: Lsn, database: int, limit: int) -> list[LogEntry]:
+        """At most `limit` entries of a database that commit at or behind `after`, in log order; entries without writes included.
+
+        A position inside of an entry leaves it out when it lies behind the commit: so a subscriber skips a transaction.
+        """
+        return self._entries("commit_lsn >= ? AND dbid = ? ORDER BY end_lsn LIMIT ?", [int(after), database, limit])
+
+    def of_origin(self, origin: str, origin_lsn: Lsn) -> LogEntry | None:
+        """The last entry that an origin wrote at this position of its own, None where it has been forgotten."""
+        found = self._entries("origin = ? AND origin_lsn = ? ORDER BY end_lsn DESC LIMIT 1", [origin, int(origin_lsn)])
+        return found[0] if found else None
+
+    def is_rolled_back(self, prepared: Lsn) -> bool:
+        """Whether ROLLBACK PREPARED has ended the transaction whose PREPARE is the entry at this position: its files are gone."""
+        sql = "SELECT 1 FROM hg.log_entry WHERE prepared = ? AND kind = ? LIMIT 1"
+        return self._catalog.cursor().execute(sql, [int(prepared), str(EntryKind.ROLLBACK_PREPARED)]).fetchone() is not None
+
+    def of_relations(self, database: int, relations: Sequence[int], limit: int) -> Iterator[LogEntry]:
+        """The newest entries, `limit` at most, that committed a write to one of these tables, the last first."""
+        cursor = self._catalog.cursor()
+        found = cursor.execute(
+            "SELECT DISTINCT e.commit_lsn FROM hg.log_write w JOIN hg.log_entry e ON w.commit_lsn IN (e.commit_lsn, e.prepared)"
+            " WHERE e.dbid = ? AND list_contains(?, w.relid) AND e.kind NOT IN (?, ?) ORDER BY 1 DESC LIMIT ?",
+            [database, list(relations), str(EntryKind.PREPARE), str(EntryKind.ROLLBACK_PREPARED), limit],
+        ).fetchall()
+        for (lsn,) in found:
+            entry = self.at(Lsn(lsn))
+            if entry is not None:
+                yield entry
+
+    def at(self, commit_lsn: Lsn) -> LogEntry | None:
+        """The entry at a position, None where it has been forgotten."""
+        found = self._entries("commit_lsn = ?", [int(commit_lsn)])
+        return found[0] if found else None
+
+    def _entries(self, which: str, limits: Sequence[int | str]) -> list[LogEntry]:
+        cursor = self._catalog.cursor()
+        found = cursor.execute(
+            f"SELECT commit_lsn, end_lsn, commit_time, xid, dbid, origin, origin_lsn, kind, gid, prepared FROM hg.log_entry WHERE {which}",
+            limits,
+        ).fetchall()
+        if not found:
+            return []
+        writes = self._writes(cursor, "BETWEEN ? AND ?", [found[0][0], found[-1][0]])
+        for row in found:
+            if row[7] == EntryKind.COMMIT_PREPARED:
+                writes |= {row[0]: self._writes(cursor, "= ?", [row[9]]).get(row[9], [])}
+        return [
+            LogEntry(Lsn(c), Lsn(e), t, xid, db, origin, Lsn(origin_lsn), tuple(writes.get(c, ())), EntryKind(kind), gid, Lsn(prepared))
+            for c, e, t, xid, db, origin, origin_lsn, kind, gid, prepared in found
+        ]
+
+    def _writes(self, cursor: Any, which: str, limits: list[int]) -> dict[int, list[TableWrite]]:
+        """The writes of the entries whose commit_lsn is `which`, by commit_lsn."""
+        rows = cursor.execute(
+            "SELECT commit_lsn, seq, lsn, relid, kind, version, changes, statement, options, bytes, seen, xid, files FROM hg.log_write"
+            f" WHERE commit_lsn {which} ORDER BY commit_lsn, seq",
+            limits,
+        ).fetchall()
+        emitted: dict[tuple[int, int], Emitted] = {}
+        if any(row[4] == "message" for row in rows):
+            said = cursor.execute(f"SELECT commit_lsn, seq, prefix, content FROM hg.log_message WHERE commit_lsn {which}", limits)
+            emitted = {(lsn, seq): Emitted(prefix, bytes(content)) for lsn, seq, prefix, content in said.fetchall()}
+        writes: dict[int, list[TableWrite]] = {}
+        for commit, seq, lsn, relation, kind, version, changes, statement, options, size, seen, xid, where in rows:
+            said_here = emitted.get((commit, seq))
+            write = TableWrite(
+                seq, relation, kind, version, changes, statement, options, Lsn(lsn), Lsn(commit), size, Lsn(seen), xid, said_here
+            )
+            writes.setdefault(commit, []).append(write.placed(where))
+        return writes
+
+    def versions(self, at: Lsn | None = None) -> dict[tuple[int, int], TableVersion]:
+        """The version of each table, by (database, relation), visible at an LSN; the newest by default. Dropped tables are left out."""
+        cursor = self._catalog.cursor()
+        rows = cursor.execute(
+            "SELECT dbid, relid, arg_max(version, lsn), arg_max(dropped, lsn) FROM hg.table_version WHERE lsn <= ? GROUP BY dbid, relid",
+            [int(at if at is not None else self._end)],
+        ).fetchall()
+        return {(dbid, relid): TableVersion(version) for dbid, relid, version, dropped in rows if not dropped}
+
+    def version_at(self, database: int, relation: int, at: Lsn) -> int | None:
+        """The version of one table visible at an LSN; None where it did not exist."""
+        found = (
+            self._catalog.cursor()
+            .execute(
+                "SELECT version, dropped FROM hg.table_version WHERE dbid = ? AND relid = ? AND lsn <= ?"
+                " ORDER BY lsn DESC, version DESC LIMIT 1",
+                [database, relation, int(at)],
+            )
+            .fetchone()
+        )
+        return None if found is None or found[1] else int(found[0])
+
+    def dropped(self) -> list[tuple[int, int, Lsn]]:
+        """Tables that were dropped and whose directory may still be there: (database, relation, LSN of the drop)."""
+        rows = self._catalog.cursor().execute("SELECT dbid, relid, lsn FROM hg.table_version WHERE dropped").fetchall()
+        return [(dbid, relid, Lsn(lsn)) for dbid, relid, lsn in rows]
+
+    def forget_dropped(self, database: int, relation: int) -> None:
+        """A dropped table's directory is gone."""
+        sql = "DELETE FROM hg.table_version WHERE dbid = ? AND relid = ?"
+        self._catalog.change(lambda cursor: cursor.execute(sql, [database, relation]), Step.CLEANING)
+
+    def trim(self, before: Lsn) -> int:
+        """Forgets entries that end at or before `before` (what no slot and no reader needs any more); how many there were.
+
+        The last entry stays, the highest xid, each table's newest version, and what was prepared until its end has been forgotten.
+        """
+        keep = int(min(before, self._end - 1))
+        gone = (
+            "SELECT commit_lsn FROM hg.log_entry e WHERE end_lsn <= ? AND NOT (kind = 'prepare' AND NOT EXISTS (SELECT 1 FROM"
+            " hg.log_entry f WHERE f.prepared = e.commit_lsn AND f.end_lsn <= ?))"
+        )
+
+        def delete(cursor: Any) -> int:
+            found = int(cursor.execute(f"SELECT count(*) FROM ({gone})", [keep, keep]).fetchone()[0])
+            if found:
+                cursor.execute("DELETE FROM hg.counter WHERE name = 'xid'")
+                cursor.execute("INSERT INTO hg.counter VALUES ('xid', ?)", [self._next_xid])
+                for table in ("log_write", "log_message", "log_entry"):
+                    cursor.execute(f"DELETE FROM hg.{table} WHERE commit_lsn IN ({gone})", [keep, keep])
+            cursor.execute(
+                "DELETE FROM hg.table_version v WHERE lsn <= ? AND EXISTS (SELECT 1 FROM hg.table_version n"
+                " WHERE n.dbid = v.dbid AND n.relid = v.relid AND n.lsn > v.lsn AND n.lsn <= ?)",
+                [keep, keep],
+            )
+            return found
+
+        return int(self._catalog.change(delete, Step.CLEANING))
+
+    def oldest_seen(self) -> Lsn:
+        """The oldest position by whose catalog an entry of the log is judged; the end of the log where there are no writes."""
+        found = self._catalog.cursor().execute("SELECT min(seen) FROM hg.log_write").fetchone()
+        return self._end if found is None or found[0] is None else Lsn(found[0])
+
+    def needed_versions(self, before: Lsn) -> dict[tuple[int, int], int]:
+        """By (database, relation) the oldest Delta version that the log, or a reader as of `before` or later, can ask for."""
+        cursor = self._catalog.cursor()
+        rows = cursor.execute(
+            "SELECT dbid, relid, min(version) FROM (SELECT dbid, relid, arg_max(version, lsn) AS version FROM hg.table_version"
+            " WHERE lsn <= ? GROUP BY dbid, relid UNION ALL SELECT dbid, relid, min(version) FROM hg.table_version WHERE lsn > ?"
+            " GROUP BY dbid, relid UNION ALL SELECT e.dbid, w.relid, min(w.version) FROM hg.log_write w JOIN hg.log_entry e USING"
+            " (commit_lsn) WHERE w.kind <> 'message' GROUP BY e.dbid, w.relid) GROUP BY dbid, relid",
+            [int(before), int(before)],
+        ).fetchall()
+        return {(dbid, relid): version for dbid, relid, version in rows}

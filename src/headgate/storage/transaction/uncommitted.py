@@ -1,0 +1,471 @@
+"""What a transaction has written and not committed: what is staged for each table, writes of the log, savepoints.
+
+The base of `transaction.Transaction`, used by nothing else. What must hold: nothing of it is in a Delta log, so that forgetting it undoes
+it; only the folder of a table that the transaction has made is there, with its empty version 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.catalog import history, physical, unique
+from headgate.catalog.hold import Hold, is_pinned
+from headgate.catalog.relation import partition
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.unique import CatalogKey
+from headgate.errors import PostgresError
+from headgate.lsn import Lsn
+from headgate.storage import write
+from headgate.storage.delta import compaction, delta_table, file_action
+from headgate.storage.delta.file_action import Action
+from headgate.storage.delta.table_state import TableState
+from headgate.storage.engine import Engine
+from headgate.storage.transaction.catalog_transaction import RecordedCatalog
+from headgate.storage.transaction.change_file import HeldChanges
+from headgate.storage.transaction.lock import Key
+from headgate.storage.transaction.log import TableWrite, WrittenFile
+from headgate.storage.transaction.pending_rows import Pending, PendingRows
+from headgate.storage.transaction.staged import StagedTable
+from headgate.types import registry
+
+
+class StaleDefinitionError(PostgresError):
+    """The table that a statement was planned for has changed while it waited: it has written nothing to it and may be planned again."""
+
+
+@dataclass
+class _Savepoint:
+    name: str
+    tables: dict[Key, StagedTable]
+    seen: dict[Key, TableState]
+    writes: int
+    created: set[Key]
+    dropped: set[Key]
+    catalog: int
+    history: tuple[bool, AbstractSet[int] | None, bool]
+    pending: tuple[Pending, ...]
+    xid: int = 0
+
+
+@dataclass
+class _Open:
+    """What a transaction has written so far."""
+
+    tables: dict[Key, StagedTable] = field(default_factory=dict)
+    writes: list[TableWrite] = field(default_factory=list)
+    created: set[Key] = field(default_factory=set)
+    dropped: set[Key] = field(default_factory=set)
+    seen: dict[Key, TableState] = field(default_factory=dict)
+    """Of a transaction that reads as of its begin: tables that others had changed when it wrote to them, as then, with its own writes."""
+    files: dict[Key, set[Path]] = field(default_factory=dict)
+    """All files that were made, those of statements that were undone too."""
+    held: HeldChanges = field(default_factory=HeldChanges)
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What a prepared transaction has written: to tables, to the catalog (statements, held keys), to its history (rows).
+
+    `read`: the tables that a serializable one has read.
+    """
+
+    xid: int
+    database: int
+    writes: list[TableWrite]
+    tables: dict[Key, StagedTable]
+    created: set[Key]
+    dropped: set[Key]
+    catalog: list[tuple[str, str, Any]]
+    catalog_keys: dict[CatalogKey, Hold]
+    history: list[tuple[Any, ...]]
+    read: frozenset[Key]
+
+
+class Uncommitted:
+    """See the module."""
+
+    def __init__(self, engine: Engine, database: int) -> None:
+        self.engine = engine
+        self.database = database
+        self.cancelled: Callable[[], None] | None = None
+        """Called while waiting for a lock; raises to end the wait."""
+        self._catalog: Any = None
+        self._open = _Open()
+        self._pending = PendingRows(self)
+        self._noted = 0
+        """How many writes were noted for the log, those of pending rows left out."""
+        self._looking_up = False
+        self._seeing_newest = False
+        self._view: Any = None
+        self._view_lsn: Lsn | None = None
+        self._fixed = False
+        """Whether the view is that of the whole transaction, not of a statement."""
+        self._serializable = False
+        self._read: set[Key] = set()
+        """Tables that a serializable transaction has looked at."""
+        self._definitions = engine.definitions
+        self.shows_types = 0
+        """Up to which change of types (`Catalog.type_changes`) the catalog transaction shows them."""
+        self._locked: set[Key] = set()
+        self._catalog_keys: dict[CatalogKey, Hold] = {}
+        """Keys of catalogs that this holds until it ends; also those that a savepoint has taken back."""
+        self._savepoints: list[_Savepoint] = []
+        self._history_due = False
+        self._history_among: AbstractSet[int] | None = frozenset()
+        """Relations (oids) that may have changed where history is due; None: any."""
+        self._history_recorded = False
+        self._partitioned: dict[int, Any] = {}
+        """Partitioned tables as the catalog of this transaction has them."""
+        self.unpreparable: str | None = None
+        """Why the transaction cannot be prepared."""
+        self._ended = False
+        self._named: set[Key] = set()
+        """Tables in which a version may name what is staged, as the commit has begun."""
+        self.constraint_modes: dict[int, bool] = {}
+        """What SET CONSTRAINTS said: whether a constraint (oid; 0: all others) is deferred."""
+        self._before_commit: dict[object, list[Callable[[], None]]] = {}
+
+    @functools.cached_property
+    def xid(self) -> int:
+        """The transaction id, given when first asked for (a transaction that only reads needs none)."""
+        return self.engine.log.next_xid()
+
+    @property
+    def catalog(self) -> Any:
+        """The catalog transaction that commits with this one; begun when first asked for."""
+        if self._catalog is None:
+            with self.engine.commit_lock:
+                self._definitions, self.shows_types = self.engine.definitions, self.engine.catalog.type_changes
+                self._catalog = RecordedCatalog(self.engine.catalog, self.claim_catalog, self.use_object)
+        return self._catalog
+
+    @property
+    def cursor(self) -> Any:
+        """The DuckDB cursor of the catalog transaction."""
+        return self.catalog.cursor
+
+    def claim_catalog(self, key: CatalogKey) -> None:
+        """Nobody else gets a key of a catalog until the end; waits for another that has claimed it. 23505 where it has been committed.
+
+        That the key is not in the catalog as this transaction sees it has been checked by who writes it.
+        """
+        if not self._claim_catalog(key):
+            return
+        cursor = self.engine.catalog.cursor()
+        try:
+            taken = unique.is_committed(cursor, key)
+        finally:
+            cursor.close()
+        if taken:
+            raise unique.violation(key)
+
+    def use_object(self, catalog: str, oid: int) -> None:
+        """Nobody drops or renames an object until the end; the first that a command does that is about to name it in what it makes.
+
+        Those who use it do not wait for each other. Raises as `lock_object`.
+        """
+        if not is_pinned(catalog, oid):
+            self._hold_object(catalog, oid, Hold.USE)
+
+    def change_object(self, catalog: str, oid: int) -> None:
+        """Nobody else changes or drops an object until the end, but others may use it; raises as `lock_object`."""
+        self._hold_object(catalog, oid, Hold.CHANGE)
+
+    def lock_object(self, catalog: str, oid: int) -> None:
+        """Nobody else uses, changes or drops an object until the end; the first that a command does that reads it in order to change it.
+
+        Raises `StaleDefinitionError` where another has done so since the statement began.
+        """
+        self._hold_object(catalog, oid, Hold.ALONE)
+
+    def _hold_object(self, catalog: str, oid: int, hold: Hold) -> None:
+        if self._claim_catalog(self._row_key(catalog, oid), hold):
+            raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
+
+    def _row_key(self, catalog: str, oid: int) -> CatalogKey:
+        return unique.row_key(0 if physical.tables()[catalog].shared else self.database, catalog, oid)
+
+    def _claim_catalog(self, key: CatalogKey, hold: Hold = Hold.ALONE) -> bool:
+        """Whether another has committed a hold of the key that conflicts since this transaction looked at the catalog."""
+        self.engine.locks.claim_catalog(key, self.xid, self.cancelled, hold)
+        return self._holds(key, hold)
+
+    def _holds(self, key: CatalogKey, hold: Hold) -> bool:
+        self._catalog_keys[key] = max(hold, self._catalog_keys.get(key, hold))
+        return self.engine.committed_keys.since(key, self._definitions, hold)
+
+    # savepoints
+
+    def savepoint(self, name: str) -> None:
+        """Marks a place to return to; a name may be used again and then hides the earlier one."""
+        opened = self._open
+        place = self._catalog.place if self._catalog is not None else 0
+        recorded = (self._history_due, self._history_among, self._history_recorded)
+        made, gone = set(opened.created), set(opened.dropped)
+        saved = _Savepoint(
+            name, dict(opened.tables), dict(opened.seen), len(opened.writes), made, gone, place, recorded, self._pending.saved()
+        )
+        self._savepoints.append(saved)
+
+    def rollback_to(self, name: str) -> None:
+        """Undoes what was written after the savepoint; the savepoint stays."""
+        at = self._find(name)
+        saved = self._savepoints[at]
+        opened = self._open
+        for key in opened.created - saved.created:
+            self.engine.forget(key)
+        opened.tables, opened.seen = dict(saved.tables), dict(saved.seen)
+        self._partitioned.clear()
+        self._pending.restore(saved.pending)
+        if self._catalog is not None:
+            self._catalog.rollback_to(saved.catalog)
+        self._history_due, self._history_among, self._history_recorded = saved.history
+        del opened.writes[saved.writes :]
+        opened.held.forget_from(saved.writes)
+        opened.created, opened.dropped = set(saved.created), set(saved.dropped)
+        del self._savepoints[at + 1 :]
+        saved.xid = 0
+
+    def release(self, name: str) -> None:
+        """Forgets a savepoint and those after it."""
+        del self._savepoints[self._find(name) :]
+
+    def _find(self, name: str) -> int:
+        for at in range(len(self._savepoints) - 1, -1, -1):
+            if self._savepoints[at].name == name:
+                return at
+        raise PostgresError("3B001", f'savepoint "{name}" does not exist')
+
+    def lock(self, relation: Any, *, wait: bool = True) -> None:
+        """Takes the relation's write lock until the transaction ends, before it writes: what it then reads stays the newest."""
+        self._lock(relation, wait=wait)
+
+    def own(self, relation: Any, hold: Hold = Hold.ALONE) -> None:
+        """Nobody else writes to a relation, uses or changes it until the end: the first that ALTER and DROP do; raises as `lock_object`.
+
+        With `Hold.CHANGE` others may use it.
+        """
+        if relation.kind != "r":
+            self._hold_object("pg_class", relation.oid, hold)
+            return
+        self._pending.settle()
+        key, row = (relation.database, relation.oid), self._row_key("pg_class", relation.oid)
+        self.engine.locks.acquire(key, self.xid, self.cancelled, row=(row, hold))
+        if self._holds(row, hold):
+            raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
+        if self._fixed and self._is_behind(key, self._staged(key)):  # its rows would be altered as the snapshot shows them
+            raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
+        self._lock(relation, damaged=True)  # DROP takes a table that cannot be read; whoever reads it is told
+
+    def _lock_together(self, owned: Sequence[Any], hold: Hold) -> None:
+        """Waits until nobody writes to any of these relations or uses it, without keeping one from others meanwhile; `own` follows."""
+        self._pending.settle()
+        rows = {self._row_key("pg_class", each.oid): hold for each in owned}
+        keys = [(each.database, each.oid) for each in owned if each.kind == "r"]
+        if keys:
+            self.engine.locks.acquire_all(keys, self.xid, rows, self.cancelled)
+
+    def has_written(self, relation: Any) -> bool:
+        """Whether this transaction has written to the relation."""
+        key = (relation.database, relation.oid)
+        return key in self._open.tables or self._pending.has(key)
+
+    def catalog_changed(self, among: AbstractSet[int] | None = None) -> None:
+        """The catalog changed in a way that streams must know: its state is recorded at this place, before the next write.
+
+        `among`: no relation but one of these (oids) has changed (`history.touched`).
+        """
+        self._pending.settle()
+        self._history_due = True
+        self._history_among = None if among is None or self._history_among is None else self._history_among | among
+        self._partitioned.clear()
+
+    def _record_history(self) -> None:
+        """Records the catalog's state under a provisional LSN above all others; `commit` puts the entry's in its place."""
+        if self._history_due:
+            place = history.PROVISIONAL + self.xid, len(self._open.writes)
+            history.record(self.cursor, self.database, *place, self._history_among)
+            self._history_due, self._history_among, self._history_recorded = False, frozenset(), True
+            self._open.held.catalog_recorded()
+
+    # inside
+
+    def _table(self, relation: Any) -> delta_table.DeltaTable:
+        return self.engine.table((relation.database, relation.oid))
+
+    def _lock(self, relation: Any, *, beside_claims: bool = False, wait: bool = True, damaged: bool = False) -> Key:
+        """Takes the table's lock; the newest that is committed is what the transaction then writes on. `damaged`: it may be unreadable."""
+        self._pending.settle()
+        key = (relation.database, relation.oid)
+        self.engine.locks.acquire(key, self.xid, self.cancelled, None if wait else 0, beside_claims=beside_claims)
+        if key not in self._locked:
+            try:
+                self.engine.foreign.adopt(key)
+            except PostgresError as error:
+                if not damaged or error.sqlstate != "XX001":
+                    raise
+            self._check_definition(relation)
+            self._locked.add(key)
+        self._see_newest(key)
+        return key
+
+    def _check_definition(self, relation: Any) -> None:
+        """Refuses to write by a definition that another transaction has changed since the statement began (`StaleDefinitionError`)."""
+        if self.engine.definitions == self._definitions or relation.oid in {created[1] for created in self._open.created}:
+            return
+        cursor = self.engine.catalog.cursor()
+        try:
+            now = relations.find(cursor, relation.database, relation.oid)
+            above = partition.above(cursor, relation) if now == relation else []
+        finally:
+            cursor.close()
+        if now is None:  # its name may be another's by now, and rows for a partition may belong elsewhere
+            raise StaleDefinitionError("42P01", f'relation "{relation.name}" does not exist')
+        # what a default partition takes depends on the others
+        if now != relation or (above and above != partition.above(self.cursor, relation)) or self._has_other_types(relation):
+            raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
+
+    def _has_other_types(self, relation: Any) -> bool:
+        """Whether another has changed what values of the columns' types may be: a domain's constraints, an enum's labels."""
+        of_users = {oid for column in relation.columns for oid in registry.known().of_users(column.type_oid)}
+        return any(self.engine.committed_keys.since(self._row_key("pg_type", oid), self._definitions, Hold.USE) for oid in of_users)
+
+    def _see_newest(self, key: Key) -> None:
+        shown = self.engine.visible.get(key)
+        if self._fixed or self._view is None or shown is None or self._view.get(key) is shown:
+            return
+        self._view = {**self._view, key: shown}  # what was committed while this waited is what the statement changes
+
+    def append_pending(self, relation: Any, rows: pa.Table, made: tuple[Lsn, int]) -> None:
+        """Writes rows that were pending (for `PendingRows`); `made`: `seen` and `xid` of the write."""
+        key = self._lock(relation)
+        written = write.append(self.engine.table(key), relation, self._base(key), rows, kept=self._open.held.room)
+        self._stage_write(key, written.actions, written.changes, made=made, rows=written.rows)
+
+    def _staged(self, key: Key) -> StagedTable:
+        """What a write goes on: the lock is held, so it is ours or the visible state."""
+        return self._open.tables.get(key) or StagedTable.of(self.engine.visible[key].state)
+
+    def _base(self, key: Key) -> TableState:
+        return self._staged(key).state
+
+    def _is_behind(self, key: Key, staged: StagedTable) -> bool:
+        """Whether a transaction that reads as of its begin writes to a table that has changed since."""
+        shown = self._view.get(key) if self._fixed else None
+        return shown is not None and not staged.is_changed and shown.state is not staged.base
+
+    def _stage(self, key: Key, actions: Sequence[Action]) -> None:
+        """Stages actions that change no row."""
+        staged, table = self._staged(key), self.engine.table(key)
+        seen = self._open.seen.get(key)
+        if seen is None and self._is_behind(key, staged):
+            seen = self._view[key].state
+        files = self._open.files.setdefault(key, set())
+        files.update(file_action.files_made(table.path, actions))
+        if seen is not None:
+            others = write.on_other_state(table, staged.state, seen, actions)
+            files.update(file_action.vectors_of(table.path, others))
+            self._open.seen[key] = table.stage(seen, others)
+        self._open.tables[key] = staged.with_actions(table.stage(staged.state, actions), actions)
+
+    def _stage_write(
+        self, key: Key, actions: list[Action], changes: int, *, kind: Any = "write", statement: int | None = None, options: int = 0,
+        made: tuple[Lsn, int] | None = None, rows: pa.Table | None = None,
+    ) -> None:  # fmt: skip
+        """Stages a write and notes it for the log. `made`: log's end and subtransaction when its statement ran, if that was earlier.
+
+        `rows`: its change rows, that are kept until the end.
+        """
+        self._record_history()
+        self._stage(key, actions)
+        staged = self._open.tables[key]
+        named = [action[name] for action in actions for name in ("add", "cdc") if name in action and kind == "write"]
+        size = sum(file["size"] for file in named if not file_action.is_kept(file))
+        physical = {name: stored for name, stored in staged.state.physical.items() if stored != name} or None
+        files = write.files_of(self.engine.path(key), actions, rows) if kind == "write" else ()
+        if rows is not None:
+            self._open.held.add(len(self._open.writes), rows, self.engine.definitions if made is None else None)
+        self._note(key[1], kind, staged.base.version + 1, changes, statement, options, size, made, files, physical)
+
+    def _note(
+        self, relation: int, kind: Any, version: int, changes: int, statement: int | None = None, options: int = 0, size: int = 0,
+        made: tuple[Lsn, int] | None = None, files: tuple[WrittenFile, ...] | None = None, physical: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        seq = len(self._open.writes)
+        self._noted += made is None
+        seen, xid = made or (self.engine.log.end, self._subtransaction())
+        place = seq if statement is None else statement
+        self._open.writes.append(
+            TableWrite(
+                seq, relation, kind, version, changes, place, options, bytes=size, seen=seen, xid=xid, files=files, physical=physical
+            )
+        )
+
+    def _name_truncated(self, relation: int, statement: int, options: int) -> None:
+        """Notes that a partitioned table was truncated: it has no rows of its own, but may be what is published."""
+        self._record_history()
+        self._note(relation, "truncate", 0, 0, statement, options)
+
+    def adopt(self, key: Key, state: TableState, version: int, kind: Any, changes: int, size: int) -> None:
+        """Takes over what another writer has committed (`foreign`, which holds the lock): `kind` None changes no row."""
+        self._open.tables[key] = StagedTable.of(state)
+        if kind is not None:
+            self._note(key[1], kind, version, changes, size=size)
+
+    def _subtransaction(self) -> int:
+        """The xid of the innermost savepoint, 0 outside of savepoints."""
+        if not self._savepoints:
+            return 0
+        innermost = self._savepoints[-1]
+        if not innermost.xid:
+            _ = self.xid  # the transaction's own is the smaller one
+            innermost.xid = self.engine.log.next_xid()
+        return innermost.xid
+
+    def _make_whole(self) -> None:
+        """Before the end: the files in which the changes of each write stay (`StagedTable.whole`)."""
+        opened = self._open
+        for key, before in list(opened.tables.items()):
+            staged = self._write_held(key, before)
+            written = {each.seq: each.files for each in opened.writes if each.relation == key[1] and each.files is not None}
+            table = self.engine.table(key)
+            whole, files = staged.whole(written, functools.partial(write.copy_changes, table))
+            if whole is staged:
+                continue
+            opened.tables[key] = whole
+            opened.files[key] |= set(file_action.files_made(table.path, whole.changes))
+            opened.writes = [replace(each, files=files.get(each.seq, each.files)) if each.seq in files else each for each in opened.writes]
+
+    def _write_held(self, key: Key, before: StagedTable) -> StagedTable:
+        """The table with the change rows that were kept in files, and the small files of its own in one (`change_file`, `compaction`)."""
+        opened, table = self._open, self.engine.table(key)
+        staged, opened.writes = opened.held.written(table, key[1], before, opened.writes)
+        if staged is before:
+            return before
+        own = [add for path, add in staged.state.files.items() if path not in staged.base.files]
+        actions = compaction.together(table, staged.state, own)
+        staged = replace(staged, state=table.stage(staged.state, actions)) if actions else staged
+        opened.files[key] |= {*file_action.files_made(table.path, [*staged.changes, *actions])}
+        opened.tables[key] = staged
+        return staged
+
+    def _remove_files(self, kept: Mapping[Key, set[Path]]) -> None:
+        """Removes the files that were made and are not kept; what cannot be removed now is left to cleaning."""
+        for key, files in self._open.files.items():
+            for path in files - kept.get(key, set()):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+    def _end(self) -> None:
+        self._ended = True
+        if "xid" in self.__dict__ and self.engine.intents.is_settled(self.xid):
+            self.engine.locks.release(self.xid)
+        self.engine.ended(self)

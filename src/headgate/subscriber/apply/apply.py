@@ -1,0 +1,335 @@
+"""Applies segments: decode, convert, merge, one commit for all tables together with the origin's progress.
+
+One `Applier` per stream, used by the apply worker for all ready tables and by a table sync for its one table. A large segment is decoded
+and merged part by part, so that a transaction of any size is applied in bounded memory (`batch`).
+What must hold: data and progress are one commit; a segment that fails leaves nothing; what fails is found by halving, so that the
+transactions before the failing one are applied and the error names exactly that one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from headgate.catalog.relation.relation import Index, Relation
+from headgate.changes.merge import ON_DRIVER as ON_DRIVER_CHANGES
+from headgate.changes.merge import merge
+from headgate.errors import PostgresError, Severity
+from headgate.lsn import Lsn
+from headgate.pgoutput import message as m
+from headgate.storage.engine import Engine
+from headgate.storage.transaction.log import OriginProgress
+from headgate.storage.transaction.transaction import Transaction
+from headgate.subscriber import evolution
+from headgate.subscriber.apply import conflict, insertion, leaf_constraints, partitioned, row_completion
+from headgate.subscriber.apply.batch import Batch
+from headgate.subscriber.apply.conflict import Place
+from headgate.subscriber.apply.conversion import Session
+from headgate.subscriber.apply.relation_map import MissingColumnsError, MissingRelationError
+from headgate.subscriber.evolution import Evolve
+from headgate.subscriber.subscription_statistics import Counters
+from headgate.walreceiver.segment import Segment
+
+_log = logging.getLogger("headgate.subscriber")
+
+RETRIED = frozenset({"40001", "40P01"})
+NOT_HALVED = frozenset({"57P01", "57014", "53100", "53200"})
+Later = dict[tuple[int, int], tuple[Relation, Index]]
+"""Unique indexes (of a table, by oids) that are looked at when all of a segment is written."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Whose changes are applied: the subscription, the origin, and, for a table sync, the one table."""
+
+    subscription: int
+    database: int
+    origin: str
+    only: int | None = None
+    everything: bool = False
+    """Whether no table's state is asked for: a prepared transaction is ended by hand, its tables were ready when it was prepared."""
+
+
+@dataclass
+class Applier:
+    """See the module. `session` gives what input functions depend on; `stopping` raises when the worker should end."""
+
+    engine: Engine
+    stream: Stream
+    session: Callable[[], Session]
+    stopping: Callable[[], None]
+    rows: row_completion.Factory | None = None
+    """Completes and checks rows of tables that need it (`row_completion`)."""
+    rights: Callable[[Any, Relation, set[str]], None] | None = None
+    """Raises unless changes of these kinds may be applied to a table."""
+    evolve: Evolve | None = None
+    """Has tables follow what the publisher told of their columns (schema_evolution)."""
+    unique: Callable[[Transaction, Relation, Any], None] | None = None
+    """Raises 23505 if the table has a key of a unique index twice: for what `merge` cannot look up."""
+    small: Callable[[], int] = lambda: ON_DRIVER_CHANGES
+    """small_batch_rows."""
+    follow: bool = False
+    """Whether tables follow whatever the publisher changes, not only columns that they lack."""
+    join: Callable[[], bool] | None = None
+    """Has tables that are published and not here join the subscription; whether there were any (create_tables)."""
+    left_out: Callable[[dict[int, int]], None] = lambda _: None
+    """Is told how many changes of tables that are not in the subscription were left out, by relation."""
+    relations: dict[int, m.Relation] = field(default_factory=dict)
+    """What the publisher said of its relations on this connection."""
+    types: dict[int, m.Type] = field(default_factory=dict)
+    """The same of types that are not built in."""
+    place: Place = field(default_factory=Place)
+    counters: Counters = field(default_factory=Counters)
+    _left: dict[int, int] = field(default_factory=dict)
+    """What was left out of the segment that is being applied."""
+    _done: Counters = field(default_factory=Counters)
+    """What is counted of the segment that is being applied."""
+    _followed: dict[int, tuple[int, m.Relation]] = field(default_factory=dict)
+    """What was followed last, by relation, with its LSN."""
+
+    def apply(self, segment: Segment, applied: Callable[[Lsn], None] = lambda _: None) -> None:
+        """Applies a segment; `applied` is called with the end of what has become durable, more than once if a part of it fails.
+
+        Raises the error of the first transaction that cannot be applied, with its context.
+        """
+        place = self._change_of_columns(segment)
+        if place:
+            first, second = segment.split(place)
+            self.apply(first, applied)
+            self.apply(second, applied)
+            return
+        try:
+            self._apply_retrying(segment)
+        except PostgresError as error:
+            if error.sqlstate in NOT_HALVED or error.severity is Severity.FATAL:
+                raise
+            count = len(segment.transactions)
+            if count <= 1:
+                raise self._in_context(error, segment) from error
+            first, second = segment.split(count // 2)
+            self.apply(first, applied)
+            self.apply(second, applied)
+        else:
+            applied(segment.end)
+
+    def check(self, segment: Segment) -> None:
+        """Applies the one transaction of a segment and undoes it: raises what applying it would."""
+        with self._as_context(segment):
+            self._apply_retrying(segment, dry=True)
+
+    def finish(self, segment: Segment, also: Callable[[Any], None]) -> None:
+        """Applies the one transaction of a segment, empty or not, with its progress and what `also` writes into the catalog."""
+        with self._as_context(segment):
+            self._apply_retrying(segment, also=also)
+
+    @contextmanager
+    def _as_context(self, segment: Segment) -> Iterator[None]:
+        """Errors inside carry the context of the segment's one transaction."""
+        try:
+            yield
+        except PostgresError as error:
+            if error.severity is Severity.FATAL:
+                raise
+            raise self._in_context(error, segment) from error
+
+    def learn(self, segment: Segment) -> None:
+        """Takes note of what the publisher said of its relations in a segment."""
+        self.relations.update(_relations(segment))
+        self.types.update(_types(segment))
+
+    def _in_context(self, error: PostgresError, segment: Segment) -> PostgresError:
+        finish = Lsn(segment.transactions.commit_lsn[0])
+        return error.within(conflict.context(self.stream.origin, self.place, int(segment.transactions.xid[0]), finish))
+
+    def _apply_retrying(self, segment: Segment, *, dry: bool = False, also: Callable[[Any], None] | None = None) -> None:
+        self._follow(segment)
+        for attempt in range(10):
+            try:
+                self._apply_once(segment, dry=dry, also=also)
+            except MissingColumnsError as error:
+                if self.evolve is None or attempt == 9 or error.remote is None:
+                    raise
+                self.evolve([evolution.of_relation(error.remote)])
+            except MissingRelationError:
+                if self.join is None or attempt == 9 or not self.join():
+                    raise
+            except PostgresError as error:
+                if self.evolve is not None and attempt == 0 and error.sqlstate == "22P02" and "for enum" in error.message:
+                    self.evolve([evolution.of_relation(each) for each in (self.relations | _relations(segment)).values()])
+                elif error.sqlstate not in RETRIED or attempt == 9:
+                    raise
+                self.stopping()
+            else:
+                return
+
+    def _change_of_columns(self, segment: Segment) -> int:
+        """How many transactions come before the first that says other columns of a table than were said before; 0 for none.
+
+        Where tables follow, rows from before a change are applied before the table changes here.
+        """
+        if self.evolve is None or len(segment.transactions) < 2:
+            return 0
+        known = dict(self.relations)
+        for seq, _, relation in segment.others:
+            if isinstance(relation, m.Relation):
+                before = known.setdefault(relation.relation, relation)
+                place = int(np.searchsorted(segment.transactions.begin, seq, side="right")) - 1
+                if before.columns != relation.columns and place > 0:
+                    return place
+                known[relation.relation] = relation
+        return 0
+
+    def _follow(self, segment: Segment) -> None:
+        """Has tables follow what the segment says of them, the last that it says; once."""
+        if not self.follow or self.evolve is None:
+            return
+        told = {r.relation: (lsn, r) for _, lsn, r in segment.others if isinstance(r, m.Relation)}
+        new = {oid: each for oid, each in told.items() if self._followed.get(oid) != each}
+        if new:
+            self.evolve([evolution.of_relation(each) for _, each in new.values()])
+            self._followed |= new
+
+    def _apply_once(self, segment: Segment, *, dry: bool = False, also: Callable[[Any], None] | None = None) -> None:
+        self.place, self._left, self._done = Place(), {}, Counters()
+        transaction = self.engine.begin(self.stream.database)
+        transaction.cancelled = self.stopping
+        try:
+            written = bool(segment.pieces) and self._write(transaction, segment)
+            if also is not None:
+                also(transaction.cursor)
+            if dry or (not written and also is None):
+                transaction.rollback()
+            else:
+                moment = int(segment.transactions.commit_time[-1])
+                with self._timed("commit"):
+                    transaction.commit(OriginProgress(self.stream.origin, segment.end, moment))
+        except PostgresError:
+            transaction.rollback()
+            raise
+        except Exception as error:
+            transaction.rollback()
+            if isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError":
+                raise conflict.carried(error, self.place) from error
+            raise
+        if dry:
+            return
+        self.learn(segment)
+        self.left_out(self._left)
+        done = self._done
+        done.transactions, done.bytes, done.batches = len(segment.transactions), segment.size, int(written)
+        done.moment = time.time() if written else None
+        self.counters.add(done)
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        """Counts the seconds of a stage."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._done.seconds[stage] = self._done.seconds.get(stage, 0.0) + time.monotonic() - began
+
+    def _write(self, transaction: Transaction, segment: Segment) -> bool:
+        """Writes a segment's changes; whether there was anything to write."""
+        batch = Batch(self, transaction, segment)
+        self._left = batch.left_out
+        frames = batch.frames()
+        later: Later = {}
+        known: set[int] = set()
+        with contextlib.ExitStack() as behind:
+            while True:
+                with self._timed("decode"):
+                    found = next(frames, None)
+                if found is None:
+                    break
+                relation, key, frame = found
+                self.stopping()
+                if relation.oid not in known:
+                    behind.enter_context(leaf_constraints.unique(transaction, relation, self.unique))
+                    known.add(relation.oid)
+                with self._timed("merge"):
+                    self._merge(transaction, relation, key, frame, later, cut=batch.is_cut)
+            for relation, index in later.values():
+                self._look_at(transaction, relation, index)
+        return bool(known)
+
+    def _look_at(self, transaction: Transaction, relation: Relation, index: Index) -> None:
+        """23505 if a table has a key of a unique index twice."""
+        self.place.relation = f"{relation.schema}.{relation.name}"
+        if self.unique is not None:
+            self.unique(transaction, relation, index)
+
+    def merge(self, transaction: Transaction, relation: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame) -> None:
+        """Applies a changes frame to one table inside a transaction, with the rights and the constraints of what is applied."""
+        later: Later = {}
+        self._merge(transaction, relation, key, frame, later, cut=False)
+        for _, index in later.values():
+            self._look_at(transaction, relation, index)
+
+    def _merge(
+        self, transaction: Transaction, relation: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame, later: Later,
+        *, cut: bool,
+    ) -> None:  # fmt: skip
+        """The same, but for the indexes in `later`, which are looked at behind the last frame; `cut`: more of the table may follow."""
+        self.place.relation, self.place.column, self.place.message = f"{relation.schema}.{relation.name}", None, "INSERT"
+        if self.rights is not None:
+            self._check_rights(self.rights, transaction, relation, frame)
+        if relation.parent:
+            partitioned.refuse_outside(transaction, relation, frame)
+        others = self._others(relation, key)
+        if isinstance(frame, pa.Table) and not others and insertion.only_inserts(frame):
+            rows = insertion.rows_of(frame["new"])
+            transaction.lock(relation)  # or another could add the keys after they were looked for
+            if key is None or insertion.is_new(transaction, relation, key, rows):
+                self._done.count(relation.oid, insertion.append(transaction, relation, rows))
+                return
+        if isinstance(frame, pa.Table) and not (pc.any(pc.equal(frame["op"], "I"))).as_py():
+            self.place.message = "UPDATE"
+        looked_up = [index for index in others if index.plain and not (cut and index.deferred)]
+        if relation.kind == "p":
+            done = partitioned.apply(transaction, relation, key, frame, small=self.small())
+        else:
+            done = merge(transaction, relation, key, frame, small=self.small(), others=looked_up)
+        later.update({(relation.oid, index.oid): (relation, index) for index in others if not (done.checked and index in looked_up)})
+        if done.conflict is not None:
+            raise partitioned.duplicate_key(transaction, relation, done.conflict.key)
+        self._done.count(relation.oid, done.changes, done.missing)
+        if done.skipped is not None and _log.isEnabledFor(logging.DEBUG):
+            partitioned.tell_skipped(transaction, relation, done.skipped)
+
+    @staticmethod
+    def _others(relation: Relation, key: tuple[int, ...] | None) -> list[Index]:
+        """The unique indexes of a table besides that of the key; those of partitioned tables are their key's."""
+        if relation.kind == "p":
+            return []
+        return [index for index in relation.indexes if index.unique and set(index.attnums) != set(key or ())]
+
+    def _check_rights(
+        self, rights: Callable[[Any, Relation, set[str]], None], transaction: Transaction, relation: Relation, frame: pa.Table | DataFrame
+    ) -> None:
+        found = frame.select("op").distinct().toArrow()["op"] if isinstance(frame, DataFrame) else pc.unique(frame["op"])
+        for op in sorted(found.to_pylist()):
+            self.place.message = conflict.MESSAGES[op]
+            shown, self.place.relation = self.place.relation, None if op == "T" else self.place.relation
+            rights(transaction.cursor, relation, {op})
+            self.place.relation = shown
+        self.place.message = "INSERT"
+
+
+def _types(segment: Segment) -> dict[int, m.Type]:
+    return {found.oid: found for _, _, found in segment.others if isinstance(found, m.Type)}
+
+
+def _relations(segment: Segment) -> dict[int, m.Relation]:
+    return {found.relation: found for _, _, found in segment.others if isinstance(found, m.Relation)}

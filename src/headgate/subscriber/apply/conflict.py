@@ -1,0 +1,101 @@
+"""Where an apply error happened, and conflicts: PostgreSQL's messages and its CONTEXT line.
+
+A `Place` is kept by the applier while it works and turned into context when something fails (apply_error_callback in worker.c).
+What fails in a batch is looked for by halving the batch until one transaction is left: transactions before it are applied.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headgate.catalog.relation.relation import Relation
+from headgate.errors import PostgresError
+from headgate.expression import failure
+from headgate.lsn import Lsn
+from headgate.sql.names import quote_ident
+from headgate.types.text.text import write_text
+
+MESSAGES = {"I": "INSERT", "U": "UPDATE", "D": "DELETE", "T": "TRUNCATE"}
+
+
+@dataclass
+class Place:
+    """The message, relation and column that are being worked on."""
+
+    message: str = "INSERT"
+    relation: str | None = None
+    column: str | None = None
+
+
+def context(origin: str, place: Place, xid: int | None, finish: Lsn | None) -> str:
+    """The CONTEXT line of an error while applying; `finish` is the transaction's commit LSN, for ALTER SUBSCRIPTION … SKIP."""
+    text = f'processing remote data for replication origin "{origin}" during message type "{place.message}"'
+    if place.relation is not None:
+        text += f' for replication target relation "{place.relation}"'
+        if place.column is not None:
+            text += f' column "{place.column}"'
+    if xid is not None:
+        text += f" in transaction {xid}"
+        if finish is not None:
+            text += f", finished at {finish}"
+    return text
+
+
+def duplicate_key(relation: Relation, attnums: tuple[int, ...], key: pa.Table) -> PostgresError:
+    """23505 for a row whose key is there already; `key` has one row, columns by name."""
+    index = next((i for i in relation.indexes if i.unique and i.plain and set(i.attnums) == set(attnums)), None)
+    name = index.name if index is not None else f"{relation.name}_pkey"
+    order = index.attnums if index is not None else attnums
+    columns = [c for n in order for c in relation.columns if c.attnum == n]
+    values = [write_text(key[c.name], c.type_oid, c.typmod)[0].as_py() for c in columns]
+    names = ", ".join(quote_ident(c.name) for c in columns)
+    shown = ", ".join("null" if value is None else value for value in values)
+    return PostgresError(
+        "23505",
+        f'duplicate key value violates unique constraint "{name}"',
+        detail=f"Key ({names})=({shown}) already exists.",
+        schema=relation.schema,
+        table=relation.name,
+        constraint=name,
+    )
+
+
+def not_null(relation: Relation, column: str, row: list[str | None]) -> PostgresError:
+    """23502 with the failing row."""
+    return PostgresError(
+        "23502",
+        f'null value in column "{column}" of relation "{relation.name}" violates not-null constraint',
+        detail=f"Failing row contains ({', '.join('null' if value is None else cut(value) for value in row)}).",
+        schema=relation.schema,
+        table=relation.name,
+        column=column,
+    )
+
+
+def cut(value: str) -> str:
+    """A value as DETAIL shows it: at most 64 bytes."""
+    return value if len(value.encode()) <= 64 else value.encode()[:64].decode(errors="ignore") + "..."
+
+
+_CARRIED = re.compile(r"\|PLACE\|([^|\n]*)\|([^|\n]*)")
+
+
+def carry(error: PostgresError, place: Place) -> RuntimeError:
+    """The exception by which a Spark task reports an error and its place."""
+    detail = f"|DETAIL|{error.detail}" if error.detail else ""
+    text = f"{error.message}{detail}|PLACE|{place.message}|{place.column or ''}".replace("\n", " ")
+    return RuntimeError(failure.marked(error.sqlstate, text))
+
+
+def carried(exception: BaseException, place: Place) -> PostgresError:
+    """The error that a Spark job failed with; `place` is set to where the task was."""
+    error = failure.from_spark(exception)
+    for field in ("message", "detail"):
+        text = getattr(error, field)
+        if text and (found := _CARRIED.search(text)):
+            place.message, place.column = found[1] or place.message, found[2] or None
+            setattr(error, field, text[: found.start()] or None)
+    return error

@@ -1,0 +1,233 @@
+"""Decoded changes of a published relation → a changes frame of the local table, column by column.
+
+Values enter through the local type's input function (text) or receive function (binary), its declared precision included. Runs
+for a part of a segment at a time (`batch`); needs nothing but Arrow. The frame is the one that
+`headgate.changes.merge` takes: commit_lsn, seq, position bigint, op string, old struct, new struct, unchanged array<string>.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.catalog.relation.relation import Column, Relation
+from headgate.errors import PostgresError
+from headgate.pgoutput import decode
+from headgate.subscriber.apply import conflict
+from headgate.subscriber.apply.conflict import Place
+from headgate.subscriber.apply.relation_map import Mapping
+from headgate.types import buffers, registry, sortkey
+from headgate.types.binary.binary import read_binary
+from headgate.types.storage import arrow_type
+from headgate.types.text.text import first_refused, read_text, write_text
+from headgate.types.text.text_column import PLAIN
+from headgate.types.text.text_column import Session as Forms
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Session:
+    """What input functions depend on: the settings of text forms and the types that users made."""
+
+    forms: Forms = PLAIN
+    types: registry.TypeRegistry | None = None
+
+
+def row_type(columns: Sequence[Column]) -> pa.StructType:
+    """The struct of a row with these columns."""
+    return pa.struct([pa.field(c.name, arrow_type(c.type_oid, c.typmod)) for c in columns])
+
+
+def old_columns(mapping: Mapping) -> list[Column]:
+    """The columns of `old`: those of the key, or all where the whole row is the key."""
+    local = mapping.local.columns
+    return list(local) if mapping.key is None else [c for c in local if c.attnum in mapping.key]
+
+
+def frame_schema(mapping: Mapping) -> pa.Schema:
+    """The schema of the changes frame."""
+    return pa.schema(
+        [
+            ("commit_lsn", pa.int64()),
+            ("seq", pa.int64()),
+            ("position", pa.int64()),
+            ("op", pa.string()),
+            ("old", row_type(old_columns(mapping))),
+            ("new", row_type(mapping.local.columns)),
+            ("unchanged", pa.list_(pa.string())),
+        ]
+    )
+
+
+def changes_frame(
+    changes: decode.Changes,
+    commit_lsn: npt.NDArray[np.int64],
+    mapping: Mapping,
+    session: Session,
+    place: Place,
+    *,
+    completed: bool = False,
+) -> pa.Table:
+    """The changes as a frame; `commit_lsn` per change. `place` says where it is when an error is raised.
+
+    `completed`: new rows get their defaults afterwards, and are checked then (`row_completion`).
+    """
+    codes = changes.op
+    place.relation, place.column = f"{mapping.local.schema}.{mapping.local.name}", None
+    if mapping.refusal is not None:
+        changed = np.flatnonzero(codes != ord("I"))
+        if len(changed):
+            place.message = conflict.MESSAGES[chr(codes[changed[0]])]
+            raise mapping.refusal
+    rows = len(changes)
+    is_insert, is_delete = codes == ord("I"), codes == ord("D")
+    fields = [
+        _column(changes, mapping, place, column, source, session)
+        for column, source in zip(mapping.local.columns, mapping.sources, strict=True)
+    ]
+    place.column = None
+    unchanged = _unchanged(changes, mapping, is_insert)
+    _check_not_null(mapping, changes, fields, is_delete | is_insert if completed else is_delete, place)
+    new = _struct(mapping.local.columns, fields, is_delete if is_delete.any() else None, rows)
+    ops = pa.array(["I", "U", "D"], pa.string()).take(pa.array(np.where(is_insert, 0, np.where(is_delete, 2, 1))))
+    return pa.table(
+        [
+            pa.array(commit_lsn, pa.int64()),
+            pa.array(changes.seq, pa.int64()),
+            pa.array(np.zeros(rows, np.int64)),
+            ops,
+            _old(changes, mapping, session, place),
+            new,
+            unchanged,
+        ],
+        schema=frame_schema(mapping),
+    )
+
+
+def truncate_frame(mapping: Mapping, commit_lsn: int, seq: int) -> pa.Table:
+    """The changes frame of one TRUNCATE."""
+    schema = frame_schema(mapping)
+    values = [[commit_lsn], [seq], [0], ["T"], [None], [None], [None]]
+    return pa.table([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema)
+
+
+def _struct(columns: Sequence[Column], fields: Sequence[pa.Array], nulls: Mask | None, rows: int) -> pa.StructArray:
+    mask = None if nulls is None else pa.array(nulls)
+    if not columns:
+        return pa.array([{}] * rows, pa.struct([])) if nulls is None else pa.array([None if n else {} for n in nulls], pa.struct([]))
+    return pa.StructArray.from_arrays(list(fields), fields=list(row_type(columns)), mask=mask)
+
+
+def read_column(values: pa.Array, column: Column, session: Session) -> pa.Array:
+    """Text or binary forms as stored values."""
+    if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
+        data, offsets = buffers.packed(values)
+        lengths = np.diff(offsets).astype(np.int32)
+        valid = buffers.valid(values)
+        if valid is not None:
+            lengths[~valid] = -1
+        return read_binary(data, offsets[:-1], lengths, column.type_oid, column.typmod, registry=session.types)
+    return read_text(values, column.type_oid, column.typmod, session=session.forms, registry=session.types)
+
+
+def _column(changes: decode.Changes, mapping: Mapping, place: Place, column: Column, source: int | None, session: Session) -> pa.Array:
+    if source is None:
+        return pa.nulls(len(changes), arrow_type(column.type_oid, column.typmod))
+    values = changes.new[source].values
+    try:
+        return read_column(values, column, session)
+    except PostgresError:
+        _locate(changes, values, column, mapping.remote.columns[source].name, place, session)
+        raise
+
+
+def _old(changes: decode.Changes, mapping: Mapping, session: Session, place: Place) -> pa.StructArray:
+    columns = old_columns(mapping)
+    rows = len(changes)
+    if changes.old is None:
+        return pa.nulls(rows, row_type(columns))
+    fields = []
+    sources = dict(zip((c.attnum for c in mapping.local.columns), mapping.sources, strict=True))
+    for column in columns:
+        source = sources[column.attnum]
+        if source is None:
+            fields.append(pa.nulls(rows, arrow_type(column.type_oid, column.typmod)))
+            continue
+        values = changes.old[source].values
+        try:
+            fields.append(read_column(values, column, session))
+        except PostgresError:
+            _locate(changes, values, column, mapping.remote.columns[source].name, place, session)
+            raise
+    if mapping.key is None:
+        _check_equality(columns, fields, changes, place)
+    nothing = changes.old_kind == 0
+    return _struct(columns, fields, nothing if nothing.any() else None, rows)
+
+
+def _check_equality(columns: Sequence[Column], fields: Sequence[pa.Array], changes: decode.Changes, place: Place) -> None:
+    """42883 where a row is looked for by the value of a type that has no equality (json)."""
+    types = registry.known()
+    for column, values in zip(columns, fields, strict=True):
+        if values.null_count < len(values) and not sortkey.comparable(column.type_oid, types):
+            place.message = conflict.MESSAGES[chr(changes.op[int(np.argmax(np.asarray(values.is_valid())))])]
+            name = getattr(types.find(types.base(column.type_oid)[0]), "name", column.type_oid)
+            raise PostgresError("42883", f"could not identify an equality operator for type {name}")
+
+
+def _locate(changes: decode.Changes, values: pa.Array, column: Column, name: str, place: Place, session: Session) -> None:
+    """Sets the place to the change with the first value that is refused."""
+    place.column = name
+    if pa.types.is_string(values.type):
+        row = first_refused(values, column.type_oid, column.typmod, session=session.forms)
+        if row is not None:
+            place.message = conflict.MESSAGES[chr(changes.op[row])]
+
+
+def _unchanged(changes: decode.Changes, mapping: Mapping, is_insert: Mask) -> pa.Array:
+    """Per UPDATE the names of the local columns that keep their value: unsent TOAST, and columns that the publisher does not have."""
+    rows = len(changes)
+    is_update = changes.op == ord("U")
+    names, masks = [], []
+    for column, source in zip(mapping.local.columns, mapping.sources, strict=True):
+        if source is None:
+            if column.generated is None:
+                names.append(column.name)
+                masks.append(is_update)
+        elif (unsent := changes.new[source].unchanged) is not None:
+            names.append(column.name)
+            masks.append(unsent & ~is_insert)
+    if not masks or not any(mask.any() for mask in masks):
+        return pa.nulls(rows, pa.list_(pa.string()))
+    patterns, codes = np.unique(np.packbits(np.stack(masks, axis=1), axis=1), axis=0, return_inverse=True)
+    kept = np.unpackbits(patterns, axis=1)[:, : len(names)].astype(bool)
+    lists = [[n for n, k in zip(names, row, strict=True) if k] or None for row in kept]
+    return pa.array(lists, pa.list_(pa.string())).take(pa.array(codes.reshape(-1)))
+
+
+def _check_not_null(mapping: Mapping, changes: decode.Changes, fields: Sequence[pa.Array], left_out: Mask, place: Place) -> None:
+    for column, source, values in zip(mapping.local.columns, mapping.sources, fields, strict=True):
+        if not column.not_null or column.generated is not None or not values.null_count:
+            continue
+        if source is None and (column.default is not None or column.identity):
+            continue
+        wrong = np.asarray(pc.is_null(values)) & ~left_out
+        if source is None:
+            wrong &= changes.op == ord("I")
+        elif (unsent := changes.new[source].unchanged) is not None:
+            wrong &= ~unsent
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            place.message = conflict.MESSAGES[chr(changes.op[row])]
+            raise conflict.not_null(mapping.local, column.name, row_text(mapping.local, [f.slice(row, 1) for f in fields]))
+
+
+def row_text(relation: Relation, fields: Sequence[pa.Array]) -> list[str | None]:
+    """The text forms of one row."""
+    return [write_text(f, c.type_oid, c.typmod)[0].as_py() for f, c in zip(fields, relation.columns, strict=True)]

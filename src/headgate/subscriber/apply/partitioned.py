@@ -1,0 +1,213 @@
+"""Applying to a partitioned table: which key finds its rows, and what of a batch goes to which leaf (execReplication.c, worker.c).
+
+PostgreSQL finds the leaf of each change first, by the old row if one was sent, else by the new one, and there the row by the leaf's own
+replica identity or primary key. Where all leaves have one key and the partition columns belong to it, that is the same as
+looking the key up in the table as a whole, and so it is done: rows may then move between leaves (`storage.partitioned`). Otherwise each
+leaf gets its own part of the batch, and an UPDATE that would move a row is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from headgate.catalog.relation.relation import Relation
+from headgate.changes.merge import merge
+from headgate.changes.merged import Merged
+from headgate.errors import PostgresError, not_supported
+from headgate.storage.partitioned import Fence, PartitionedTable, of_root, ordered
+from headgate.storage.routing import NOWHERE
+from headgate.storage.transaction.transaction import Transaction
+from headgate.storage.write import arrow_row, quoted
+from headgate.subscriber.apply import conflict
+from headgate.subscriber.apply.row_identity import key_names, key_of
+from headgate.types.storage import own_name
+from headgate.types.text.text import write_text
+
+_log = logging.getLogger("headgate.subscriber")
+
+LEAF, _PLACED = own_name("_leaf"), own_name("_placed")
+
+
+def apply(transaction: Transaction, root: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame, *, small: int) -> Merged:
+    """Merges a batch into a partitioned table; `key` is that of `with_identity_of_leaves`, `small` as for `merge`."""
+    table = transaction.partitioned(root)
+    named = None if key is None else {column.name for column in root.columns if column.attnum in key}
+    one_key = all(key_names(leaf) == (None if named is None else frozenset(named)) for leaf in table.leaves)
+    if one_key and (named is None or set(table.router.key_names()) <= named):
+        return merge(transaction, root, key, frame, small=small)
+    changes = missing = 0
+    for leaf, part in _by_leaf(table, frame):
+        done = merge(transaction, leaf, key_of(leaf), part, small=small)
+        if done.conflict is not None:
+            return done
+        if done.skipped is not None and _log.isEnabledFor(logging.DEBUG):
+            _tell(done.skipped, [leaf.name] * done.skipped.num_rows, of_partition=True)
+        changes, missing = changes + done.changes, missing + done.missing
+    return Merged(changes, missing)
+
+
+def _by_leaf(table: PartitionedTable, frame: pa.Table | DataFrame) -> Iterator[tuple[Relation, pa.Table | DataFrame]]:
+    """The part of a batch that concerns each leaf, in the leaf's columns. TRUNCATE concerns all."""
+    if isinstance(frame, DataFrame):
+        yield from _by_leaf_on_spark(table, frame)
+        return
+    old, new = _padded(table.root, frame["old"]), ordered(table.root, _whole(frame["new"]))
+    ops = _whole(frame["op"])
+    by_old = pc.and_(old.is_valid(), pc.not_equal(ops, "I"))
+    here = _placed(table, pc.if_else(by_old, old, new), ops)
+    there = _placed(table, new, ops)
+    if ((here != there) & np.asarray(pc.equal(ops, "U"))).any():
+        raise _no_move(table.root)
+    truncates = np.asarray(pc.equal(ops, "T"))
+    for number, leaf in enumerate(table.leaves):
+        at = pa.array(np.flatnonzero((here == number) | truncates))
+        if not len(at):
+            continue
+        part = frame.take(at)
+        touched = part.filter(pc.is_in(part["op"], pa.array(["U", "D"])))
+        if touched.num_rows and key_of(leaf) is None and not _is_full(table.root, frame):
+            raise _no_key(table.root)
+        names = [column.name for column in leaf.columns if (key := key_of(leaf)) is None or column.attnum in key]
+        narrow = _narrowed(old.take(at), names)
+        part = part.set_column(part.column_names.index("old"), "old", narrow)
+        yield leaf, part.set_column(part.column_names.index("new"), "new", ordered(leaf, new.take(at)))
+
+
+def _by_leaf_on_spark(table: PartitionedTable, frame: DataFrame) -> Iterator[tuple[Relation, DataFrame]]:
+    sides: dict[str, StructType] = {side: frame.schema[side].dataType for side in ("old", "new")}  # type: ignore[misc]
+    held = set(sides["old"].fieldNames())
+    padded = [
+        (F.col(f"old.{quoted(f.name)}") if f.name in held else F.lit(None).cast(f.dataType)).alias(f.name) for f in sides["new"].fields
+    ]
+    by_old = F.col("old").isNotNull() & (F.col("op") != "I")
+    placed = frame.withColumn(_PLACED, F.when(by_old, F.struct(*padded)).otherwise(F.col("new")))
+    placed = placed.withColumn(LEAF, table.place_column(f"{_PLACED}.")).drop(_PLACED).persist()
+    try:
+        moved = placed.where("op = 'U'").where(table.place_column("new.") != F.col(LEAF))
+        if not moved.limit(1).isEmpty():
+            raise _no_move(table.root)
+        for number, leaf in enumerate(table.leaves):
+            part = placed.where((F.col(LEAF) == number) | (F.col("op") == "T")).drop(LEAF)
+            names = [column.name for column in leaf.columns if (key := key_of(leaf)) is None or column.attnum in key]
+            old = F.when(F.col("old").isNotNull(), F.struct(*[F.col(f"old.{quoted(name)}").alias(name) for name in names]))
+            new = F.when(F.col("new").isNotNull(), F.struct(*[F.col(f"new.{quoted(c.name)}").alias(c.name) for c in leaf.columns]))
+            yield leaf, part.withColumns({"old": old, "new": new})
+    finally:
+        placed.unpersist()
+
+
+def _placed(table: PartitionedTable, rows: pa.StructArray, ops: pa.Array) -> np.ndarray:
+    """The leaf of each row, NOWHERE for those that are NULL; 23514 for a row that has none."""
+    found = np.full(len(rows), NOWHERE, np.int32)
+    at = np.flatnonzero(np.asarray(pc.and_(rows.is_valid(), pc.not_equal(ops, "T"))))
+    if len(at):
+        alive = rows.take(pa.array(at))
+        found[at] = table.places(pa.table(alive.flatten(), names=[field.name for field in alive.type]))
+    return found
+
+
+def _padded(root: Relation, old: pa.ChunkedArray) -> pa.StructArray:
+    """Old rows with all columns of the table: what was not sent is NULL."""
+    whole, row = _whole(old), arrow_row(root)
+    held = {field.name for field in whole.type}
+    fields = [whole.field(each.name) if each.name in held else pa.nulls(len(whole), each.type) for each in row]
+    return pa.StructArray.from_arrays(fields, fields=list(row), mask=whole.is_null())
+
+
+def _narrowed(old: pa.StructArray, names: list[str]) -> pa.StructArray:
+    return pa.StructArray.from_arrays([old.field(name) for name in names], names=names, mask=old.is_null())
+
+
+def _is_full(root: Relation, frame: pa.Table) -> bool:
+    return bool(frame.schema.field("old").type.num_fields == len(root.columns))
+
+
+def _no_key(root: Relation) -> PostgresError:
+    return PostgresError(
+        "55000",
+        f'logical replication target relation "{root.schema}.{root.name}" has neither REPLICA IDENTITY index nor PRIMARY KEY and published'
+        " relation does not have REPLICA IDENTITY FULL",
+    )
+
+
+def _no_move(root: Relation) -> PostgresError:
+    return not_supported(
+        f'moving a row between partitions of logical replication target relation "{root.schema}.{root.name}" is not supported',
+        hint="Give all partitions one key that has the partition columns in it.",
+    )
+
+
+# ---- rows of one leaf -------------------------------------------------------------------------------------------------
+
+
+def duplicate_key(transaction: Transaction, relation: Relation, key: pa.Table) -> PostgresError:
+    """23505 for a row whose key (columns by name, one row) is there already: of the leaf, where the table is partitioned."""
+    if relation.kind == "p":
+        table = transaction.partitioned(relation)
+        if set(table.router.key_names()) <= set(key.column_names):
+            relation = table.leaves[int(table.places(key)[0])]
+    return conflict.duplicate_key(relation, tuple(c.attnum for c in relation.columns if c.name in key.column_names), key)
+
+
+def tell_skipped(transaction: Transaction, relation: Relation, skipped: pa.Table) -> None:
+    """Logs, at DEBUG1, the changes whose row is not there, with the leaf in which it was looked for."""
+    names = [relation.name] * skipped.num_rows
+    if relation.kind == "p":
+        table = transaction.partitioned(relation)
+        old, new = _padded(relation, skipped["old"]), ordered(relation, _whole(skipped["new"]))
+        places = _placed(table, pc.if_else(old.is_valid(), old, new), _whole(skipped["op"]))
+        names = [table.leaves[place].name for place in places.tolist()]
+    _tell(skipped, names, of_partition=relation.kind == "p")
+
+
+def _tell(skipped: pa.Table, names: list[str], *, of_partition: bool) -> None:
+    for op, name in zip(skipped["op"].to_pylist(), names, strict=True):
+        missing = "logical replication did not find row to be"
+        if op == "D":
+            _log.debug('%s deleted in replication target relation "%s"', missing, name)
+        else:
+            _log.debug('%s updated in replication target relation%s "%s"', missing, "'s partition" if of_partition else "", name)
+
+
+def refuse_outside(transaction: Transaction, leaf: Relation, frame: pa.Table | DataFrame) -> None:
+    """23514 if a new row of a batch for a partition does not belong there."""
+    fence = Fence(transaction.cursor, leaf)
+    if not fence.above:
+        return
+    if isinstance(frame, DataFrame):
+        alive = frame.where("new IS NOT NULL AND unchanged IS NULL").select("new.*")
+        rows = of_root(leaf, alive.where(fence.column()).limit(1).toArrow())
+    else:
+        sent = frame.filter(pc.and_(frame["new"].is_valid(), frame["unchanged"].is_null())) if "unchanged" in frame.column_names else frame
+        structs = _whole(sent["new"])
+        rows = pa.table(structs.flatten(), names=[field.name for field in structs.type])
+    refuse_rows_outside(fence, rows)
+
+
+def refuse_rows_outside(fence: Fence, rows: pa.Table) -> None:
+    """23514 for the first row that lies outside of a partition."""
+    row = fence.first_outside(rows) if rows.num_rows else None
+    if row is None:
+        return
+    leaf = fence.relation
+    texts = [write_text(rows[c.name].slice(row, 1), c.type_oid, c.typmod)[0].as_py() for c in leaf.columns]
+    shown = ", ".join("null" if value is None else conflict.cut(value) for value in texts)
+    raise PostgresError(
+        "23514", f'new row for relation "{leaf.name}" violates partition constraint', detail=f"Failing row contains ({shown}).",
+        schema=leaf.schema, table=leaf.name,
+    )  # fmt: skip
+
+
+def _whole(column: pa.ChunkedArray) -> pa.StructArray:
+    whole = column.combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):
+        return whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)
+    return whole

@@ -1,0 +1,296 @@
+"""Transactions that a publisher has prepared and not yet ended: kept durably, invisible, until their COMMIT or ROLLBACK PREPARED.
+
+The apply worker of a subscription with two_phase calls `Prepared.handle` for each segment with a mark. States of one transaction:
+
+    received   its segment has been taken; it is applied once and undone, so that conflicts show at PREPARE as in PostgreSQL
+    prepared   its frames are in DIR/pg_twophase, synced, and then, in one catalog transaction, its row in hg.applied_prepare
+               (pg_prepared_xacts) and the origin's progress: the publisher need not send it again
+    committed  applied, the row removed and the origin's progress written in one commit; the files go afterwards
+    rolled back  the row removed with the origin's progress; the files go afterwards
+
+max_prepared_transactions limits them together with the node's own (`storage.transaction.prepared`). The name is PostgreSQL's:
+``pg_gid_<subscription>_<xid at the publisher>``. Unlike in PostgreSQL no row is locked in between: a local change between PREPARE and
+COMMIT PREPARED is met at COMMIT PREPARED. Files without a row are what a crash left, and are overwritten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from headgate.catalog.catalog import Catalog
+from headgate.catalog.physical import Cursor, one, rows, run
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.replication import origin as origins
+from headgate.catalog.replication.subscription import Subscription
+from headgate.catalog.user_type import KnownTypes
+from headgate.errors import PostgresError, cannot_write
+from headgate.failpoint import Step, step
+from headgate.lsn import INVALID, Lsn
+from headgate.pgoutput import message as m
+from headgate.pgoutput.outline import scan, starts_of
+from headgate.pgoutput.write import write
+from headgate.storage.transaction.log import now
+from headgate.storage.transaction.prepared import check_room
+from headgate.storage.transaction.transaction import Transaction
+from headgate.subscriber.apply import conflict
+from headgate.subscriber.apply.apply import Applier, Stream
+from headgate.subscriber.apply.conflict import Place
+from headgate.subscriber.apply.conversion import Session
+from headgate.subscriber.apply.row_completion import Rows
+from headgate.types.text import text_column
+from headgate.walreceiver.segment import Piece, Segment
+
+if TYPE_CHECKING:
+    from headgate.subscriber.apply.apply_worker import ApplyWorker
+
+FOLDER = "pg_twophase"
+_HEADER = b"w" + bytes(24)
+
+
+@dataclass(frozen=True)
+class PreparedTransaction:
+    """A row of pg_prepared_xacts."""
+
+    xid: int
+    gid: str
+    prepared: object
+    owner: int
+    database: int
+
+
+def all_prepared(cursor: Cursor) -> list[PreparedTransaction]:
+    """What subscriptions hold prepared, oldest first."""
+    found = rows(cursor, "SELECT xid, gid, prepared, owner, dbid FROM hg.applied_prepare ORDER BY prepared, gid")
+    return [PreparedTransaction(*row) for row in found]
+
+
+def held(node: Any) -> int:
+    """How many prepared transactions a node holds: those of its subscriptions and its own."""
+    cursor = node.catalog.cursor()
+    try:
+        return len(all_prepared(cursor)) + len(node.engine.prepared.all())
+    finally:
+        cursor.close()
+
+
+def is_held(catalog: Catalog, gid: str) -> bool:
+    """Whether a subscription holds a transaction of this name prepared."""
+    cursor = catalog.cursor()
+    try:
+        return one(cursor, "SELECT 1 FROM hg.applied_prepare WHERE gid = ?", [gid]) is not None
+    finally:
+        cursor.close()
+
+
+def rollback_by_hand(node: Any, gid: str, database: int, user: int | None) -> None:
+    """ROLLBACK PREPARED in a session, as for a subscription that is gone: nothing of the transaction stays."""
+    _held(node.catalog, gid, database, user)
+    node.catalog.change(lambda cursor: _forget(cursor, gid))
+    _remove(node.data_dir / FOLDER, gid)
+
+
+def commit_by_hand(node: Any, gid: str, database: int, user: int | None) -> None:
+    """COMMIT PREPARED in a session: applies the transaction; how far the subscription has come stays as it is.
+
+    `user`: the role that asks, None for a superuser. Its COMMIT PREPARED on the publisher is an error later, as in PostgreSQL.
+    """
+    subscription, xid, owner = _held(node.catalog, gid, database, user)
+    gone = Subscription(subscription, database, "", owner, "", ())  # it may be; rows are completed as its owner
+
+    def rows(transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> Rows:
+        return cast("Rows", node.applied_rows(transaction, gone, relation, routed_from))
+
+    types = KnownTypes(node.catalog, database)
+    stream = Stream(subscription, database, f"pg_{subscription}", everything=True)
+    applier = Applier(
+        node.engine,
+        stream,
+        lambda: Session(text_column.Session.of(node.settings), types.use()),
+        lambda: None,
+        rows=rows if hasattr(node, "applied_rows") else None,
+        unique=getattr(node, "applied_unique", None),
+    )
+    segment = _load(node.data_dir / FOLDER, gid, m.CommitPrepared(INVALID, INVALID, now(), xid, gid))
+    applier.finish(segment, lambda cursor: _forget(cursor, gid))
+    _remove(node.data_dir / FOLDER, gid)
+
+
+def _held(catalog: Catalog, gid: str, database: int, user: int | None) -> tuple[int, int, int]:
+    """The subscription of a prepared transaction, its xid here and its owner; 42704, 42501, 0A000 as PostgreSQL's LockGXact."""
+    cursor = catalog.cursor()
+    try:
+        found = one(cursor, "SELECT subid, xid, owner, dbid FROM hg.applied_prepare WHERE gid = ?", [gid])
+    finally:
+        cursor.close()
+    if found is None:
+        raise PostgresError("42704", f'prepared transaction with identifier "{gid}" does not exist')
+    subscription, xid, owner, held_in = found
+    if user is not None and user != owner:
+        hint = "Must be superuser or the user that prepared the transaction."
+        raise PostgresError("42501", "permission denied to finish prepared transaction", hint=hint)
+    if held_in != database:
+        hint = "Connect to the database where the transaction was prepared to finish it."
+        raise PostgresError("0A000", "prepared transaction belongs to another database", hint=hint)
+    return int(subscription), int(xid), int(owner)
+
+
+class Prepared:
+    """The prepared transactions of one subscription; see the module."""
+
+    def __init__(self, worker: ApplyWorker) -> None:
+        self.worker = worker
+        self.folder: Path = worker.node.data_dir / FOLDER
+
+    def handle(self, segment: Segment, *, skipped: bool) -> None:
+        """Does what the segment's mark says; `skipped`: ALTER SUBSCRIPTION … SKIP names it, so none of its changes are kept."""
+        try:
+            match segment.mark:
+                case m.Prepare():
+                    self._prepare(segment, segment.mark, skipped=skipped)
+                case m.CommitPrepared():
+                    self._commit(segment.mark)
+                case m.RollbackPrepared():
+                    self._rollback(segment.mark)
+                case None:
+                    pass
+        except PostgresError as error:
+            if error.context is not None and "processing remote data" in error.context:
+                raise
+            raise error.within(self._context(segment)) from error
+
+    def _context(self, segment: Segment) -> str:
+        mark = segment.mark
+        assert mark is not None
+        name = {m.Prepare: "PREPARE", m.CommitPrepared: "COMMIT PREPARED", m.RollbackPrepared: "ROLLBACK PREPARED"}[type(mark)]
+        match mark:
+            case m.Prepare():
+                finish = mark.prepare_lsn
+            case m.CommitPrepared():
+                finish = mark.commit_lsn
+            case m.RollbackPrepared():
+                finish = mark.rollback_end_lsn
+        return conflict.context(self.worker.origin, Place(name), mark.xid, Lsn(finish))
+
+    def _gid(self, xid: int) -> str:
+        return f"pg_gid_{self.worker.subscription.oid}_{xid}"
+
+    # ---- PREPARE ----------------------------------------------------------------------------------------
+
+    def _prepare(self, segment: Segment, mark: m.Prepare, *, skipped: bool) -> None:
+        worker = self.worker
+        if not skipped:
+            worker.applier.check(segment)
+        gid = self._gid(mark.xid)
+        if not is_held(worker.catalog, gid):
+            check_room(worker.node.settings.integer("max_prepared_transactions"), held(worker.node))
+        worker.applier.learn(segment)
+        self._write(gid, segment, skipped=skipped)
+        subscription, xid = worker.subscription, worker.engine.log.next_xid()
+        end = worker.engine.log.end
+
+        def keep(cursor: Cursor) -> None:
+            if one(cursor, "SELECT 1 FROM hg.applied_prepare WHERE gid = ?", [gid]) is None:
+                run(
+                    cursor,
+                    "INSERT INTO hg.applied_prepare VALUES (?, ?, ?, ?, ?, make_timestamp(?))",
+                    [gid, subscription.oid, subscription.database, subscription.owner, xid, now() + 946_684_800_000_000],
+                )
+            origins.advance(cursor, worker.origin, segment.end, end)
+
+        worker.catalog.change(keep, Step.PREPARED)
+
+    def _write(self, gid: str, segment: Segment, *, skipped: bool) -> None:
+        """The relations that its changes are of, and its frames; durable."""
+        self.folder.mkdir(exist_ok=True)
+        needed = segment.touched | {oid for _, _, other in segment.others if isinstance(other, m.Truncate) for oid in other.relations}
+        known = [] if skipped else [relation for oid, relation in self.worker.applier.relations.items() if oid in needed]
+        described = [_HEADER + write(dataclasses.replace(relation, xid=None)) for relation in known]
+        pieces = () if skipped else segment.pieces
+        path = self.folder / gid
+        try:
+            with step(Step.PREPARED_SEGMENT), Path(f"{path}.segment").open("wb") as data, Path(f"{path}.index").open("wb") as index:
+                data.write(b"".join(described))
+                index.write(np.array([len(each) for each in described], np.uint32).data)
+                for piece in pieces:
+                    data.write(piece.read().data)
+                    index.write(piece.lengths.data)
+                for file in (data, index):
+                    file.flush()
+                    self._sync(file.fileno())
+            folder = os.open(self.folder, os.O_RDONLY)
+            try:
+                self._sync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise cannot_write(error, path) from error
+
+    def _sync(self, descriptor: int) -> None:
+        if self.worker.engine.durable:
+            os.fsync(descriptor)
+
+    # ---- its end ----------------------------------------------------------------------------------------
+
+    def _commit(self, mark: m.CommitPrepared) -> None:
+        gid = self._gid(mark.xid)
+        cursor = self.worker.catalog.cursor()
+        try:
+            if one(cursor, "SELECT 1 FROM hg.applied_prepare WHERE gid = ?", [gid]) is None:
+                raise PostgresError("42704", f'prepared transaction with identifier "{gid}" does not exist')
+        finally:
+            cursor.close()
+        segment = _load(self.folder, gid, mark)
+        self.worker.applier.finish(segment, lambda cursor: _forget(cursor, gid))
+        _remove(self.folder, gid)
+
+    def _rollback(self, mark: m.RollbackPrepared) -> None:
+        gid, worker = self._gid(mark.xid), self.worker
+        end = worker.engine.log.end
+
+        def forget(cursor: Cursor) -> None:
+            _forget(cursor, gid)
+            origins.advance(cursor, worker.origin, Lsn(mark.rollback_end_lsn), end)
+
+        worker.catalog.change(forget)
+        _remove(self.folder, gid)
+
+
+def _remove(folder: Path, gid: str) -> None:
+    for suffix in (".segment", ".index"):
+        with contextlib.suppress(OSError):
+            (folder / f"{gid}{suffix}").unlink()
+
+
+def _forget(cursor: Cursor, gid: str) -> None:
+    run(cursor, "DELETE FROM hg.applied_prepare WHERE gid = ?", [gid])
+
+
+def _load(folder: Path, gid: str, mark: m.CommitPrepared) -> Segment:
+    """A prepared transaction as a segment that commits with the mark."""
+    path = folder / gid
+    try:
+        lengths = np.fromfile(f"{path}.index", np.uint32)
+        size = int(lengths.sum(dtype=np.int64))
+        data = np.memmap(f"{path}.segment", np.uint8, "r", shape=(size,)) if size else np.zeros(0, np.uint8)
+    except OSError as error:
+        raise PostgresError("58030", f'could not read file "{path}": {error.strerror}') from error
+    outline = scan(data, starts_of(lengths), lengths.astype(np.int64), 0)
+    found = outline.transactions()
+    transactions = dataclasses.replace(
+        found,
+        commit_lsn=np.array([mark.commit_lsn], np.int64),
+        end_lsn=np.array([mark.end_lsn], np.int64),
+        commit_time=np.array([mark.commit_time], np.int64),
+        xid=np.array([mark.xid], np.int64),
+    )
+    touched: Iterable[int] = np.unique(outline.relations).tolist()
+    pieces = (Piece(0, lengths, size, None, str(path)),) if size else ()
+    return Segment(pieces, transactions, outline.others, size, frozenset(touched), mark)

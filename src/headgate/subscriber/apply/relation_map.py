@@ -1,0 +1,141 @@
+"""The relation map: which local table and which of its columns a published relation's changes go to (PostgreSQL's relation.c).
+
+By qualified name and column name; the order of columns does not matter, types may differ. Called for each batch, since the
+local catalog may have changed. Extra local columns get their default on INSERT and are left alone by UPDATE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation import Column, Relation
+from headgate.errors import PostgresError
+from headgate.pgoutput import message as m
+from headgate.subscriber.apply.row_identity import with_identity_of_leaves
+
+_KINDS = {
+    "v": "views",
+    "m": "materialized views",
+    "f": "foreign tables",
+    "i": "indexes",
+    "S": "sequences",
+    "c": "composite types",
+    "t": "TOAST tables",
+}
+
+
+_MISSING = "Create the table and run ALTER SUBSCRIPTION ... REFRESH PUBLICATION, or have it made: ... SET (create_tables = true)."
+
+
+class MissingColumnsError(PostgresError):
+    """The publisher sends columns that the local table has not."""
+
+    local: Relation
+    names: tuple[str, ...] = ()
+    remote: m.Relation | None = None
+
+
+class MissingRelationError(PostgresError):
+    """The publisher sends changes of a table that is not here."""
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """A published relation and its local table. `sources[i]`: place of local column i among the published columns, None if not sent.
+
+    `key`: attnums of the local columns that name a row, None if the whole row does (REPLICA IDENTITY FULL at the publisher).
+    `keyed`: False if rows can be neither updated nor deleted for want of a key.
+    """
+
+    remote: m.Relation
+    local: Relation
+    sources: tuple[int | None, ...]
+    key: tuple[int, ...] | None
+    refusal: PostgresError | None = None
+
+    @property
+    def extra(self) -> tuple[Column, ...]:
+        """Local columns that are not sent."""
+        return tuple(column for column, source in zip(self.local.columns, self.sources, strict=True) if source is None)
+
+
+def shown(relation: Relation | m.Relation) -> str:
+    """``schema.name`` as PostgreSQL's messages have it."""
+    return f"{relation.schema or 'pg_catalog'}.{relation.name}"
+
+
+def local_relation(cursor: Cursor, database: int, schema: str, name: str) -> Relation:
+    """The local table of this name; 55000 if there is none, 42809 if it is no table."""
+    found = relations.lookup(cursor, database, schema or "pg_catalog", name)
+    if found is None:
+        raise MissingRelationError(
+            "55000", f'logical replication target relation "{schema or "pg_catalog"}.{name}" does not exist', hint=_MISSING
+        )
+    check_kind(found)
+    return found
+
+
+def check_kind(relation: Relation) -> None:
+    """42809 unless changes can be applied to the relation."""
+    if relation.kind not in ("r", "p"):
+        raise PostgresError(
+            "42809",
+            f'cannot use relation "{shown(relation)}" as logical replication target',
+            detail=f"This operation is not supported for {_KINDS.get(relation.kind, 'this relation kind')}.",
+        )
+
+
+Former = Callable[[Relation], dict[str, str | None]]
+"""The former names of a table's columns, with those of today; None for a column that has gone."""
+
+
+def map_columns(local: Relation, names: tuple[str | None, ...]) -> tuple[int | None, ...]:
+    """Where each local column's value comes from; 55000 naming those that are missing (generated ones are)."""
+    usable = {column.name for column in local.columns if column.generated is None}
+    missing = [name for name in names if name is not None and name not in usable]
+    if missing:
+        listed = ", ".join(f'"{name}"' for name in missing)
+        noun = "columns" if len(missing) > 1 else "column"
+        error = MissingColumnsError("55000", f'logical replication target relation "{shown(local)}" is missing replicated {noun}: {listed}')
+        error.local, error.names = local, tuple(missing)
+        raise error
+    places = {name: place for place, name in enumerate(names)}
+    return tuple(places.get(column.name) if column.generated is None else None for column in local.columns)
+
+
+def map_relation(cursor: Cursor, database: int, remote: m.Relation, former: Former | None = None) -> Mapping:
+    """The mapping of a published relation (PostgreSQL's logicalrep_rel_open)."""
+    local = local_relation(cursor, database, remote.schema, remote.name)
+    found = with_identity_of_leaves(cursor, local, remote) if local.kind == "p" else local
+    return mapping(found, remote, None if former is None else former(local))
+
+
+def mapping(local: Relation, remote: m.Relation, former: dict[str, str | None] | None = None) -> Mapping:
+    """The mapping onto a known table."""
+    here, before = {column.name for column in local.columns}, former or {}
+    names = tuple(column.name if column.name in here else before.get(column.name, column.name) for column in remote.columns)
+    sources = map_columns(local, names)
+    key = local.identity_key() or local.primary_key or None
+    keyed = {name for name, column in zip(names, remote.columns, strict=True) if column.key and name is not None}
+    return Mapping(remote, local, sources, key, _refusal(local, remote, key, keyed))
+
+
+def _refusal(local: Relation, remote: m.Relation, key: tuple[int, ...] | None, sent: set[str]) -> PostgresError | None:
+    """Why rows cannot be updated or deleted; None if they can."""
+    if key is None:
+        if remote.replica_identity == "f":
+            return None
+        return PostgresError(
+            "55000",
+            f'logical replication target relation "{shown(local)}" has neither REPLICA IDENTITY index nor PRIMARY KEY and published'
+            " relation does not have REPLICA IDENTITY FULL",
+        )
+    needed = {column.name for column in local.columns if column.attnum in key}
+    if needed <= sent:
+        return None
+    return PostgresError(
+        "55000", f'publisher did not send replica identity column expected by the logical replication target relation "{shown(local)}"'
+    )

@@ -1,0 +1,38 @@
+"""Which columns find a row of a local table: the replica identity or the primary key, of a partitioned table those of its leaves.
+
+Called by `relation_map` when a published relation is mapped, and by `partitioned`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import partition
+from headgate.catalog.relation.relation import Index, Relation
+from headgate.pgoutput import message as m
+
+
+def key_of(relation: Relation) -> tuple[int, ...] | None:
+    """attnums of the columns by which rows of a table are found: GetRelationIdentityOrPK."""
+    return relation.identity_key() or relation.primary_key or None
+
+
+def key_names(relation: Relation) -> frozenset[str] | None:
+    """The names of these columns."""
+    key = key_of(relation)
+    return None if key is None else frozenset(column.name for column in relation.columns if column.attnum in key)
+
+
+def with_identity_of_leaves(cursor: Cursor, root: Relation, remote: m.Relation) -> Relation:
+    """A partitioned table as the target of a published relation: its replica identity is what its leaves need of an old row."""
+    leaves = list(partition.load(cursor, root.database, root.oid).leaves())
+    if not leaves:
+        return root
+    keys = {key_names(leaf) for leaf in leaves}
+    wanted: frozenset[str] = frozenset().union(*(key for key in keys if key is not None))
+    if not wanted or (None in keys and remote.replica_identity == "f"):
+        return replace(root, replica_identity="n", indexes=())
+    attnums = tuple(column.attnum for column in root.columns if column.name in wanted)
+    index = next((each for each in root.indexes if set(each.attnums) == set(attnums)), None) or Index(root.name, 0, attnums, unique=True)
+    return replace(root, replica_identity="i", indexes=(replace(index, replident=True, primary=False),))

@@ -1,0 +1,206 @@
+"""What an initial copy reads rows into: the local table, the published one, and where each local column's value comes from.
+
+`Target` turns pieces of COPY's text and binary formats into rows; `CopyTask` is what a Spark task of a parallel copy does with one. Made by
+`initial_copy`; sent to Spark's workers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.catalog.relation.relation import Relation
+from headgate.errors import PostgresError
+from headgate.storage.delta import parquet
+from headgate.subscriber.apply import conflict, conversion, row_completion
+from headgate.subscriber.apply.conflict import Place
+from headgate.subscriber.apply.conversion import Session
+from headgate.types import registry as r
+from headgate.types.binary.binary import read_binary
+from headgate.types.binary.copy_binary import header_length, read_copy_binary
+from headgate.types.storage import arrow_type
+from headgate.types.text.copy_text import read_copy_text
+from headgate.types.text.text import first_refused, read_text
+from headgate.walreceiver.connection import Connection, literal
+from headgate.walreceiver.remote import RemoteColumn, RemoteRelation, copy_command
+
+FILE_BYTES = 48 << 20
+"""Bytes of rows (in Arrow's form) that a task holds and writes as one file."""
+PIECE = 8 << 20
+"""Bytes of COPY data that one append of the single COPY takes."""
+BINARY = frozenset(
+    {
+        r.BOOL, r.INT2, r.INT4, r.INT8, r.FLOAT4, r.FLOAT8, r.NUMERIC, r.TEXT, r.VARCHAR, r.BPCHAR, r.NAME, r.DATE, r.TIMESTAMP,
+        r.TIMESTAMPTZ, r.BYTEA, r.UUID, r.JSON, r.JSONB,
+    }
+)  # fmt: skip
+"""Types that are copied in binary form where both sides have the same; a parallel copy takes the others as text."""
+BEGIN = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The local table, the published one, and where each local column's value comes from. `checked`: keys must be looked up."""
+
+    local: Relation
+    remote: RemoteRelation
+    sources: tuple[int | None, ...]
+    session: Session
+    checked: bool
+
+    @property
+    def completed(self) -> bool:
+        """Whether rows need defaults, generated columns or checks."""
+        return row_completion.needed(self.local, self.sources)
+
+    @property
+    def texts(self) -> frozenset[RemoteColumn]:
+        """The published columns that a copy in binary format takes in text form."""
+        pairs = [(c, self.remote.columns[s]) for c, s in zip(self.local.columns, self.sources, strict=True) if s is not None]
+        return frozenset(remote for c, remote in pairs if c.type_oid != remote.type_oid or c.type_oid not in BINARY)
+
+    def of_text(self, piece: bytes, line: int) -> pa.Table:
+        """Rows of COPY's text format."""
+        names = [column.name for column in self.remote.columns]
+        if not names:
+            return self._empty(piece.count(b"\n"))
+        return self.of_texts(read_copy_text(piece, len(names), names=names, first_line=line), line)
+
+    def of_texts(self, texts: Sequence[pa.Array], line: int) -> pa.Table:
+        """Rows of the text forms of the published columns."""
+        fields = []
+        for column, source in zip(self.local.columns, self.sources, strict=True):
+            if source is None:
+                fields.append(pa.nulls(len(texts[0]) if texts else 0, arrow_type(column.type_oid, column.typmod)))
+                continue
+            try:
+                fields.append(
+                    read_text(texts[source], column.type_oid, column.typmod, session=self.session.forms, registry=self.session.types)
+                )
+            except PostgresError as error:
+                row = first_refused(texts[source], column.type_oid, column.typmod, session=self.session.forms)
+                value = "" if row is None else f': "{texts[source][row].as_py()}"'
+                raise error.within(f"COPY {self.local.name}, line {line + (row or 0)}, column {column.name}{value}") from error
+        return self._table(fields)
+
+    def _empty(self, rows: int) -> pa.Table:
+        """Rows of which nothing is sent."""
+        if not self.local.columns:
+            return pa.Table.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+        return self._table([pa.nulls(rows, arrow_type(c.type_oid, c.typmod)) for c in self.local.columns])
+
+    def of_binary(self, data: np.ndarray, starts: tuple[np.ndarray, ...], lengths: tuple[np.ndarray, ...]) -> pa.Table:
+        """Rows of COPY's binary format, with `texts` in text form."""
+        fields = []
+        texts, types = self.texts, self.session.types
+        for column, source in zip(self.local.columns, self.sources, strict=True):
+            if source is None:
+                fields.append(pa.nulls(len(starts[0]), arrow_type(column.type_oid, column.typmod)))
+                continue
+            as_text = self.remote.columns[source] in texts
+            form = (r.TEXT, -1) if as_text else (column.type_oid, column.typmod)
+            values = read_binary(data, starts[source], lengths[source], *form, registry=types)
+            if as_text:
+                try:
+                    values = read_text(values, column.type_oid, column.typmod, session=self.session.forms, registry=types)
+                except PostgresError as error:
+                    raise error.within(f"COPY {self.local.name}, column {column.name}") from error
+            fields.append(values)
+        rows = self._table(fields)
+        self.refuse_nulls(rows)
+        return rows
+
+    def _table(self, fields: list[pa.Array]) -> pa.Table:
+        return pa.table(fields, schema=pa.schema(list(conversion.row_type(self.local.columns))))
+
+    def refuse_nulls(self, rows: pa.Table) -> None:
+        """23502 for whole rows with a NULL where the table has none."""
+        for column, values in zip(self.local.columns, rows.columns, strict=True):
+            if column.not_null and column.generated is None and values.null_count:
+                row = int(np.flatnonzero(np.asarray(values.is_null()))[0])
+                fields = [each.slice(row, 1).combine_chunks() for each in rows.columns]
+                raise conflict.not_null(self.local, column.name, conversion.row_text(self.local, fields))
+
+    def as_inserts(self, rows: pa.Table) -> pa.Table:
+        """The rows as a changes frame."""
+        count = rows.num_rows
+        row = conversion.row_type(self.local.columns)
+        new = pa.StructArray.from_arrays([c.combine_chunks() for c in rows.columns], fields=list(row))
+        return pa.table(
+            {
+                "commit_lsn": pa.array(np.zeros(count, np.int64)),
+                "seq": pa.array(np.arange(count)),
+                "position": pa.array(np.zeros(count, np.int64)),
+                "op": pa.array(["I"]).take(pa.array(np.zeros(count, np.int64))),
+                "old": pa.nulls(count, row),
+                "new": new,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class CopyTask:
+    """What a Spark task does: copies a range of the published table, over a connection of its own, into files of the local one.
+
+    The task writes the Parquet files itself and gives their `add` actions (JSON), rows and bytes: the rows do not pass through the
+    JVM, whose row-wise writer takes several times as long as everything else.
+    """
+
+    conninfo: str
+    name: str
+    snapshot: str
+    target: Target
+    place: Path
+    physical: dict[str, str]
+
+    def __call__(self, condition: str, _: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For mapInArrow: one row for each file. `condition` says which rows."""
+        r.use(self.target.session.types)
+        try:
+            yield from self._range(condition)
+        except PostgresError as error:
+            raise conflict.carry(error, Place()) from error
+
+    def _range(self, condition: str) -> Iterator[pa.RecordBatch]:
+        held: list[pa.Table] = []
+        size = taken = 0
+        for rows, read in self._rows(condition):
+            held.append(rows)
+            size, taken = size + rows.nbytes, taken + read
+            if size >= FILE_BYTES:
+                yield self._file(held, taken)
+                held, size, taken = [], 0, 0
+        if held:
+            yield self._file(held, taken)
+
+    def _file(self, held: list[pa.Table], taken: int) -> pa.RecordBatch:
+        rows = pa.concat_tables(held)
+        action = json.dumps(parquet.write(self.place, rows, self.physical))
+        return pa.RecordBatch.from_pydict({"action": [action], "rows": [rows.num_rows], "bytes": [taken]})
+
+    def _rows(self, condition: str) -> Iterator[tuple[pa.Table, int]]:
+        """The rows of a range piece by piece, and how many bytes each piece had."""
+        target = self.target
+        command = copy_command(target.remote, where=condition, binary=True, texts=target.texts)
+        with Connection.open(self.conninfo, self.name, replication=False) as connection:
+            connection.query(BEGIN)
+            connection.query(f"SET TRANSACTION SNAPSHOT {literal(self.snapshot)}")
+            rest = b""
+            begun = False
+            for piece in connection.copy_out(command, PIECE // 2):
+                rest += piece
+                at = 0
+                if not begun:
+                    header = header_length(rest)
+                    if header is None:
+                        continue
+                    at, begun = header, True
+                found = read_copy_binary(rest, len(target.remote.columns), at=at)
+                if found.row_count:
+                    yield target.of_binary(np.frombuffer(rest, np.uint8), found.starts, found.lengths), len(piece)
+                rest = rest[found.consumed :]

@@ -1,0 +1,338 @@
+"""The initial copy of a table: the publisher's rows as of the sync slot's snapshot, through its filters, into the Delta table.
+
+Two ways, equal in result:
+
+    one COPY      over the sync connection inside the transaction of the slot (`SNAPSHOT 'use'`), in PostgreSQL's text format, as
+                  PostgreSQL's own table sync does it: for nodes and small tables
+    parallel      ranges of the table's pages, one Spark job of one task each, `copy_workers_per_table` at a time, COPY in binary format
+                  under the snapshot that the slot exported, decoded into Arrow and written as Parquet by the task: for large tables
+                  of a real PostgreSQL; after each range the progress shows, in between the copy can be stopped
+
+Either way rows are appended in pieces, in bounded memory, and become visible at once, in the one commit that also writes state f and
+the origin's position. `rows` and `bytes` are what pg_stat_progress_copy shows.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.replication import subscription as subscriptions
+from headgate.catalog.replication.subscription import SubscriptionRel
+from headgate.catalog.replication.subscription_resync import Method
+from headgate.changes.merge import merge
+from headgate.errors import PostgresError
+from headgate.failpoint import Step, step
+from headgate.lsn import Lsn
+from headgate.storage.delta.file_action import Action
+from headgate.storage.partitioned import Fence
+from headgate.storage.transaction.log import OriginProgress
+from headgate.storage.transaction.transaction import Transaction
+from headgate.subscriber.apply import conflict, leaf_constraints, partitioned, row_completion
+from headgate.subscriber.apply.conflict import Place
+from headgate.subscriber.apply.relation_map import check_kind, map_columns, shown
+from headgate.subscriber.synchronization import reconciliation
+from headgate.subscriber.synchronization.copy_target import BEGIN, PIECE, CopyTask, Target
+from headgate.walreceiver import answer
+from headgate.walreceiver.connection import Connection, CreatedSlot, literal
+from headgate.walreceiver.remote import RemoteRelation, copy_command, fetch_relation
+
+if TYPE_CHECKING:
+    from headgate.subscriber.synchronization.table_sync import SyncWorker
+
+_log = logging.getLogger("headgate.subscriber")
+
+_REFUSED = (PostgresError, PySparkException, Py4JJavaError)
+LINE_SHOWN = 100
+"""Bytes of a line that the context of an error shows."""
+PARALLEL_SIZE = 48 << 20
+"""Tables of at least this size at the publisher are read in parallel."""
+MOST_BYTES = 32 << 40
+"""PostgreSQL's largest table."""
+RANGE_PAGES = 4096
+"""Pages (8 kB) of the table that one task reads."""
+STOP_SECONDS = 0.5
+"""How often a parallel copy looks whether it shall stop."""
+
+
+class InitialCopy:
+    """One copy, run by a table sync.
+
+    `method`: how a table that was synchronized before is synchronized again; what is here is seen until the copy commits.
+    """
+
+    def __init__(self, worker: SyncWorker, relation: Relation, slot: str, origin: str, method: Method | None = None) -> None:
+        self.worker, self.relation, self.slot, self.origin, self.method = worker, relation, slot, origin, method
+        self.rows = 0
+        self.bytes = 0
+        self.seconds = 0.0
+        self.running = False
+
+    def run(self, connection: Connection) -> Lsn:
+        """Copies and commits; the position of the copy."""
+        self.running = True
+        started = time.monotonic()
+        try:
+            copied = (
+                self._difference if self.method is Method.DIFFERENCE else self._parallel if self._is_large(connection) else self._single
+            )
+            transaction = self.worker.engine.begin(self.relation.database)
+            transaction.cancelled = self.worker.patience
+            try:
+                self.relation = self._as_it_is(transaction)
+                with leaf_constraints.unique(transaction, self.relation, self.worker.unique):
+                    position = copied(connection, transaction)
+                self._commit(transaction, position)
+            except BaseException as error:
+                transaction.rollback()
+                if isinstance(error, PySparkException | Py4JJavaError):
+                    raise conflict.carried(error, Place()) from error
+                raise
+        finally:
+            self.running = False
+        seconds = self.seconds = time.monotonic() - started
+        word = "copied" if self.method is not Method.DIFFERENCE else "reconciled"
+        _log.info(
+            '%s table "%s": %d rows in %.1f s (%d rows/s)', word, shown(self.relation), self.rows, seconds, self.rows / max(seconds, 1e-3)
+        )
+        return position
+
+    def _as_it_is(self, transaction: Transaction) -> Relation:
+        """The table as the transaction has it: what was altered while the publisher was waited for goes unnoticed later."""
+        found = relations.find(transaction.cursor, self.relation.database, self.relation.oid)
+        if found is None:
+            raise PostgresError("42P01", f'relation "{shown(self.relation)}" does not exist')
+        return found
+
+    def _commit(self, transaction: Transaction, position: Lsn) -> None:
+        for index in self.relation.indexes:
+            if index.unique and not index.plain and self.worker.unique is not None:
+                self.worker.unique(transaction, self.relation, index)
+        done = SubscriptionRel(self.worker.subscription.oid, self.relation.oid, "f", position)
+        if not subscriptions.set_table(transaction.cursor, done):
+            raise PostgresError(
+                "XX000", f"subscription table {self.relation.oid} in subscription {self.worker.subscription.oid} does not exist"
+            )
+        transaction.commit(OriginProgress(self.origin, position))
+
+    def _is_large(self, connection: Connection) -> bool:
+        """Whether to copy in parallel: a plain table of a real PostgreSQL with TID range scans, of some size."""
+        if connection.is_node or connection.server_version < 140000:
+            return False
+        name = f"{literal(self.relation.schema)} AND c.relname = {literal(self.relation.name)}"
+        rows = connection.query(
+            "SELECT pg_catalog.pg_relation_size(c.oid), c.relkind FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
+            f" ON n.oid = c.relnamespace WHERE n.nspname = {name}",
+            2,
+        )
+        return bool(rows) and rows[0][1] == "r" and answer.number(rows[0][0], most=MOST_BYTES) >= PARALLEL_SIZE
+
+    def target(self, transaction: Transaction, remote: RemoteRelation) -> Target:
+        """What rows are read into; the table is locked, and emptied where the copy takes the place of its rows."""
+        check_kind(self.relation)
+        local = self.relation
+        if (rights := self.worker.rights) is not None:
+            rights(transaction.cursor, local, {"I"})
+        sources = map_columns(local, tuple(column.name for column in remote.columns))
+        keys = {index.attnums for index in local.indexes if index.unique and index.plain}
+        named = {column.name for column in remote.columns if column.key}
+        trusted = all({c.name for c in local.columns if c.attnum in key} >= named and named for key in keys)
+        transaction.lock(local)
+        if self.method is Method.COPY:
+            transaction.truncate([local])
+        empty = not any(state.files for state in transaction.states(local))
+        return Target(local, remote, sources, self.worker.session(), checked=bool(keys) and not (trusted and empty))
+
+    # ---- one COPY ---------------------------------------------------------------------------------------
+
+    def _single(self, connection: Connection, transaction: Transaction) -> Lsn:
+        _begin(connection)
+        created = connection.create_slot(self.slot, snapshot="use")
+        publications = self.worker.subscription.publications
+        remote = fetch_relation(connection, self.relation.schema, self.relation.name, publications)
+        target = self.target(transaction, remote)
+        sql = copy_command(remote)
+        line = 1
+        try:
+            for piece in connection.copy_out(sql, PIECE):
+                self.worker.check_stop()
+                rows = target.of_text(piece, line)
+                self._append(transaction, target, rows, line, piece)
+                line += rows.num_rows
+                self.rows += rows.num_rows
+                self.bytes += len(piece)
+        except PostgresError as error:
+            if error.message.startswith(("ERROR:", "FATAL:")):
+                text = f'could not start initial contents copy for table "{shown(self.relation)}": {error.message}'
+                raise PostgresError("08006", text) from error
+            raise
+        try:
+            connection.query("COMMIT")
+        except PostgresError as error:
+            raise PostgresError("08006", f"table copy could not finish transaction on publisher: {error.message}") from error
+        return created.consistent_point
+
+    def _append(self, transaction: Transaction, target: Target, rows: pa.Table, line: int, piece: bytes) -> None:
+        """Adds the rows of a piece that begins with a line."""
+        if not rows.num_rows:
+            return
+        try:
+            rows = self.checked(transaction, target, rows)
+        except _REFUSED as error:
+            raise self._located(error, transaction, target, rows, line, piece) from error
+        if not target.checked:
+            transaction.append(self.relation, rows)
+            return
+        index, *others = [index for index in self.relation.indexes if index.unique and index.plain]
+        if self.relation.kind == "p":
+            others = []
+        try:
+            done = merge(transaction, self.relation, index.attnums, target.as_inserts(rows), others=others)
+        except PostgresError as error:
+            raise error.within(f"COPY {self.relation.name}, line {line}") from error
+        if done.conflict is not None:
+            twice = partitioned.duplicate_key(transaction, self.relation, done.conflict.key)
+            raise twice.within(f"COPY {self.relation.name}, line {line + _row_of(rows, done.conflict.key)}")
+
+    def checked(self, transaction: Transaction, target: Target, rows: pa.Table) -> pa.Table:
+        """Rows with their defaults and generated columns; 23502, 23514."""
+        factory = self.worker.rows
+        if factory is not None and target.completed:
+            rows = row_completion.complete_inserts(rows, target.local, target.sources, factory(transaction, target.local))
+        else:
+            target.refuse_nulls(rows)
+        if factory is not None and leaf_constraints.needed(transaction, target.local):
+            leaf_constraints.check_rows(rows, target.local, transaction, factory)
+        if self.relation.parent:
+            partitioned.refuse_rows_outside(Fence(transaction.cursor, self.relation), rows)
+        return rows
+
+    def _located(
+        self, error: BaseException, transaction: Transaction, target: Target, rows: pa.Table, line: int, piece: bytes
+    ) -> PostgresError:
+        """The error of the first row that is refused, with its line as CONTEXT (CopyFromErrorCallback)."""
+        good, bad = 0, rows.num_rows
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            try:
+                self.checked(transaction, target, rows.slice(good, middle - good))
+            except _REFUSED as earlier:
+                error, bad = earlier, middle
+            else:
+                good = middle
+        found = piece.split(b"\n", bad)[good]
+        text = found[:LINE_SHOWN].decode(errors="ignore")
+        dots = "..." if len(found) > LINE_SHOWN else ""
+        known = error if isinstance(error, PostgresError) else conflict.carried(error, Place())
+        return known.within(f'COPY {self.relation.name}, line {line + good}: "{text}{dots}"')
+
+    # ---- the difference ---------------------------------------------------------------------------------
+
+    def _difference(self, connection: Connection, transaction: Transaction) -> Lsn:
+        with self._exported(connection) as (created, reader):
+            reader.query("SET TimeZone = 'UTC'")  # as the texts here
+            remote = fetch_relation(reader, self.relation.schema, self.relation.name, self.worker.subscription.publications)
+            reconciliation.reconcile(self, self.worker.difference, transaction, reader, remote)
+        return created.consistent_point
+
+    @contextmanager
+    def _exported(self, connection: Connection) -> Iterator[tuple[CreatedSlot, Connection]]:
+        """The slot, and a session that reads under its snapshot."""
+        created = connection.create_slot(self.slot, snapshot="export")
+        if created.snapshot is None:
+            raise PostgresError("08P01", "publisher has exported no snapshot")
+        conninfo, waker = self.worker.subscription.conninfo, self.worker.waker
+        with Connection.open(conninfo, self.slot, waker=waker, replication=False) as reader:
+            _begin(reader)
+            reader.query(f"SET TRANSACTION SNAPSHOT {literal(created.snapshot)}")
+            yield created, reader
+
+    # ---- parallel ---------------------------------------------------------------------------------------
+
+    def _parallel(self, connection: Connection, transaction: Transaction) -> Lsn:
+        subscription = self.worker.subscription
+        with self._exported(connection) as (created, reader):
+            remote = fetch_relation(reader, self.relation.schema, self.relation.name, subscription.publications)
+            target = self.target(transaction, remote)
+            size = reader.query(f"SELECT pg_catalog.pg_relation_size({remote.oid})", 1)
+            pages = answer.number(size[0][0] if size else None, most=MOST_BYTES) // 8192
+            if target.checked or target.completed or not remote.columns or self.relation.kind == "p" or self.relation.parent:
+                for piece in reader.copy_out(copy_command(remote), PIECE):
+                    self.worker.check_stop()
+                    rows = target.of_text(piece, self.rows + 1)
+                    with step(Step.COPY_RANGE):
+                        self._append(transaction, target, rows, self.rows + 1, piece)
+                    self.rows += rows.num_rows
+                    self.bytes += len(piece)
+            else:
+                conditions = _page_ranges(pages)
+                place, physical = transaction.data_path(self.relation), dict(transaction.state(self.relation).physical)
+                task = CopyTask(subscription.conninfo, self.slot, created.snapshot or "", target, place, physical)
+                transaction.add_files(self.relation, self._written(transaction, task, conditions))
+        return created.consistent_point
+
+    def _written(self, transaction: Transaction, task: CopyTask, conditions: Sequence[str]) -> list[Action]:
+        """Copies all ranges, some at a time; the `add` actions of the files that the tasks wrote, in the order of the ranges."""
+        spark = transaction.engine.spark
+
+        def copied(condition: str) -> pa.Table:
+            one_task = spark.range(0, 1, 1, 1)
+            with step(Step.COPY_RANGE):
+                return one_task.mapInArrow(partial(task, condition), "action string, rows bigint, bytes bigint").toArrow()
+
+        actions: list[Action] = []
+        pool = ThreadPoolExecutor(self.worker.settings.integer("copy_workers_per_table"), "copy")
+        try:
+            for future in [pool.submit(copied, condition) for condition in conditions]:
+                while not wait([future], STOP_SECONDS).done:
+                    self.worker.check_stop()
+                done = future.result()
+                self.rows += pc.sum(done["rows"]).as_py() or 0
+                self.bytes += pc.sum(done["bytes"]).as_py() or 0
+                actions += [json.loads(text) for text in done["action"].to_pylist()]
+        finally:
+            pool.shutdown(cancel_futures=True)
+        return actions
+
+
+def _row_of(rows: pa.Table, key: pa.Table) -> int:
+    """The last row with this key: the one that met another."""
+    same = np.ones(rows.num_rows, np.bool_)
+    for name in key.column_names:
+        same &= np.asarray(pc.fill_null(pc.equal(rows[name], key[name][0]), False))
+    found = np.flatnonzero(same)
+    return int(found[-1]) if len(found) else 0
+
+
+def _begin(connection: Connection) -> None:
+    try:
+        connection.query(BEGIN)
+    except PostgresError as error:
+        raise PostgresError("08006", f"table copy could not start transaction on publisher: {error.message}") from error
+
+
+def _page_ranges(pages: int) -> list[str]:
+    """Conditions on ctid that cut a table of so many pages (and what was added since) into ranges."""
+    borders = list(range(RANGE_PAGES, pages, RANGE_PAGES))
+    lower = [None, *borders]
+    upper = [*borders, None]
+    found = []
+    for first, last in zip(lower, upper, strict=True):
+        parts = [f"ctid >= '({first},0)'::tid"] if first is not None else []
+        parts += [f"ctid < '({last},0)'::tid"] if last is not None else []
+        found.append(" AND ".join(parts) or "true")
+    return found

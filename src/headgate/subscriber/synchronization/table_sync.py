@@ -1,0 +1,283 @@
+"""Table synchronization: the first copy of a table, and the hand-over to the apply worker (PostgreSQL's tablesync.c).
+
+States of a table in pg_subscription_rel, and phases of its sync worker; a state is written by the one who is named:
+
+    i  INIT          CREATE SUBSCRIPTION or REFRESH
+    d  DATASYNC      sync worker, before it copies: what a crash leaves behind is dropped and copied afresh
+    f  FINISHEDCOPY  sync worker, in the one commit of the copied rows and of the origin ``pg_<sub>_<rel>`` at the slot's LSN
+       SYNCWAIT      (in memory) the copy stands at `lsn`; the worker waits for the apply worker
+       CATCHUP       (in memory) apply worker: `lsn` is its own position, up to which the sync worker streams
+    s  SYNCDONE      sync worker: all changes that end at or before `lsn` are in the table; the slot is dropped
+    r  READY         apply worker, when its position has reached `lsn`; from here back to i, if a session asks for it (subscription_resync)
+
+The apply worker does nothing else while a worker is in CATCHUP, so its position stands still; it applies to a table in state s the
+transactions whose commit LSN is at or behind the state's LSN. Traced, the sync behind: copy at 0/50, apply worker at 0/80: CATCHUP to
+0/80, the sync worker streams from 0/50, a transaction ends at 0/80: SYNCDONE at 0/80; the apply worker is there: READY. The sync
+ahead: copy at 0/90, apply at 0/80: CATCHUP to 0/90, nothing to stream, SYNCDONE at 0/90; the apply worker skips the table's
+changes up to 0/90, then READY.
+
+The origin ``pg_<sub>_<rel>`` is removed when the slot on the publisher has been dropped; where it is still there with state s or
+r, the drop is done again.
+
+A slot that is missing for a table in state f (somebody has dropped it; PostgreSQL then tries for ever) means that the table is
+copied afresh: what the first copy and its catch-up wrote is taken back in one transaction, together with the return to state i. Where
+somebody else has written to the table since, or the log no longer knows what was there before, nothing is thrown away unasked: the
+publisher's error stays, and TRUNCATE and REFRESH are the user's.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.replication import origin as origins
+from headgate.catalog.replication import subscription as subscriptions
+from headgate.catalog.replication import subscription_column, subscription_resync
+from headgate.catalog.replication.subscription import SubscriptionRel
+from headgate.catalog.replication.subscription_resync import Method
+from headgate.errors import PostgresError
+from headgate.failpoint import Step
+from headgate.lsn import INVALID, Lsn
+from headgate.subscriber import evolution
+from headgate.subscriber.apply.apply import Applier, Stream
+from headgate.subscriber.apply.relation_map import MissingColumnsError
+from headgate.subscriber.subscription_statistics import Counters
+from headgate.subscriber.synchronization.initial_copy import InitialCopy
+from headgate.subscriber.worker import Worker
+from headgate.walreceiver.connection import Connection, literal
+from headgate.walreceiver.receiver import StreamEndError
+
+if TYPE_CHECKING:
+    from headgate.subscriber.apply.apply_worker import ApplyWorker
+
+_log = logging.getLogger("headgate.subscriber")
+
+
+class Phase(enum.Enum):
+    """Where a sync worker is."""
+
+    COPY = "d"
+    SYNCWAIT = "w"
+    CATCHUP = "c"
+    SYNCDONE = "s"
+
+
+class SyncWorker(Worker):
+    """The worker of one table of a subscription."""
+
+    def __init__(self, leader: ApplyWorker, relation: int) -> None:
+        super().__init__(leader.launcher, leader.subscription, f"table sync {relation}", relation)
+        self.leader = leader
+        self.phase = Phase.COPY
+        self.lsn = INVALID
+        self.copy: InitialCopy | None = None
+        self._moved = threading.Condition()
+        self.slot = self.launcher.sync_slot_name(self.subscription.oid, relation)
+
+    # ---- the apply worker's side ------------------------------------------------------------------------
+
+    def catch_up(self, lsn: Lsn) -> None:
+        """SYNCWAIT → CATCHUP: stream up to `lsn`."""
+        with self._moved:
+            self.lsn = lsn
+            self.phase = Phase.CATCHUP
+            self._moved.notify_all()
+
+    def wait_done(self, timeout: float) -> bool:
+        """Waits for the end of CATCHUP; whether it has come."""
+        with self._moved:
+            return self._moved.wait_for(lambda: self.phase is not Phase.CATCHUP, timeout)
+
+    # ---- the sync worker's side -------------------------------------------------------------------------
+
+    def applier(self, relation: int) -> Applier:
+        """What applies changes of the table alone."""
+        stream = Stream(self.subscription.oid, self.subscription.database, self.origin, relation)
+        return Applier(self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique)
+
+    def folder(self, name: str) -> Path:
+        """Where the worker may keep files of its own."""
+        return Path(self.node.data_dir) / "pg_replication" / f"{self.subscription.oid}_{self.relation}_{name}"
+
+    def work(self) -> None:
+        """From whatever state the catalog has to SYNCDONE."""
+        try:
+            self._synchronize()
+        except MissingColumnsError as error:
+            if self.evolve is None:
+                raise
+            self.evolve([evolution.of_copy(error)])
+            self._synchronize()
+
+    def _synchronize(self) -> None:
+        found = self._read()
+        if found is None:
+            return
+        relation, state = found
+        table = relation.name
+        name = self.subscription.name
+        _log.info('logical replication table synchronization worker for subscription "%s", table "%s" has started', name, table)
+        connection = Connection.open(self.subscription.conninfo, self.slot, waker=self.waker)
+        try:
+            start = self._copied(connection, relation, state)
+            target = self._wait_for_leader(start)
+            end = self._stream(connection, relation, start, target) if start < target else start
+        finally:
+            connection.close()
+        self._finish(end)
+        _log.info('logical replication table synchronization worker for subscription "%s", table "%s" has finished', name, table)
+
+    def _read(self) -> tuple[Relation, SubscriptionRel] | None:
+        assert self.relation is not None
+        cursor = self.catalog.cursor()
+        try:
+            state = subscriptions.table(cursor, self.subscription.oid, self.relation)
+            relation = relations.find(cursor, self.subscription.database, self.relation)
+        finally:
+            cursor.close()
+        return None if state is None or relation is None or state.state in ("s", "r") else (relation, state)
+
+    def _copied(self, connection: Connection, relation: Relation, state: SubscriptionRel) -> Lsn:
+        """The position of the finished copy: an earlier one in state f, else a new one. Raises 42704 if state f lost its origin."""
+        if state.state == "f" and not (self._is_gone(connection) and self._take_back(relation, state)):
+            cursor = self.catalog.cursor()
+            try:
+                known = origins.progress(cursor, self.origin)
+            finally:
+                cursor.close()
+            if known is None:
+                raise PostgresError("42704", f'replication origin "{self.origin}" does not exist')
+            return known.remote_lsn
+        if state.state == "d":
+            connection.drop_slot(self.slot, missing_ok=True)
+        self.catalog.change(lambda cursor: self._begin_copy(cursor, relation.oid), Step.SYNCHRONIZATION)
+        self.copy = InitialCopy(self, relation, self.slot, self.origin, self._method(relation))
+        position = self.copy.run(connection)
+        copied = self.launcher.ledger.of(self.subscription.oid).copied
+        done = Counters(bytes=self.copy.bytes, batches=1, seconds={"copy": self.copy.seconds})
+        done.count(relation.oid, self.copy.rows)
+        copied.add(done)
+        return position
+
+    def _method(self, relation: Relation) -> Method | None:
+        """How a table that had been synchronized before is synchronized again; None for a first copy."""
+        cursor = self.catalog.cursor()
+        try:
+            return subscription_resync.taken(cursor, self.subscription.oid).get(relation.oid)
+        finally:
+            cursor.close()
+
+    def _is_gone(self, connection: Connection) -> bool:
+        """Whether the publisher no longer has the slot of a copied table."""
+        return not connection.query(f"SELECT 1 FROM pg_catalog.pg_replication_slots WHERE slot_name = {literal(self.slot)}")
+
+    def _take_back(self, relation: Relation, state: SubscriptionRel) -> bool:
+        """state f → i: the table as it was before the copy; False (nothing done) where that cannot be told."""
+        log = self.engine.log
+        copied = None if state.lsn is None else log.of_origin(self.origin, state.lsn)
+        if copied is None:
+            return False
+        transaction = self.engine.begin(relation.database)
+        try:
+            if relations.find(transaction.cursor, relation.database, relation.oid) != relation:  # altered while the publisher was asked
+                transaction.rollback()
+                return False
+            transaction.lock(relation)
+            parts = transaction.partitioned(relation).leaves if relation.kind == "p" else (relation,)
+            own = {part.oid for part in parts}
+            later = log.entries(copied.end_lsn, relation.database, 1 << 30)
+            if any(write.relation in own for entry in later if entry.origin != self.origin for write in entry.writes):
+                transaction.rollback()
+                return False
+            for part in parts:
+                before = self.engine.frame_at(part, copied.commit_lsn)
+                transaction.truncate([part])
+                if not before.isEmpty():
+                    transaction.append(part, before)
+            subscriptions.set_table(transaction.cursor, SubscriptionRel(self.subscription.oid, relation.oid, "i", None))
+            transaction.commit()
+        except BaseException:
+            transaction.rollback()
+            raise
+        _log.warning('replication slot "%s" is gone: table "%s" is copied afresh', self.slot, relation.name)
+        return True
+
+    def _begin_copy(self, cursor: Cursor, relation: int) -> None:
+        origins.drop(cursor, self.origin, missing_ok=True)
+        origins.create(cursor, self.origin)
+        origins.check_room(cursor, self.origin, self.settings.integer("max_replication_slots"))
+        if not subscriptions.set_table(cursor, SubscriptionRel(self.subscription.oid, relation, "d", None)):
+            raise PostgresError("XX000", f"subscription table {relation} in subscription {self.subscription.oid} does not exist")
+
+    def _wait_for_leader(self, start: Lsn) -> Lsn:
+        """SYNCWAIT until the apply worker says how far to go."""
+        with self._moved:
+            self.lsn, self.phase = start, Phase.SYNCWAIT
+        self.leader.look()
+        with self._moved:
+            while self.phase is Phase.SYNCWAIT:
+                self.check_stop()
+                if not self.leader.alive:
+                    raise StreamEndError("55000", f'apply worker of subscription "{self.subscription.name}" has ended')
+                self._moved.wait(0.2)
+            return self.lsn
+
+    def _stream(self, connection: Connection, relation: Relation, start: Lsn, target: Lsn) -> Lsn:
+        """Applies the table's changes from the copy up to at least `target`; where it ended."""
+        applier = self.applier(relation.oid)
+        applier.counters = self.launcher.ledger.of(self.subscription.oid).applied
+        receiver = self.open_stream(connection, self.slot, start, f"{self.subscription.oid}_{relation.oid}")
+        assert self.spool is not None
+        assert self.progress is not None
+        try:
+            while (position := self.progress.flushed) < target:
+                self.check_stop()
+                segment = self.take(0.1)
+                if segment is None:
+                    continue
+                behind = int(np.searchsorted(segment.transactions.end_lsn, int(target), side="left")) + 1
+                wanted = segment if behind >= len(segment.transactions) else segment.split(behind)[0]
+                applier.apply(wanted, self.applied)
+                self.spool.release(segment)
+        finally:
+            receiver.stop()
+        return position
+
+    def _finish(self, end: Lsn) -> None:
+        """CATCHUP → SYNCDONE, durable first; then the slot goes, and with it the origin."""
+        assert self.relation is not None
+        done = SubscriptionRel(self.subscription.oid, self.relation, "s", end)
+
+        def finish(cursor: Cursor) -> None:
+            subscriptions.set_table(cursor, done)
+            if done.relation in subscription_resync.taken(cursor, done.subscription):
+                subscription_resync.done(cursor, done.subscription, done.relation)
+                subscription_column.filled(cursor, done.subscription, done.relation)
+
+        self.catalog.change(finish, Step.SYNCHRONIZATION)
+        with self._moved:
+            self.phase = Phase.SYNCDONE
+            self._moved.notify_all()
+        self.leader.look()
+        if not drop_slot(self, self.slot, self.origin):
+            self.launcher.clean_again(self.subscription.oid)
+
+
+def drop_slot(worker: Worker, slot: str, origin: str) -> bool:
+    """Drops a sync slot on the publisher and then its origin; False where the publisher cannot be reached."""
+    try:
+        with Connection.open(worker.subscription.conninfo, slot) as connection:
+            connection.drop_slot(slot, missing_ok=True)
+    except PostgresError as error:
+        _log.warning("%s", error.message)
+        return False
+    worker.catalog.change(lambda cursor: origins.drop(cursor, origin, missing_ok=True))
+    return True

@@ -1,0 +1,202 @@
+"""The framing of COPY … (FORMAT binary): where each value of each row starts, and rows out of columns (manual, COPY, File Formats).
+
+Called by the initial copy (walreceiver, subscriber), by COPY in commands. A row is int16 count, then per column int32 length
+(-1: NULL) and the bytes. Where a row starts is known only from the row before it; so that no Python loop walks the rows,
+every place that looks like a row's start is tried at once, and the true ones are those that can be reached from the first:
+found by doubling the length of the jumps. Rows of one shape, the commonest case, are found by their stride.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.errors import PostgresError
+from headgate.types import buffers
+from headgate.types.buffers import Bytes, Positions
+
+SIGNATURE = b"PGCOPY\n\xff\r\n\0"
+HEADER = SIGNATURE + bytes(8)
+TRAILER = b"\xff\xff"
+
+
+@dataclass(frozen=True)
+class CopyRows:
+    """Whole rows found in a chunk: per column the start of each value in the chunk and its length (-1: NULL).
+
+    `consumed` bytes of the chunk are used up, the rest belongs to the next chunk; `ended` says that the trailer has been seen.
+    """
+
+    starts: tuple[Positions, ...]
+    lengths: tuple[npt.NDArray[np.int32], ...]
+    consumed: int
+    ended: bool
+
+    @property
+    def row_count(self) -> int:
+        """Number of whole rows."""
+        return len(self.starts[0]) if self.starts else 0
+
+
+def header_length(chunk: bytes | memoryview) -> int | None:
+    """How long the header at the start of a stream is; None if more bytes are needed; 22P04 if it is none."""
+    head = bytes(chunk[:19])
+    if not SIGNATURE.startswith(head[:11]) and not head.startswith(SIGNATURE):
+        raise PostgresError("22P04", "COPY file signature not recognized")
+    if len(head) < 19:
+        return None
+    if int.from_bytes(head[11:15], "big") & 0xFFFF0000 and int.from_bytes(head[11:15], "big") & 0xFFFE0000:
+        raise PostgresError("22P04", "unrecognized critical flags in COPY file header")
+    extension = int.from_bytes(head[15:19], "big", signed=True)
+    if extension < 0:
+        raise PostgresError("22P04", "invalid COPY file header (wrong length)")
+    return 19 + extension if len(chunk) >= 19 + extension else None
+
+
+def read_copy_binary(chunk: bytes | memoryview | Bytes, columns: int, *, at: int = 0) -> CopyRows:
+    """Finds the whole rows of a chunk, from byte `at` (behind the header, or 0 in a later chunk).
+
+    Raises 22P04 on a row with another number of columns or a negative length.
+    """
+    data = chunk if isinstance(chunk, np.ndarray) else np.frombuffer(chunk, np.uint8)
+    blocks: list[tuple[Positions, ...]] = []
+    place, ended = at, False
+    while not ended:
+        count = int.from_bytes(data[place : place + 2].tobytes(), "big", signed=True)
+        if len(data) - place < 2:
+            break
+        if count == -1:
+            place, ended = place + 2, True
+            break
+        if count != columns:
+            raise PostgresError("22P04", f"row field count is {count}, expected {columns}")
+        found = _one_shape(data, place, columns) or _chain(data, place, columns)
+        if found is None:
+            break
+        starts, place = found
+        blocks.append((starts,) if columns else ())
+        if not columns:
+            break
+    return _columns(data, blocks, columns, place, ended)
+
+
+def _length_at(data: Bytes, places: Positions) -> Positions:
+    """The int32 at each place."""
+    value = data[places].astype(np.int64) << 24
+    value |= data[places + 1].astype(np.int64) << 16
+    value |= data[places + 2].astype(np.int64) << 8
+    value |= data[places + 3]
+    return (value ^ 0x80000000) - 0x80000000
+
+
+def _row_end(data: Bytes, place: int, columns: int) -> int | None:
+    """Where the row at `place` ends; None if it is not all there."""
+    place += 2
+    for _ in range(columns):
+        if place + 4 > len(data):
+            return None
+        size = int.from_bytes(data[place : place + 4].tobytes(), "big", signed=True)
+        if size < -1:
+            raise PostgresError("22P04", "invalid field size")
+        place += 4 + max(size, 0)
+    return place if place <= len(data) else None
+
+
+def _one_shape(data: Bytes, place: int, columns: int) -> tuple[Positions, int] | None:
+    """Starts of the rows from `place` on that have the first one's lengths, if they are many, and the end of the last."""
+    end = _row_end(data, place, columns)
+    if end is None:
+        return None
+    size = end - place
+    rows = (len(data) - place) // size
+    if rows < 16:
+        return None
+    table = np.lib.stride_tricks.as_strided(data[place:], (rows, size), (size, 1), writeable=False)
+    fixed, at = [0, 1], 2
+    for _ in range(columns):
+        fixed += range(at, at + 4)
+        at += 4 + max(int.from_bytes(data[place + at : place + at + 4].tobytes(), "big", signed=True), 0)
+    probe = (table[:16, fixed] == table[0, fixed]).all()
+    if not probe:
+        return None
+    same = np.ones(rows, np.bool_)
+    for column in fixed:
+        same &= table[:, column] == table[0, column]
+    count = rows if same.all() else int(np.argmin(same))
+    return place + np.arange(count, dtype=np.int64) * size, place + count * size
+
+
+def _chain(data: Bytes, place: int, columns: int) -> tuple[Positions, int] | None:
+    """Starts of the whole rows from `place` on, whatever their shapes, and the end of the last; None if there is none."""
+    part = data[place:]
+    found = np.flatnonzero((part[:-1] == columns >> 8) & (part[1:] == columns & 0xFF)).astype(np.int64) + place
+    ends = found + 2
+    alive = np.arange(len(found))
+    for _ in range(columns):
+        inside = ends[alive] + 4 <= len(data)
+        alive = alive[inside]
+        sizes = _length_at(data, ends[alive])
+        good = (sizes >= -1) & (sizes <= len(data))
+        alive, sizes = alive[good], sizes[good]
+        ends[alive] += 4 + np.maximum(sizes, 0)
+    alive = alive[ends[alive] <= len(data)]
+    starts, ends = found[alive], ends[alive]
+    if not len(starts) or starts[0] != place:
+        _row_end(data, place, columns)
+        return None
+    reached = _reached(starts, ends)
+    return starts[reached], int(ends[reached[-1]])
+
+
+def _reached(starts: Positions, ends: Positions) -> Positions:
+    """Indexes of the candidates on the way from the first one, each candidate leading to the one that starts where it ends."""
+    stop = len(starts)
+    following = np.searchsorted(starts, ends)
+    hit = following < stop
+    hit[hit] = starts[following[hit]] == ends[hit]
+    jump = np.append(np.where(hit, following, stop), stop)
+    way = np.zeros(1, np.int64)
+    while True:
+        more = jump[way]
+        more = more[more < stop]
+        way = np.concatenate([way, more])
+        if len(more) < len(way) - len(more):
+            return way
+        jump = jump[jump]
+
+
+def _columns(data: Bytes, blocks: list[tuple[Positions, ...]], columns: int, consumed: int, ended: bool) -> CopyRows:
+    rows = np.concatenate([block[0] for block in blocks]) if blocks and columns else np.zeros(0, np.int64)
+    place = rows + 2
+    starts: list[Positions] = []
+    lengths: list[npt.NDArray[np.int32]] = []
+    for _ in range(columns):
+        sizes = _length_at(data, place)
+        starts.append(place + 4)
+        lengths.append(sizes.astype(np.int32))
+        place = place + 4 + np.maximum(sizes, 0)
+    return CopyRows(tuple(starts), tuple(lengths), consumed, ended)
+
+
+def write_copy_binary(columns: Sequence[pa.Array]) -> bytes:
+    """Rows (without header and trailer) of columns of binary forms, as `headgate.types.binary.binary.write_binary` gives them."""
+    if not columns:
+        return b""
+    nothing = pa.scalar(b"", pa.large_binary())
+    pieces: list[pa.Array | pa.Scalar] = [pa.scalar(len(columns).to_bytes(2, "big"), pa.large_binary())]
+    for column in columns:
+        pieces += [_length_prefixes(column), pc.fill_null(column, b"")]
+    data, _ = buffers.view(pc.binary_join_element_wise(*pieces, nothing))
+    return data.tobytes()
+
+
+def _length_prefixes(column: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
+    _, offsets = buffers.packed(column)
+    mask = buffers.valid(column)
+    sizes = np.diff(offsets) if mask is None else np.where(mask, np.diff(offsets), -1)
+    return buffers.strings(sizes.astype(">i4").view(np.uint8), np.arange(len(sizes) + 1) * 4, None, pa.large_binary())

@@ -1,0 +1,273 @@
+"""Interval, which is stored as text in IntervalStyle postgres: interval_in, interval_out in that style, interval(p), the binary form.
+
+Called by `text` and `binary_value`. A port of DecodeInterval, DecodeISO8601Interval and EncodeInterval (datetime.c); the other styles
+are printed by `interval_style`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import struct
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headgate.errors import PostgresError
+from headgate.types import registry, typmod
+from headgate.types.datetime.field import Flaw, Flawed, Kind, micros_of, split
+from headgate.types.text import normal_form, text_column
+
+_SECOND, _MINUTE, _HOUR, _DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
+_UNITS = {
+    "microsecond": ("us usec usecs usecond useconds microsecon microsecond microseconds"),
+    "millisecond": "ms msec msecs msecond mseconds millisecon millisecond milliseconds",
+    "second": "s sec secs second seconds",
+    "minute": "m min mins minute minutes",
+    "hour": "h hr hrs hour hours",
+    "day": "d day days",
+    "week": "w week weeks",
+    "month": "mon mons month months",
+    "year": "y yr yrs year years",
+    "decade": "dec decs decade decades",
+    "century": "c cent century centuries",
+    "millennium": "mil mils millennia millennium",
+}
+_UNIT = {word: unit for unit, words in _UNITS.items() for word in words.split()}
+_MICROS = {"microsecond": 1, "millisecond": 1000, "second": _SECOND, "minute": _MINUTE, "hour": _HOUR}
+_YEARS = {"year": 1, "decade": 10, "century": 100, "millennium": 1000}
+_SECONDS = frozenset({"second", "millisecond", "microsecond"})
+_RIGHTMOST = {
+    "year": "year", "month": "month", "year to month": "month", "day": "day", "hour": "hour", "day to hour": "hour",
+    "minute": "minute", "hour to minute": "minute", "day to minute": "minute",
+}  # fmt: skip
+_ISO = re.compile(
+    r"P(?:(-?[0-9.]+)Y)?(?:(-?[0-9.]+)M)?(?:(-?[0-9.]+)W)?(?:(-?[0-9.]+)D)?"
+    r"(?:T(?:(-?[0-9.]+)H)?(?:(-?[0-9.]+)M)?(?:(-?[0-9.]+)S)?)?\Z"
+)
+
+
+@dataclass
+class Interval:
+    """Months, days and microseconds, each with its own sign. `years`: how much of the months was given as years, while it is read."""
+
+    months: int = 0
+    days: int = 0
+    micros: int = 0
+    years: int = dataclasses.field(default=0, compare=False, repr=False)
+
+    def add(self, unit: str, value: int, fraction: float) -> None:
+        """Adds `value` and a fraction of one unit; fractions go down as PostgreSQL lets them: years to months, months to days."""
+        if unit in _MICROS:
+            self.micros += value * _MICROS[unit] + round(fraction * _MICROS[unit])
+        elif unit in ("day", "week"):
+            size = 7 if unit == "week" else 1
+            self.days += value * size
+            self._fraction_of_days(fraction * size)
+        elif unit == "month":
+            self.months += value
+            self._fraction_of_days(fraction * 30)
+        else:
+            self.years += value * _YEARS[unit]
+            self.months += value * 12 * _YEARS[unit] + round(fraction * 12 * _YEARS[unit])
+
+    def _fraction_of_days(self, days: float) -> None:
+        self.days += int(days)
+        self.micros += round((days - int(days)) * _DAY)
+
+    @property
+    def compared(self) -> int:
+        """The microseconds by which intervals compare (interval_cmp): a month counts as 30 days, a day as 24 hours."""
+        return (self.months * 30 + self.days) * _DAY + self.micros
+
+    def negated(self) -> Interval:
+        """All three signs turned."""
+        return Interval(-self.months, -self.days, -self.micros, -self.years)
+
+    def print(self) -> str:
+        """EncodeInterval, style postgres: ``1 year 2 mons -3 days +04:05:06.7``."""
+        years, months = divmod(abs(self.months), 12)
+        sign = -1 if self.months < 0 else 1
+        words: list[str] = []
+        negative = False
+        for value, unit in ((sign * years, "year"), (sign * months, "mon"), (self.days, "day")):
+            if value:
+                words.append(f"{'+' if negative and value > 0 else ''}{value} {unit}{'' if value == 1 else 's'}")
+                negative = value < 0
+        if self.micros or not words:
+            seconds, fraction = divmod(abs(self.micros), _SECOND)
+            mark = "-" if self.micros < 0 else "+" if negative else ""
+            tail = f".{fraction:06}".rstrip("0") if fraction else ""
+            words.append(f"{mark}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{tail}")
+        return " ".join(words)
+
+
+def read_interval(strings: pa.StringArray, modifier: int, style: str = "postgres") -> pa.StringArray:
+    """interval_in and the modifier: PostgreSQL's normal text. 22007, 22008, 22015."""
+    if style == "sql_standard" or typmod.interval_fields(modifier) or typmod.fraction_digits(registry.INTERVAL, modifier) is not None:
+        usual = pa.scalar(False)
+    else:
+        usual = normal_form.interval(strings)
+    return text_column.read(strings, usual, lambda each: each, lambda text: interval_of(text, modifier, style).print())
+
+
+def interval_of(text: str, modifier: int = -1, style: str = "postgres") -> Interval:
+    """One interval under its modifier. Of the styles, sql_standard alone reads in its own way: one sign may stand for all fields."""
+    try:
+        found = _decode(text, _RIGHTMOST.get(typmod.interval_fields(modifier) or "", "second"), style)
+    except Flawed as flawed:
+        try:
+            found = _iso(text)
+        except Flawed:
+            if flawed.flaw is Flaw.RANGE:
+                raise PostgresError("22015", f'interval field value out of range: "{text}"') from None
+            raise flawed.error("interval", text) from None
+    parts = (found.years, found.months - 12 * found.years, found.days)
+    if not (all(_fits(each, 31) for each in parts) and _fits(found.micros, 63)):
+        raise PostgresError("22015", f'interval field value out of range: "{text}"')
+    if not _fits(found.months, 31):  # years and months are one number from here on
+        raise PostgresError("22008", "interval out of range")
+    return adjusted(found, modifier)
+
+
+_NORMAL = re.compile(
+    r"(?:([+-]?\d+) years? ?)?(?:([+-]?\d+) mons? ?)?(?:([+-]?\d+) days? ?)?(?:([+-]?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?"
+)
+
+
+def normal(text: str) -> Interval:
+    """The interval of its normal text, as it is stored: quicker than `interval_of`."""
+    found = _NORMAL.fullmatch(text)
+    if found is None:
+        return interval_of(text)
+    years, months, days, sign, hours, minutes, seconds, fraction = found.groups()
+    micros = 0
+    if hours is not None:
+        micros = (int(hours) * 3600 + int(minutes) * 60 + int(seconds)) * _SECOND + (int(fraction.ljust(6, "0")) if fraction else 0)
+    return Interval(int(years or 0) * 12 + int(months or 0), int(days or 0), -micros if sign == "-" else micros)
+
+
+def _fits(value: int, bits: int) -> bool:
+    return -(1 << bits) <= value < 1 << bits
+
+
+def _decode(text: str, rightmost: str, style: str) -> Interval:
+    """DecodeInterval: fields from right to left, so that a unit is known before its number."""
+    found, unit, seen, before = Interval(), "", set[str](), False
+    fields = split(text)
+    signs = [field[0] for _, field in fields if field[0] in "+-"]
+    all_negative = style == "sql_standard" and signs == ["-"] and fields[0][1][0] == "-"
+    for kind, field in reversed(fields):
+        clock = re.fullmatch(r"([+-]?)([0-9]+):([0-9]*)(?::([0-9]*))?(?:\.([0-9]*))?", field) if kind in (Kind.TIME, Kind.ZONE) else None
+        if clock:
+            micros = _clock_micros(clock[2], clock[3], clock[4], clock[5], rightmost)
+            _mark(seen, {"hour", "minute", *_SECONDS})
+            found.micros += -micros if clock[1] == "-" or all_negative else micros
+            unit = "day"
+        elif kind in (Kind.NUMBER, Kind.DATE, Kind.ZONE):
+            unit = _add_number(found, field, unit or rightmost, seen, all_negative=all_negative)
+        elif field == "ago":
+            before = True
+        elif field in ("at", "on"):
+            continue
+        elif field[:10] in _UNIT:
+            unit = _UNIT[field[:10]]
+        else:
+            raise Flawed(Flaw.FORMAT)
+    if not seen:
+        raise Flawed(Flaw.FORMAT)
+    return found.negated() if before else found
+
+
+def _clock_micros(hours: str, minutes: str, seconds: str | None, fraction: str | None, rightmost: str) -> int:
+    hour, minute, second = int(hours), int(minutes or 0), int(seconds or 0)
+    if seconds is None and fraction is not None:
+        hour, minute, second = 0, hour, minute
+    if minute > 59 or second > 60:
+        raise Flawed(Flaw.RANGE)
+    return hour * _HOUR + minute * _MINUTE + second * _SECOND + micros_of(fraction or "0")
+
+
+def _add_number(found: Interval, field: str, unit: str, seen: set[str], *, all_negative: bool) -> str:
+    """Adds a number; the unit of a number before it that has none of its own."""
+    years = re.fullmatch(r"([+-]?)([0-9]+)-([0-9]+)", field)
+    if years:
+        if int(years[3]) >= 12:
+            raise Flawed(Flaw.RANGE)
+        months = int(years[2]) * 12 + int(years[3])
+        key, value, fraction, unit = "month", -months if years[1] == "-" or all_negative else months, 0.0, "month"
+    else:
+        number = re.fullmatch(r"([+-]?)([0-9]*)(?:\.([0-9]*))?", field)
+        if not number or not (number[2] or number[3]):
+            raise Flawed(Flaw.FORMAT)
+        sign = -1 if number[1] == "-" or all_negative else 1
+        key, value, fraction = unit, sign * int(number[2] or 0), sign * float("0." + (number[3] or "0"))
+    if value and abs(value) >= 1 << 63:
+        raise Flawed(Flaw.RANGE)
+    _mark(seen, _SECONDS if key == "second" and fraction else {key})
+    found.add(unit, value, fraction)
+    return "day" if unit == "hour" else unit
+
+
+def _mark(seen: set[str], units: AbstractSet[str]) -> None:
+    """Notes that units have been given; none may be given twice."""
+    if seen & units:
+        raise Flawed(Flaw.FORMAT)
+    seen |= units
+
+
+def _iso(text: str) -> Interval:
+    """DecodeISO8601Interval, the form with designators: P1Y2M3DT4H5M6S."""
+    parsed = _ISO.match(text)
+    if not parsed or text == "P":
+        raise Flawed(Flaw.FORMAT)
+    found = Interval()
+    for value, unit in zip(parsed.groups(), ("year", "month", "week", "day", "hour", "minute", "second"), strict=True):
+        if value is None:
+            continue
+        sign = -1 if value.startswith("-") else 1
+        whole, _, fraction = value.lstrip("-").partition(".")
+        if "." in fraction:
+            raise Flawed(Flaw.FORMAT)
+        found.add(unit, sign * int(whole or 0), sign * float("0." + (fraction or "0")))
+    return found
+
+
+def _toward_zero(value: int, unit: int) -> int:
+    return value // unit * unit if value >= 0 else -(-value // unit * unit)
+
+
+def adjusted(found: Interval, modifier: int) -> Interval:
+    """AdjustIntervalForTypmod: drops the fields below the declared ones, rounds the seconds; changes `found`."""
+    match typmod.interval_fields(modifier):
+        case "year":
+            return Interval(_toward_zero(found.months, 12))
+        case "month" | "year to month":
+            return Interval(found.months)
+        case "day":
+            return Interval(found.months, found.days)
+        case "hour" | "day to hour":
+            found.micros = _toward_zero(found.micros, _HOUR)
+        case "minute" | "hour to minute" | "day to minute":
+            found.micros = _toward_zero(found.micros, _MINUTE)
+        case _:
+            pass
+    digits = typmod.fraction_digits(registry.INTERVAL, modifier)
+    if digits is not None and digits < 6:
+        unit = 10 ** (6 - digits)
+        half = unit // 2 if found.micros >= 0 else -(unit // 2)
+        found.micros = _toward_zero((found.micros + half + (1 << 63)) % (1 << 64) - (1 << 63), unit)  # 64 bits wrap, as in PostgreSQL
+    return found
+
+
+def receive(raw: bytes) -> str:
+    """interval_recv: microseconds, days, months."""
+    micros, days, months = struct.unpack(">qii", raw)
+    return Interval(months, days, micros).print()
+
+
+def send(text: str) -> bytes:
+    """interval_send of the normal form."""
+    found = interval_of(text)
+    return struct.pack(">qii", found.micros, found.days, found.months)

@@ -1,0 +1,263 @@
+"""The text and CSV formats of COPY in bulk: bytes to columns of strings and back (manual, COPY, File Formats).
+
+Called by COPY in commands, the table sync and the publisher's COPY TO. Framing and escapes only: what the strings mean is
+`headgate.types.text.text`'s. The binary format is in `copy_binary`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from headgate.errors import PostgresError
+from headgate.types import buffers
+from headgate.types.binary.binary import utf8
+from headgate.types.buffers import Bytes, Mask, Positions
+
+_ESCAPE = re.compile(rb"\\([0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)", re.DOTALL)
+_LETTER = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+_ESCAPED = {"\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
+_NO_TEXT = b"\xff"
+"""A byte that no UTF-8 has."""
+_NEWLINE, _BACKSLASH, _RETURN = 0x0A, 0x5C, 0x0D
+
+
+def whole_rows(chunk: bytes) -> int:
+    """How many bytes of a chunk in text format make whole rows: up to and with the last newline that no backslash hides."""
+    end = chunk.rfind(b"\n")
+    while end >= 0:
+        before = end
+        while before and chunk[before - 1] == _BACKSLASH:
+            before -= 1
+        if (end - before) % 2 == 0:
+            return end + 1
+        end = chunk.rfind(b"\n", 0, end)
+    return 0
+
+
+def read_copy_text(
+    buffer: bytes, columns: int, *, null: str = "\\N", delimiter: str = "\t", names: Sequence[str] = (), first_line: int = 1
+) -> list[pa.StringArray]:
+    r"""Reads whole rows of text format into `columns` string arrays, unescaped; NULL where a field is `null`.
+
+    The last newline may be missing; a line ``\.`` ends the data. Lines may end in LF, CR or CR LF, all in the same way as the
+    first. Errors 22P04 (with the line's number as context, and the column's name if `names` are given), 22021.
+    """
+    data = np.frombuffer(_ended(_one_newline(_until_marker(buffer))), np.uint8)
+    if not len(data):
+        return [pa.nulls(0, pa.string()) for _ in range(columns)]
+    slashes = bool((data == _BACKSLASH).any())
+    ends = np.flatnonzero((data == ord(delimiter)) | (data == _NEWLINE))
+    if slashes:
+        ends = ends[~_hidden(data, ends)]
+    _check_counts(data, ends, columns, names, first_line)
+    starts = np.empty_like(ends)
+    starts[0], starts[1:] = 0, ends[:-1] + 1
+    table_starts, table_sizes = starts.reshape(-1, max(columns, 1)), (ends - starts).reshape(-1, max(columns, 1))
+    if not columns:
+        return []
+    marker = np.frombuffer(null.encode(), np.uint8)
+    return [_column(data, table_starts[:, place], table_sizes[:, place], marker, slashes=slashes) for place in range(columns)]
+
+
+def _until_marker(buffer: bytes) -> bytes:
+    if b"\\." not in buffer:
+        return buffer
+    found = re.search(rb"(?:\A|(?<=[\n\r]))\\\.(?:\r?\n|\r|\Z)", buffer)
+    return buffer[: found.start()] if found else buffer
+
+
+def _one_newline(buffer: bytes) -> bytes:
+    """LF as the only end of a line; 22P04 if the lines end in different ways."""
+    if b"\r" not in buffer:
+        return buffer
+    first = re.search(rb"\r\n|\r|\n", buffer)
+    kind = first[0] if first else b"\n"
+    if kind == b"\n":
+        raise PostgresError("22P04", "literal carriage return found in data", hint='Use "\\r" to represent carriage return.')
+    rest = buffer.replace(kind, b"")
+    if b"\n" in rest:
+        raise PostgresError("22P04", "literal newline found in data", hint='Use "\\n" to represent newline.')
+    return buffer.replace(kind, b"\n")
+
+
+def _ended(buffer: bytes) -> bytes:
+    """With the last newline: one that a backslash hides is data, and a backslash before the end of the data is nothing."""
+    if not buffer or whole_rows(buffer) == len(buffer):
+        return buffer
+    slashes = len(buffer) - len(buffer.rstrip(b"\\"))
+    return buffer[: len(buffer) - slashes % 2] + b"\n"
+
+
+def _hidden(data: Bytes, places: Positions) -> Mask:
+    """Which places have an odd number of backslashes before them."""
+    hidden = np.zeros(len(places), np.bool_)
+    for index in np.flatnonzero((places > 0) & (data[places - 1] == _BACKSLASH)):
+        place = before = int(places[index])
+        while before and data[before - 1] == _BACKSLASH:
+            before -= 1
+        hidden[index] = (place - before) % 2 == 1
+    return hidden
+
+
+def _check_counts(data: Bytes, ends: Positions, columns: int, names: Sequence[str], first_line: int) -> None:
+    """Every line must have as many fields as there are columns."""
+    lines = data[ends] == _NEWLINE
+    width = max(columns, 1)
+    even = len(ends) % width == 0 and lines.reshape(-1, width)[:, -1].all() and lines.sum() * width == len(ends)
+    if even and (columns or not (np.diff(ends, prepend=-1) != 1).any()):
+        return
+    fields = np.diff(np.flatnonzero(lines), prepend=-1)
+    bad = int(np.argmax(fields != width)) if columns else 0
+    end = int(ends[np.flatnonzero(lines)[bad]])
+    start = int(ends[np.flatnonzero(lines)[bad - 1]]) + 1 if bad else 0
+    context = f'line {first_line + bad}: "{data[start:end].tobytes().decode(errors="replace")}"'
+    if int(fields[bad]) < columns:
+        missing = int(fields[bad])
+        name = names[missing] if missing < len(names) else str(missing + 1)
+        raise PostgresError("22P04", f'missing data for column "{name}"', context=context)
+    raise PostgresError("22P04", "extra data after last expected column", context=context)
+
+
+def _column(data: Bytes, starts: Positions, sizes: Positions, marker: Bytes, *, slashes: bool) -> pa.StringArray:
+    null = sizes == len(marker)
+    for place, byte in enumerate(marker):
+        rows = np.flatnonzero(null)
+        null[rows] = data[starts[rows] + place] == byte
+    sizes = np.where(null, 0, sizes)
+    packed, offsets = buffers.gather(data, starts, sizes)
+    mask = ~null if null.any() else None
+    values = buffers.strings(packed, offsets, mask, pa.binary())
+    if slashes and (packed == _BACKSLASH).any():
+        escaped = pc.fill_null(pc.match_substring(values, b"\\"), False)
+        values = pc.replace_with_mask(values, escaped, _unescaped(values.filter(escaped)))
+    return utf8(values)
+
+
+def _unescaped(values: pa.BinaryArray) -> pa.BinaryArray:
+    """Fields without their backslashes: those that COPY TO writes all together, fields with others one by one."""
+    odd = pc.match_substring(values, _NO_TEXT)
+    done = pc.replace_substring(values, b"\\\\", _NO_TEXT)
+    for letter, byte in _LETTER.items():
+        done = pc.replace_substring(done, b"\\" + letter, byte)
+    odd = pc.or_(odd, pc.match_substring(done, b"\\"))
+    done = pc.replace_substring(done, _NO_TEXT, b"\\")
+    if not pc.any(odd, min_count=0).as_py():
+        return done
+    return pc.replace_with_mask(done, odd, pa.array([unescape(each) for each in values.filter(odd).to_pylist()], pa.binary()))
+
+
+def unescape(value: bytes) -> bytes:
+    r"""One field without its backslashes: ``\t``, ``\101``, ``\x41``, ``\\``; any other character stands for itself."""
+
+    def plain(found: re.Match[bytes]) -> bytes:
+        code = found[1]
+        if code[:1] in b"01234567":
+            return bytes([int(code, 8) & 0xFF])
+        if code[:1] == b"x" and len(code) > 1:
+            return bytes([int(code[1:], 16)])
+        return _LETTER.get(code, code)
+
+    return _ESCAPE.sub(plain, value)
+
+
+def write_copy_text(columns: Sequence[pa.Array], *, null: str = "\\N", delimiter: str = "\t") -> pa.LargeStringArray:
+    """Rows of text format out of columns of strings, each row with its newline."""
+    escaped = [_escape(column.cast(pa.large_string()), delimiter) for column in columns]
+    rows = pc.binary_join_element_wise(*escaped, _large(delimiter), null_handling="replace", null_replacement=null)
+    return pc.binary_join_element_wise(rows, _large("\n"), _large(""))
+
+
+def _large(text: str) -> pa.LargeStringScalar:
+    return pa.scalar(text, pa.large_string())
+
+
+def _escape(values: pa.LargeStringArray, delimiter: str) -> pa.LargeStringArray:
+    data, _ = buffers.view(values)
+    present = set(np.flatnonzero(np.bincount(data, minlength=256)).tolist()) if len(data) else set()
+    specials = dict(_ESCAPED)
+    if delimiter != "\t":
+        specials[delimiter] = "\\" + delimiter
+    for character, code in specials.items():
+        if ord(character) in present:
+            values = pc.replace_substring(values, character, code)
+    return values
+
+
+def read_copy_csv(
+    buffer: bytes, columns: int, *, null: str = "", delimiter: str = ",", quote: str = '"', escape: str | None = None, header: bool = False
+) -> list[pa.StringArray]:
+    """Reads CSV format; an unquoted field equal to `null` is NULL, a quoted one never is. `escape` must be the quote (default).
+
+    Errors: 22P04 ``unterminated CSV quoted field``, with the place as context, and others.
+    """
+    if escape not in (None, quote):
+        raise PostgresError("0A000", "COPY escape other than the quote character is not supported")
+    names = [str(place) for place in range(columns)]
+    if not buffer:
+        return [pa.nulls(0, pa.string()) for _ in names]
+    if buffer.count(quote.encode()) % 2:
+        raise _unterminated(buffer, quote)
+    try:
+        table = csv.read_csv(
+            pa.BufferReader(buffer),
+            csv.ReadOptions(use_threads=False, column_names=names, skip_rows=int(header), block_size=max(len(buffer), 1)),
+            csv.ParseOptions(delimiter=delimiter, quote_char=quote, double_quote=True, newlines_in_values=True, ignore_empty_lines=False),
+            csv.ConvertOptions(
+                check_utf8=True,
+                column_types={name: pa.string() for name in names},
+                null_values=[null],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        raise PostgresError("22P04", "malformed CSV data", detail=f"{error}.") from error
+    return [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in table.columns]
+
+
+def _unterminated(buffer: bytes, quote: str) -> PostgresError:
+    """The error for the last record. PostgreSQL counts the line breaks within fields too, but for the first record's."""
+    ends = record_ends(buffer, quote)
+    start = int(ends[-1]) if len(ends) else 0
+    breaks = buffer.count(b"\n", int(ends[0])) + 1 if len(ends) else 0
+    shown = buffer[start:].decode(errors="replace")
+    return PostgresError("22P04", "unterminated CSV quoted field", context=f'line {breaks + 1}: "{shown}"')
+
+
+def record_ends(buffer: bytes, quote: str) -> Positions:
+    """Where the records of CSV format end: behind each newline that stands outside quotes."""
+    data = np.frombuffer(buffer, np.uint8)
+    inside = np.cumsum(data == ord(quote)) % 2
+    return np.flatnonzero((data == _NEWLINE) & (inside == 0)) + 1
+
+
+def write_copy_csv(
+    columns: Sequence[pa.Array],
+    *,
+    null: str = "",
+    delimiter: str = ",",
+    quote: str = '"',
+    escape: str | None = None,
+    forced: Container[int] = (),
+) -> pa.LargeStringArray:
+    """Rows of CSV format: quoted where a field has the delimiter, the quote, a line break, or reads as `null`; `forced` columns always."""
+    pattern = "[" + re.escape(delimiter) + re.escape(quote) + r"\n\r]"
+    shown = []
+    for place, column in enumerate(columns):
+        values = column.cast(pa.large_string())
+        needed = pc.or_(pc.match_substring_regex(values, pattern), pc.equal(values, null))
+        if place in forced:
+            needed = pc.is_valid(values)
+        if len(columns) == 1:
+            needed = pc.or_(needed, pc.equal(values, "\\."))
+        escaped = values if escape in (None, quote) else pc.replace_substring(values, escape, f"{escape}{escape}")
+        doubled = pc.replace_substring(escaped, quote, (escape or quote) + quote)
+        shown.append(pc.if_else(needed, pc.binary_join_element_wise(_large(quote), doubled, _large(quote), _large("")), values))
+    rows = pc.binary_join_element_wise(*shown, _large(delimiter), null_handling="replace", null_replacement=null)
+    return pc.binary_join_element_wise(rows, _large("\n"), _large(""))

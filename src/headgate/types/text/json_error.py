@@ -1,0 +1,190 @@
+"""What is wrong with a JSON text, in PostgreSQL's words: DETAIL names the token, CONTEXT the line up to it (src/common/jsonapi.c).
+
+Called by `json_text` for a text that Python's scanner has refused: `explained` reads it again as PostgreSQL does, token by token, with
+one token to look ahead, and stops where PostgreSQL stops.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+from headgate.errors import PostgresError
+
+_WORD = re.compile(r"[A-Za-z0-9_\x80-\U0010ffff]+")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+|(?!\.))(?:[eE][+-]?[0-9]+)?(?![A-Za-z0-9_\x80-\U0010ffff])")
+_SIMPLE = '"\\/bfnrt'
+_LONGEST = 50
+"""Bytes of a line that CONTEXT shows at most."""
+_END = ""
+
+
+def explained(text: str, *, escapes: bool) -> PostgresError | None:
+    r"""The error of a text that is no JSON: 22P02, 22P05 for ``\u0000``. None if it is JSON.
+
+    `escapes`: they are read too, as jsonb does.
+    """
+    try:
+        _Reader(text, escapes=escapes).document()
+    except PostgresError as error:
+        return error
+    return None
+
+
+class _Reader:
+    """`start` and `end` of the present token, whose `kind` is its first character (``"``, ``0`` number, ``w`` word, ``""`` the end)."""
+
+    def __init__(self, text: str, *, escapes: bool) -> None:
+        self.text = text
+        self.escapes = escapes
+        self.start = self.end = 0
+        self.kind = " "
+
+    def document(self) -> None:
+        self.next()
+        self._value("JSON value")
+        self._expect(_END, "end of input")
+
+    def next(self) -> None:
+        """jsonapi.c, json_lex."""
+        found = re.compile(r"[ \t\n\r]*").match(self.text, self.end)
+        assert found is not None
+        self.start = found.end()
+        first = self.text[self.start : self.start + 1]
+        if first == "":
+            self.end, self.kind = self.start, _END
+        elif first in "{}[],:":
+            self.end, self.kind = self.start + 1, first
+        elif first == '"':
+            self._string()
+        elif first == "-" or first in "0123456789":
+            self._number()
+        else:
+            word = _WORD.match(self.text, self.start)
+            self.end = word.end() if word else self.start + 1
+            if self.text[self.start : self.end] not in ("true", "false", "null"):
+                self._invalid()
+            self.kind = "w"
+
+    def _number(self) -> None:
+        found = _NUMBER.match(self.text, self.start)
+        if found is None:
+            good = re.compile(r"-?(?:0|[1-9][0-9]*)?(?:(?<=[0-9])\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?[0-9]*)?").match(self.text, self.start)
+            assert good is not None
+            rest = _WORD.match(self.text, good.end())
+            self.end = rest.end() if rest else good.end()
+            self._invalid()
+        self.end, self.kind = found.end(), "0"
+
+    def _string(self) -> None:
+        self.end = self.start + 1
+        high = False
+        while (char := self._at(self.end)) != '"':
+            if char < " ":
+                self._raise(f"Character with value 0x{ord(char):02x} must be escaped.")
+            self.end += 1
+            high = self._paired(high, self._escape() if char == "\\" else None)
+        self.end, self.kind = self.end + 1, '"'
+        self._paired(high, None)
+
+    def _paired(self, high: bool, value: int | None) -> bool:
+        r"""Whether a high surrogate waits for its low one, after a character (`value`: of ``\u``)."""
+        if not self.escapes:
+            return False
+        if value is not None and 0xD800 <= value < 0xDC00:
+            if high:
+                self._raise("Unicode high surrogate must not follow a high surrogate.")
+            return True
+        if high != (value is not None and 0xDC00 <= value < 0xE000):
+            self._raise("Unicode low surrogate must follow a high surrogate.")
+        return False
+
+    def _at(self, place: int) -> str:
+        if place >= len(self.text):
+            self.end = place
+            self._invalid()
+        return self.text[place]
+
+    def _escape(self) -> int | None:
+        r"""Behind a backslash; what ``\u`` stands for."""
+        char = self._at(self.end)
+        if char == "u":
+            return self._code_point()
+        if char not in _SIMPLE:
+            self.start, self.end = self.end, self.end + 1
+            self._raise(f'Escape sequence "\\{self.text[self.start : self.end]}" is invalid.')
+        self.end += 1
+        return None
+
+    def _code_point(self) -> int:
+        for place in range(self.end + 1, self.end + 5):
+            if self._at(place) not in "0123456789abcdefABCDEF":
+                self.end = place + 1
+                self._raise('"\\u" must be followed by four hexadecimal digits.')
+        value, self.end = int(self.text[self.end + 1 : self.end + 5], 16), self.end + 5
+        if self.escapes and value == 0:
+            self._raise("\\u0000 cannot be converted to text.", "22P05", "unsupported Unicode escape sequence")
+        return value
+
+    def _value(self, wanted: str) -> None:
+        if self.kind == "{":
+            self._object()
+        elif self.kind == "[":
+            self._array()
+        elif self.kind in ('"', "0", "w"):
+            self.next()
+        else:
+            self._unexpected(wanted)
+
+    def _object(self) -> None:
+        self.next()
+        if self.kind == '"':
+            self._field()
+            while self.kind == ",":
+                self.next()
+                self._field()
+        elif self.kind != "}":
+            self._unexpected('string or "}"')
+        self._expect("}", '"," or "}"')
+
+    def _field(self) -> None:
+        self._expect('"', "string")
+        self._expect(":", '":"')
+        self._value("JSON value")
+
+    def _array(self) -> None:
+        self.next()
+        if self.kind != "]":
+            self._value("JSON value")
+            while self.kind == ",":
+                self.next()
+                self._value("JSON value")
+        self._expect("]", '"," or "]"')
+
+    def _expect(self, kind: str, wanted: str) -> None:
+        if self.kind != kind:
+            self._unexpected(wanted)
+        if kind != _END:
+            self.next()
+
+    def _unexpected(self, wanted: str) -> NoReturn:
+        if self.kind == _END:
+            self._raise("The input string ended unexpectedly.")
+        self._raise(f'Expected {wanted}, but found "{self.text[self.start : self.end]}".')
+
+    def _invalid(self) -> NoReturn:
+        self._raise(f'Token "{self.text[self.start : self.end]}" is invalid.')
+
+    def _raise(self, detail: str, sqlstate: str = "22P02", message: str = "invalid input syntax for type json") -> NoReturn:
+        raise PostgresError(sqlstate, message, detail=detail, context=self._context())
+
+    def _context(self) -> str:
+        """jsonapi.c, report_json_context."""
+        line = self.text.count("\n", 0, self.start) + 1
+        first = start = self.text.rfind("\n", 0, self.start) + 1
+        while len(self.text[start : self.end].encode("utf-8", "surrogatepass")) >= _LONGEST:
+            start += 1
+        if len(self.text[first:start].encode("utf-8", "surrogatepass")) <= 3:
+            start = first
+        more = self.kind != _END and self.end < len(self.text) and self.text[self.end] not in "\n\r"
+        return f"JSON data, line {line}: {'...' if start > first else ''}{self.text[start : self.end]}{'...' if more else ''}"

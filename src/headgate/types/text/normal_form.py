@@ -1,0 +1,210 @@
+"""Which texts of a column are in PostgreSQL's normal form already, found without reading values one by one.
+
+Called by the modules of the types that are stored as text (`network`, `array`, `json_text`, `interval`), which take such texts as they are
+and read the others by their input functions. Normal form is what the output functions print. What must hold: a text that is called
+normal here is one that the input function reads, and that the output function prints as it stands; one that is not called so may be
+normal all the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.errors import PostgresError
+from headgate.types import buffers
+from headgate.types.buffers import Bytes, Mask, Positions
+from headgate.types.text import text_column
+
+_QUOTE, _BACKSLASH, _COLON, _CLOSE = b'"\\:}'
+_OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_GROUP = r"[1-9a-f][0-9a-f]{0,3}"
+MAC = r"\A[0-9a-f]{2}(?::[0-9a-f]{2}){5}\z"
+MAC8 = r"\A[0-9a-f]{2}(?::[0-9a-f]{2}){7}\z"
+LSN = r"\A(?:0|[1-9A-F][0-9A-F]{0,7})/(?:0|[1-9A-F][0-9A-F]{0,7})\z"
+_ESCAPE = r'\\(?:["\\bfnrt]|u00(?:0[1-7bef]|1[0-9a-f]))'
+"""What jsonb prints for the characters that it does not print as they are."""
+_NUMBER = r"\A(?:-?[1-9][0-9]{0,99}(?:\.[0-9]{1,100})?|0(?:\.[0-9]{1,100})?|-0\.0{0,99}[1-9][0-9]{0,99})\z"
+_LEAST, _MOST = np.frombuffer(b"-9", np.uint8)
+"""Between them are the characters of numbers, and a slash."""
+_EXPONENT = np.isin(np.arange(256), np.frombuffer(b"eE+", np.uint8))
+_PIECE = 4096
+_FIRST = np.isin(np.arange(256), np.frombuffer(b'{["', np.uint8))
+
+
+def inet(strings: pa.StringArray) -> pa.BooleanArray:
+    """Addresses of IPv4; of IPv6 those that need no `::`, or where no other group beside it is 0."""
+    v4 = rf"{_OCTET}(?:\.{_OCTET}){{3}}(?:/(?:[12]?[0-9]|3[01]))?"
+    bits = r"(?:/(?:[1-9]?[0-9]|1[01][0-9]|12[0-7]))?"
+    sides = [rf"{_groups(left)}::{_groups(right)}" for left in range(1, 7) for right in range(7 - left)]
+    return text_column.matches(strings, rf"\A(?:{v4}|(?:{_groups(8)}|{'|'.join(sides)}|::1?){bits})\z")
+
+
+def cidr(strings: pa.StringArray) -> pa.BooleanArray:
+    """Networks of IPv4, and those of IPv6 that end in `::` and fix whole groups before it."""
+    v6 = [rf"{_groups(left)}::/(?:{_numbers(16 * left, 128)})" for left in range(1, 7)]
+    return text_column.matches(strings, rf"\A(?:{_networks()}|{'|'.join(v6)})\z")
+
+
+def _groups(count: int) -> str:
+    return ":".join([_GROUP] * count)
+
+
+def _numbers(first: int, last: int, step: int = 1) -> str:
+    return "|".join(map(str, range(first, last + 1, step)))
+
+
+@functools.cache
+def _networks() -> str:
+    """IPv4 with as many bits as it has, the others 0."""
+    found = []
+    for bits in range(33):
+        whole, part = divmod(bits, 8)
+        octets = [_OCTET] * whole + ([f"(?:{_numbers(0, 255, 1 << 8 - part)})"] if part else [])
+        found.append(r"\.".join(octets + ["0"] * (4 - len(octets))) + f"/{bits}")
+    return "|".join(found)
+
+
+def interval(strings: pa.StringArray) -> pa.BooleanArray:
+    """Intervals in style postgres, as far as their fields are in range whatever the others are."""
+    shaped = text_column.matches(strings, _interval_pattern())
+    no_time = pc.and_(pc.ends_with(strings, "00:00:00"), pc.not_equal(strings, "00:00:00"))
+    return pc.and_not(shaped, no_time)
+
+
+@functools.cache
+def _interval_pattern() -> str:
+    """Each field by its sign: what follows a negative one has a `+` if it is positive; years and months have one sign."""
+    time = r"(?:[0-9]{2}|[1-9][0-9]{2,7}):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{0,5}[1-9])?"
+
+    def field(place: int, negative: bool, years: int) -> str:
+        plus = r"\+" if negative else ""
+        if place == 3:
+            return f"(?:{plus}{time}|-{time})"
+        unit, most = (("year", "[1-9][0-9]{1,6}"), ("mon", "1[01]"), ("day", "[1-9][0-9]{1,7}"))[place]
+        found = [field(place + 1, negative, years)]
+        for sign, start in ((1, rf"{plus}(?:1 {unit}|(?:[2-9]|{most}) {unit}s)"), (-1, rf"-(?:[1-9]|{most}) {unit}s")):
+            if place != 1 or years in (0, sign):
+                behind = field(place + 1, sign < 0, sign if place == 0 else 0)
+                found.append(rf"{start}(?: {behind})?")
+        return f"(?:{'|'.join(found)})"
+
+    return rf"\A{field(0, False, 0)}\z"
+
+
+def in_pieces(judge: Callable[[pa.StringArray], Mask], strings: pa.StringArray) -> Mask:
+    """`judge` on pieces that stay in the processor's cache."""
+    return np.concatenate([judge(strings.slice(place, _PIECE)) for place in range(0, len(strings), _PIECE)])
+
+
+def documents(strings: pa.StringArray, check: Callable[[str], str]) -> Mask:
+    """Which JSON texts `check` gives back as they are.
+
+    Values are told by their shapes: the text with each string that is no key emptied, each number (in jsonb's own form) made 0. A column
+    has few different shapes, and a text is in normal form if its shape is. Texts with other escapes or numbers are not looked at.
+    """
+    data, offsets = buffers.packed(strings)
+    usual = np.diff(offsets) >= 2
+    usual[usual] = _FIRST[data[offsets[:-1][usual]]]
+    if len(data) and int(data.min()) < 0x20:
+        usual &= ~_mask(text_column.matches(strings, r"[\x00-\x1f]"))
+    if (data == _BACKSLASH).any():
+        strings = pc.replace_substring_regex(strings, _ESCAPE, "\x01")
+        usual &= ~_mask(text_column.matches(strings, r"\\"))
+    quotes = np.diff(_counted(*buffers.packed(strings)))
+    usual &= quotes % 2 == 0
+    if not usual.all():
+        strings = pc.if_else(pa.array(usual), strings, pa.scalar("", pa.string()))
+    shapes, odd = _shapes(*buffers.packed(strings))
+    usual[odd] = False
+    coded = shapes.dictionary_encode()
+    known = np.array([_kept(text, check) for text in coded.dictionary.to_pylist()], np.bool_)
+    return usual & known[np.asarray(coded.indices)] if len(known) else usual
+
+
+def _kept(text: str, check: Callable[[str], str]) -> bool:
+    try:
+        return check(text) == text
+    except PostgresError:
+        return False
+
+
+def _counted(data: Bytes, offsets: Positions) -> Positions:
+    """How many quotes stand before each offset."""
+    return np.searchsorted(np.flatnonzero(data == _QUOTE), offsets)
+
+
+def _shapes(data: Bytes, offsets: Positions) -> tuple[pa.StringArray, Positions]:
+    """The shapes of texts, and which of these have other numbers. Each has an even number of quotes, and starts with a brace or a quote."""
+    quotes = np.flatnonzero(data == _QUOTE)
+    opened, closed = quotes[0::2], quotes[1::2]
+    emptied = data[np.minimum(closed + 1, len(data) - 1)] != _COLON
+    digits = np.zeros(len(data) + 2, np.bool_)
+    np.less_equal(data - _LEAST, _MOST - _LEAST, out=digits[1:-1])
+    turns = np.flatnonzero(digits[1:] != digits[:-1])
+    outside = np.searchsorted(quotes, turns[0::2]) % 2 == 0
+    starts, ends = turns[0::2][outside], turns[1::2][outside]
+    numbers = buffers.strings(*buffers.gather(data, starts, ends - starts), None, pa.string())
+    odd = starts[~_mask(text_column.matches(numbers, _NUMBER)) | _EXPONENT[data[starts - 1]]]
+    shape = data.copy()
+    shape[starts] = ord("0")
+    cut = np.concatenate([starts, opened[emptied]]) + 1
+    order = np.argsort(cut, kind="stable")
+    cut, resumed = cut[order], np.concatenate([ends, closed[emptied]])[order]
+    begins, stops = np.append(0, resumed), np.append(cut, len(data))
+    kept, _ = buffers.gather(shape, begins, stops - begins)
+    left_out = buffers.offsets_of(resumed - cut)[np.searchsorted(cut, offsets)]
+    return buffers.strings(kept, offsets - left_out, None, pa.string()), np.searchsorted(offsets, odd, "right") - 1
+
+
+def arrays(strings: pa.StringArray, delimiter: str, convert: Callable[[pa.StringArray], pa.StringArray]) -> Mask:
+    """Which arrays are of one dimension, without escapes, each element as `convert` prints it, quoted where it must be."""
+    mark = re.escape(delimiter)
+    element = rf'(?:[^{{}}"\\ \t-\r{mark}]+|"[^"\\]*")'
+    usual = _mask(text_column.matches(strings, rf"\A\{{(?:{element}(?:{mark}{element})*)?\}}\z"))
+    data, offsets = buffers.packed(strings if usual.all() else pc.if_else(pa.array(usual), strings, pa.scalar("{}", pa.string())))
+    items, quoted, starts = _elements(data, offsets, ord(delimiter))
+    if not len(items):
+        return usual
+    null = np.zeros(len(items), np.bool_)
+    words = np.flatnonzero(~quoted & _mask(pc.equal(pc.binary_length(items), 4)))
+    some = items.take(pa.array(words))
+    null[words] = _mask(pc.equal(some, "NULL"))
+    needed = null.copy()
+    needed[words] = _mask(pc.equal(pc.ascii_upper(some), "NULL"))
+    must = text_column.matches(items.filter(pa.array(quoted)), rf"\A\z|\A(?i:null)\z|[{{}} \t-\r{mark}]")
+    good = needed == null
+    good[quoted] = _mask(must)
+    values = pc.if_else(pa.array(null), pa.scalar(None, pa.string()), items) if null.any() else items
+    try:
+        good &= _mask(pc.fill_null(pc.equal(convert(values), values), True))
+    except PostgresError:
+        return np.zeros(len(strings), np.bool_)
+    usual[np.searchsorted(offsets, starts[~good], "right") - 1] = False
+    return usual
+
+
+def _elements(data: Bytes, offsets: Positions, delimiter: int) -> tuple[pa.StringArray, Mask, Positions]:
+    """The elements of arrays without their quotes, which have quotes, and where each starts."""
+    borders = data == delimiter
+    quote = data == _QUOTE
+    if quote.any():
+        borders &= np.bitwise_xor.accumulate(quote) == 0
+    borders[offsets[:-1]] = borders[offsets[1:] - 1] = True
+    places = np.flatnonzero(borders)
+    starts, sizes = places[:-1] + 1, np.diff(places) - 1
+    there = (sizes > 0) & (data[places[:-1]] != _CLOSE)
+    starts, sizes = starts[there], sizes[there]
+    quoted = quote[starts]
+    items = buffers.strings(*buffers.gather(data, starts + quoted, sizes - 2 * quoted), None, pa.string())
+    return items, quoted, starts
+
+
+def _mask(values: pa.BooleanArray) -> Mask:
+    """True where a value is true; False for NULL."""
+    return np.asarray(pc.fill_null(values, False).to_numpy(zero_copy_only=False), np.bool_)

@@ -1,0 +1,210 @@
+"""Text forms of bool, int2, int4, int8, oid, float4 and float8: boolin … float8out on whole columns.
+
+Called by `text`. Arrow's own casts read the usual values, being correctly rounded; what they take and PostgreSQL does not
+(``0x1f`` as an integer, ``1e400`` as infinity) is found afterwards. Output is the shortest decimal that reads back, in
+PostgreSQL's layout: an exponent below 1e-4 and from 1e15 (float8) or 1e6 (float4) on.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.errors import PostgresError
+from headgate.types import registry
+from headgate.types.text import text_column
+
+_INTEGERS = {
+    registry.INT2: (pa.int16(), "smallint", 4),
+    registry.INT4: (pa.int32(), "integer", 9),
+    registry.INT8: (pa.int64(), "bigint", 18),
+}
+_FLOATS = {registry.FLOAT4: (pa.float32(), "real"), registry.FLOAT8: (pa.float64(), "double precision")}
+_FLOAT = re.compile(
+    r"[ \t\n\v\f\r]*([+-]?(?:0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?"
+    r"|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf(?:inity)?|nan(?:\([0-9A-Za-z_]*\))?))[ \t\n\v\f\r]*\Z",
+    re.IGNORECASE,
+)
+_INTEGER = re.compile(r"[ \t\n\v\f\r]*([+-]?[0-9]+)(.*)\Z", re.DOTALL)
+
+
+def read_bool(strings: pa.StringArray) -> pa.BooleanArray:
+    """boolin: t, true, yes, on, 1 and their unique prefixes, in any case, with white space around."""
+    short = pc.is_in(strings, value_set=pa.array(["t", "f", "true", "false", "1", "0"]))
+    return text_column.read(strings, pc.if_else(pc.is_valid(strings), short, None), _bools, bool_of)
+
+
+def _bools(strings: pa.StringArray) -> pa.BooleanArray:
+    true = pc.is_in(strings, value_set=pa.array(["t", "true", "1"]))
+    return pc.if_else(pc.is_valid(strings), true, pa.scalar(None, pa.bool_()))
+
+
+def bool_of(text: str) -> bool:
+    """One boolean; 22P02."""
+    word = text.strip(text_column.SPACE).lower()
+    if word and ("true".startswith(word) or "yes".startswith(word) or word in ("on", "1")):
+        return True
+    if word and ("false".startswith(word) or "no".startswith(word) or word in ("of", "off", "0")):
+        return False
+    raise text_column.invalid_syntax("boolean", text)
+
+
+def write_bool(values: pa.BooleanArray) -> pa.StringArray:
+    """boolout: t or f."""
+    return pc.if_else(values, "t", "f")
+
+
+def read_integer(strings: pa.StringArray, oid: int) -> pa.Array:
+    """int2in, int4in, int8in: 22P02 for what is no integer, 22003 for what does not fit."""
+    target, name, digits = _INTEGERS[oid]
+    done = text_column.attempt(strings, target)
+    if done is not None and not _has_hex(strings):
+        return done
+    usual = text_column.matches(strings, rf"\A-?[0-9]{{1,{digits}}}\z")
+    return text_column.read(strings, usual, lambda each: pc.cast(each, target), lambda text: integer_of(text, name, target.bit_width))
+
+
+def _has_hex(strings: pa.StringArray) -> bool:
+    """Whether an x stands anywhere in the buffer: Arrow reads 0x1f, PostgreSQL 15 does not."""
+    data = strings.buffers()[2]
+    if data is None:
+        return False
+    view = np.frombuffer(data, np.uint8)
+    return bool(((view | 0x20) == ord("x")).any())
+
+
+def integer_of(text: str, name: str, bits: int) -> int:
+    """One integer of a type of `bits` bits."""
+    found = _INTEGER.match(text)
+    if not found:
+        raise text_column.invalid_syntax(name, text)
+    limit = 1 << bits - 1
+    digits = found[1].lstrip("+-").lstrip("0")
+    value = int(found[1]) if len(digits) <= 20 else 1 << 80
+    if not -limit <= value < limit:
+        raise PostgresError("22003", f'value "{text}" is out of range for type {name}')
+    if found[2].strip(text_column.SPACE):
+        raise text_column.invalid_syntax(name, text)
+    return value
+
+
+def read_oid(strings: pa.StringArray, name: str = "oid") -> pa.Int64Array:
+    """oidin: 32 bits without sign; a negative number wraps around, as strtoul makes it."""
+    usual = text_column.matches(strings, r"\A[0-9]{1,9}\z")
+    return text_column.read(strings, usual, lambda each: pc.cast(each, pa.int64()), lambda text: oid_of(text, name))
+
+
+def oid_of(text: str, name: str = "oid") -> int:
+    """One oid."""
+    found = _INTEGER.match(text)
+    if not found:
+        raise text_column.invalid_syntax(name, text)
+    value = int(found[1]) if len(found[1]) <= 40 else 1 << 80
+    beyond = PostgresError("22003", f'value "{text}" is out of range for type {name}')
+    if abs(value) >= 1 << 64:  # strtoul fails before what follows is looked at
+        raise beyond
+    if found[2].strip(text_column.SPACE):
+        raise text_column.invalid_syntax(name, text)
+    if not -(1 << 31) <= value < 1 << 32:
+        raise beyond
+    return value & 0xFFFFFFFF
+
+
+def read_float(strings: pa.StringArray, oid: int) -> pa.Array:
+    """float4in, float8in: what overflows or underflows to zero is 22003, never infinity or 0."""
+    target, _ = _FLOATS[oid]
+    done = text_column.attempt(strings, target)
+    if done is None:
+        usual = text_column.matches(strings, r"\A[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\z")
+    else:
+        usual = pc.is_valid(strings)
+    suspect = pc.or_(pc.is_inf(done), pc.equal(done, pa.scalar(0, target))) if done is not None else usual
+    suspect = pc.and_(pc.fill_null(suspect, False), text_column.matches(strings, r"\A[^eE]*[1-9].*[eE][+-]?[0-9]{2}|[0-9]{37}"))
+    usual = pc.and_not(usual, pc.fill_null(suspect, False))
+    return text_column.read(strings, usual, lambda each: pc.cast(each, target), lambda text: float_of(text, oid))
+
+
+def float_of(text: str, oid: int) -> float:
+    """One float4 or float8."""
+    target, name = _FLOATS[oid]
+    found = _FLOAT.match(text)
+    if not found:
+        raise text_column.invalid_syntax(name, text)
+    number = found[1].lower()
+    if "x" in number:
+        value = float.fromhex(number)
+    elif "n" in number:
+        return float("nan") if "nan" in number else float(number)
+    else:
+        value = pc.cast(pa.array([number]), target)[0].as_py()
+    if value in (float("inf"), float("-inf")) or (value == 0 and re.search("[1-9a-f]", re.split("[ep]", number.replace("0x", ""))[0])):
+        raise PostgresError("22003", f'"{found[1]}" is out of range for type {name}')
+    return float(value)
+
+
+def write_integer(values: pa.Array) -> pa.StringArray:
+    """int2out … oidout."""
+    return pc.cast(values, pa.string())
+
+
+def write_float(values: pa.Array, oid: int, extra_digits: int) -> pa.StringArray:
+    """float4out, float8out: the shortest exact text for `extra_digits` > 0, else rounded to 6 or 15 digits and fewer."""
+    short = oid == registry.FLOAT4
+    if extra_digits <= 0:
+        digits = max((6 if short else 15) + extra_digits, 1)
+        return pa.array([None if each is None else _layout(f"{each:.{digits}g}") for each in values.to_pylist()], pa.string())
+    size = pc.abs(values)
+    odd = pc.or_(pc.less(size, 1e-4), pc.invert(pc.less(size, 1e6 if short else 1e14)))
+    odd = pc.and_(odd, pc.not_equal(values, pa.scalar(0, values.type)))
+    shown = pc.cast(values, pa.string())
+    if not short:  # Arrow uses exponents from 1e10 on
+        large = pc.fill_null(pc.and_not(pc.greater_equal(size, 1e10), odd), False)
+        whole = pc.and_(large, pc.equal(pc.trunc(values), values))
+        if pc.any(whole, min_count=0).as_py():
+            shown = pc.if_else(whole, pc.cast(pc.cast(pc.if_else(whole, values, 0.0), pa.int64()), pa.string()), shown)
+        odd = pc.or_(odd, pc.and_not(large, whole))
+    return text_column.write(values, odd, shown, lambda each: shortest(each.as_py(), short=short))
+
+
+def shortest(value: float, *, short: bool) -> str:
+    """The shortest decimal that reads back to `value`, as PostgreSQL prints it.
+
+    PostgreSQL's Ryu does not take a decimal that lies exactly between two floats (its readers need not round to even), which
+    Python and Arrow do take; such values exist from 2^53 (float4: 2^24) on only.
+    """
+    if math.isnan(value):
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    kind: type[np.floating] = np.float32 if short else np.float64
+    digits = np.format_float_scientific(kind(value), unique=True, trim="-")
+    if abs(value) >= (1 << 24 if short else 1 << 53):
+        digits = _inside(digits, kind(value), kind)
+    mantissa, _, exponent = digits.partition("e")
+    power = int(exponent)
+    if -4 <= power < (6 if short else 15):
+        return f"{Decimal(digits):f}"
+    return f"{mantissa}e{'-' if power < 0 else '+'}{abs(power):02}"
+
+
+def _inside(digits: str, value: np.floating, kind: type[np.floating]) -> str:
+    """Lengthens `digits` until they lie strictly nearer to `value` than to its neighbours."""
+    exact = Decimal(float(value))
+    length = len(digits.partition("e")[0].replace("-", "").replace(".", ""))
+    while True:
+        shown = Decimal(digits)
+        with np.errstate(over="ignore"):
+            other = np.nextafter(value, kind("inf") if shown > exact else kind("-inf"))
+        if np.isinf(other) or shown == exact or abs(shown - exact) < abs(Decimal(float(other)) - shown):
+            return digits
+        digits = f"{exact:.{length}e}"
+        length += 1
+
+
+def _layout(text: str) -> str:
+    return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text, text)
