@@ -9,9 +9,7 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import functions as F
 
-from headgate.expression.functions.datetime import interval as spans
-from headgate.expression.functions.datetime import time_of_day as clocks
-from headgate.expression.functions.datetime import timestamp as moments
+from headgate.expression.functions.datetime import interval, time_of_day, timestamp
 from headgate.expression.node import Const, Expression, FuncExpr
 from headgate.expression.spark.units import truncation_unit
 from headgate.expression.spark.value import BOOL, INT4, TEXT, TIMESTAMP, TIMESTAMPTZ, Value, raising
@@ -35,8 +33,8 @@ def _modified(function: Callable[[int, str], str]) -> Builder:
 def _truncated(node: Expression, args: Sequence[Value]) -> Value:
     """date_trunc(field, interval)."""
     unit = truncation_unit(args[0], "date_trunc")
-    if unit.name in spans.TRUNCATED:
-        return call(spans.truncated, TEXT, args[1:], given=(unit.name,))
+    if unit.name in interval.TRUNCATED:
+        return call(interval.truncated, TEXT, args[1:], given=(unit.name,))
     error = unit.error("interval", "Months usually have fractional weeks." if unit.name == "week" else None)
     return Value(TEXT, lambda env: F.when(F.isnotnull(args[1].make(env)), raising(*error).cast("string")))
 
@@ -60,36 +58,36 @@ BUILDERS: dict[str, Builder] = {
     "time_cmp": _order(registry.TIME),
     "timetz_cmp": _order(registry.TIMETZ),
     "interval_cmp": _order(registry.INTERVAL),
-    "time_pl_interval": scalar(clocks.plus, TEXT),
-    "time_mi_interval": scalar(clocks.minus, TEXT),
-    "timetz_pl_interval": scalar(clocks.zoned_plus, TEXT),
-    "timetz_mi_interval": scalar(clocks.zoned_minus, TEXT),
-    "interval_pl_time/1186,1083": scalar(clocks.plus_flipped, TEXT),
-    "interval_pl_timetz/1186,1266": scalar(clocks.zoned_plus_flipped, TEXT),
-    "time_mi_time": scalar(clocks.difference, TEXT),
-    "time_interval": scalar(clocks.span_of, TEXT),
-    "interval_time": scalar(clocks.of_span, TEXT),
-    "timetz_time": scalar(clocks.without_zone, TEXT),
-    "timestamp_time": scalar(clocks.of_timestamp, TEXT),
-    "time_scale": _modified(clocks.rounded),
-    "timetz_scale": _modified(clocks.zoned_rounded),
-    "datetime_timestamp": scalar(clocks.on_date, TIMESTAMP),
-    "timedate_pl/1083,1082": scalar(clocks.on_date_flipped, TIMESTAMP),
-    "datetimetz_timestamptz": scalar(clocks.zoned_on_date, TIMESTAMPTZ),
-    "timetzdate_pl/1266,1082": scalar(clocks.zoned_on_date_flipped, TIMESTAMPTZ),
-    "timetz_izone": scalar(clocks.at_offset, TEXT),
-    "make_time": scalar(moments.made_time, TEXT),
-    "interval_pl": scalar(spans.plus, TEXT),
-    "interval_mi": scalar(spans.minus, TEXT),
-    "interval_um": scalar(spans.negated, TEXT),
-    "interval_mul": scalar(spans.times, TEXT),
-    "mul_d_interval": scalar(spans.times_span, TEXT),
-    "interval_div": scalar(spans.over, TEXT),
-    "interval_justify_hours": scalar(spans.justify_hours, TEXT),
-    "interval_justify_days": scalar(spans.justify_days, TEXT),
-    "interval_justify_interval": scalar(spans.justify_interval, TEXT),
-    "make_interval": scalar(spans.made, TEXT),
-    "interval_scale": _modified(spans.modified),
+    "time_pl_interval": scalar(time_of_day.plus, TEXT),
+    "time_mi_interval": scalar(time_of_day.minus, TEXT),
+    "timetz_pl_interval": scalar(time_of_day.zoned_plus, TEXT),
+    "timetz_mi_interval": scalar(time_of_day.zoned_minus, TEXT),
+    "interval_pl_time/1186,1083": scalar(time_of_day.plus_flipped, TEXT),
+    "interval_pl_timetz/1186,1266": scalar(time_of_day.zoned_plus_flipped, TEXT),
+    "time_mi_time": scalar(time_of_day.difference, TEXT),
+    "time_interval": scalar(time_of_day.span_of, TEXT),
+    "interval_time": scalar(time_of_day.of_span, TEXT),
+    "timetz_time": scalar(time_of_day.without_zone, TEXT),
+    "timestamp_time": scalar(time_of_day.of_timestamp, TEXT),
+    "time_scale": _modified(time_of_day.rounded),
+    "timetz_scale": _modified(time_of_day.zoned_rounded),
+    "datetime_timestamp": scalar(time_of_day.on_date, TIMESTAMP),
+    "timedate_pl/1083,1082": scalar(time_of_day.on_date_flipped, TIMESTAMP),
+    "datetimetz_timestamptz": scalar(time_of_day.zoned_on_date, TIMESTAMPTZ),
+    "timetzdate_pl/1266,1082": scalar(time_of_day.zoned_on_date_flipped, TIMESTAMPTZ),
+    "timetz_izone": scalar(time_of_day.at_offset, TEXT),
+    "make_time": scalar(timestamp.made_time, TEXT),
+    "interval_pl": scalar(interval.plus, TEXT),
+    "interval_mi": scalar(interval.minus, TEXT),
+    "interval_um": scalar(interval.negated, TEXT),
+    "interval_mul": scalar(interval.times, TEXT),
+    "mul_d_interval": scalar(interval.times_span, TEXT),
+    "interval_div": scalar(interval.over, TEXT),
+    "interval_justify_hours": scalar(interval.justify_hours, TEXT),
+    "interval_justify_days": scalar(interval.justify_days, TEXT),
+    "interval_justify_interval": scalar(interval.justify_interval, TEXT),
+    "make_interval": scalar(interval.made, TEXT),
+    "interval_scale": _modified(interval.modified),
     "interval_trunc": _truncated,
     "interval_finite": _finite,
 }
