@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import pickle
 import threading
 import zlib
 from collections.abc import Callable, Mapping
@@ -38,6 +37,7 @@ from headgate.storage.delta import delta_log, fsync
 from headgate.storage.delta.commit_mark import marked_with, transaction_mark
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.transaction import stored_body
 from headgate.storage.transaction.catalog_transaction import repeat
 from headgate.storage.transaction.lock import Key
 from headgate.storage.transaction.log import EntryKind, LogEntry, OriginProgress, TableVersion, TableWrite
@@ -78,7 +78,7 @@ class Intent:
 
 def read_body(body: bytes) -> Intent:
     """The intent that `carry_out` has stored."""
-    intent: Intent = pickle.loads(zlib.decompress(bytes(body)))  # noqa: S301 (of the node's own catalog)
+    intent: Intent = stored_body.load(zlib.decompress(bytes(body)))
     return intent
 
 
@@ -95,7 +95,7 @@ class Intents:
     # ---- forward ----------------------------------------------------------------------------------------
     def carry_out(self, intent: Intent, tables: Mapping[Key, StagedTable]) -> dict[Key, TableState]:
         """Makes the intent durable and writes the tables' versions; their states. Where it raises, `take_back` undoes what is there."""
-        body = zlib.compress(pickle.dumps(intent), 1)
+        body = zlib.compress(stored_body.dump(intent), 1)
         self.purge(lambda cursor: cursor.execute("INSERT INTO hg.intent VALUES (?, ?)", [intent.xid, body]))
         return {key: self._write(intent, key, staged) for key, staged in tables.items()}
 

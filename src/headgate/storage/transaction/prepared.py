@@ -17,7 +17,6 @@ PostgreSQL locks rows.
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from headgate.lsn import Lsn
 from headgate.storage.delta import file_action
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.transaction import stored_body
 from headgate.storage.transaction.intent import Intent
 from headgate.storage.transaction.lock import Key
 from headgate.storage.transaction.log import EntryKind, LogEntry, OriginProgress
@@ -255,14 +255,14 @@ def check_room(limit: int, held: int) -> None:
 
 
 def _store(cursor: Any, one: Prepared) -> None:
-    body = pickle.dumps((one.tables, one.created, one.dropped, one.catalog, one.catalog_keys, one.read))
+    body = stored_body.dump((one.tables, one.created, one.dropped, one.catalog, one.catalog_keys, one.read))
     row = [one.xid, one.gid, one.database, one.owner, one.time, int(one.position), body]
     cursor.execute("INSERT INTO hg.prepared_xact VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def read_body(body: bytes) -> tuple[Any, ...]:
     """What `_store` has stored: the tables first."""
-    found: tuple[Any, ...] = pickle.loads(bytes(body))  # noqa: S301 (of the node's own catalog)
+    found: tuple[Any, ...] = stored_body.load(bytes(body))
     return found
 
 
