@@ -33,7 +33,7 @@ from headgate.sql import names
 from headgate.sql.parser import parse_expression, unwrap
 from headgate.types import registry, storage
 from headgate.types.text import text
-from headgate.types.text.text_column import Session
+from headgate.types.text_column import Session
 
 BATCH = 60
 

@@ -34,10 +34,11 @@ from headgate.settings import file as conf
 from headgate.sql import command_tag, secret, type_name
 from headgate.sql.names import split_identifiers
 from headgate.sql.parser import parse, parse_expression
+from headgate.types import copy_text
 from headgate.types import registry as r
 from headgate.types.binary import binary
 from headgate.types.binary.copy_binary import header_length, read_copy_binary
-from headgate.types.text import array, copy_text
+from headgate.types.text import array
 from headgate.types.text import text as forms
 from headgate.walreceiver.link import check_conninfo
 from headgate.walsender import grammar, options

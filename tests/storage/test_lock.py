@@ -11,8 +11,8 @@ from tests.conftest import until
 from headgate.catalog.hold import Hold
 from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
+from headgate.storage.lock import TableLocks
 from headgate.storage.statistics import Statistics
-from headgate.storage.transaction.lock import TableLocks
 
 TABLE, INDEX = (5, 16384), 16390
 

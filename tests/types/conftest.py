@@ -12,7 +12,7 @@ import pytest
 from headgate.errors import PostgresError
 from headgate.types import registry
 from headgate.types.text import text
-from headgate.types.text.text_column import PLAIN, Session
+from headgate.types.text_column import PLAIN, Session
 
 TRY = """
 CREATE FUNCTION try_input(type text, value text) RETURNS text[] LANGUAGE plpgsql AS $$

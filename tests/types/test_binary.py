@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import PostgresError
-from headgate.types import registry, typmod
+from headgate.types import copy_text, registry, typmod
 from headgate.types.binary import binary, copy_binary
-from headgate.types.text import copy_text, text
+from headgate.types.text import text
 
 NUMBERS = st.decimals(allow_nan=False, allow_infinity=False).map(str)
 NASTY_NUMBERS = ["0", "-1", "0.00", "10000", "1e8", "12345678.9012", "0.0001", "-0.00000000123", "NaN", "Infinity", "-Infinity", "1e50", "1e-50",

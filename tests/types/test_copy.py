@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import PostgresError
-from headgate.types import registry
+from headgate.types import copy_text, registry
 from headgate.types.binary import binary, copy_binary
-from headgate.types.text import copy_text
 
 WORD = (
     st.none()

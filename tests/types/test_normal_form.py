@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from tests.types.test_text_generated import ADDRESS, ARRAY, INTERVAL, JSON, NETWORK, SHAPED, WILD_ARRAY
 
 from headgate.errors import PostgresError
+from headgate.types import normal_form
 from headgate.types import registry as r
 from headgate.types.datetime import interval
-from headgate.types.text import array, json_text, network, normal_form, number, string
+from headgate.types.text import array, json_text, network, number, string
 from headgate.types.text.text import read_text
 
 WILD_JSON = st.one_of(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headgate.types import registry
 from headgate.types.text import text
-from headgate.types.text.text_column import PLAIN, Session
+from headgate.types.text_column import PLAIN, Session
 
 ORDERS = ("MDY", "DMY", "YMD")
 DATE_STYLES = ("ISO", "SQL", "Postgres", "German")

@@ -24,7 +24,7 @@ from headgate.pgoutput.outline import frames_of
 from headgate.pgoutput.read import read, read_frame, read_reply
 from headgate.types import registry as r
 from headgate.types.binary.copy_binary import header_length, read_copy_binary
-from headgate.types.text.copy_text import read_copy_text
+from headgate.types.copy_text import read_copy_text
 from headgate.types.text.text import read_text
 from headgate.walreceiver import answer, remote
 from headgate.walreceiver.reassembly import Reassembly

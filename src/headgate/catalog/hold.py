@@ -6,7 +6,7 @@
     ALONE    one transaction drops the object, renames it or changes what its users rely on. Names are always held like this.
 
 They are PostgreSQL's AccessShareLock, ShareUpdateExclusiveLock and AccessExclusiveLock on objects. Two holds that conflict wait for each
-other (`storage.transaction.lock`), and who gets one looks whether another that conflicts with it was committed since it looked at the
+other (`storage.lock`), and who gets one looks whether another that conflicts with it was committed since it looked at the
 catalog (`storage.transaction.committed_keys`).
 
 Commands that have a cursor of the catalog and not its transaction use an object with `use`; the cursor of a transaction has such a method

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from headgate.types.text import text_column
+from headgate.types import text_column
 
 
 @dataclass

@@ -22,7 +22,7 @@ from headgate.check.finding import Finding, error
 from headgate.check.subject import Subject
 from headgate.errors import PostgresError
 from headgate.storage.delta import deletion_vector, delta_log, file_action, foreign_writer, parquet
-from headgate.storage.transaction.lock import Key
+from headgate.storage.lock import Key
 from headgate.storage.transaction.log import TableWrite
 
 THREADS = 4

@@ -19,9 +19,9 @@ from headgate.check.subject import Subject
 from headgate.errors import PostgresError
 from headgate.storage.delta import delta_log, file_action
 from headgate.storage.delta.commit_mark import marked_with, transaction_mark, undone_to
+from headgate.storage.lock import Key
 from headgate.storage.transaction import intent as intents
 from headgate.storage.transaction import prepared
-from headgate.storage.transaction.lock import Key
 
 LOG = "transaction log"
 _NO_ENTRY = "has no entry in the transaction log"

@@ -18,8 +18,8 @@ from headgate.check.subject import Subject
 from headgate.errors import PostgresError
 from headgate.storage import directory_owner
 from headgate.storage.delta import delta_log, file_action
+from headgate.storage.lock import Key
 from headgate.storage.transaction import intent as intents
-from headgate.storage.transaction.lock import Key
 
 _STAGED = re.compile(r"(?:part-.*\.parquet|_change_data/cdc-.*\.parquet|deletion_vector_.*\.bin)\Z")
 _OF_TABLES = {directory_owner.FILE, "headgate.reserve", directory_owner.UNKNOWN, "lost+found"}

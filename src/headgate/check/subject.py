@@ -26,8 +26,8 @@ from headgate.lsn import Lsn
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.file_action import Action
 from headgate.storage.engine import Engine
+from headgate.storage.lock import Key
 from headgate.storage.spark import spark_session
-from headgate.storage.transaction.lock import Key
 from headgate.storage.transaction.log import TableVersion
 from headgate.storage.transaction.transaction import Transaction
 

@@ -16,9 +16,9 @@ from headgate.commands.copy import copy
 from headgate.commands.database import comment, database, maintenance, restore, schema
 from headgate.commands.dml import delete, insert, merge, update
 from headgate.commands.publication import publication
-from headgate.commands.query import explain, select
+from headgate.commands.query import explain, row_security, select
 from headgate.commands.result import CommandResult, CopyIn, CopyOut
-from headgate.commands.role import grant, ownership, role, row_security, stored_setting
+from headgate.commands.role import grant, ownership, role, stored_setting
 from headgate.commands.sequence import alter_sequence, sequence
 from headgate.commands.session import Session
 from headgate.commands.subscription import subscription

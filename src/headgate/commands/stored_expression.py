@@ -24,7 +24,7 @@ from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, SqlValue, TypeRef, walk
 from headgate.sql.parser import parse_expression, position
 from headgate.types import registry
-from headgate.types.text.text_column import PLAIN, Session
+from headgate.types.text_column import PLAIN, Session
 
 
 def context(forms: Session = PLAIN) -> BindContext:

@@ -33,7 +33,7 @@ from headgate.types import buffers
 from headgate.types.binary import binary
 from headgate.types.text import text
 from headgate.types.text.encoded import as_strings, encoded
-from headgate.types.text.text_column import Session
+from headgate.types.text_column import Session
 
 if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Column

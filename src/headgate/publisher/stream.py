@@ -40,7 +40,7 @@ from headgate.publisher.published import Published, named, published, truncated
 from headgate.publisher.rendering import EXACT, Form, Rendered, Renderer
 from headgate.storage.transaction.log import EntryKind, LogEntry, TableWrite, now
 from headgate.storage.transaction.transaction import CASCADE, RESTART_IDENTITY
-from headgate.types.text.text_column import Session
+from headgate.types.text_column import Session
 
 if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog

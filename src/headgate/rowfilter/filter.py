@@ -20,7 +20,7 @@ from headgate.expression.node import ColumnRef, Expression, TypeRef, walk
 from headgate.expression.spark import compiler
 from headgate.rowfilter.check import check, refuse_named_arguments
 from headgate.types import registry
-from headgate.types.text.text_column import PLAIN, Session
+from headgate.types.text_column import PLAIN, Session
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

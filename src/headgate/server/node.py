@@ -116,7 +116,7 @@ class Node:
         self.listener.start()
         _log.info("database system is ready to accept connections")
         if self._given_spark is None and self.settings.flag("warm_up"):
-            from headgate.storage.spark import warmup
+            from headgate.storage import warmup
 
             warmup.start(self.engine.spark, self.data_dir / "pgsql_tmp")
         if self._on_ready is not None:

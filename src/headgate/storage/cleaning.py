@@ -37,7 +37,7 @@ from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.storage.delta import delta_checkpoint, delta_log, file_action, fsync
-from headgate.storage.transaction.lock import Key
+from headgate.storage.lock import Key
 
 if TYPE_CHECKING:
     from headgate.storage.engine import Engine

@@ -39,10 +39,10 @@ from headgate.storage.delta.foreign_writer import ForeignWriters
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.delta.visible_state import Visible
 from headgate.storage.disk_reserve import Reserve
+from headgate.storage.lock import Key, TableLocks
 from headgate.storage.statistics import Statistics
 from headgate.storage.transaction.committed_keys import CommittedKeys
 from headgate.storage.transaction.intent import Intents
-from headgate.storage.transaction.lock import Key, TableLocks
 from headgate.storage.transaction.log import Emitted, EntryKind, TableWrite, TransactionLog
 from headgate.storage.transaction.prepared import PreparedTransactions
 from headgate.storage.write import columns, quoted

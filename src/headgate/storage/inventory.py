@@ -16,7 +16,7 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.table_state import TableState
-from headgate.storage.transaction.lock import Key
+from headgate.storage.lock import Key
 from headgate.storage.transaction.log import TableVersion
 
 

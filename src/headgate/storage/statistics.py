@@ -12,7 +12,7 @@ from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.storage.transaction.lock import Key
+    from headgate.storage.lock import Key
     from headgate.storage.transaction.log import TableWrite
     from headgate.storage.transaction.staged import StagedTable
 

@@ -25,14 +25,14 @@ from headgate.catalog.user_type import KnownTypes
 from headgate.errors import PostgresError, Severity
 from headgate.expression import failure
 from headgate.lsn import Lsn
-from headgate.storage.transaction.lock import Patience
+from headgate.storage.lock import Patience
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply.conversion import Session
+from headgate.subscriber.apply.evolution import Evolve
 from headgate.subscriber.apply.relation_map import Mapping
 from headgate.subscriber.apply.row_completion import Factory, Rows
-from headgate.subscriber.evolution import Evolve
 from headgate.subscriber.synchronization.reconciliation import Difference, MadeDifference
-from headgate.types.text import text_column
+from headgate.types import text_column
 from headgate.walreceiver.connection import Connection
 from headgate.walreceiver.link import terminated
 from headgate.walreceiver.progress import Position, Progress

@@ -23,7 +23,7 @@ from headgate.pgoutput import message as m
 from headgate.pgoutput import write
 from headgate.publisher.stream import Asked, Stream
 from headgate.storage.transaction.log import now
-from headgate.types.text import text_column
+from headgate.types import text_column
 from headgate.walsender import options
 from headgate.walsender.host import Host, Message
 from headgate.walsender.options import Options

@@ -16,7 +16,7 @@ from headgate.catalog.query.value import NUMBERS, OIDS, REGISTERED, STRINGS, TEX
 from headgate.errors import PostgresError
 from headgate.types import registry as t
 from headgate.types.registry import format_type
-from headgate.types.text.text_column import Session
+from headgate.types.text_column import Session
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from headgate.lsn import Lsn
 from headgate.types import registry as t
 from headgate.types.datetime import calendar, interval
 from headgate.types.text.text import read_scalar
-from headgate.types.text.text_column import PLAIN, Session
+from headgate.types.text_column import PLAIN, Session
 
 _RANGES = {
     t.INT2: (-(2**15), 2**15 - 1), t.INT4: (-(2**31), 2**31 - 1), t.INT8: (-(2**63), 2**63 - 1), t.OID: (-(2**31), 2**32 - 1),

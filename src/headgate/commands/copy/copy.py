@@ -14,18 +14,17 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.catalog.relation.relation import Column, Relation
-from headgate.commands import lookup, stored_expression
+from headgate.commands import lookup, privilege, stored_expression
 from headgate.commands.copy import copy_option
 from headgate.commands.copy.copy_option import CopyOptions
 from headgate.commands.copy.copy_reader import Reader
 from headgate.commands.dml.insert import writable
 from headgate.commands.dml.new_rows import NewRows
-from headgate.commands.query import rendering, select
+from headgate.commands.query import rendering, row_security, select
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.plan import Plan, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CopyIn, CopyOut, CopyProgress
-from headgate.commands.role import privilege, row_security
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
@@ -35,10 +34,10 @@ from headgate.sql.parser import unwrap
 from headgate.storage.spark import result_spool
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.write import columns as spark_columns
+from headgate.types import copy_text as copy_format
 from headgate.types.binary.binary import write_binary
 from headgate.types.binary.copy_binary import HEADER, TRAILER, write_copy_binary
 from headgate.types.resultset import ResultColumn, ResultSet
-from headgate.types.text import copy_text as copy_format
 from headgate.types.text.encoded import encoded
 from headgate.types.text.text import read_text, styled
 

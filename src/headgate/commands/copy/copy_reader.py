@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.commands.copy.copy_option import CopyOptions, Header
 from headgate.errors import PostgresError
+from headgate.types import copy_text as copy_format
 from headgate.types.binary.binary import read_binary
 from headgate.types.binary.copy_binary import header_length, read_copy_binary
 from headgate.types.storage import NO_COLUMN
-from headgate.types.text import copy_text as copy_format
 from headgate.types.text import text
-from headgate.types.text.text_column import Session
+from headgate.types.text_column import Session
 
 PORTION = 16 << 20
 """Bytes that are collected before rows are read out of them."""

@@ -1,4 +1,4 @@
-"""Databases and schemas, and what all objects in them have in common: comments, dependencies, maintenance, dumps that come in.
+"""Databases and schemas, and what concerns objects of every kind: comments, maintenance, dumps that come in (manual, chapter 23 and 5.9).
 
-Called by `execute`; `dependency` by every DROP. What must hold: nothing goes on which something else that stays depends.
+Called by `execute`. What must hold: nothing goes on which something else that stays depends (`commands.dependency`).
 """

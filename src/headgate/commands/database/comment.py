@@ -11,9 +11,8 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.replication import publication as publications
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.security import role as roles
-from headgate.commands import lookup
+from headgate.commands import lookup, privilege
 from headgate.commands.result import CommandResult
-from headgate.commands.role import privilege
 from headgate.commands.session import Session
 from headgate.commands.type import user_type
 from headgate.errors import PostgresError, not_supported

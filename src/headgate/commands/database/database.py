@@ -9,8 +9,8 @@ from headgate.catalog import database as databases
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.replication import slot as slots
 from headgate.catalog.replication import subscription as subscriptions
+from headgate.commands import privilege
 from headgate.commands.result import CommandResult
-from headgate.commands.role import privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.sql.options import unique

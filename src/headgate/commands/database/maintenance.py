@@ -12,9 +12,8 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import namespace
 from headgate.catalog.physical import one
-from headgate.commands import lookup
+from headgate.commands import lookup, privilege
 from headgate.commands.result import CommandResult
-from headgate.commands.role import privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.sql.parser import unwrap

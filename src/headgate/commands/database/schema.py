@@ -13,9 +13,9 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import removal
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
-from headgate.commands.database import dependency, schema_element
+from headgate.commands import dependency, privilege
+from headgate.commands.database import schema_element
 from headgate.commands.result import CommandResult
-from headgate.commands.role import privilege
 from headgate.commands.session import Session
 from headgate.commands.subscription import subscription_state
 from headgate.commands.table import table

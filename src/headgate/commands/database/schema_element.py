@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from headgate.catalog.session import SessionContext
-from headgate.commands.role import grant, privilege
+from headgate.commands import privilege
+from headgate.commands.role import grant
 from headgate.commands.sequence import sequence
 from headgate.commands.session import Session
 from headgate.commands.table import index, table

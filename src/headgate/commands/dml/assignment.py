@@ -144,7 +144,7 @@ def rewrite(planner: Planner, relation: Relation, changed: DataFrame, set_column
     referential_action.lock(transaction, relation)
     checked = checked_changes(planner, relation, changed, fence=_fence(transaction, relation, set_columns))
     if relation.row_security:
-        from headgate.commands.role import row_security
+        from headgate.commands.query import row_security
 
         row_security.check_new(planner, relation, checked.select("new.*"), row_security.UPDATE)
     few = small(checked)

@@ -10,7 +10,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Column, Relation
-from headgate.commands import lookup, stored_expression
+from headgate.commands import lookup, privilege, stored_expression
 from headgate.commands.dml import on_conflict, returning, routed_rows, storage_error
 from headgate.commands.dml.new_rows import NewRows
 from headgate.commands.query import rendering
@@ -18,7 +18,6 @@ from headgate.commands.query.driver import values_list
 from headgate.commands.query.plan import Plan, reference
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
-from headgate.commands.role import privilege
 from headgate.commands.sequence import next_value
 from headgate.commands.session import Session
 from headgate.commands.table import temporary

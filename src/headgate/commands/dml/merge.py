@@ -17,16 +17,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation.relation import Relation
-from headgate.commands import stored_expression
+from headgate.commands import privilege, stored_expression
 from headgate.commands.dml import assignment, insert
 from headgate.commands.dml.new_rows import NewRows
 from headgate.commands.publication import replica_identity
-from headgate.commands.query import rendering
+from headgate.commands.query import rendering, row_security
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.plan import Source, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
-from headgate.commands.role import privilege, row_security
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder

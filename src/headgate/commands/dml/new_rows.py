@@ -322,7 +322,7 @@ class NewRows:
 
     def _check_policies(self, rows: pa.Table | DataFrame) -> None:
         if self.relation.row_security:
-            from headgate.commands.role import row_security
+            from headgate.commands.query import row_security
 
             row_security.check_new(self.planner, self.relation, rows, row_security.INSERT)
 

@@ -13,6 +13,7 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation.relation import Index, Relation
+from headgate.commands import privilege
 from headgate.commands.constraint import referential_action, uniqueness
 from headgate.commands.dml import assignment, driver_change, first_error
 from headgate.commands.dml.new_rows import NewRows
@@ -20,7 +21,6 @@ from headgate.commands.publication import replica_identity
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.plan import Source, col, quoted
 from headgate.commands.query.planner import Planner
-from headgate.commands.role import privilege
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.sql.parser import unwrap

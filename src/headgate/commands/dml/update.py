@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headgate.catalog.relation.relation import Relation
+from headgate.commands import privilege
 from headgate.commands.dml import assignment, driver_change, returning, storage_error
 from headgate.commands.dml.insert import target
 from headgate.commands.dml.returning import returned
@@ -23,7 +24,6 @@ from headgate.commands.query.driver import key_lookup
 from headgate.commands.query.plan import Source, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
-from headgate.commands.role import privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression.binding.scope import Scope

@@ -20,10 +20,9 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.partition import WORDS, Bound, Branch, Strategy
 from headgate.catalog.relation.relation import Column, PartitionKey, Relation
-from headgate.commands import lookup
+from headgate.commands import lookup, privilege
 from headgate.commands.partition import partition_bound, partition_constraint, partition_index
 from headgate.commands.query.planner import Planner
-from headgate.commands.role import privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding.scope import SYSTEM_COLUMNS

@@ -17,11 +17,10 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.replication import publication as publications
 from headgate.catalog.replication.publication import Member, Publication
 from headgate.catalog.session import SessionContext
-from headgate.commands import lookup
+from headgate.commands import lookup, privilege
 from headgate.commands.publication import publication_object, reconciliation
 from headgate.commands.publication.publication_object import TableObject
 from headgate.commands.result import CommandResult
-from headgate.commands.role import privilege
 from headgate.commands.session import Session
 from headgate.commands.table.table import oids
 from headgate.errors import PostgresError

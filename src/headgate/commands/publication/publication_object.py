@@ -17,15 +17,14 @@ from headgate.catalog.physical import Cursor, run
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.session import SessionContext
-from headgate.commands import lookup
-from headgate.commands.role import privilege
+from headgate.commands import lookup, privilege
 from headgate.errors import PostgresError
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
 from headgate.rowfilter.filter import RowFilter, bind_filter
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types.registry import FIRST_USER_OID
-from headgate.types.text.text_column import Session
+from headgate.types.text_column import Session
 
 
 @dataclass

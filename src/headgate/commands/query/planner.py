@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Relation
+from headgate.commands import privilege
 from headgate.commands.query import engine_choice
 from headgate.commands.query.clause import (
     from_clause,
@@ -41,7 +42,6 @@ from headgate.commands.query.clause.row_locking import RowLock
 from headgate.commands.query.clause.select_list import Target
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, PlanColumn, Sort, Source, col, reference
-from headgate.commands.role import privilege
 from headgate.commands.session import Session
 from headgate.commands.view import view_option
 from headgate.errors import PostgresError, not_supported
@@ -167,7 +167,7 @@ class Planner:
         """The rows of a table that row security lets the role see."""
         if not relation.row_security:
             return source
-        from headgate.commands.role import row_security
+        from headgate.commands.query import row_security
 
         return row_security.visible(self, relation, source, command, reading=reading)
 

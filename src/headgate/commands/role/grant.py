@@ -15,9 +15,8 @@ from headgate.catalog.physical import Cursor, insert, one, rows, run
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.security import acl
-from headgate.commands import lookup
+from headgate.commands import lookup, privilege
 from headgate.commands.result import CommandResult
-from headgate.commands.role import privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names

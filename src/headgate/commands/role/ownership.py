@@ -19,11 +19,9 @@ from headgate.catalog.relation import removal
 from headgate.catalog.replication import publication as publications
 from headgate.catalog.security import acl
 from headgate.catalog.session import SessionContext
-from headgate.commands import lookup
-from headgate.commands.database import dependency
+from headgate.commands import dependency, lookup, privilege
 from headgate.commands.publication import publication
 from headgate.commands.result import CommandResult
-from headgate.commands.role import privilege
 from headgate.commands.session import Session
 from headgate.commands.table import table
 from headgate.commands.type import user_type

@@ -14,8 +14,9 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.security import password
 from headgate.catalog.security import role as roles
 from headgate.catalog.security.role import Role
+from headgate.commands import privilege
 from headgate.commands.result import CommandResult
-from headgate.commands.role import grant, ownership, privilege
+from headgate.commands.role import grant, ownership
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
@@ -24,7 +25,7 @@ from headgate.sql.parser import unwrap
 from headgate.types import registry
 from headgate.types.datetime import calendar
 from headgate.types.text.text import read_scalar
-from headgate.types.text.text_column import Session as Forms
+from headgate.types.text_column import Session as Forms
 
 _FLAGS = {
     "superuser": "superuser", "inherit": "inherit", "createrole": "create_role", "createdb": "create_database", "canlogin": "can_login",

@@ -13,8 +13,8 @@ from headgate.catalog import database as databases
 from headgate.catalog.physical import Cursor
 from headgate.catalog.security import role as roles
 from headgate.catalog.security import stored_setting
+from headgate.commands import privilege
 from headgate.commands.result import CommandResult
-from headgate.commands.role import privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.settings import SessionSettings, check

@@ -16,9 +16,8 @@ from headgate.catalog.physical import Cursor, insert, one, run
 from headgate.catalog.relation import attribute, key_text, pg_class, removal
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
-from headgate.commands import lookup
+from headgate.commands import lookup, privilege
 from headgate.commands.result import CommandResult
-from headgate.commands.role import privilege
 from headgate.commands.sequence import sequence
 from headgate.commands.session import Session
 from headgate.commands.table import rewrite_table

@@ -22,8 +22,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.session import SessionContext
-from headgate.commands import lookup
-from headgate.commands.role import privilege
+from headgate.commands import lookup, privilege
 from headgate.commands.sequence import sequence
 from headgate.commands.session import Session
 from headgate.commands.transaction import read_only

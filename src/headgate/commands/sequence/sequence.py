@@ -18,10 +18,9 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import removal
 from headgate.catalog.relation.object_name import choose_name
 from headgate.catalog.relation.relation import Relation
-from headgate.commands import lookup
-from headgate.commands.database import dependency
+from headgate.commands import dependency, lookup, privilege
 from headgate.commands.result import CommandResult
-from headgate.commands.role import grant, privilege
+from headgate.commands.role import grant
 from headgate.commands.session import Session
 from headgate.commands.table import temporary
 from headgate.errors import PostgresError

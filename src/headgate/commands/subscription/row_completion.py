@@ -15,10 +15,10 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication.subscription import Subscription
 from headgate.catalog.session import SessionContext
+from headgate.commands import privilege
 from headgate.commands.constraint.deferral import Deferral
 from headgate.commands.dml.new_rows import NewRows
 from headgate.commands.query.planner import Planner
-from headgate.commands.role import privilege
 from headgate.errors import Notices
 from headgate.lsn import Lsn
 from headgate.storage.transaction.transaction import Transaction

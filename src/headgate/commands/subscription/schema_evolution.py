@@ -35,7 +35,7 @@ from headgate.commands.transaction.subtransaction import attempt
 from headgate.errors import PostgresError
 from headgate.sql import statement
 from headgate.sql.names import qualified, quote_ident
-from headgate.subscriber.evolution import Told
+from headgate.subscriber.apply.evolution import Told
 from headgate.types import registry
 from headgate.walreceiver import definition
 from headgate.walreceiver.connection import Connection, literal

@@ -16,8 +16,8 @@ from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_resync
 from headgate.catalog.replication.subscription import Subscription
 from headgate.catalog.replication.subscription_resync import Method
+from headgate.commands import privilege
 from headgate.commands.result import CommandResult
-from headgate.commands.role import privilege
 from headgate.commands.session import Session
 from headgate.commands.subscription import subscription_tables
 from headgate.commands.subscription.subscription_option import ALTERABLE, CREATABLE, LATER, Options, check_exclusive, read

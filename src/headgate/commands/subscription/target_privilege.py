@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication.subscription import Subscription
+from headgate.commands import privilege
 from headgate.commands.publication import replica_identity
-from headgate.commands.role import privilege
 from headgate.errors import PostgresError, Severity
 
 _NEEDED = {"I": ("INSERT",), "U": ("SELECT", "UPDATE"), "D": ("SELECT", "DELETE"), "T": ("TRUNCATE",)}

@@ -13,12 +13,11 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import hold
 from headgate.catalog.relation import attribute, removal
 from headgate.catalog.relation.relation import Column, Relation
-from headgate.commands import stored_expression
+from headgate.commands import dependency, stored_expression
 from headgate.commands.constraint import uniqueness
-from headgate.commands.database import dependency
 from headgate.commands.partition import alter_partition
 from headgate.commands.publication import membership
-from headgate.commands.role import row_security
+from headgate.commands.query import row_security
 from headgate.commands.sequence import next_value, sequence
 from headgate.commands.table import alter_constraint, foreign_key, rewrite_table, table_definition
 from headgate.commands.table.alteration import Alteration

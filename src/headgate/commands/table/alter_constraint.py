@@ -15,7 +15,7 @@ from headgate.catalog.relation import foreign_key as foreign_keys
 from headgate.catalog.relation import index as indexes
 from headgate.catalog.relation import object_name
 from headgate.catalog.relation.relation import ForeignKey
-from headgate.commands.database import dependency
+from headgate.commands import dependency
 from headgate.commands.partition import alter_partition, partition_index
 from headgate.commands.sequence import alter_sequence
 from headgate.commands.table import foreign_key, rewrite_table, table_definition

@@ -20,10 +20,9 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import publication as publications
-from headgate.commands import lookup
+from headgate.commands import lookup, privilege
 from headgate.commands.partition import alter_partition
 from headgate.commands.result import CommandResult
-from headgate.commands.role import privilege
 from headgate.commands.sequence import alter_sequence
 from headgate.commands.session import Session
 from headgate.commands.table import alter_column, alter_constraint, storage_parameter

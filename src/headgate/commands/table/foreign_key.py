@@ -11,9 +11,8 @@ from typing import Any
 from headgate.catalog.relation import foreign_key
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Column, ForeignKey, Index, Relation
-from headgate.commands import lookup
+from headgate.commands import lookup, privilege
 from headgate.commands.constraint import referential_action
-from headgate.commands.role import privilege
 from headgate.commands.session import Session
 from headgate.commands.table.table_definition import ForeignKeyNeed
 from headgate.errors import PostgresError, not_supported

@@ -20,12 +20,10 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.index import Key
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.session import SessionContext
-from headgate.commands import lookup, stored_expression
-from headgate.commands.database import dependency
+from headgate.commands import dependency, lookup, privilege, stored_expression
 from headgate.commands.partition import partition_index
 from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
-from headgate.commands.role import privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression.binding import binder
@@ -35,7 +33,7 @@ from headgate.expression.node import ColumnRef, Expression
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types import registry
-from headgate.types.text.text_column import Session as Forms
+from headgate.types.text_column import Session as Forms
 
 MAX_KEYS = 32
 

@@ -13,8 +13,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import hold
 from headgate.catalog.physical import one, rows
 from headgate.catalog.relation.relation import Column, Relation
-from headgate.commands import lookup
-from headgate.commands.role import privilege
+from headgate.commands import lookup, privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.sql import names

@@ -15,11 +15,10 @@ from headgate.catalog.relation import constraint as constraints
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
-from headgate.commands import lookup, stored_expression
+from headgate.commands import lookup, privilege, stored_expression
 from headgate.commands.partition import alter_partition, partition_index
 from headgate.commands.publication import membership
 from headgate.commands.result import CommandResult
-from headgate.commands.role import privilege
 from headgate.commands.session import Session
 from headgate.commands.table.table import oids
 from headgate.commands.view import view

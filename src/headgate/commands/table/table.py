@@ -18,11 +18,10 @@ from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.definition import Definition
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.replication import subscription as subscriptions
-from headgate.commands import lookup, stored_expression
-from headgate.commands.database import dependency
+from headgate.commands import dependency, lookup, privilege, stored_expression
 from headgate.commands.partition import partition, partition_constraint, partition_index
 from headgate.commands.result import CommandResult
-from headgate.commands.role import grant, privilege
+from headgate.commands.role import grant
 from headgate.commands.sequence import next_value, sequence
 from headgate.commands.session import Session
 from headgate.commands.subscription import subscription_state

@@ -25,7 +25,7 @@ from headgate.sql import names
 from headgate.sql.parser import position, unwrap
 from headgate.types import registry
 from headgate.types.storage import storable
-from headgate.types.text.text_column import Session as Forms
+from headgate.types.text_column import Session as Forms
 
 MAX_COLUMNS = 1600
 WITHOUT_ORDER = frozenset((registry.JSON, registry.XML, registry.XID, 600, 601, 602, 603, 604, 628, 718, 4072))

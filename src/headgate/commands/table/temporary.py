@@ -14,7 +14,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import removal
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.session import SessionContext
-from headgate.commands.role import privilege
+from headgate.commands import privilege
 from headgate.errors import PostgresError
 from headgate.sql.parser import position
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.catalog.relation.relation import Relation
-from headgate.commands import lookup
-from headgate.commands.role import privilege
+from headgate.commands import lookup, privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.sql.parser import unwrap

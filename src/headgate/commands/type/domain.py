@@ -15,10 +15,9 @@ from headgate.catalog import hold
 from headgate.catalog import user_type as types
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
-from headgate.commands import lookup, stored_expression
+from headgate.commands import lookup, privilege, stored_expression
 from headgate.commands.query.plan import quoted
 from headgate.commands.result import CommandResult
-from headgate.commands.role import privilege
 from headgate.commands.session import Session
 from headgate.commands.type import user_type
 from headgate.errors import PostgresError, not_supported
@@ -30,7 +29,7 @@ from headgate.expression.spark import domain as compile_domain
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types import registry
-from headgate.types.text.text_column import Session as Forms
+from headgate.types.text_column import Session as Forms
 
 _REFUSED = {
     pb.CONSTR_UNIQUE: "unique constraints not possible for domains",

@@ -26,11 +26,9 @@ from headgate.catalog.relation.pretty import pretty
 from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.user_type import TypeRow
-from headgate.commands import lookup, stored_expression
-from headgate.commands.database import dependency
+from headgate.commands import dependency, lookup, privilege, stored_expression
 from headgate.commands.query.plan import quoted
 from headgate.commands.result import CommandResult
-from headgate.commands.role import privilege
 from headgate.commands.session import Session
 from headgate.commands.table import alter_column, rewrite_table
 from headgate.commands.table.alteration import Alteration

@@ -19,13 +19,12 @@ from headgate.catalog.query import query as catalog_query
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Column, Relation
-from headgate.commands import lookup
-from headgate.commands.database import dependency
+from headgate.commands import dependency, lookup, privilege
 from headgate.commands.query import engine_choice
 from headgate.commands.query.plan import Plan
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
-from headgate.commands.role import grant, privilege
+from headgate.commands.role import grant
 from headgate.commands.session import Session
 from headgate.commands.view import view_option, view_query, view_text
 from headgate.errors import PostgresError, not_supported

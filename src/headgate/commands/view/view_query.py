@@ -23,7 +23,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
 from headgate.sql.parser import position, unwrap
 from headgate.types.text import text
-from headgate.types.text.text_column import Session
+from headgate.types.text_column import Session
 
 _EVERY_STYLE = Session("", date_style="", interval_style="")
 """Has none of the plain settings of dates and intervals."""

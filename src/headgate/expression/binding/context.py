@@ -14,8 +14,7 @@ from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import Collate, Const, Expression, Param, TypeRef
-from headgate.types import registry
-from headgate.types.text import text_column
+from headgate.types import registry, text_column
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from headgate.expression.spark.cast import text_form
 from headgate.expression.spark.value import TEXT, Rep, Value, rep_of
 from headgate.types import order, registry
 from headgate.types.text import text
-from headgate.types.text.text_column import PLAIN
+from headgate.types.text_column import PLAIN
 
 _AS_THEY_ARE = frozenset(
     {registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.NAME, registry.UUID, registry.JSON, registry.JSONB, registry.UNKNOWN}

@@ -48,7 +48,7 @@ from headgate.expression.spark.value import (
 )
 from headgate.types import registry, storage, typmod
 from headgate.types.text import string, text
-from headgate.types.text.text_column import Session
+from headgate.types.text_column import Session
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
 

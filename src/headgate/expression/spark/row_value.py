@@ -20,7 +20,7 @@ from headgate.expression.spark.value import BOOL, TEXT, Env, Field, Make, Rep, V
 from headgate.expression.spark.vectorised import call
 from headgate.types import registry
 from headgate.types.text import text
-from headgate.types.text.text_column import Session
+from headgate.types.text_column import Session
 
 ROW = Rep("row")
 _QUOTED = r"""[\s"\\(),]"""

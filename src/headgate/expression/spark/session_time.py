@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.expression.spark.value import refuse
+from headgate.types import text_column
 from headgate.types.datetime import time_zone
-from headgate.types.text import text_column
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headgate.catalog.physical import Cursor, one, run
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
-from headgate.commands.role import privilege
+from headgate.commands import privilege
 from headgate.commands.sequence import sequence
 from headgate.commands.transaction import read_only
 from headgate.errors import PostgresError

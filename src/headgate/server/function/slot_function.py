@@ -13,7 +13,7 @@ from headgate.lsn import Lsn
 from headgate.publisher.framing import Counts
 from headgate.publisher.slots import PLUGIN, check_name
 from headgate.publisher.stream import Asked, Stream
-from headgate.types.text import text_column
+from headgate.types import text_column
 from headgate.walsender import options as pgoutput_options
 
 if TYPE_CHECKING:

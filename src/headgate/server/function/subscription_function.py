@@ -15,8 +15,7 @@ from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_resync
 from headgate.catalog.replication.subscription import Subscription
 from headgate.catalog.replication.subscription_resync import Method
-from headgate.commands import lookup
-from headgate.commands.role import privilege
+from headgate.commands import lookup, privilege
 from headgate.errors import PostgresError
 from headgate.server.monitoring import system_view
 from headgate.sql.names import quote_ident, split_identifiers

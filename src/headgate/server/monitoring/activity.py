@@ -17,7 +17,7 @@ from headgate.errors import PostgresError, Severity
 from headgate.server.authentication.certificate import ClientCertificate
 from headgate.server.authentication.tls import TlsStream
 from headgate.server.session.interrupts import Interrupts
-from headgate.storage.transaction.lock import Mode
+from headgate.storage.lock import Mode
 
 if TYPE_CHECKING:
     from headgate.commands.result import CopyProgress

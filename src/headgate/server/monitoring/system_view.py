@@ -18,7 +18,7 @@ from headgate.catalog import database as databases
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.security import acl
 from headgate.catalog.security.role import READ_ALL_SETTINGS
-from headgate.commands.role.privilege import READ_ALL_STATS, role_name
+from headgate.commands.privilege import READ_ALL_STATS, role_name
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.server.authentication import hba, ident_map

@@ -18,7 +18,7 @@ from headgate.catalog.security import role as roles
 from headgate.catalog.security import stored_setting
 from headgate.catalog.security.role import Role
 from headgate.catalog.session import SessionContext
-from headgate.commands.role import privilege
+from headgate.commands import privilege
 from headgate.errors import PostgresError, Severity
 from headgate.server.authentication.authentication import StoredRole, authenticate, fatal
 from headgate.server.authentication.client_host import ClientHost

@@ -40,7 +40,7 @@ from headgate.server.session.interrupts import Interrupts
 from headgate.server.session.notification import Mailbox, Pending
 from headgate.server.session.transaction_block import State, TransactionBlock
 from headgate.settings.encoding import Encoding
-from headgate.storage.transaction.lock import Patience
+from headgate.storage.lock import Patience
 from headgate.storage.transaction.transaction import NOTHING
 from headgate.types import registry
 from headgate.types.resultset import ResultSet

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog.security.role import READ_ALL_SETTINGS
-from headgate.commands.role import privilege
+from headgate.commands import privilege
 from headgate.errors import PostgresError
 from headgate.server.session import session_role, transaction_mode
 from headgate.settings.definition import guarded

@@ -23,7 +23,7 @@ from headgate.storage.delta import deletion_vector, file_action, parquet
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
-from headgate.storage.transaction.lock import Key
+from headgate.storage.lock import Key
 
 if TYPE_CHECKING:
     from headgate.storage.engine import Engine

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from headgate.errors import PostgresError, disk_full
 from headgate.failpoint import Step, step
 from headgate.storage.delta import delta_log, fsync, parquet
-from headgate.storage.transaction.lock import Key
+from headgate.storage.lock import Key
 
 if TYPE_CHECKING:
     from headgate.storage.engine import Engine

@@ -35,7 +35,7 @@ from headgate.storage.delta import delta_log, file_action, fsync, table_state, v
 from headgate.storage.delta.commit_mark import marked_with, undo_mark
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
-from headgate.storage.transaction.lock import Key
+from headgate.storage.lock import Key
 
 if TYPE_CHECKING:
     from headgate.storage.engine import Engine

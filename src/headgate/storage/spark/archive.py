@@ -38,7 +38,8 @@ def usable() -> bool:
 
 def make() -> None:
     """Makes the archive, in about half a minute; does nothing where there is one."""
-    from headgate.storage.spark import spark_session, warmup
+    from headgate.storage import warmup
+    from headgate.storage.spark import spark_session
 
     target = path()
     if target.is_file():

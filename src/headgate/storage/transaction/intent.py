@@ -37,9 +37,9 @@ from headgate.storage.delta import delta_log, fsync
 from headgate.storage.delta.commit_mark import marked_with, transaction_mark
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.lock import Key
 from headgate.storage.transaction import stored_body
 from headgate.storage.transaction.catalog_transaction import repeat
-from headgate.storage.transaction.lock import Key
 from headgate.storage.transaction.log import EntryKind, LogEntry, OriginProgress, TableVersion, TableWrite
 from headgate.storage.transaction.staged import StagedTable
 

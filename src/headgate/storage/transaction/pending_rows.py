@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from headgate.lsn import Lsn
 from headgate.storage.delta.table_state import TableState
-from headgate.storage.transaction.lock import Key
+from headgate.storage.lock import Key
 from headgate.storage.write import SMALL_BYTES, SMALL_ROWS
 
 if TYPE_CHECKING:

@@ -32,9 +32,9 @@ from headgate.lsn import Lsn
 from headgate.storage.delta import file_action
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.lock import Key
 from headgate.storage.transaction import stored_body
 from headgate.storage.transaction.intent import Intent
-from headgate.storage.transaction.lock import Key
 from headgate.storage.transaction.log import EntryKind, LogEntry, OriginProgress
 from headgate.storage.transaction.staged import StagedTable, repeated
 

@@ -39,11 +39,11 @@ from headgate.storage.delta.delta_table import FILE, PLACE, ROW
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.delta.visible_state import Visible
+from headgate.storage.lock import Key, Keys
 from headgate.storage.partitioned import PartitionedTable
 from headgate.storage.spark.local_relation import in_one_piece, local_frame
 from headgate.storage.statistics import TableCounts, table_counts
 from headgate.storage.transaction.intent import Intent
-from headgate.storage.transaction.lock import Key, Keys
 from headgate.storage.transaction.log import Emitted, EntryKind, OriginProgress, TableWrite
 from headgate.storage.transaction.pending_rows import Check, Pending
 from headgate.storage.transaction.staged import StagedTable

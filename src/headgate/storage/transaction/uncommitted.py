@@ -28,9 +28,9 @@ from headgate.storage.delta import compaction, delta_table, file_action
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.engine import Engine
+from headgate.storage.lock import Key
 from headgate.storage.transaction.catalog_transaction import RecordedCatalog
 from headgate.storage.transaction.change_file import HeldChanges
-from headgate.storage.transaction.lock import Key
 from headgate.storage.transaction.log import TableWrite, WrittenFile
 from headgate.storage.transaction.pending_rows import Pending, PendingRows
 from headgate.storage.transaction.staged import StagedTable

@@ -31,13 +31,12 @@ from headgate.pgoutput import message as m
 from headgate.storage.engine import Engine
 from headgate.storage.transaction.log import OriginProgress
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber import evolution
-from headgate.subscriber.apply import conflict, insertion, leaf_constraints, partitioned, row_completion
+from headgate.subscriber.apply import conflict, evolution, insertion, leaf_constraints, partitioned, row_completion
 from headgate.subscriber.apply.batch import Batch
 from headgate.subscriber.apply.conflict import Place
 from headgate.subscriber.apply.conversion import Session
+from headgate.subscriber.apply.evolution import Evolve
 from headgate.subscriber.apply.relation_map import MissingColumnsError, MissingRelationError
-from headgate.subscriber.evolution import Evolve
 from headgate.subscriber.subscription_statistics import Counters
 from headgate.walreceiver.segment import Segment
 

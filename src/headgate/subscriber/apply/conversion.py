@@ -25,8 +25,8 @@ from headgate.types import buffers, registry, sortkey
 from headgate.types.binary.binary import read_binary
 from headgate.types.storage import arrow_type
 from headgate.types.text.text import first_refused, read_text, write_text
-from headgate.types.text.text_column import PLAIN
-from headgate.types.text.text_column import Session as Forms
+from headgate.types.text_column import PLAIN
+from headgate.types.text_column import Session as Forms
 
 Mask = npt.NDArray[np.bool_]
 

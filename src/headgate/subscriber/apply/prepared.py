@@ -45,7 +45,7 @@ from headgate.subscriber.apply.apply import Applier, Stream
 from headgate.subscriber.apply.conflict import Place
 from headgate.subscriber.apply.conversion import Session
 from headgate.subscriber.apply.row_completion import Rows
-from headgate.types.text import text_column
+from headgate.types import text_column
 from headgate.walreceiver.segment import Piece, Segment
 
 if TYPE_CHECKING:

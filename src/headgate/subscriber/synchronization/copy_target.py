@@ -23,8 +23,8 @@ from headgate.subscriber.apply.conversion import Session
 from headgate.types import registry as r
 from headgate.types.binary.binary import read_binary
 from headgate.types.binary.copy_binary import header_length, read_copy_binary
+from headgate.types.copy_text import read_copy_text
 from headgate.types.storage import arrow_type
-from headgate.types.text.copy_text import read_copy_text
 from headgate.types.text.text import first_refused, read_text
 from headgate.walreceiver.connection import Connection, literal
 from headgate.walreceiver.remote import RemoteColumn, RemoteRelation, copy_command

@@ -35,7 +35,7 @@ from headgate.subscriber.apply import conversion, row_completion
 from headgate.subscriber.apply.relation_map import Mapping, map_relation, shown
 from headgate.subscriber.synchronization.copy_target import PIECE, Target
 from headgate.types import registry, sortkey
-from headgate.types.text.copy_text import read_copy_text
+from headgate.types.copy_text import read_copy_text
 from headgate.walreceiver.connection import Connection
 from headgate.walreceiver.remote import RemoteRelation
 

@@ -46,7 +46,7 @@ from headgate.catalog.replication.subscription_resync import Method
 from headgate.errors import PostgresError
 from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
-from headgate.subscriber import evolution
+from headgate.subscriber.apply import evolution
 from headgate.subscriber.apply.apply import Applier, Stream
 from headgate.subscriber.apply.relation_map import MissingColumnsError
 from headgate.subscriber.subscription_statistics import Counters

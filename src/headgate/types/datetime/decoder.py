@@ -16,7 +16,7 @@ import numpy as np
 
 from headgate.types.datetime import calendar, time_zone
 from headgate.types.datetime.field import MONTH_NAMES, UNIT_NAMES, WEEKDAY_NAMES, Flaw, Flawed, Kind, displacement, micros_of, small, split
-from headgate.types.text.text_column import Session
+from headgate.types.text_column import Session
 
 YEAR, MONTH, DAY, TIME, ZONE, WEEKDAY, MERIDIEM, ERA, YEARDAY, SPECIAL = (1 << bit for bit in range(10))
 DATE = YEAR | MONTH | DAY

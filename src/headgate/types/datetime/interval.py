@@ -15,9 +15,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headgate.errors import PostgresError
-from headgate.types import registry, typmod
+from headgate.types import normal_form, registry, text_column, typmod
 from headgate.types.datetime.field import Flaw, Flawed, Kind, micros_of, split
-from headgate.types.text import normal_form, text_column
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
 _UNITS = {

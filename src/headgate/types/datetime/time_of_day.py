@@ -13,11 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.types import registry, typmod
+from headgate.types import registry, text_column, typmod
 from headgate.types.datetime import calendar, decoder, time_zone, timestamp
 from headgate.types.datetime.field import Flaw, Flawed
-from headgate.types.text import text_column
-from headgate.types.text.text_column import Session
+from headgate.types.text_column import Session
 
 _NORMAL = r"\A([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{0,5}[1-9])?"
 _FORM = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?(?:([+-])([0-9]{2})(?::([0-9]{2}))?(?::([0-9]{2}))?)?\Z")

@@ -15,10 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.types import registry, typmod
+from headgate.types import registry, text_column, typmod
 from headgate.types.datetime import calendar, date_style, time_zone, timestamp_input
-from headgate.types.text import text_column
-from headgate.types.text.text_column import PLAIN, Session
+from headgate.types.text_column import PLAIN, Session
 
 _DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"

@@ -17,7 +17,7 @@ from headgate.errors import PostgresError
 from headgate.types.datetime import calendar, time_zone
 from headgate.types.datetime.decoder import ZONE, Decoder, Parts
 from headgate.types.datetime.field import Flawed
-from headgate.types.text.text_column import Session
+from headgate.types.text_column import Session
 
 Reader = Callable[[str], int]
 

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
-from headgate.types.text import json_error, numeric, text_column
-from headgate.types.text.normal_form import documents, in_pieces
+from headgate.types import text_column
+from headgate.types.normal_form import documents, in_pieces
+from headgate.types.text import json_error, numeric
 
 _ESCAPE = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _SPECIAL = re.compile(r'["\\\x00-\x1f]')

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.types import registry, typmod
-from headgate.types.text import normal_form, text_column
+from headgate.types import normal_form, registry, text_column, typmod
 
 _MAC = re.compile(
     r"\s*(?:([0-9a-f]{1,2})([:-])([0-9a-f]{1,2})\2([0-9a-f]{1,2})\2([0-9a-f]{1,2})\2([0-9a-f]{1,2})\2([0-9a-f]{1,2})"

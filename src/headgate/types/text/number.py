@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
-from headgate.types import registry
-from headgate.types.text import text_column
+from headgate.types import registry, text_column
 
 _INTEGERS = {
     registry.INT2: (pa.int16(), "smallint", 4),

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
-from headgate.types import storage, typmod
-from headgate.types.text import text_column
+from headgate.types import storage, text_column, typmod
 
 _NUMBER = re.compile(
     r"[ \t\n\v\f\r]*(?:([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE][ \t\n\v\f\r]*([+-]?[0-9]+))?"

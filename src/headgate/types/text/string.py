@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
-from headgate.types import buffers, registry, typmod
-from headgate.types.text import text_column
+from headgate.types import buffers, registry, text_column, typmod
 
 _UUID = re.compile(r"\{?[0-9a-f]{4}(?:-?[0-9a-f]{4}){7}\}?\Z", re.IGNORECASE)
 _NAME_BYTES = 63

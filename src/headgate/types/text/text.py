@@ -23,7 +23,7 @@ from headgate.types import registry as r
 from headgate.types.datetime import interval, interval_style, time_of_day, timestamp
 from headgate.types.storage import arrow_type
 from headgate.types.text import array, json_text, network, number, numeric, string
-from headgate.types.text.text_column import PLAIN, Session
+from headgate.types.text_column import PLAIN, Session
 
 Reader = Callable[[pa.StringArray, int, int, Session], pa.Array]
 

@@ -16,12 +16,11 @@ from pyspark.sql import functions as F
 
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
-from headgate.commands import lookup
+from headgate.commands import lookup, privilege
 from headgate.commands.query import evaluation
 from headgate.commands.query.clause import function_scan, row_locking, system_relation
 from headgate.commands.query.driver import key_lookup
 from headgate.commands.query.plan import Plan, PlanColumn, Source, quoted, reference, renamed, scope_table
-from headgate.commands.role import privilege
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder, operators
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable

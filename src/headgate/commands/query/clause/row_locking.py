@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.commands import privilege
 from headgate.commands.query.clause.select_list import Target
-from headgate.commands.role import privilege
 from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression.node import Aggregate, FuncExpr, WindowCall, walk

@@ -13,14 +13,13 @@ from typing import Any
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
-from headgate.commands import lookup
+from headgate.commands import lookup, privilege
 from headgate.commands.query.clause import from_clause, select_list
 from headgate.commands.query.clause.select_list import Target
 from headgate.commands.query.driver import key_lookup, table_rows
 from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says
 from headgate.commands.query.plan import PlanColumn
 from headgate.commands.query.planner import Planner
-from headgate.commands.role import privilege
 from headgate.commands.session import Session
 from headgate.expression.binding import binder
 from headgate.expression.columnwise import NotColumnwise

@@ -19,12 +19,10 @@ from pyspark.sql import functions as F
 from headgate.catalog.physical import Cursor, insert, one, rows, run, update
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.security import acl
-from headgate.commands import lookup, stored_expression
-from headgate.commands.database import dependency
+from headgate.commands import dependency, lookup, privilege, stored_expression
 from headgate.commands.query.plan import PlanColumn, Source
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
-from headgate.commands.role import privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression.binding import binder

@@ -17,9 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
-from headgate.types import buffers
+from headgate.types import buffers, text_column
 from headgate.types.buffers import Bytes, Mask, Positions
-from headgate.types.text import text_column
 
 _QUOTE, _BACKSLASH, _COLON, _CLOSE = b'"\\:}'
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
