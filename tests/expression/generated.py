@@ -7,10 +7,10 @@ A family adds columns to the one table, values of their types, and rules (see `g
 from __future__ import annotations
 
 from tests.expression.generated_arrays import ARRAYS
+from tests.expression.generated_bytea import OCTETS
+from tests.expression.generated_datetimes import MOMENTS
 from tests.expression.generated_documents import DOCUMENTS
 from tests.expression.generated_edges import EDGES
-from tests.expression.generated_moments import MOMENTS
-from tests.expression.generated_octets import OCTETS
 from tests.expression.generated_text import TEXT
 from tests.expression.grammar import Family, Grammar, Kind
 

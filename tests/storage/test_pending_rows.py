@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
-from tests.storage.test_foreign import changes, foreign_append
+from tests.storage.test_foreign_writer import changes, foreign_append
 
 from headgate.errors import PostgresError
 from headgate.storage.engine import Engine
