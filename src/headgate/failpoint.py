@@ -81,7 +81,7 @@ class Step(enum.StrEnum):
     """What the catalog counts outside of transactions: oids, sequences, errors of a subscription, origins."""
 
 
-class Action(enum.StrEnum):
+class FaultAction(enum.StrEnum):
     """What happens."""
 
     ERROR = "error"
@@ -90,7 +90,7 @@ class Action(enum.StrEnum):
     ENOSPC = "enospc"
 
 
-FAILING = frozenset({Action.ERROR, Action.ENOSPC})
+FAILING = frozenset({FaultAction.ERROR, FaultAction.ENOSPC})
 COMMITS = frozenset({
     Step.ENTRY, Step.DEFINITION, Step.PREPARED, Step.PREPARED_END, Step.SLOT, Step.SYNCHRONIZATION, Step.COUNTER, Step.CHECKPOINT,
 })  # fmt: skip
@@ -99,21 +99,21 @@ PLACES = ("before", "behind")
 TIMES = 2
 SLEEP_SECONDS = 0.5
 
-_armed: dict[tuple[str, str], list[Action]] = {}
+_armed: dict[tuple[str, str], list[FaultAction]] = {}
 _lock = threading.Lock()
 
 
 def arm(text: str) -> None:
     """Takes the setting's text; what was armed before and has not happened is forgotten. 22023 for what is none."""
-    found: dict[tuple[str, str], list[Action]] = {}
+    found: dict[tuple[str, str], list[FaultAction]] = {}
     for each in filter(None, (part.strip() for part in text.split(","))):
         where, _, action = each.partition("=")
         name, _, place = where.strip().rpartition(" ")
-        if name not in [str(step) for step in Step] or place not in PLACES or action.strip() not in [str(one) for one in Action]:
+        if name not in [str(step) for step in Step] or place not in PLACES or action.strip() not in [str(one) for one in FaultAction]:
             raise PostgresError("22023", f'invalid failpoint "{each}"')
-        if Action(action.strip()) in FAILING and place == "behind" and Step(name) in COMMITS:
+        if FaultAction(action.strip()) in FAILING and place == "behind" and Step(name) in COMMITS:
             raise PostgresError("22023", f'nothing can fail behind the step "{name}"')
-        found[name, place] = [Action(action.strip())] * TIMES
+        found[name, place] = [FaultAction(action.strip())] * TIMES
     with _lock:
         _armed.clear()
         _armed.update(found)
@@ -137,11 +137,11 @@ def _reach(of: Step, place: str) -> None:
         action = left.pop()
     _log.warning('failpoint "%s %s": %s', of, place, action)
     match action:
-        case Action.ERROR:
+        case FaultAction.ERROR:
             raise PostgresError("XX000", f'failpoint "{of} {place}"')
-        case Action.ENOSPC:
+        case FaultAction.ENOSPC:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"failpoint {of} {place}")
-        case Action.SLEEP:
+        case FaultAction.SLEEP:
             time.sleep(SLEEP_SECONDS)
-        case Action.KILL:
+        case FaultAction.KILL:
             os.kill(os.getpid(), signal.SIGKILL)

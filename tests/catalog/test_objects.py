@@ -11,7 +11,7 @@ from headgate.catalog.catalog import Catalog
 from headgate.catalog.relation import attribute, definition, key_text, pg_class, relation, removal
 from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.definition import Definition
-from headgate.catalog.relation.index import Key, add_key
+from headgate.catalog.relation.index import IndexKey, add_key
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.replication import origin, publication, slot, subscription
 from headgate.catalog.replication.publication import Member, Publication
@@ -24,7 +24,9 @@ from headgate.types import registry as t
 
 def make_table(catalog: Catalog, database: int, name: str = "t") -> Relation:
     columns = [Column(0, "a", t.INT4), Column(0, "b", t.TEXT, default="'x'::text", collation=100), Column(0, "c", t.NUMERIC, 655366)]
-    table = Definition(2200, name, columns, keys=[Key((1,), primary=True), Key((2, 3))], checks=[NewCheck("(a > 0)", attnums=(1,))])
+    table = Definition(
+        2200, name, columns, keys=[IndexKey((1,), primary=True), IndexKey((2, 3))], checks=[NewCheck("(a > 0)", attnums=(1,))]
+    )
     return catalog.change(lambda cursor: definition.create(cursor, catalog.next_oid, database, table))
 
 
@@ -53,8 +55,8 @@ def test_a_plain_table_is_given_as_it_would_be_read(empty_catalog: Catalog, data
 def test_the_texts_of_a_new_key_are_those_that_are_written_when_a_column_is_renamed(empty_catalog: Catalog, database: int) -> None:
     made = make_table(empty_catalog, database)
     keys = [
-        Key((2, 1), included=(3,), options=(1, 0), classes=(0, 0), constraint=False, unique=False),
-        Key((0, 2), expressions=("lower(b)",), expression_columns=(Column(0, "lower", t.TEXT, collation=100),), constraint=False),
+        IndexKey((2, 1), included=(3,), options=(1, 0), classes=(0, 0), constraint=False, unique=False),
+        IndexKey((0, 2), expressions=("lower(b)",), expression_columns=(Column(0, "lower", t.TEXT, collation=100),), constraint=False),
     ]
     for key in keys:
         empty_catalog.change(lambda cursor, key=key: add_key(cursor, empty_catalog.next_oid, relation.get(cursor, database, made.oid), key))

@@ -13,7 +13,7 @@ from headgate.catalog.catalog import Catalog
 from headgate.catalog.relation import definition, pg_class
 from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.definition import Definition
-from headgate.catalog.relation.index import Key
+from headgate.catalog.relation.index import IndexKey
 from headgate.catalog.relation.relation import Column
 from headgate.catalog.replication import publication, subscription
 from headgate.catalog.replication.publication import Member, Publication
@@ -70,10 +70,10 @@ def both(postgres: Any, empty_catalog: Catalog) -> tuple[str, int]:
         sales = namespace.create(cursor, oids(), database, "sales", 10).oid
         t1 = definition.create(cursor, oids, database, Definition(2200, "t1", [
             Column(0, "a", t.INT4), Column(0, "b", t.TEXT, default="'x'::text", collation=100), Column(0, "c", t.NUMERIC, 655366),
-            Column(0, "d", t.VARCHAR, 24, not_null=True, collation=100)], keys=[Key((1,), primary=True)]))  # fmt: skip
+            Column(0, "d", t.VARCHAR, 24, not_null=True, collation=100)], keys=[IndexKey((1,), primary=True)]))  # fmt: skip
         items = definition.create(cursor, oids, database, Definition(sales, "items", [
             Column(0, "id", t.INT8), Column(0, "price", t.NUMERIC, 655366), Column(0, "ts", t.TIMESTAMPTZ)],
-            keys=[Key((1,), primary=True), Key((2, 1))]))  # fmt: skip
+            keys=[IndexKey((1,), primary=True), IndexKey((2, 1))]))  # fmt: skip
         definition.create(cursor, oids, database, Definition(2200, "Odd Name", [Column(0, "Col A", t.INT4), Column(0, "b", t.BOOL)],
             checks=[NewCheck("b", attnums=(2,)), NewCheck('("Col A" > 5)', attnums=(1,))]))  # fmt: skip
         definition.create(cursor, oids, database, Definition(2200, "defs", [

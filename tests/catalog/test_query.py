@@ -9,10 +9,10 @@ import pytest
 
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.query import query
-from headgate.catalog.query.query import Parameter
+from headgate.catalog.query.query import TypedParameter
 from headgate.catalog.relation import definition
 from headgate.catalog.relation.definition import Definition
-from headgate.catalog.relation.index import Key
+from headgate.catalog.relation.index import IndexKey
 from headgate.catalog.relation.relation import Column
 from headgate.catalog.replication import publication
 from headgate.catalog.replication.publication import Member, Publication
@@ -31,7 +31,7 @@ def published(empty_catalog: Catalog, database: int) -> int:
     columns = [Column(0, "a", t.INT4), Column(0, "b", t.TEXT, collation=100), Column(0, "c", t.INT4)]
     with empty_catalog.begin() as transaction:
         cursor, oids = transaction.cursor, empty_catalog.next_oid
-        made = definition.create(cursor, oids, database, Definition(2200, "w1", columns, keys=[Key((1,), primary=True)]))
+        made = definition.create(cursor, oids, database, Definition(2200, "w1", columns, keys=[IndexKey((1,), primary=True)]))
         publication.create(cursor, oids, database, Publication(0, "pw", members=(Member(made.oid, "(a > 5)", "{}", (1, 3)),)))
     return made.oid
 
@@ -161,7 +161,7 @@ def test_parameters_are_described_and_used(empty_catalog: Catalog, database: int
     types, columns = query.describe(statement.node, context, empty_catalog.cursor())
     assert types == (t.NAME, t.INT4, t.TEXT)
     assert [(column.name, column.type_oid) for column in columns] == [("oid", t.TEXT), ("?column?", t.INT4)]
-    given = [Parameter(t.NAME, "int4"), Parameter(t.INT4, "41"), Parameter(0, "integer")]
+    given = [TypedParameter(t.NAME, "int4"), TypedParameter(t.INT4, "41"), TypedParameter(0, "integer")]
     result = query.answer(statement.node, sql, context, empty_catalog.cursor(), parameters=given)
     assert [batch.to_pylist() for batch in result] == [[{"0": "integer", "1": "42"}]]
 

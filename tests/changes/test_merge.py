@@ -11,7 +11,7 @@ from tests.storage.tables import DATABASE, INT4, INT8, TEXT, contents, made, rel
 
 from headgate.changes import merge as merge_module
 from headgate.changes.merge import FEW_CHANGES, merge
-from headgate.changes.merged import Merged, Strategy
+from headgate.changes.merged import Merged, MergeStrategy
 from headgate.storage import feed
 from headgate.storage.engine import Engine
 from headgate.storage.transaction.transaction import Transaction
@@ -126,9 +126,9 @@ def test_what_came_before_a_truncate_is_gone(engine: Engine, way: dict[str, Any]
 def test_inserts_outside_all_files_are_appended_without_a_look_up(engine: Engine) -> None:
     made(engine, T, *[(i, "x", i) for i in range(100)])
     done, _ = applied(engine, batch((1, "I", None, row(100, "new"))))
-    assert done.strategy is Strategy.APPEND
+    assert done.strategy is MergeStrategy.APPEND
     done, _ = applied(engine, batch((1, "I", None, row(200, "new"))), small=0)
-    assert done.strategy is Strategy.APPEND
+    assert done.strategy is MergeStrategy.APPEND
 
 
 @pytest.mark.parametrize("small", [20_000, 0])

@@ -17,7 +17,7 @@ from tests.check.scene import Copy, build
 from tests.conftest import HEADGATE, NodeServer, Server, SqlError
 
 from headgate.check import course, subject
-from headgate.check.finding import Severity
+from headgate.check.finding import FindingSeverity
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_what_a_crash_has_left_to_the_next_start_is_no_damage(spare_node: Callab
         )
     with subject.of_stopped(node.data, {}, database, session=spark) as checked:
         found = list(course.run(checked))
-    assert {each.severity for each in found} == {Severity.NOTICE}
+    assert {each.severity for each in found} == {FindingSeverity.NOTICE}
     assert sorted(each.what.replace(each.what.split()[1], "n") for each in found) == [
         "transaction n was committing",
         "version n is not yet in the log",

@@ -33,7 +33,7 @@ from headgate.sql import names
 from headgate.sql.parser import parse_expression, unwrap
 from headgate.types import registry, storage
 from headgate.types.text import text
-from headgate.types.text_column import Session
+from headgate.types.text_column import TextSettings
 
 BATCH = 60
 
@@ -89,7 +89,7 @@ class Comparison:
         """`timezone`: the session's, which `connection` must have too."""
         self.spark = spark
         self.connection = connection
-        self.context = BindContext(forms=Session(timezone))
+        self.context = BindContext(forms=TextSettings(timezone))
         self.session = SessionTime(self.context.forms, time.time_ns() // 1000)
 
     def run(self, probes: Sequence[Probe]) -> list[Verdict]:

@@ -23,7 +23,7 @@ RELATION = m.Relation(
     (m.RelationColumn(True, "a", 23, -1), m.RelationColumn(False, "b", 25, -1), m.RelationColumn(False, "c", 25, -1)),
 )
 
-text = st.one_of(st.just(m.NULL), st.text(max_size=6).map(lambda t: m.Value(m.ValueKind.TEXT, t.encode())))
+text = st.one_of(st.just(m.NULL), st.text(max_size=6).map(lambda t: m.TupleValue(m.ValueKind.TEXT, t.encode())))
 new_value = st.one_of(text, st.just(m.UNCHANGED))
 new_tuple = st.tuples(new_value, new_value, new_value)
 old_tuple = st.tuples(text, text, text)
@@ -39,15 +39,15 @@ def frame(message: m.Message, lsn: int = 0) -> bytes:
     return write_frame(m.XLogData(lsn, lsn, 0, write(message)))
 
 
-def run(messages: list[m.Message]) -> decode.Decoded:
+def run(messages: list[m.Message]) -> decode.DecodedFrames:
     return decode.decode(*frames_of([frame(each, lsn) for lsn, each in enumerate(messages)]))
 
 
-def value(column: decode.Column, row: int) -> m.Value:
+def value(column: decode.DecodedColumn, row: int) -> m.TupleValue:
     if column.unchanged is not None and column.unchanged[row]:
         return m.UNCHANGED
     found = column.values[row].as_py()
-    return m.NULL if found is None else m.Value(m.ValueKind.TEXT, found.encode())
+    return m.NULL if found is None else m.TupleValue(m.ValueKind.TEXT, found.encode())
 
 
 def message_of(changes: decode.Changes, row: int) -> m.Message:
@@ -143,7 +143,7 @@ def test_damaged_frames_are_a_protocol_violation_and_nothing_else(changes: list[
 
 def test_a_relation_described_anew_starts_another_group() -> None:
     wider = m.Relation(17, "public", "t", "d", (*RELATION.columns, m.RelationColumn(False, "d", 25, -1)))
-    one = m.Value(m.ValueKind.TEXT, b"1")
+    one = m.TupleValue(m.ValueKind.TEXT, b"1")
     found = run([
         m.Begin(1, 1, 1), RELATION, m.Insert(17, (one,) * 3), wider, m.Insert(17, (one,) * 4), m.Commit(1, 2, 1),
         m.Begin(3, 1, 2), wider, m.Insert(17, (one,) * 4), m.Commit(3, 4, 1),
@@ -152,7 +152,7 @@ def test_a_relation_described_anew_starts_another_group() -> None:
 
 
 def test_a_run_may_begin_and_end_inside_a_transaction() -> None:
-    one = m.Value(m.ValueKind.TEXT, b"1")
+    one = m.TupleValue(m.ValueKind.TEXT, b"1")
     frames = frames_of(
         [frame(m.Insert(17, (one,) * 3)), frame(m.Commit(1, 2, 1)), frame(m.Begin(3, 1, 2)), frame(m.Insert(17, (one,) * 3))]
     )
@@ -169,7 +169,7 @@ def test_an_unknown_relation_is_an_error() -> None:
 
 
 def test_binary_values_become_binary_columns() -> None:
-    value = m.Value(m.ValueKind.BINARY, b"\xff\x00")
+    value = m.TupleValue(m.ValueKind.BINARY, b"\xff\x00")
     found = run([m.Begin(1, 1, 1), RELATION, m.Insert(17, (value, m.NULL, value)), m.Commit(1, 2, 1)])
     assert [c.values.type for c in found.changes[0].new] == [pa.binary(), pa.string(), pa.binary()]
     assert found.changes[0].new[0].values.to_pylist() == [b"\xff\x00"]

@@ -20,7 +20,7 @@ name = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 value = st.one_of(
     st.just(m.NULL),
     st.just(m.UNCHANGED),
-    st.builds(m.Value, st.sampled_from([m.ValueKind.TEXT, m.ValueKind.BINARY]), st.binary(max_size=5)),
+    st.builds(m.TupleValue, st.sampled_from([m.ValueKind.TEXT, m.ValueKind.BINARY]), st.binary(max_size=5)),
 )
 row = st.lists(value, max_size=4).map(tuple)
 column = st.builds(m.RelationColumn, st.booleans(), name, oid, st.integers(-(2**31), 2**31 - 1))
@@ -113,5 +113,5 @@ def test_frames_of_a_subscriber_read_back(reply: m.Reply) -> None:
 def test_messages_of_postgresql_are_written_byte_for_byte() -> None:
     assert write(m.Begin(0x01993A70, 0x000303BDCD3ADBE7, 0x2F7)).hex() == "420000000001993a70000303bdcd3adbe7000002f7"
     assert write(m.Truncate((0x4046,))).hex() == "54000000010000004046"
-    two = m.Value(m.ValueKind.TEXT, b"2")
+    two = m.TupleValue(m.ValueKind.TEXT, b"2")
     assert write(m.Delete(0x4046, m.OldKind.KEY, (two, m.NULL))).hex() == "44000040464b0002" + "7400000001326e"

@@ -8,7 +8,7 @@ from headgate.catalog.history import PublishedState
 from headgate.catalog.relation.relation import Column, Index, Relation
 from headgate.catalog.replication.publication import Member, Publication
 from headgate.errors import PostgresError
-from headgate.publisher.published import Action, Published, named, published, truncated
+from headgate.publisher.published import Published, PublishedAction, named, published, truncated
 
 ROOT, MIDDLE, LEAF, OTHER_LEAF, PLAIN = 100, 101, 102, 103, 104
 SCHEMA, OTHER_SCHEMA = 2200, 2201
@@ -80,12 +80,12 @@ def test_partition_is_sent_as_its_topmost_published_ancestor(
     for order in (publications, publications[::-1]):
         found = of_leaf(*order)
         assert found.target.oid == target
-        assert found.filters.get(Action.INSERT) == filters
+        assert found.filters.get(PublishedAction.INSERT) == filters
 
 
 def test_filters_of_several_publications_are_ored_per_action() -> None:
     found = of_leaf(publication(filtered(PLAIN, "A"), update=False), publication(filtered(PLAIN, "B"), delete=False), oid=PLAIN)
-    assert found.filters == {Action.INSERT: ("A", "B"), Action.UPDATE: ("B",), Action.DELETE: ("A",)}
+    assert found.filters == {PublishedAction.INSERT: ("A", "B"), PublishedAction.UPDATE: ("B",), PublishedAction.DELETE: ("A",)}
 
 
 @pytest.mark.parametrize("whole", [publication(Member(PLAIN)), publication(all_tables=True), publication(schemas=(SCHEMA,))])
@@ -95,13 +95,13 @@ def test_publication_without_a_filter_lets_every_row_through(whole: Publication)
 
 def test_publication_without_a_filter_counts_only_for_what_it_publishes() -> None:
     found = of_leaf(publication(filtered(PLAIN)), publication(Member(PLAIN), update=False, delete=False), oid=PLAIN)
-    assert found.filters == {Action.UPDATE: ("F",), Action.DELETE: ("F",)}
+    assert found.filters == {PublishedAction.UPDATE: ("F",), PublishedAction.DELETE: ("F",)}
 
 
 def test_action_that_only_a_lower_level_publishes_passes_unfiltered() -> None:
     found = of_leaf(publication(filtered(ROOT), via_root=True, update=False, delete=False), publication(filtered(LEAF, "L"), insert=False))
-    assert found.actions == frozenset(Action)
-    assert found.filters == {Action.INSERT: ("F",)}
+    assert found.actions == frozenset(PublishedAction)
+    assert found.filters == {PublishedAction.INSERT: ("F",)}
 
 
 def test_column_list_is_sent_in_table_order_without_generated_columns() -> None:

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.publisher.decoded import Decoded, Shared
+from headgate.publisher.decoded import DecodedChanges, Shared
 
 DATABASE = 5
 
 
-def changes(rows: int) -> Decoded:
+def changes(rows: int) -> DecodedChanges:
     """Some changes; what is in them does not matter."""
-    return Decoded(pa.table({"op": ["I"] * rows}), np.arange(rows, dtype=np.int64))
+    return DecodedChanges(pa.table({"op": ["I"] * rows}), np.arange(rows, dtype=np.int64))
 
 
 def test_streams_that_ask_together_read_once() -> None:
@@ -24,11 +24,11 @@ def test_streams_that_ask_together_read_once() -> None:
     for _ in range(8):
         shared.enter(DATABASE)
 
-    def read() -> Decoded:
+    def read() -> DecodedChanges:
         go.wait()
         return changes(3)
 
-    def stream() -> Decoded | None:
+    def stream() -> DecodedChanges | None:
         begun.wait()
         return shared.get(DATABASE, "a write", read)
 
@@ -59,7 +59,7 @@ def test_who_fails_to_read_raises_and_the_next_one_reads() -> None:
     shared.enter(DATABASE)
     shared.enter(DATABASE)
 
-    def fail() -> Decoded:
+    def fail() -> DecodedChanges:
         raise FileNotFoundError
 
     with pytest.raises(FileNotFoundError):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.conftest import Server
 
 from headgate.errors import PostgresError
-from headgate.settings import Context, Kind, SessionSettings, Settings, definitions, file, find
+from headgate.settings import SessionSettings, SettingContext, SettingKind, Settings, definitions, file, find
 
 CASES = [
     ("wal_sender_timeout", "60s"),
@@ -215,7 +215,9 @@ def test_show_all_prints_postgresqls_defaults(oracle: psycopg.Connection) -> Non
 
 def test_every_default_is_a_value_of_its_setting() -> None:
     for definition in definitions().values():
-        if definition.kind in {Kind.BOOL, Kind.INTEGER, Kind.REAL} or (definition.kind is Kind.ENUM and definition.default):
+        if definition.kind in {SettingKind.BOOL, SettingKind.INTEGER, SettingKind.REAL} or (
+            definition.kind is SettingKind.ENUM and definition.default
+        ):
             assert definition.read(definition.plain(definition.default)) == definition.default, definition.name
 
 
@@ -455,7 +457,11 @@ def refused_by_postgresql(conf: Path, text: str) -> list[str]:
 
 
 def test_contexts_are_postgresqls_for_a_few_that_matter() -> None:
-    for name, context in (("wal_level", Context.POSTMASTER), ("log_min_messages", Context.SUPERUSER), ("server_version", Context.INTERNAL)):
+    for name, context in (
+        ("wal_level", SettingContext.POSTMASTER),
+        ("log_min_messages", SettingContext.SUPERUSER),
+        ("server_version", SettingContext.INTERNAL),
+    ):
         found = find(name)
         assert found is not None
         assert found.context is context

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.catalog.security import password
 from headgate.errors import PostgresError
-from headgate.server.authentication.hba import Asked, HbaFile
+from headgate.server.authentication.hba import ConnectionRequest, HbaFile
 from headgate.server.protocol import data_row, message
 from headgate.server.protocol.startup import _split_options
 
@@ -86,20 +86,20 @@ def hba(tmp_path: Path) -> HbaFile:
 @pytest.mark.parametrize(
     ("asked", "method"),
     [
-        (Asked(None, "x", "y", False), "trust"),
-        (Asked("127.0.0.1", "x", "y", False), "scram-sha-256"),
-        (Asked("10.2.3.4", "bob", "all", False), "md5"),
-        (Asked("10.2.3.4", "bob", "other", False), None),
-        (Asked("10.1.3.4", "eve", "ma in", False, frozenset({"eve", "staff"})), "password"),
-        (Asked("10.1.3.4", "eve", "ma in", False, frozenset({"eve"})), None),
-        (Asked("192.0.2.1", "x", "y", False), None),
-        (Asked("::1", "repl", "", True), "reject"),
-        (Asked("127.0.0.1", "repl", "", True), None),
-        (Asked("::1", "eve", "eve", False), "trust"),
-        (Asked("::1", "eve", "other", False), None),
+        (ConnectionRequest(None, "x", "y", False), "trust"),
+        (ConnectionRequest("127.0.0.1", "x", "y", False), "scram-sha-256"),
+        (ConnectionRequest("10.2.3.4", "bob", "all", False), "md5"),
+        (ConnectionRequest("10.2.3.4", "bob", "other", False), None),
+        (ConnectionRequest("10.1.3.4", "eve", "ma in", False, frozenset({"eve", "staff"})), "password"),
+        (ConnectionRequest("10.1.3.4", "eve", "ma in", False, frozenset({"eve"})), None),
+        (ConnectionRequest("192.0.2.1", "x", "y", False), None),
+        (ConnectionRequest("::1", "repl", "", True), "reject"),
+        (ConnectionRequest("127.0.0.1", "repl", "", True), None),
+        (ConnectionRequest("::1", "eve", "eve", False), "trust"),
+        (ConnectionRequest("::1", "eve", "other", False), None),
     ],
 )
-def test_first_line_that_fits_decides(hba: HbaFile, asked: Asked, method: str | None) -> None:
+def test_first_line_that_fits_decides(hba: HbaFile, asked: ConnectionRequest, method: str | None) -> None:
     found = hba.match(asked)
     assert (found.method if found else None) == method
 

@@ -13,7 +13,7 @@ from tests.conftest import Server, until
 from tests.log import Log
 
 from headgate.server.authentication.client_host import ClientHost
-from headgate.server.authentication.hba import Asked, HbaFile
+from headgate.server.authentication.hba import ConnectionRequest, HbaFile
 from headgate.server.authentication.ident_map import IdentMap
 from headgate.server.authentication.interface import interfaces
 
@@ -219,14 +219,14 @@ def test_an_empty_file_lets_nobody_in_and_is_not_used(server: Server) -> None:
 
 
 # ---- which line fits ------------------------------------------------------------------------------------
-def fits(tmp_path: Path, line: str, asked: Asked) -> bool:
+def fits(tmp_path: Path, line: str, asked: ConnectionRequest) -> bool:
     path = tmp_path / "pg_hba.conf"
     path.write_text(line)
     return HbaFile.read(path).match(asked) is not None
 
 
-def from_address(address: str, *, tls: bool = False) -> Asked:
-    return Asked(address, "ann", "sales", False, frozenset({"ann", "staff"}), tls, ClientHost(address))
+def from_address(address: str, *, tls: bool = False) -> ConnectionRequest:
+    return ConnectionRequest(address, "ann", "sales", False, frozenset({"ann", "staff"}), tls, ClientHost(address))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.conftest import Server, until
 
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.security import password
-from headgate.catalog.security.password import Kind, Verifier
+from headgate.catalog.security.password import PasswordKind, Verifier
 from headgate.server.authentication import scram
 
 PASSWORDS = [
@@ -65,7 +65,7 @@ HASHES = [
 @pytest.mark.parametrize("text", HASHES)
 def test_what_is_no_password_is_kept_as_it_is(kept: Callable[[str], str], text: str) -> None:
     found = kept(text)
-    assert (found == text) == (password.kind(text) is not Kind.PLAIN)
+    assert (found == text) == (password.kind(text) is not PasswordKind.PLAIN)
     assert found == text or found.startswith("SCRAM-SHA-256$4096:")
 
 

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from tests.conftest import NodeServer, Server, check, until
 
-from headgate.failpoint import COMMITS, FAILING, PLACES, Action, Step
+from headgate.failpoint import COMMITS, FAILING, PLACES, FaultAction, Step
 from headgate.storage.delta.delta_checkpoint import EVERY
 from headgate.subscriber.synchronization.initial_copy import PARALLEL_SIZE
 
@@ -316,7 +316,7 @@ def faults() -> Iterator[Any]:
     """Each step, place, action and work."""
     for each in Step:
         for place in PLACES:
-            for action in Action:
+            for action in FaultAction:
                 if action in FAILING and place == "behind" and each in COMMITS:
                     continue
                 for work in WORK[each]:
@@ -327,7 +327,7 @@ def faults() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("where", "action", "work"), [*faults()])
 def test_a_fault_at_a_durable_step_leaves_all_or_nothing(
-    spare_node: Callable[..., Server], postgres: Server, where: str, action: Action, work: Callable[[Scene], None]
+    spare_node: Callable[..., Server], postgres: Server, where: str, action: FaultAction, work: Callable[[Scene], None]
 ) -> None:
     node = spare_node(**({"file_retention": "0"} if work is cleaning else {}))
     assert isinstance(node, NodeServer)

@@ -12,7 +12,7 @@ import pytest
 from headgate.errors import PostgresError
 from headgate.types import registry
 from headgate.types.text import text
-from headgate.types.text_column import PLAIN, Session
+from headgate.types.text_column import PLAIN, TextSettings
 
 TRY = """
 CREATE FUNCTION try_input(type text, value text) RETURNS text[] LANGUAGE plpgsql AS $$
@@ -40,10 +40,10 @@ class Outcome:
 def enum_of(oid: int, array: int, schema: str, name: str, labels: tuple[str, ...]) -> tuple[registry.PgType, registry.PgType]:
     """The two types that CREATE TYPE … AS ENUM makes."""
     nothing = {"by_value": False, "delimiter": ",", "base": 0, "base_typmod": -1, "collation": 0, "relation": 0, "has_typmod": False}
-    own = registry.PgType(oid, name, schema, registry.Kind.ENUM, "E", False, 4, element=0, array=array, plain=name, unmodified=name,
+    own = registry.PgType(oid, name, schema, registry.TypeKind.ENUM, "E", False, 4, element=0, array=array, plain=name, unmodified=name,
                           labels=labels, **nothing)  # fmt: skip
     shown = name + "[]"
-    over = registry.PgType(array, "_" + name, schema, registry.Kind.BASE, "A", False, -1, element=oid, array=0, plain=shown,
+    over = registry.PgType(array, "_" + name, schema, registry.TypeKind.BASE, "A", False, -1, element=oid, array=0, plain=shown,
                            unmodified=shown, **nothing)  # fmt: skip
     return own, over
 
@@ -105,7 +105,7 @@ def oracle(postgres) -> Iterator[Oracle]:
     found.connection.close()
 
 
-def read_and_write(value: str, oid: int, modifier: int, session: Session) -> Outcome:
+def read_and_write(value: str, oid: int, modifier: int, session: TextSettings) -> Outcome:
     """What headgate makes of a value."""
     try:
         stored = text.read_text(pa.array([None, value], pa.string()), oid, modifier, session=session)
@@ -118,7 +118,7 @@ NO_DETAIL = {"int4[]", "text[]"}
 """Types whose DETAIL is worded differently for some malformed values (docs/types.md)."""
 
 
-def compare(oracle: Oracle, type_name: str, values: list[str], timezone: str = "UTC", styles: Session = PLAIN) -> None:
+def compare(oracle: Oracle, type_name: str, values: list[str], timezone: str = "UTC", styles: TextSettings = PLAIN) -> None:
     """Compares under a time zone, a DateStyle and an IntervalStyle."""
     session = replace(styles, timezone=timezone)
     oracle.connection.execute(f"SET timezone = '{timezone}'")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headgate.types import registry
 from headgate.types.text import text
-from headgate.types.text_column import PLAIN, Session
+from headgate.types.text_column import PLAIN, TextSettings
 
 ORDERS = ("MDY", "DMY", "YMD")
 DATE_STYLES = ("ISO", "SQL", "Postgres", "German")
@@ -71,7 +71,7 @@ STYLES = [(style, order) for style in DATE_STYLES for order in ORDERS]
 @pytest.mark.parametrize("type_name", ["date", "timestamp", "timestamptz"])
 def test_chosen_dates_are_read_in_the_order_and_printed_in_the_style_of_datestyle(check, type_name: str, style: str, order: str) -> None:
     values = [*DATES, *MOMENTS] if type_name == "date" else MOMENTS
-    check(type_name, values, "America/New_York", Session(date_style=style, date_order=order))
+    check(type_name, values, "America/New_York", TextSettings(date_style=style, date_order=order))
 
 
 @pytest.mark.parametrize(("style", "order"), STYLES)
@@ -80,7 +80,7 @@ def test_generated_dates_are_read_in_the_order_and_printed_in_the_style_of_dates
     @settings(max_examples=settings.default.max_examples // 5)
     @given(st.lists(TYPED, min_size=1, max_size=30), st.sampled_from(ZONES))
     def run(values: list[str], zone: str) -> None:
-        check(type_name, values, zone, Session(date_style=style, date_order=order))
+        check(type_name, values, zone, TextSettings(date_style=style, date_order=order))
 
     run()
 
@@ -88,7 +88,7 @@ def test_generated_dates_are_read_in_the_order_and_printed_in_the_style_of_dates
 @pytest.mark.parametrize("style", INTERVAL_STYLES)
 @pytest.mark.parametrize("type_name", ["interval", "interval(1)", "interval day to minute", "interval year"])
 def test_chosen_intervals_are_read_and_printed_as_intervalstyle_says(check, type_name: str, style: str) -> None:
-    check(type_name, INTERVALS, "UTC", Session(interval_style=style))
+    check(type_name, INTERVALS, "UTC", TextSettings(interval_style=style))
 
 
 @pytest.mark.parametrize("style", INTERVAL_STYLES)
@@ -96,14 +96,14 @@ def test_generated_intervals_are_read_and_printed_as_intervalstyle_says(check, s
     @settings(max_examples=settings.default.max_examples // 5)
     @given(st.lists(SPANS, min_size=1, max_size=30))
     def run(values: list[str]) -> None:
-        check("interval", values, "UTC", Session(interval_style=style))
+        check("interval", values, "UTC", TextSettings(interval_style=style))
 
     run()
 
 
 @pytest.mark.parametrize(("style", "order"), STYLES)
 def test_the_elements_of_arrays_are_read_and_printed_in_the_same_way(check, style: str, order: str) -> None:
-    session = Session(date_style=style, date_order=order, interval_style="sql_standard")
+    session = TextSettings(date_style=style, date_order=order, interval_style="sql_standard")
     check("date[]", ["{03/02/2024,NULL,infinity}", "{}", "{{01-Feb-03},{0044-03-15 BC}}"], "UTC", session)
     check("timestamptz[]", ['{"03/02/2024 10:11:12.5","2024-07-01 00:00:00+02"}'], "Europe/Berlin", session)
     check("timestamp[]", ['[0:1]={"2024-02-03 10:11:12",NULL}'], "UTC", session)
@@ -115,7 +115,7 @@ def test_the_elements_of_arrays_are_read_and_printed_in_the_same_way(check, styl
 def test_a_timestamp_with_time_zone_shows_the_zone_of_its_moment(oracle, zone: str, style: str) -> None:
     instants = [seconds * 1_000_000 + 500_000 for seconds in range(-4_000_000_000, 40_000_000_000, 86_400 * 401 + 3601)]
     values = pa.array([*instants, None, -62_167_219_200_000_001], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-    shown = text.write_text(values, registry.TIMESTAMPTZ, session=Session(zone, date_style=style)).to_pylist()
+    shown = text.write_text(values, registry.TIMESTAMPTZ, session=TextSettings(zone, date_style=style)).to_pylist()
     oracle.connection.execute(f"SET timezone = '{zone}'; SET datestyle = {style}, MDY")
     plain = text.write_text(values, registry.TIMESTAMPTZ).to_pylist()
     query = "SELECT format('%%s', x::timestamptz) FROM unnest(%s::text[]) WITH ORDINALITY u(x, n) ORDER BY n"
@@ -125,7 +125,7 @@ def test_a_timestamp_with_time_zone_shows_the_zone_of_its_moment(oracle, zone: s
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_usual_iso_forms_mean_the_same_in_every_order_and_are_stored_in_the_same_form(order: str) -> None:
-    session = Session(date_order=order, date_style="German", interval_style="sql_standard")
+    session = TextSettings(date_order=order, date_style="German", interval_style="sql_standard")
     for oid, value in ((registry.DATE, "2024-02-03"), (registry.TIMESTAMP, "2024-02-03 10:11:12.5"), (registry.INTERVAL, "1 day 02:03:04")):
         assert text.read_text(pa.array([value]), oid, session=session).equals(text.read_text(pa.array([value]), oid))
     dates = registry.by_oid(registry.DATE).array

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.errors import PostgresError
 from headgate.verify import digest
-from headgate.verify.digest import DIGESTS, ROWS, Compared, Difference, compared, differing, digits_for, key_shown
+from headgate.verify.digest import DIGESTS, ROWS, Compared, RowDifference, compared, differing, digits_for, key_shown
 from headgate.verify.publisher import taken
 
 
@@ -34,17 +34,23 @@ def test_rows_are_missing_extra_or_different_and_what_was_not_sent_is_not_compar
     theirs = rows(("1:1", "a,b"), ("1:2", "a,b"), ("1:3", "a,*"), ("1:4", "a,b"))
     ours = rows(("1:1", "a,b"), ("1:2", "a,c"), ("1:3", "a,z"), ("1:5", "a,b"))
     found = list(compared(table("id", "v"), theirs, ours))
-    assert found == [Difference("different", "(id)=(2)", ("v",)), Difference("missing", "(id)=(4)"), Difference("extra", "(id)=(5)")]
+    assert found == [
+        RowDifference("different", "(id)=(2)", ("v",)),
+        RowDifference("missing", "(id)=(4)"),
+        RowDifference("extra", "(id)=(5)"),
+    ]
 
 
 def test_rows_without_a_key_are_counted() -> None:
     one = table("a", key=())
     found = list(compared(one, rows(("1:x", "h"), ("1:x", "h"), ("1:y", "g")), rows(("1:x", "h"), ("1:z", "f"))))
-    assert found == [Difference("missing", "(a)=(x)"), Difference("missing", "(a)=(y)"), Difference("extra", "(a)=(z)")]
+    assert found == [RowDifference("missing", "(a)=(x)"), RowDifference("missing", "(a)=(y)"), RowDifference("extra", "(a)=(z)")]
 
 
 def test_a_row_that_is_there_twice_under_its_key_is_extra() -> None:
-    assert list(compared(table("id", "v"), rows(("1:1", "a,b")), rows(("1:1", "a,b"), ("1:1", "a,b")))) == [Difference("extra", "(id)=(1)")]
+    assert list(compared(table("id", "v"), rows(("1:1", "a,b")), rows(("1:1", "a,b"), ("1:1", "a,b")))) == [
+        RowDifference("extra", "(id)=(1)")
+    ]
 
 
 @pytest.mark.parametrize(("text", "shown"), [("1:7", "(id)=(7)"), (":", "(id)=(null)"), ("0:", "(id)=()"), ("3:a:b", "(id)=(a:b)")])

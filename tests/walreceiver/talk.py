@@ -17,8 +17,8 @@ from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
 from headgate.sql import type_name
 from headgate.walreceiver import definition, remote
-from headgate.walreceiver.connection import Connection
-from headgate.walreceiver.progress import Progress
+from headgate.walreceiver.connection import PublisherConnection
+from headgate.walreceiver.progress import StreamProgress
 from headgate.walreceiver.reassembly import Reassembly
 from headgate.walreceiver.receiver import Limits, Receiver
 from headgate.walreceiver.spool import Spool
@@ -59,7 +59,7 @@ class Talk:
                 each.cancel()
 
     def _all(self, waker: Waker, of_stream: Waker, patience: float) -> None:
-        with Connection.open(self.conninfo, "sub", waker=waker) as connection:
+        with PublisherConnection.open(self.conninfo, "sub", waker=waker) as connection:
             connection.identify_system()
             remote.missing_publications(connection, ["p"])
             found = definition.read(connection, remote.published_tables(connection, ["p"]))
@@ -69,7 +69,7 @@ class Talk:
             self._copy(connection)
         self._stream(of_stream, patience)
 
-    def _copy(self, connection: Connection) -> None:
+    def _copy(self, connection: PublisherConnection) -> None:
         connection.query("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
         connection.create_slot("hostile_copy", snapshot="use", temporary=True)
         relation = remote.fetch_relation(connection, "public", "t", ["p"])
@@ -81,11 +81,11 @@ class Talk:
 
     def _stream(self, waker: Waker, patience: float) -> None:
         """Streams until all transactions have come; then what the publisher keeps is what it kept before."""
-        with Connection.open(self.conninfo, "sub", waker=waker) as connection:
+        with PublisherConnection.open(self.conninfo, "sub", waker=waker) as connection:
             connection.start_streaming(self.slot, self.begin, ["p"])
             folder = self.folder / "spool"
             spool = Spool(folder)
-            receiver = Receiver(connection, spool, Progress(), waker, Limits, reassembly=Reassembly(spool))
+            receiver = Receiver(connection, spool, StreamProgress(), waker, Limits, reassembly=Reassembly(spool))
             receiver.start("hostile")
             known: dict[int, m.Relation] = {}
             try:

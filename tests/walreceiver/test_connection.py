@@ -9,7 +9,7 @@ import pytest
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.walreceiver import remote
-from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.link import check_conninfo
 from headgate.walreceiver.waker import Waker
 
@@ -30,7 +30,7 @@ def database(postgres):
 
 @pytest.fixture
 def publisher(postgres, database):
-    with Connection.open(postgres.conninfo(database), "sub") as connection:
+    with PublisherConnection.open(postgres.conninfo(database), "sub") as connection:
         yield connection
 
 
@@ -43,7 +43,7 @@ def test_the_session_is_set_up_as_postgresql_does(publisher) -> None:
 
 
 def test_options_of_the_user_are_kept(postgres, database) -> None:
-    with Connection.open(postgres.conninfo(database) + " options='-c work_mem=5MB' application_name=mine", "sub") as connection:
+    with PublisherConnection.open(postgres.conninfo(database) + " options='-c work_mem=5MB' application_name=mine", "sub") as connection:
         assert [connection.query(f"SHOW {name}")[0][0] for name in ("work_mem", "application_name")] == ["5MB", "mine"]
 
 
@@ -133,13 +133,13 @@ def test_streaming_from_a_missing_slot_fails_with_the_publishers_error(publisher
 
 def test_a_publisher_that_cannot_be_reached_is_an_error_of_the_connection(postgres) -> None:
     with pytest.raises(PostgresError) as caught:
-        Connection.open("host=127.0.0.1 port=1 dbname=x user=y", "sub")
+        PublisherConnection.open("host=127.0.0.1 port=1 dbname=x user=y", "sub")
     assert caught.value.sqlstate == "08006"
     assert caught.value.message.startswith(
         'could not connect to the publisher: connection to server at "127.0.0.1", port 1 failed: Connection refused'
     )
     with pytest.raises(PostgresError, match='FATAL:  database "none" does not exist'):
-        Connection.open(postgres.conninfo("none"), "sub")
+        PublisherConnection.open(postgres.conninfo("none"), "sub")
 
 
 def test_a_malformed_conninfo_is_refused() -> None:
@@ -150,7 +150,7 @@ def test_a_malformed_conninfo_is_refused() -> None:
 
 def test_a_query_that_waits_ends_when_the_worker_is_stopped(postgres, database) -> None:
     waker = Waker()
-    with Connection.open(postgres.conninfo(database), "sub", waker=waker) as connection:
+    with PublisherConnection.open(postgres.conninfo(database), "sub", waker=waker) as connection:
         threading.Timer(0.2, waker.stop).start()
         with pytest.raises(PostgresError, match="terminating logical replication worker due to administrator command"):
             connection.query("SELECT pg_sleep(60)")

@@ -23,7 +23,7 @@ FOREIGN = m.Origin(1, "elsewhere")
 
 
 def insert(value: int, xid: int | None = None) -> m.Insert:
-    return m.Insert(7, (m.Value(m.ValueKind.TEXT, str(value).encode()),), xid)
+    return m.Insert(7, (m.TupleValue(m.ValueKind.TEXT, str(value).encode()),), xid)
 
 
 def transaction(xid: int, lsn: int, *changes: m.Message) -> list[m.Message]:

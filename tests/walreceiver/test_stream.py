@@ -15,8 +15,8 @@ from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
-from headgate.walreceiver.connection import Connection
-from headgate.walreceiver.progress import Progress
+from headgate.walreceiver.connection import PublisherConnection
+from headgate.walreceiver.progress import StreamProgress
 from headgate.walreceiver.receiver import Limits, Receiver, StreamEndError
 from headgate.walreceiver.segment import Segment
 from headgate.walreceiver.spool import Spool
@@ -33,8 +33,8 @@ class Stream:
 
     def __init__(self, conninfo: str, slot: str, directory: Path, limits: Limits, **spool: int) -> None:
         self.waker = Waker()
-        self.connection = Connection.open(conninfo, "sub", waker=self.waker)
-        self.progress = Progress()
+        self.connection = PublisherConnection.open(conninfo, "sub", waker=self.waker)
+        self.progress = StreamProgress()
         self.spool = Spool(directory, **spool)
         self.connection.start_streaming(slot, Lsn(0), ["p"])
         KNOWN.clear()

@@ -128,12 +128,12 @@ def check_use(cursor: Cursor, role: str, database: int, name: str) -> None:
         raise PostgresError("42501", f"permission denied for schema {name}")
 
 
-def with_database_owner(cursor: Cursor, who: acl.Role, database_owner: int) -> acl.Role:
+def with_database_owner(cursor: Cursor, who: acl.RoleRights, database_owner: int) -> acl.RoleRights:
     """The owner of the current database is the member of pg_database_owner."""
     if database_owner not in who.roles:
         return who
     names = who.names | {acl.role_name(cursor, DATABASE_OWNER)}
-    return acl.Role(who.name, who.oid, who.superuser, who.roles | {DATABASE_OWNER}, names)
+    return acl.RoleRights(who.name, who.oid, who.superuser, who.roles | {DATABASE_OWNER}, names)
 
 
 def creation(cursor: Cursor, database: int, user: str, search_path: Iterable[str]) -> Namespace:

@@ -113,7 +113,7 @@ def duckdb_type(type_oid: int) -> str:
     known = registry.builtin().find(type_oid)
     if known is not None and known.is_array:
         return duckdb_type(known.element) + "[]"
-    if known is not None and known.kind == registry.Kind.DOMAIN:
+    if known is not None and known.kind == registry.TypeKind.DOMAIN:
         return duckdb_type(known.base)
     return "VARCHAR"
 

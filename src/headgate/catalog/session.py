@@ -58,9 +58,9 @@ class SessionContext:
         return moments.get(function, self.transaction_start) or datetime.now(UTC)
 
     @property
-    def forms(self) -> text_column.Session:
+    def forms(self) -> text_column.TextSettings:
         """The settings that the text forms of values depend on."""
-        return text_column.Session.of(self.settings)
+        return text_column.TextSettings.of(self.settings)
 
     @property
     def time_zone(self) -> str:

@@ -134,6 +134,6 @@ def columns(name: str) -> tuple[SystemColumn, ...]:
 
 def _base(type_oid: int, typmod: int) -> tuple[int, int]:
     known = registry.builtin().find(type_oid)
-    if known is not None and known.kind == registry.Kind.DOMAIN:
+    if known is not None and known.kind == registry.TypeKind.DOMAIN:
         return known.base, known.base_typmod
     return type_oid, typmod

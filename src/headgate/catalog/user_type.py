@@ -20,7 +20,7 @@ from headgate.catalog.relation.pretty import pretty
 from headgate.errors import PostgresError
 from headgate.sql.names import quote_ident
 from headgate.types import registry
-from headgate.types.registry import Kind, PgType, TypeRegistry
+from headgate.types.registry import PgType, TypeKind, TypeRegistry
 
 if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog
@@ -70,10 +70,10 @@ def registry_of(cursor: Cursor, database: int, path: Sequence[str] | None) -> Ty
         spelt = names[element] + "[]" if kind == "b" and element in names else names[oid]
         below = made.get(base)
         made[oid] = PgType(
-            oid, name, schema, Kind(kind), category, False, length, by_value, ",", element if kind == "b" else 0, array, base, base_typmod,
-            collation, 0, False, spelt, spelt, tuple(labels.get(oid, ())), not_null or (below is not None and below.not_null),
-            (*(below.checks if below is not None else ()), *checks.get(oid, ())),
-            default if default is not None or below is None else below.default,
+            oid, name, schema, TypeKind(kind), category, False, length, by_value, ",", element if kind == "b" else 0, array, base,
+            base_typmod, collation, 0, False, spelt, spelt, tuple(labels.get(oid, ())), not_null or (below is not None and below.not_null),
+            (*(below.checks if below is not None else ()), *checks.get(oid, ())), default if default is not None or below is None else
+            below.default,
         )  # fmt: skip
     return builtin.extended(made.values(), path)
 

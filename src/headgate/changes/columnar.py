@@ -23,7 +23,7 @@ INSERT, UPDATE, DELETE = ord("I"), ord("U"), ord("D")
 
 
 @dataclass(frozen=True)
-class Keys:
+class KeyNumbers:
     """The key of each change as a number, and the distinct keys by number (columns k0, k1…)."""
 
     codes: Numbers
@@ -53,7 +53,7 @@ def is_comparable(kind: pa.DataType) -> bool:
     return not pa.types.is_floating(kind) and not pa.types.is_nested(kind)
 
 
-def keys_of(columns: Sequence[pa.Array]) -> Keys:
+def keys_of(columns: Sequence[pa.Array]) -> KeyNumbers:
     """Numbers the keys of canonical key columns; there is at least one column."""
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
@@ -62,7 +62,7 @@ def keys_of(columns: Sequence[pa.Array]) -> Keys:
         codes = np.unique(codes * width + encoded.indices.to_numpy(), return_inverse=True)[1]
     _, first = np.unique(codes, return_index=True)
     at = pa.array(first)
-    return Keys(codes.astype(np.int64), pa.table([c.take(at) for c in columns], names=[f"k{i}" for i in range(len(columns))]))
+    return KeyNumbers(codes.astype(np.int64), pa.table([c.take(at) for c in columns], names=[f"k{i}" for i in range(len(columns))]))
 
 
 def replay(ops: npt.NDArray[np.uint8], codes: Numbers, stored_at: Numbers) -> Outcome:

@@ -13,13 +13,13 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from headgate.changes import net
-from headgate.changes.lookup import Key
+from headgate.changes.lookup import RowKey
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import columns, quoted
 
 
-def rewrite(transaction: Transaction, relation: Any, key: Key, frame: DataFrame) -> int | None:
+def rewrite(transaction: Transaction, relation: Any, key: RowKey, frame: DataFrame) -> int | None:
     """Applies a batch without TRUNCATE; the number of changes, None (nothing written) if a row that it changes is not there."""
     row = columns(relation)
     frame = _resent(net.widened(frame, row), row)

@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.changes import net
-from headgate.changes.lookup import Key
-from headgate.changes.merged import KeyConflict, Merged, Strategy
+from headgate.changes.lookup import RowKey
+from headgate.changes.merged import KeyConflict, Merged, MergeStrategy
 from headgate.lsn import Lsn
 from headgate.storage.delta import file_statistics
 from headgate.storage.delta.delta_table import FILE, ROW
@@ -33,7 +33,7 @@ class Summary:
     most: Any
 
 
-def summary_of(frame: DataFrame, relation: Any, key: Key) -> Summary:
+def summary_of(frame: DataFrame, relation: Any, key: RowKey) -> Summary:
     """One pass over the batch: how many changes of which kind, the last TRUNCATE, the range of the key's first column."""
     first = quoted(key.names[0]) if key.names else None
     of_new = F.col(f"new.{first}") if first and key.exact[0] else F.lit(None).cast("string")
@@ -54,25 +54,27 @@ def _order_literal(at: dict[str, int]) -> Column:
     return F.struct(*[F.lit(at[n]).cast("bigint").alias(n) for n in ("commit_lsn", "seq", "position")])
 
 
-def merge_large(transaction: Transaction, relation: Any, key: Key, frame: DataFrame, summary: Summary, strategy: Strategy | None) -> Merged:
+def merge_large(
+    transaction: Transaction, relation: Any, key: RowKey, frame: DataFrame, summary: Summary, strategy: MergeStrategy | None
+) -> Merged:
     """Applies a batch without TRUNCATE whose keys name at most one row each; `merge` says what the arguments are."""
     if strategy is None and summary.inserts == summary.changes and _outside(transaction, relation, key, summary):
         distinct = frame.select(key.value("new").alias("k")).distinct().count()
         if distinct == summary.changes:
-            return Merged(transaction.append(relation, frame.select("new.*")), strategy=Strategy.APPEND)
+            return Merged(transaction.append(relation, frame.select("new.*")), strategy=MergeStrategy.APPEND)
     resolved = _resolved(transaction, relation, key, frame, moves=bool(summary.moves)).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         totals = resolved.agg(F.count("*").alias("n"), F.count("file").alias("stored"), F.min("conflict").alias("conflict")).toArrow()
         if (conflict := totals["conflict"][0].as_py()) is not None:
             return Merged(0, conflict=_conflict_of(key, frame, conflict))
-        if not totals["stored"][0].as_py() and strategy is not Strategy.POSITIONS:
-            return Merged(transaction.append(relation, resolved.where("new IS NOT NULL").select("new.*")), strategy=Strategy.APPEND)
-        return Merged(transaction.rewrite(relation, resolved.where("old IS NOT NULL OR new IS NOT NULL")), strategy=Strategy.POSITIONS)
+        if not totals["stored"][0].as_py() and strategy is not MergeStrategy.POSITIONS:
+            return Merged(transaction.append(relation, resolved.where("new IS NOT NULL").select("new.*")), strategy=MergeStrategy.APPEND)
+        return Merged(transaction.rewrite(relation, resolved.where("old IS NOT NULL OR new IS NOT NULL")), strategy=MergeStrategy.POSITIONS)
     finally:
         resolved.unpersist()
 
 
-def _outside(transaction: Transaction, relation: Any, key: Key, summary: Summary) -> bool:
+def _outside(transaction: Transaction, relation: Any, key: RowKey, summary: Summary) -> bool:
     """Whether no file of the table can hold a key of the batch."""
     states = [state for state in transaction.states(relation) if state.files]
     if not states:
@@ -83,7 +85,7 @@ def _outside(transaction: Transaction, relation: Any, key: Key, summary: Summary
     return not any(file_statistics.can_hold(state, key.names[0], summary.least, summary.most, kind) for state in states)
 
 
-def _resolved(transaction: Transaction, relation: Any, key: Key, frame: DataFrame, *, moves: bool) -> DataFrame:
+def _resolved(transaction: Transaction, relation: Any, key: RowKey, frame: DataFrame, *, moves: bool) -> DataFrame:
     """What becomes of each key: old, new, file, row as for `rewrite`, and `conflict` (order of the change, NULL: none)."""
     row = columns(relation)
     state = net.net(net.widened(frame, row), relation, key, moves=moves)
@@ -123,7 +125,7 @@ def _completed(row: Any) -> Column:
     return F.struct(*values)
 
 
-def _conflict_of(key: Key, frame: DataFrame, at: dict[str, int]) -> KeyConflict:
+def _conflict_of(key: RowKey, frame: DataFrame, at: dict[str, int]) -> KeyConflict:
     """The key of the change at a place of the stream."""
     found = frame.where(net.order() == _order_literal(at)).select(*[F.col(f"new.{quoted(n)}").alias(n) for n in key.names]).toArrow()
     return KeyConflict(Lsn(at["commit_lsn"]), found)

@@ -40,7 +40,7 @@ _TRAILING = r"^(-?[0-9]+)(?:\.0*|(\.[0-9]*?[1-9])0*)$"
 
 
 @dataclass(frozen=True)
-class Key:
+class RowKey:
     """The columns that name a row. `exact[i]`: equal values have equal stored forms (not so for numeric as text, char(n))."""
 
     names: tuple[str, ...]
@@ -57,11 +57,11 @@ class Key:
         return [canonical_array(rows.field(n), kind) for n, kind in zip(self.names, self.kinds, strict=True)]
 
 
-def key_of(relation: Any, attnums: Sequence[int]) -> Key:
+def key_of(relation: Any, attnums: Sequence[int]) -> RowKey:
     """The key with these columns (attnums); all columns of the relation make the key of REPLICA IDENTITY FULL."""
     by_number = {c.attnum: c for c in relation.columns}
     chosen = [by_number[n] for n in attnums]
-    return Key(tuple(c.name for c in chosen), tuple(_exact(c) for c in chosen), tuple(_kind(c) for c in chosen))
+    return RowKey(tuple(c.name for c in chosen), tuple(_exact(c) for c in chosen), tuple(_kind(c) for c in chosen))
 
 
 def _kind(column: Any) -> int:
@@ -169,7 +169,7 @@ def _database() -> duckdb.DuckDBPyConnection:
 _lock = threading.Lock()
 
 
-def find(transaction: Transaction, relation: Any, key: Key, wanted: pa.Table) -> pa.Table:
+def find(transaction: Transaction, relation: Any, key: RowKey, wanted: pa.Table) -> pa.Table:
     """The stored rows whose key is one of `wanted` (columns k0, k1… canonical, no duplicates), as this transaction sees them.
 
     Columns: `i` the row of `wanted`, `old` struct, `file` string, `row` bigint (as `Transaction.positions` gives them).
@@ -180,7 +180,7 @@ def find(transaction: Transaction, relation: Any, key: Key, wanted: pa.Table) ->
     return find_in(transaction, relation, transaction.newest(relation), key, wanted)
 
 
-def find_in(transaction: Transaction, relation: Any, state: TableState, key: Key, wanted: pa.Table) -> pa.Table:
+def find_in(transaction: Transaction, relation: Any, state: TableState, key: RowKey, wanted: pa.Table) -> pa.Table:
     """The same of a table that is not partitioned, in the files of one of its states."""
     table, row = transaction.engine.table((relation.database, relation.oid)), arrow_row(relation)
     files = _files(state, key, wanted)
@@ -189,7 +189,7 @@ def find_in(transaction: Transaction, relation: Any, state: TableState, key: Key
     return _live(table, state, files, _query(table, state, key, row, files, wanted))
 
 
-def _find_in_leaves(transaction: Transaction, root: Any, key: Key, wanted: pa.Table) -> pa.Table:
+def _find_in_leaves(transaction: Transaction, root: Any, key: RowKey, wanted: pa.Table) -> pa.Table:
     """The stored rows of a partitioned table."""
     parts = []
     for leaf in transaction.partitioned(root).leaves:
@@ -204,7 +204,7 @@ def _shape(row: pa.Schema) -> pa.Schema:
     return pa.schema([("i", pa.int64()), ("old", pa.struct(list(row))), ("file", pa.string()), ("row", pa.int64())])
 
 
-def _files(state: TableState, key: Key, wanted: pa.Table) -> list[str]:
+def _files(state: TableState, key: RowKey, wanted: pa.Table) -> list[str]:
     """The files that can hold a key."""
     for i, name in enumerate(key.names):
         values = wanted.column(f"k{i}")
@@ -213,7 +213,7 @@ def _files(state: TableState, key: Key, wanted: pa.Table) -> list[str]:
     return list(state.files)
 
 
-def _query(table: DeltaTable, state: TableState, key: Key, row: pa.Schema, files: list[str], wanted: pa.Table) -> pa.Table:
+def _query(table: DeltaTable, state: TableState, key: RowKey, row: pa.Schema, files: list[str], wanted: pa.Table) -> pa.Table:
     """Joins the wanted keys with the files: i, filename, row and the relation's columns under c0, c1, …."""
     paths = [str(table.path / unquote(name)) for name in files]
     held = frozenset[str]().union(*[parquet.verify(path) for path in paths])

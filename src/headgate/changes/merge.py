@@ -26,8 +26,8 @@ from pyspark.sql import functions as F
 
 from headgate.changes import columnar, equal_rows, lookup, net, unique
 from headgate.changes.large import merge_large, summary_of
-from headgate.changes.lookup import Key
-from headgate.changes.merged import KeyConflict, Merged, Strategy
+from headgate.changes.lookup import RowKey
+from headgate.changes.merged import KeyConflict, Merged, MergeStrategy
 from headgate.changes.replay import Replayed, Row, keys, listed, replay
 from headgate.lsn import Lsn
 from headgate.storage.spark.local_relation import local_frame
@@ -53,7 +53,7 @@ def merge(
     key_attnums: Sequence[int] | None,
     changes: pa.Table | DataFrame,
     *,
-    strategy: Strategy | None = None,
+    strategy: MergeStrategy | None = None,
     small: int = ON_DRIVER,
     others: Sequence[Any] = (),
 ) -> Merged:
@@ -94,14 +94,21 @@ def merge(
             done = equal_rows.rewrite(transaction, relation, key, held_after)
             if done is None:  # a changed row is not there: change by change
                 return _merge_small(transaction, relation, key, held_after.toArrow(), None, others, many=True)
-            return Merged(done, strategy=Strategy.POSITIONS)
+            return Merged(done, strategy=MergeStrategy.POSITIONS)
         return merge_large(transaction, relation, key, held_after, summary, strategy)
     finally:
         held.unpersist()
 
 
 def _merge_small(
-    transaction: Transaction, relation: Any, key: Key, changes: pa.Table, strategy: Strategy | None, others: Sequence[Any], *, many: bool
+    transaction: Transaction,
+    relation: Any,
+    key: RowKey,
+    changes: pa.Table,
+    strategy: MergeStrategy | None,
+    others: Sequence[Any],
+    *,
+    many: bool,
 ) -> Merged:
     changes = _after_truncate(transaction, relation, _in_order(changes))
     if not changes.num_rows:
@@ -125,7 +132,7 @@ def _taken(changes: pa.Table, places: Sequence[int]) -> pa.Table | None:
     return changes.take(pa.array(places, pa.int64())) if len(places) else None
 
 
-def _merge_slices(transaction: Transaction, relation: Any, key: Key, changes: pa.Table, others: Sequence[Any], *, many: bool) -> Merged:
+def _merge_slices(transaction: Transaction, relation: Any, key: RowKey, changes: pa.Table, others: Sequence[Any], *, many: bool) -> Merged:
     """A large batch change by change, in slices: each is one Delta commit of the transaction."""
     total = Merged(0, checked=True)
     for first in range(0, changes.num_rows, SLICE):
@@ -148,7 +155,7 @@ def _fits_driver(transaction: Transaction, relation: Any, rows: int) -> bool:
     return bool(min(rows, SLICE) * size <= STORED_BYTES * max(sum(state.rows for state in states), 1))
 
 
-def _merge_columns(transaction: Transaction, relation: Any, key: Key, changes: pa.Table, others: Sequence[Any]) -> Merged | None:
+def _merge_columns(transaction: Transaction, relation: Any, key: RowKey, changes: pa.Table, others: Sequence[Any]) -> Merged | None:
     """A batch of any size that the driver holds (in order, without TRUNCATE), by column (`columnar`); None where that cannot be done."""
     if not changes.num_rows:
         return Merged(0, checked=True)
@@ -238,7 +245,7 @@ def _struct(table: pa.Table, name: str) -> pa.StructArray:
     return buffers.whole(table[name])
 
 
-def _key_row(key: Key, rows: pa.StructArray, at: int) -> pa.Table:
+def _key_row(key: RowKey, rows: pa.StructArray, at: int) -> pa.Table:
     return pa.table({name: rows.field(name).slice(at, 1) for name in key.names})
 
 
@@ -254,7 +261,7 @@ class _Batch:
     unchanged: list[list[str] | None] | None
 
     @classmethod
-    def of(cls, relation: Any, key: Key, changes: pa.Table) -> _Batch:
+    def of(cls, relation: Any, key: RowKey, changes: pa.Table) -> _Batch:
         old, new = _whole(relation, _struct(changes, "old")), _whole(relation, _struct(changes, "new"))
         sent = None
         if "unchanged" in changes.column_names and changes["unchanged"].null_count < changes.num_rows:
@@ -340,10 +347,12 @@ def _check_others(transaction: Transaction, relation: Any, others: Sequence[Any]
         unique.check_unique(transaction, relation, index.attnums, index.name, table, replaced)
 
 
-def _write(transaction: Transaction, relation: Any, key: Key, changed: pa.Table, strategy: Strategy | None) -> tuple[int, Strategy | None]:
+def _write(
+    transaction: Transaction, relation: Any, key: RowKey, changed: pa.Table, strategy: MergeStrategy | None
+) -> tuple[int, MergeStrategy | None]:
     if not changed.num_rows:
         return 0, None
-    if changed["old"].null_count == changed.num_rows and strategy is not Strategy.POSITIONS:
+    if changed["old"].null_count == changed.num_rows and strategy is not MergeStrategy.POSITIONS:
         rows = _struct(changed, "new")
-        return transaction.append(relation, pa.table(rows.flatten(), names=[f.name for f in rows.type])), Strategy.APPEND
-    return transaction.rewrite(relation, changed), Strategy.POSITIONS
+        return transaction.append(relation, pa.table(rows.flatten(), names=[f.name for f in rows.type])), MergeStrategy.APPEND
+    return transaction.rewrite(relation, changed), MergeStrategy.POSITIONS

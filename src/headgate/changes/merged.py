@@ -10,7 +10,7 @@ import pyarrow as pa
 from headgate.lsn import Lsn
 
 
-class Strategy(enum.Enum):
+class MergeStrategy(enum.Enum):
     """How a batch is written."""
 
     APPEND = "append"
@@ -35,6 +35,6 @@ class Merged:
     changes: int
     missing: int = 0
     conflict: KeyConflict | None = None
-    strategy: Strategy | None = None
+    strategy: MergeStrategy | None = None
     checked: bool = False
     skipped: pa.Table | None = None

@@ -2,7 +2,7 @@
 
 Out of a changes frame comes one row per key that the batch names:
 
-    key      struct       the key, canonical (`lookup.Key`)
+    key      struct       the key, canonical (`lookup.RowKey`)
     alive    boolean      whether a row has this key after the batch
     origin   struct       key of the stored row that it comes from; NULL: an INSERT of the batch made it
     new      struct       the row, where alive
@@ -27,7 +27,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headgate.changes.lookup import Key
+from headgate.changes.lookup import RowKey
 from headgate.storage.write import columns, quoted
 
 _MOST_STEPS = 64
@@ -38,12 +38,12 @@ def order() -> Column:
     return F.struct("commit_lsn", "seq", "position")
 
 
-def moved(key: Key) -> Column:
+def moved(key: RowKey) -> Column:
     """Whether a change is an UPDATE that changes the key."""
     return (F.col("op") == "U") & F.col("old").isNotNull() & ~key.value("old").eqNullSafe(key.value("new"))
 
 
-def net(frame: DataFrame, relation: Any, key: Key, *, moves: bool) -> DataFrame:
+def net(frame: DataFrame, relation: Any, key: RowKey, *, moves: bool) -> DataFrame:
     """The net effect of a changes frame without TRUNCATE; `moves`: whether it has key-changing UPDATEs."""
     if "unchanged" not in frame.columns:
         frame = frame.withColumn("unchanged", F.lit(None).cast("array<string>"))
@@ -72,7 +72,7 @@ def _assembled(row: StructType, *, toast: bool) -> tuple[Column, Column]:
     return new, unknown
 
 
-def _by_key(frame: DataFrame, row: StructType, key: Key) -> DataFrame:
+def _by_key(frame: DataFrame, row: StructType, key: RowKey) -> DataFrame:
     named = frame.withColumns({"o": order(), "key": F.when(F.col("op") == "D", key.value("old")).otherwise(key.value("new"))})
     inserts, deletes = F.count_if(F.col("op") == "I"), F.count_if(F.col("op") == "D")
     state = named.groupBy("key").agg(
@@ -99,7 +99,7 @@ def _by_key(frame: DataFrame, row: StructType, key: Key) -> DataFrame:
     )
 
 
-def _with_moves(frame: DataFrame, row: StructType, key: Key) -> DataFrame:
+def _with_moves(frame: DataFrame, row: StructType, key: RowKey) -> DataFrame:
     segments = _segments(frame, row, key).persist()
     resolved = _resolve(segments, row)
     last = Window.partitionBy("key").orderBy(F.col("segment").desc())
@@ -120,7 +120,7 @@ def _with_moves(frame: DataFrame, row: StructType, key: Key) -> DataFrame:
     )
 
 
-def _segments(frame: DataFrame, row: StructType, key: Key) -> DataFrame:
+def _segments(frame: DataFrame, row: StructType, key: RowKey) -> DataFrame:
     """One row per segment: key, segment, start (stored, insert, move), begin, finish (order of its end, NULL: alive), values."""
     old, new, is_move = key.value("old"), key.value("new"), moved(key)
 

@@ -19,7 +19,7 @@ _MEND = "restore the catalog from a backup, or drop and make the object again"
 
 
 @dataclass(frozen=True)
-class Reference:
+class CatalogReference:
     """Rows of `catalog` in which `columns` name a row of `target` by its `keys`; 0 and NULL name none."""
 
     catalog: str
@@ -28,9 +28,9 @@ class Reference:
     keys: tuple[str, ...] = ("oid",)
 
 
-def _to(target: str, *sources: str) -> list[Reference]:
+def _to(target: str, *sources: str) -> list[CatalogReference]:
     """References by oid: ``pg_class.relnamespace`` names a row of the target."""
-    return [Reference(catalog, (column,), target) for catalog, column in (each.split(".") for each in sources)]
+    return [CatalogReference(catalog, (column,), target) for catalog, column in (each.split(".") for each in sources)]
 
 
 REFERENCES = (
@@ -70,9 +70,9 @@ REFERENCES = (
         "subscription_resync.subid",
     ),
     *_to("pg_database", "pg_subscription.subdbid", "replication_slot.datoid", "prepared_xact.dbid"),
-    Reference("pg_subscription", ("oid",), "subscription_option", ("subid",)),
-    Reference("pg_attrdef", ("adrelid", "adnum"), "pg_attribute", ("attrelid", "attnum")),
-    Reference("origin_progress", ("roident",), "pg_replication_origin", ("roident",)),
+    CatalogReference("pg_subscription", ("oid",), "subscription_option", ("subid",)),
+    CatalogReference("pg_attrdef", ("adrelid", "adnum"), "pg_attribute", ("attrelid", "attnum")),
+    CatalogReference("origin_progress", ("roident",), "pg_replication_origin", ("roident",)),
 )
 
 
@@ -116,7 +116,7 @@ def _repeated(index: unique.UniqueIndex) -> str:
     return f"SELECT count(*) FROM (SELECT 1 FROM hg.{index.catalog} GROUP BY {columns} HAVING count(*) > 1)"
 
 
-def _dangling(reference: Reference, by_database: set[str]) -> str:
+def _dangling(reference: CatalogReference, by_database: set[str]) -> str:
     """Counts rows that name none; those of a database name its own and the built-in ones."""
     met = [f's."{column}" = t."{key}"' for column, key in zip(reference.columns, reference.keys, strict=True)]
     if {reference.catalog, reference.target} <= by_database:

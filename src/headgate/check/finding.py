@@ -9,7 +9,7 @@ import enum
 from dataclasses import dataclass
 
 
-class Severity(enum.StrEnum):
+class FindingSeverity(enum.StrEnum):
     """How bad it is."""
 
     ERROR = "error"
@@ -24,7 +24,7 @@ class Severity(enum.StrEnum):
 class Finding:
     """See the module. `place`: ``table "public"."t" of database "x"``; `advice` may be empty."""
 
-    severity: Severity
+    severity: FindingSeverity
     place: str
     what: str
     advice: str = ""
@@ -40,14 +40,14 @@ RESTORE = "restore it from a backup"
 
 def error(place: str, what: str, advice: str = RESTORE) -> Finding:
     """Something is lost or wrong."""
-    return Finding(Severity.ERROR, place, what, advice)
+    return Finding(FindingSeverity.ERROR, place, what, advice)
 
 
 def warning(place: str, what: str, advice: str = "") -> Finding:
     """Something should not be there."""
-    return Finding(Severity.WARNING, place, what, advice)
+    return Finding(FindingSeverity.WARNING, place, what, advice)
 
 
 def notice(place: str, what: str, advice: str = "") -> Finding:
     """Something that goes by itself."""
-    return Finding(Severity.NOTICE, place, what, advice)
+    return Finding(FindingSeverity.NOTICE, place, what, advice)

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from headgate.catalog.physical import rows
 from headgate.catalog.relation.relation import ForeignKey, Index, Relation
 from headgate.catalog.user_type import KnownTypes
-from headgate.check.finding import Finding, Severity, error
+from headgate.check.finding import Finding, FindingSeverity, error
 from headgate.check.subject import Subject
 from headgate.commands import stored_expression
 from headgate.commands.constraint import reference_key, uniqueness
@@ -37,7 +37,7 @@ class Question:
 
     what: tuple[str, ...]
     counted: DataFrame
-    severity: Severity = Severity.ERROR
+    severity: FindingSeverity = FindingSeverity.ERROR
 
 
 def findings(subject: Subject) -> Iterator[Finding]:
@@ -55,7 +55,7 @@ def findings(subject: Subject) -> Iterator[Finding]:
                 continue
             subject.progress(f"keys of {table.place}")
             foreign = [
-                (key, target, Severity.WARNING if {relation.oid, target.oid} & applied else Severity.ERROR)
+                (key, target, FindingSeverity.WARNING if {relation.oid, target.oid} & applied else FindingSeverity.ERROR)
                 for key in relation.foreign_keys
                 if key.oid not in inherited and key.validated and (target := relations.get(key.target)) and _Table(subject, target).readable
             ]
@@ -141,7 +141,7 @@ class _Table:
             rows = self.transaction.frame(leaf).where(table.place_oid() != leaf.oid)
             yield Question((f'rows of partition "{leaf.schema}"."{leaf.name}" do not belong there',), _number(rows))
 
-    def orphans(self, key: ForeignKey, target: Relation, severity: Severity) -> Iterator[Question]:
+    def orphans(self, key: ForeignKey, target: Relation, severity: FindingSeverity) -> Iterator[Question]:
         """Rows whose foreign key names no row."""
         values = reference_key.of_rows(self.transaction.frame(self.relation), self.relation, key.columns)
         complete = reference_key.complete(values, len(key.columns))

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from headgate.check.finding import Finding, Severity
+from headgate.check.finding import Finding, FindingSeverity
 from headgate.cli import control, pidfile, session
 from headgate.cli.message import fail, out
 from headgate.cli.run import check_java, read_settings
@@ -28,7 +28,7 @@ def report(found: Iterable[Finding]) -> int:
     for each in found:
         _clear()
         out(each.line)
-        worst = worst if each.severity is Severity.NOTICE else WRONG
+        worst = worst if each.severity is FindingSeverity.NOTICE else WRONG
     _clear()
     return worst
 
@@ -54,7 +54,7 @@ def online(data_dir: Path, username: str | None, database: str | None) -> Iterat
     with session.opened(data_dir, username) as opened:
         command = "CHECK_NODE" if database is None else f"CHECK_NODE {literal(database)}"
         for severity, place, what, advice in opened.execute(command.encode()).fetchall():
-            yield Finding(Severity(severity), place, what, advice)
+            yield Finding(FindingSeverity(severity), place, what, advice)
 
 
 def _show(what: str) -> None:

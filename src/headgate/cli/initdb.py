@@ -77,7 +77,7 @@ _CAUTION = """
 
 
 @dataclass(frozen=True)
-class Options:
+class InitdbOptions:
     """What initdb was called with."""
 
     data_dir: Path
@@ -90,7 +90,7 @@ class Options:
     settings: tuple[tuple[str, str], ...] = ()
 
 
-def initdb(options: Options) -> None:
+def initdb(options: InitdbOptions) -> None:
     """Makes the data directory and says what it does; raises Failed with initdb's text."""
     local, host = _methods(options)
     superuser = options.superuser or getpass.getuser()
@@ -111,7 +111,7 @@ def initdb(options: Options) -> None:
     out(f"\nSuccess. You can now start the node using:\n\n    headgate start -D {options.data_dir} -l logfile\n")
 
 
-def _methods(options: Options) -> tuple[str, str]:
+def _methods(options: InitdbOptions) -> tuple[str, str]:
     methods = []
     for given, kind in ((options.auth_local, "local"), (options.auth_host, "host")):
         method = given or options.auth or "trust"
@@ -121,7 +121,7 @@ def _methods(options: Options) -> tuple[str, str]:
     return methods[0], methods[1]
 
 
-def _password(options: Options, methods: set[str]) -> str | None:
+def _password(options: InitdbOptions, methods: set[str]) -> str | None:
     if options.password_file is not None:
         try:
             first = options.password_file.read_text().split("\n", 1)[0].rstrip("\r")
@@ -186,7 +186,7 @@ def _sweep(data_dir: Path, *, existed: bool) -> None:
         data_dir.rmdir()
 
 
-def _fill(options: Options, local: str, host: str, superuser: str, password: str | None) -> None:
+def _fill(options: InitdbOptions, local: str, host: str, superuser: str, password: str | None) -> None:
     data_dir = options.data_dir
     with _step("creating subdirectories"):
         for name in (TABLES,):

@@ -87,7 +87,7 @@ def initdb(
     if locale not in {"C", "POSIX", "C.UTF-8", "C.utf8"}:
         raise Failed(f'initdb: error: locale "{locale}" is not supported: a node sorts text as locale C does')
     pairs = tuple(_pair(text, "-c") for text in settings or [])
-    making.initdb(making.Options(Path(given).absolute(), username, auth, auth_local, auth_host, pwfile, pwprompt, pairs))
+    making.initdb(making.InitdbOptions(Path(given).absolute(), username, auth, auth_local, auth_host, pwfile, pwprompt, pairs))
 
 
 @app.command(help="Start a node in the background.")

@@ -24,10 +24,10 @@ from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, SqlValue, TypeRef, walk
 from headgate.sql.parser import parse_expression, position
 from headgate.types import registry
-from headgate.types.text_column import PLAIN, Session
+from headgate.types.text_column import PLAIN, TextSettings
 
 
-def context(forms: Session = PLAIN) -> BindContext:
+def context(forms: TextSettings = PLAIN) -> BindContext:
     """How an expression of a table is bound, with the types that this thread knows; `forms`: of the session that writes its constants."""
     return BindContext(refuse_subquery="cannot use subquery in this context", forms=forms)
 
@@ -48,7 +48,7 @@ def scope_of(columns: Iterable[Column], table: str = "", schema: str | None = No
     return relation_scope(table, schema, live, relation)
 
 
-def default(node: Any, column: Column, forms: Session) -> str | None:
+def default(node: Any, column: Column, forms: TextSettings) -> str | None:
     """The text of a DEFAULT, coerced to the column's type; None for DEFAULT NULL, which is no default."""
     bind = context(forms).within(refuse_subquery="cannot use subquery in DEFAULT expression")
     bound = binder.bind_default(node, type_of(column), column.name, context=bind)
@@ -60,7 +60,7 @@ def default(node: Any, column: Column, forms: Session) -> str | None:
     return deparse(bound)
 
 
-def check(node: Any, columns: Iterable[Column], table: str, forms: Session) -> tuple[str, tuple[int, ...]]:
+def check(node: Any, columns: Iterable[Column], table: str, forms: TextSettings) -> tuple[str, tuple[int, ...]]:
     """(text, attnums it uses) of a CHECK."""
     bind = context(forms).within(refuse_subquery="cannot use subquery in check constraint")
     bound = binder.bind_condition(node, scope_of(columns, table), "CHECK", context=bind)
@@ -72,7 +72,7 @@ def check(node: Any, columns: Iterable[Column], table: str, forms: Session) -> t
     return deparse(bound), tuple(sorted({each.attnum for each in walk(bound) if isinstance(each, ColumnRef) and each.attnum > 0}))
 
 
-def generated(node: Any, columns: Iterable[Column], column: Column, generated_names: set[str], forms: Session) -> str:
+def generated(node: Any, columns: Iterable[Column], column: Column, generated_names: set[str], forms: TextSettings) -> str:
     """The text of GENERATED ALWAYS AS (…) STORED, coerced to the column's type."""
     bind = context(forms).within(
         refuse_subquery="cannot use subquery in column generation expression", construct="column generation expressions"

@@ -29,7 +29,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Column:
+class DecodedColumn:
     """One column of the changes of a relation: string or binary values; True in `unchanged` where TOAST was not sent."""
 
     values: pa.Array
@@ -40,7 +40,7 @@ class Column:
 class Changes:
     """The I, U and D of one relation (as one Relation message described it), in log order.
 
-    `txn` is the index into `Decoded.transactions`, -1 before the first Begin of the run. `seq` counts frames over the whole
+    `txn` is the index into `DecodedFrames.transactions`, -1 before the first Begin of the run. `seq` counts frames over the whole
     run (from `first_seq`). `new` and `old` have one Column per published column: NULL throughout where a row has no such
     tuple; `old_kind` is 0, ``K`` or ``O``. `old` is None if no row has an old tuple.
     """
@@ -51,8 +51,8 @@ class Changes:
     seq: Numbers
     op: Bytes
     old_kind: Bytes
-    new: tuple[Column, ...]
-    old: tuple[Column, ...] | None
+    new: tuple[DecodedColumn, ...]
+    old: tuple[DecodedColumn, ...] | None
 
     def __len__(self) -> int:
         return len(self.op)
@@ -63,8 +63,8 @@ class Changes:
             return self
         kept = pa.array(mask)
 
-        def of(columns: tuple[Column, ...]) -> tuple[Column, ...]:
-            return tuple(Column(c.values.filter(kept), None if c.unchanged is None else c.unchanged[mask]) for c in columns)
+        def of(columns: tuple[DecodedColumn, ...]) -> tuple[DecodedColumn, ...]:
+            return tuple(DecodedColumn(c.values.filter(kept), None if c.unchanged is None else c.unchanged[mask]) for c in columns)
 
         return Changes(
             self.relation,
@@ -111,7 +111,7 @@ class Truncation:
 
 
 @dataclass
-class Decoded:
+class DecodedFrames:
     """What a run of frames holds."""
 
     transactions: Transactions
@@ -131,7 +131,7 @@ def decode(
     *,
     relations: Mapping[int, m.Relation] | None = None,
     first_seq: int = 0,
-) -> Decoded:
+) -> DecodedFrames:
     """Decodes the XLogData frames ``data[starts[i]:starts[i] + lengths[i]]`` (each begins with ``w``).
 
     Args:
@@ -142,7 +142,7 @@ def decode(
         first_seq: the seq of the first frame.
     """
     outline = scan(data, starts, lengths, first_seq)
-    result = Decoded(outline.transactions(), dict(relations or {}))
+    result = DecodedFrames(outline.transactions(), dict(relations or {}))
     run = _Run(data, starts, starts + lengths, outline, result, first_seq)
     for seq, lsn, found in outline.others:
         run.single(seq, lsn, found)
@@ -153,7 +153,7 @@ def decode(
 class _Run:
     """The state of one call of `decode`."""
 
-    def __init__(self, data: Bytes, starts: Numbers, ends: Numbers, outline: Outline, result: Decoded, first_seq: int) -> None:
+    def __init__(self, data: Bytes, starts: Numbers, ends: Numbers, outline: Outline, result: DecodedFrames, first_seq: int) -> None:
         self.data, self.starts, self.ends = data, starts, ends
         self.begins, self.result, self.first_seq = outline.begins, result, first_seq
         self.versions: dict[int, list[tuple[int, m.Relation]]] = {oid: [(first_seq, r)] for oid, r in result.relations.items()}
@@ -212,7 +212,7 @@ class _Run:
         with_old = first_tag != ord("N")
         with_new = op != ord("D")
         count = len(relation.columns)
-        old: tuple[Column, ...] | None = None
+        old: tuple[DecodedColumn, ...] | None = None
         if with_old.any():
             some = np.flatnonzero(with_old)
             old, after = _tuples(self.data, cursor[some], ends[some], count, some, len(frames))
@@ -250,7 +250,9 @@ def _check_tags(op: Bytes, tag: Bytes) -> None:
         raise violation(f"unexpected tuple tag '{chr(tag[wrong])}' in a message '{chr(op[wrong])}'")
 
 
-def _tuples(data: Bytes, cursor: Numbers, ends: Numbers, count: int, rows: Numbers, total: int) -> tuple[tuple[Column, ...], Numbers]:
+def _tuples(
+    data: Bytes, cursor: Numbers, ends: Numbers, count: int, rows: Numbers, total: int
+) -> tuple[tuple[DecodedColumn, ...], Numbers]:
     """Decodes one tuple at each `cursor`; the values of the other rows of `total` are NULL. Gives columns and new cursors."""
     if (cursor + 2 > ends).any():
         raise violation("insufficient data left in message")
@@ -270,7 +272,7 @@ def _tuples(data: Bytes, cursor: Numbers, ends: Numbers, count: int, rows: Numbe
     return tuple(columns), cursor
 
 
-def _column(data: Bytes, cursor: Numbers, ends: Numbers, kind: Bytes, rows: Numbers, total: int) -> tuple[Column, Numbers]:
+def _column(data: Bytes, cursor: Numbers, ends: Numbers, kind: Bytes, rows: Numbers, total: int) -> tuple[DecodedColumn, Numbers]:
     text, binary = kind == m.ValueKind.TEXT, kind == m.ValueKind.BINARY
     sent = text | binary
     unchanged = kind == m.ValueKind.UNCHANGED
@@ -294,7 +296,7 @@ def _column(data: Bytes, cursor: Numbers, ends: Numbers, kind: Bytes, rows: Numb
     if unchanged.any():
         mask = np.zeros(total, np.bool_)
         mask[rows[unchanged]] = True
-    return Column(values, mask), after
+    return DecodedColumn(values, mask), after
 
 
 def _values(data: Bytes, starts: Numbers, sizes: Numbers, rows: Numbers, total: int, *, binary: bool) -> pa.Array:

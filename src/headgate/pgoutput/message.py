@@ -28,17 +28,17 @@ class OldKind(enum.IntEnum):
 
 
 @dataclass(frozen=True)
-class Value:
+class TupleValue:
     """One column of a tuple; `data` is None for NULL and UNCHANGED."""
 
     kind: ValueKind
     data: bytes | None = None
 
 
-NULL = Value(ValueKind.NULL)
-UNCHANGED = Value(ValueKind.UNCHANGED)
+NULL = TupleValue(ValueKind.NULL)
+UNCHANGED = TupleValue(ValueKind.UNCHANGED)
 
-Tuple = tuple[Value, ...]
+Tuple = tuple[TupleValue, ...]
 
 
 # inside CopyData

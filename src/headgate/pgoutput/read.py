@@ -19,7 +19,7 @@ def violation(text: str) -> PostgresError:
     return PostgresError("08P01", text)
 
 
-class Reader:
+class MessageReader:
     """A cursor over the bytes of one message; raises 08P01 ``insufficient data left in message`` at the end."""
 
     def __init__(self, data: bytes) -> None:
@@ -89,7 +89,7 @@ class Reader:
             raise violation(f"invalid number of columns {number} in message")
         return number
 
-    def value(self) -> m.Value:
+    def value(self) -> m.TupleValue:
         """One column of TupleData."""
         kind = self.byte()
         if kind == m.ValueKind.NULL:
@@ -97,7 +97,7 @@ class Reader:
         if kind == m.ValueKind.UNCHANGED:
             return m.UNCHANGED
         if kind in (m.ValueKind.TEXT, m.ValueKind.BINARY):
-            return m.Value(m.ValueKind(kind), self.take(self.int32()))
+            return m.TupleValue(m.ValueKind(kind), self.take(self.int32()))
         raise violation(f"unrecognized data representation type '{chr(kind)}'")
 
     def finish(self) -> None:
@@ -108,7 +108,7 @@ class Reader:
 
 def read_frame(data: bytes) -> m.Frame:
     """Reads what a publisher sends in one CopyData while it streams."""
-    r = Reader(data)
+    r = MessageReader(data)
     tag = r.byte()
     if tag == ord("w"):
         return m.XLogData(r.lsn(), r.lsn(), r.int64(), r.take(len(data) - r.place))
@@ -123,7 +123,7 @@ def read_reply(data: bytes) -> m.Reply:
     """Reads what a subscriber sends in one CopyData while it receives."""
     if not data:
         raise violation("no data left in message")
-    r = Reader(data)
+    r = MessageReader(data)
     tag = r.byte()
     reply: m.Reply
     if tag == ord("r"):
@@ -138,7 +138,7 @@ def read_reply(data: bytes) -> m.Reply:
 
 def read(data: bytes, *, streamed: bool = False) -> m.Message:
     """Reads one pgoutput message; `streamed`: it lies between Stream Start and Stream Stop, so changes carry an xid."""
-    r = Reader(data)
+    r = MessageReader(data)
     tag = r.byte()
     reader = _READERS.get(tag)
     if reader is None:
@@ -148,30 +148,30 @@ def read(data: bytes, *, streamed: bool = False) -> m.Message:
     return found
 
 
-def _xid(r: Reader, streamed: bool) -> int | None:
+def _xid(r: MessageReader, streamed: bool) -> int | None:
     return r.uint32() if streamed else None
 
 
-def _begin(r: Reader, _: bool) -> m.Begin:
+def _begin(r: MessageReader, _: bool) -> m.Begin:
     return m.Begin(r.lsn(), r.int64(), r.uint32())
 
 
-def _flags(r: Reader) -> int:
+def _flags(r: MessageReader) -> int:
     if flags := r.byte():
         raise violation(f"unrecognized flags {flags} in commit message")
     return flags
 
 
-def _commit(r: Reader, _: bool) -> m.Commit:
+def _commit(r: MessageReader, _: bool) -> m.Commit:
     flags = _flags(r)
     return m.Commit(r.lsn(), r.lsn(), r.int64(), flags)
 
 
-def _origin(r: Reader, _: bool) -> m.Origin:
+def _origin(r: MessageReader, _: bool) -> m.Origin:
     return m.Origin(r.lsn(), r.string())
 
 
-def _relation(r: Reader, streamed: bool) -> m.Relation:
+def _relation(r: MessageReader, streamed: bool) -> m.Relation:
     xid = _xid(r, streamed)
     relation, schema, name, identity = r.uint32(), r.string(), r.string(), chr(r.byte())
     if identity not in "dnfi":
@@ -180,23 +180,23 @@ def _relation(r: Reader, streamed: bool) -> m.Relation:
     return m.Relation(relation, schema, name, identity, columns, xid)
 
 
-def _type(r: Reader, streamed: bool) -> m.Type:
+def _type(r: MessageReader, streamed: bool) -> m.Type:
     xid = _xid(r, streamed)
     return m.Type(r.uint32(), r.string(), r.string(), xid)
 
 
-def _new(r: Reader) -> m.Tuple:
+def _new(r: MessageReader) -> m.Tuple:
     if (tag := r.byte()) != ord("N"):
         raise violation(f"expected new tuple but got {tag}")
     return r.tuple()
 
 
-def _insert(r: Reader, streamed: bool) -> m.Insert:
+def _insert(r: MessageReader, streamed: bool) -> m.Insert:
     xid = _xid(r, streamed)
     return m.Insert(r.uint32(), _new(r), xid)
 
 
-def _update(r: Reader, streamed: bool) -> m.Update:
+def _update(r: MessageReader, streamed: bool) -> m.Update:
     xid, relation, tag = _xid(r, streamed), r.uint32(), r.byte()
     if tag in (m.OldKind.KEY, m.OldKind.ROW):
         old = r.tuple()
@@ -206,14 +206,14 @@ def _update(r: Reader, streamed: bool) -> m.Update:
     return m.Update(relation, None, None, r.tuple(), xid)
 
 
-def _delete(r: Reader, streamed: bool) -> m.Delete:
+def _delete(r: MessageReader, streamed: bool) -> m.Delete:
     xid, relation, tag = _xid(r, streamed), r.uint32(), r.byte()
     if tag not in (m.OldKind.KEY, m.OldKind.ROW):
         raise violation(f"expected action 'O' or 'K', got {chr(tag)}")
     return m.Delete(relation, m.OldKind(tag), r.tuple(), xid)
 
 
-def _truncate(r: Reader, streamed: bool) -> m.Truncate:
+def _truncate(r: MessageReader, streamed: bool) -> m.Truncate:
     xid, count, flags = _xid(r, streamed), r.int32(), r.byte()
     if count < 0:
         raise violation(f"invalid number of relations {count} in message")
@@ -221,53 +221,53 @@ def _truncate(r: Reader, streamed: bool) -> m.Truncate:
     return m.Truncate(relations, bool(flags & 1), bool(flags & 2), xid)
 
 
-def _message(r: Reader, streamed: bool) -> m.LogicalMessage:
+def _message(r: MessageReader, streamed: bool) -> m.LogicalMessage:
     xid = _xid(r, streamed)
     return m.LogicalMessage(bool(r.byte() & 1), r.lsn(), r.string(), r.take(r.int32()), xid)
 
 
-def _stream_start(r: Reader, _: bool) -> m.StreamStart:
+def _stream_start(r: MessageReader, _: bool) -> m.StreamStart:
     return m.StreamStart(r.uint32(), r.byte() == 1)
 
 
-def _stream_stop(_: Reader, __: bool) -> m.StreamStop:
+def _stream_stop(_: MessageReader, __: bool) -> m.StreamStop:
     return m.StreamStop()
 
 
-def _stream_commit(r: Reader, _: bool) -> m.StreamCommit:
+def _stream_commit(r: MessageReader, _: bool) -> m.StreamCommit:
     xid, flags = r.uint32(), _flags(r)
     return m.StreamCommit(xid, r.lsn(), r.lsn(), r.int64(), flags)
 
 
-def _stream_abort(r: Reader, _: bool) -> m.StreamAbort:
+def _stream_abort(r: MessageReader, _: bool) -> m.StreamAbort:
     return m.StreamAbort(r.uint32(), r.uint32())
 
 
-def _begin_prepare(r: Reader, _: bool) -> m.BeginPrepare:
+def _begin_prepare(r: MessageReader, _: bool) -> m.BeginPrepare:
     return m.BeginPrepare(r.lsn(), r.lsn(), r.int64(), r.uint32(), r.string())
 
 
-def _prepare(r: Reader, _: bool) -> m.Prepare:
+def _prepare(r: MessageReader, _: bool) -> m.Prepare:
     flags = _flags(r)
     return m.Prepare(r.lsn(), r.lsn(), r.int64(), r.uint32(), r.string(), flags)
 
 
-def _commit_prepared(r: Reader, _: bool) -> m.CommitPrepared:
+def _commit_prepared(r: MessageReader, _: bool) -> m.CommitPrepared:
     flags = _flags(r)
     return m.CommitPrepared(r.lsn(), r.lsn(), r.int64(), r.uint32(), r.string(), flags)
 
 
-def _rollback_prepared(r: Reader, _: bool) -> m.RollbackPrepared:
+def _rollback_prepared(r: MessageReader, _: bool) -> m.RollbackPrepared:
     flags = _flags(r)
     return m.RollbackPrepared(r.lsn(), r.lsn(), r.int64(), r.int64(), r.uint32(), r.string(), flags)
 
 
-def _stream_prepare(r: Reader, _: bool) -> m.StreamPrepare:
+def _stream_prepare(r: MessageReader, _: bool) -> m.StreamPrepare:
     flags = _flags(r)
     return m.StreamPrepare(r.lsn(), r.lsn(), r.int64(), r.uint32(), r.string(), flags)
 
 
-_READERS: Final[dict[int, Callable[[Reader, bool], m.Message]]] = {
+_READERS: Final[dict[int, Callable[[MessageReader, bool], m.Message]]] = {
     ord("B"): _begin,
     ord("C"): _commit,
     ord("O"): _origin,

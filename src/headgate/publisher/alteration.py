@@ -18,8 +18,8 @@ What must hold: no transaction has written to a table between the two definition
 locks of the tables (`commands.publication.reconciliation`), so whoever writes them commits before it, judged by what was, or begins after
 it; the writes of the altering transaction itself are judged by what was (`judged`), and the difference is that of the rows that they left.
 
-`Alteration` is made by `stream` for an entry of the log; `crossings` and `check` are what ALTER PUBLICATION asks. Traced: entry 0/900 is
-ALTER PUBLICATION p SET TABLE t WHERE (a > 5), which was a > 7; t holds 6, 7, 8. Rows 6 and 7 are sent: B R I(6) I(7) C at 0/900.
+`PublicationAlteration` is made by `stream` for an entry of the log; `crossings` and `check` are what ALTER PUBLICATION asks. Traced: entry
+0/900 is ALTER PUBLICATION p SET TABLE t WHERE (a > 5), which was a > 7; t holds 6, 7, 8. Rows 6 and 7 are sent: B R I(6) I(7) C at 0/900.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput.encode import DELETE, INSERT, UPDATE
 from headgate.publisher import gate
-from headgate.publisher.decoded import Decoded
-from headgate.publisher.published import Action, Published, identity_columns, named, published
+from headgate.publisher.decoded import DecodedChanges
+from headgate.publisher.published import Published, PublishedAction, identity_columns, named, published
 from headgate.storage import feed
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _sent(state: PublishedState, publications: Sequence[Publication], relation: 
 
 
 @dataclass(frozen=True)
-class Alteration:
+class PublicationAlteration:
     """What one entry of the log did to the publications of a stream. `before`: those that are not followed are as they are now."""
 
     state: PublishedState
@@ -118,16 +118,16 @@ class Alteration:
         return [each for each in crossings(self.state, self.before, self.now) if each.relation.oid in existed.relations]
 
 
-def alteration(before: PublishedState, now: PublishedState, names: Sequence[str]) -> Alteration | None:
+def alteration(before: PublishedState, now: PublishedState, names: Sequence[str]) -> PublicationAlteration | None:
     """What is to be followed of the change of publications of these names; None if nothing is."""
     if any(name not in before.publications or name not in now.publications for name in names):
         return None
     found = named(now, names)
     past = [then if (then := before.publications[each.name]).reconcile and each.reconcile else each for each in found]
-    return None if past == found else Alteration(now, tuple(past), tuple(found))
+    return None if past == found else PublicationAlteration(now, tuple(past), tuple(found))
 
 
-def changes(engine: Engine, crossing: Crossing, lsn: Lsn, end: Lsn) -> Iterator[tuple[Published, Decoded]]:
+def changes(engine: Engine, crossing: Crossing, lsn: Lsn, end: Lsn) -> Iterator[tuple[Published, DecodedChanges]]:
     """What is sent of a table, piece by piece: as what, and the rows; every change has the LSN `lsn`. The rows are those as of `end`.
 
     Raises what a filter raises for a row.
@@ -152,16 +152,16 @@ def check(engine: Engine, plan: Published, rows: Iterable[pa.RecordBatch]) -> No
         _through(engine, piece, plan)
 
 
-def _through(engine: Engine, rows: Decoded, plan: Published | None) -> gate.Mask:
+def _through(engine: Engine, rows: DecodedChanges, plan: Published | None) -> gate.Mask:
     """Which rows a first copy would have."""
     if plan is None:
         return np.zeros(len(rows), np.bool_)
-    inserted = {Action.INSERT: plan.copied} if plan.copied else {}
-    asked = replace(plan, actions=frozenset({Action.INSERT}), filters=inserted)
+    inserted = {PublishedAction.INSERT: plan.copied} if plan.copied else {}
+    asked = replace(plan, actions=frozenset({PublishedAction.INSERT}), filters=inserted)
     return np.asarray(gate.verdicts(engine, rows, asked) != 0)
 
 
-def _some(plan: Published, rows: Decoded, letters: gate.Letters) -> Iterator[tuple[Published, Decoded]]:
+def _some(plan: Published, rows: DecodedChanges, letters: gate.Letters) -> Iterator[tuple[Published, DecodedChanges]]:
     """Those of the rows that have a letter, as these operations."""
     if identity_columns(plan.relation) == frozenset():
         letters[letters != INSERT] = 0
@@ -174,10 +174,10 @@ def _some(plan: Published, rows: Decoded, letters: gate.Letters) -> Iterator[tup
     for side, without in (("old", INSERT), ("new", DELETE)):
         values = rows.new.take(pa.array(places, mask=found == without))
         table = table.set_column(table.schema.get_field_index(side), side, values)
-    yield plan, Decoded(table, chosen.lsn)
+    yield plan, DecodedChanges(table, chosen.lsn)
 
 
-def _rows(engine: Engine, relation: Relation, lsn: Lsn, end: Lsn) -> Iterator[Decoded]:
+def _rows(engine: Engine, relation: Relation, lsn: Lsn, end: Lsn) -> Iterator[DecodedChanges]:
     """The rows of a table as of an LSN, as inserted ones."""
     key = (relation.database, relation.oid)
     state = engine.state_at(key, end)
@@ -186,7 +186,7 @@ def _rows(engine: Engine, relation: Relation, lsn: Lsn, end: Lsn) -> Iterator[De
     yield from _pieces(engine.table(key).pieces(state, [column.name for column in relation.columns]), lsn)
 
 
-def _pieces(batches: Iterable[pa.RecordBatch], lsn: Lsn) -> Iterator[Decoded]:
+def _pieces(batches: Iterable[pa.RecordBatch], lsn: Lsn) -> Iterator[DecodedChanges]:
     """Rows as inserted ones, in pieces that are judged at once."""
     gathered: list[pa.RecordBatch] = []
     for batch in batches:
@@ -198,9 +198,9 @@ def _pieces(batches: Iterable[pa.RecordBatch], lsn: Lsn) -> Iterator[Decoded]:
         yield _inserted(gathered, lsn)
 
 
-def _inserted(batches: Sequence[pa.RecordBatch], lsn: Lsn) -> Decoded:
+def _inserted(batches: Sequence[pa.RecordBatch], lsn: Lsn) -> DecodedChanges:
     rows = pa.Table.from_batches(batches).combine_chunks().to_struct_array().combine_chunks()
     arranged = feed.arrange(rows, None, 0)
     zero = pa.array(np.zeros(len(rows), np.int64))
     table = arranged.add_column(0, "seq", zero).add_column(0, "commit_lsn", zero)
-    return Decoded(table, np.full(len(rows), int(lsn), np.int64))
+    return DecodedChanges(table, np.full(len(rows), int(lsn), np.int64))

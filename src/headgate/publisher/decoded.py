@@ -1,6 +1,6 @@
 """A relation's changes as they were read from the table's files, and the readers' common store of them.
 
-`Decoded` is immutable but for the frames that were made of all its changes, which streams share (`rendering`). `Shared` is the
+`DecodedChanges` is immutable but for the frames that were made of all its changes, which streams share (`rendering`). `Shared` is the
 node's: streams of one database that read the same writes at about the same time read and render them once. What must hold: what is
 shared depends on the log and on the description of the relation alone, both of which are in the key; a stream that comes late reads
 for itself.
@@ -33,7 +33,7 @@ KEPT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Decoded:
+class DecodedChanges:
     """Changes of one relation (see `storage.feed`), ascending in `lsn`."""
 
     table: pa.Table
@@ -63,24 +63,24 @@ class Decoded:
         """A column of the old or new rows."""
         return buffers.field(self.old if side == "old" else self.new, name)
 
-    def take(self, places: Numbers, ops: npt.NDArray[np.uint8]) -> Decoded:
+    def take(self, places: Numbers, ops: npt.NDArray[np.uint8]) -> DecodedChanges:
         """Some of the changes, as these operations."""
         words = pa.Array.from_buffers(
             pa.string(), len(ops), [None, pa.py_buffer(np.arange(len(ops) + 1, dtype=np.int32)), pa.py_buffer(np.ascontiguousarray(ops))]
         )
         if len(places) == len(self):
-            return Decoded(self.table.set_column(self.table.schema.get_field_index("op"), "op", words), self.lsn)
+            return DecodedChanges(self.table.set_column(self.table.schema.get_field_index("op"), "op", words), self.lsn)
         table = self.table.take(pa.array(places))
-        return Decoded(table.set_column(table.schema.get_field_index("op"), "op", words), self.lsn[places])
+        return DecodedChanges(table.set_column(table.schema.get_field_index("op"), "op", words), self.lsn[places])
 
 
-def decoded(table: pa.Table, writes: Sequence[TableWrite]) -> Decoded:
+def decoded(table: pa.Table, writes: Sequence[TableWrite]) -> DecodedChanges:
     """The changes of these writes in the order of the log."""
     lsn = _lsns(table, writes)
     if len(lsn) > 1 and not (np.diff(lsn) > 0).all():
         order = np.argsort(lsn, kind="stable")
         table, lsn = table.take(pa.array(order)), lsn[order]
-    return Decoded(table, lsn)
+    return DecodedChanges(table, lsn)
 
 
 def letters(ops: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.uint8]:
@@ -107,7 +107,7 @@ class _Entry:
 
     def __init__(self) -> None:
         self.ready = threading.Event()
-        self.value: Decoded | None = None
+        self.value: DecodedChanges | None = None
         self.failed = False
 
 
@@ -140,7 +140,7 @@ class Shared:
         """Whether several streams read this database."""
         return self._streams[database] > 1
 
-    def get(self, database: int, key: Hashable, read: Callable[[], Decoded | None]) -> Decoded | None:
+    def get(self, database: int, key: Hashable, read: Callable[[], DecodedChanges | None]) -> DecodedChanges | None:
         """What `read` gives, read once by the streams that ask for it together. None is kept like a value."""
         if not self.several(database):
             self.read += 1
@@ -157,7 +157,7 @@ class Shared:
         entry.ready.wait()
         return read() if entry.failed else entry.value
 
-    def _fill(self, place: Hashable, entry: _Entry, read: Callable[[], Decoded | None]) -> Decoded | None:
+    def _fill(self, place: Hashable, entry: _Entry, read: Callable[[], DecodedChanges | None]) -> DecodedChanges | None:
         try:
             self.read += 1
             entry.value = read()

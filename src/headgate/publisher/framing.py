@@ -49,7 +49,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Piece:
+class TransactionPiece:
     """Some frames of a transaction, `lsn` that of the first change, `xid` of their (sub)transaction, `changes` how many."""
 
     frames: Frames
@@ -156,12 +156,12 @@ def frames_of(data: bytes) -> Frames:
     return Frames(np.frombuffer(data, np.uint8), np.array(offsets, np.int64))
 
 
-def whole(entry: LogEntry, pieces: Iterable[Piece], wanted: Wanted, counts: Counts) -> Iterator[bytes | memoryview]:
+def whole(entry: LogEntry, pieces: Iterable[TransactionPiece], wanted: Wanted, counts: Counts) -> Iterator[bytes | memoryview]:
     """One transaction whose pieces come lazily, in bounded memory; nothing at all if it has none and is not prepared.
 
     With streaming the pieces are held back until it is known whether they exceed `work_mem`.
     """
-    held: list[Piece] = []
+    held: list[TransactionPiece] = []
     size, total, last, streamed, begun = 0, 0, 0, False, False
     for piece in pieces:
         total, last = total + piece.size, piece.lsn
@@ -201,7 +201,7 @@ def tell_skipped(entry: LogEntry) -> None:
     _log.debug("skipped replication of an empty transaction with XID: %d", entry.xid)
 
 
-def _cut(piece: Piece, limit: int) -> Iterator[Piece]:
+def _cut(piece: TransactionPiece, limit: int) -> Iterator[TransactionPiece]:
     """The piece in parts of about `limit` bytes."""
     if piece.size <= limit or len(piece.frames) < 2:
         yield piece
@@ -213,11 +213,13 @@ def _cut(piece: Piece, limit: int) -> Iterator[Piece]:
         after = max(int(np.searchsorted(ends, start + limit, side="right")), first + 1)
         offsets = piece.frames.offsets[first : after + 1]
         part = Frames(piece.frames.data[offsets[0] : offsets[-1]], offsets - offsets[0])
-        yield Piece(part, piece.lsn, piece.xid, len(part))
+        yield TransactionPiece(part, piece.lsn, piece.xid, len(part))
         first = after
 
 
-def _block(entry: LogEntry, held: list[Piece], wanted: Wanted, counts: Counts, *, streamed: bool) -> Iterator[bytes | memoryview]:
+def _block(
+    entry: LogEntry, held: list[TransactionPiece], wanted: Wanted, counts: Counts, *, streamed: bool
+) -> Iterator[bytes | memoryview]:
     """One block of a streamed transaction."""
     lsn = held[0].lsn
     yield frame(m.StreamStart(entry.xid, not streamed), lsn, now())

@@ -23,8 +23,8 @@ from headgate.expression import columnwise
 from headgate.expression.columnwise import NotColumnwise
 from headgate.expression.node import ColumnRef, walk
 from headgate.pgoutput.encode import DELETE, INSERT, UPDATE
-from headgate.publisher.decoded import Decoded, letters
-from headgate.publisher.published import FILTERED, Action, Published, identity_columns
+from headgate.publisher.decoded import DecodedChanges, letters
+from headgate.publisher.published import FILTERED, Published, PublishedAction, identity_columns
 from headgate.rowfilter import filter as row_filter
 from headgate.rowfilter.filter import RowFilter
 from headgate.storage import feed
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 Letters = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
-_CODES = {Action.INSERT: INSERT, Action.UPDATE: UPDATE, Action.DELETE: DELETE}
+_CODES = {PublishedAction.INSERT: INSERT, PublishedAction.UPDATE: UPDATE, PublishedAction.DELETE: DELETE}
 _PLACE = "_place"
 
 
-def verdicts(engine: Engine, decoded: Decoded, plan: Published) -> Letters:
+def verdicts(engine: Engine, decoded: DecodedChanges, plan: Published) -> Letters:
     """The letter under which each change is sent, 0 for none."""
     wanted = np.isin(decoded.op, [_CODES[action] for action in FILTERED if action in plan.actions])
     if plan.unfiltered or not wanted.any():
@@ -69,7 +69,7 @@ def of_write(engine: Engine, plan: Published, write: TableWrite) -> Letters:
     return _logged(found, plan)
 
 
-def needs_spark(decoded: Decoded, plan: Published) -> bool:
+def needs_spark(decoded: DecodedChanges, plan: Published) -> bool:
     """Whether the filter cannot be asked column by column of these changes."""
     if plan.unfiltered:
         return False
@@ -89,29 +89,29 @@ def _logged(found: Letters, plan: Published) -> Letters:
 
 
 # ---- column by column ---------------------------------------------------------------------------------------
-def _columnwise(decoded: Decoded, plan: Published, wanted: Mask) -> Letters:
+def _columnwise(decoded: DecodedChanges, plan: Published, wanted: Mask) -> Letters:
     op = decoded.op
     before, after = wanted & (op != INSERT), wanted & (op != DELETE)
     if before.any():
-        before &= _matches(decoded, plan, "old", Action.DELETE)
+        before &= _matches(decoded, plan, "old", PublishedAction.DELETE)
     if after.any():
-        after &= _matches(decoded, plan, "new", Action.INSERT)
+        after &= _matches(decoded, plan, "new", PublishedAction.INSERT)
     changed = np.where(before, np.where(after, UPDATE, DELETE), np.where(after, INSERT, 0))
     return np.where(op == UPDATE, changed, np.where(before | after, op, 0)).astype(np.uint8)
 
 
-def _matches(decoded: Decoded, plan: Published, side: str, own: Action) -> Mask:
+def _matches(decoded: DecodedChanges, plan: Published, side: str, own: PublishedAction) -> Mask:
     """The filter on the old or new rows: that of the change's own operation (`own`, or UPDATE)."""
     answers: dict[tuple[str, ...] | None, Mask] = {}
-    for action in (own, Action.UPDATE):
+    for action in (own, PublishedAction.UPDATE):
         trees = plan.filters.get(action)
         if trees not in answers:
             answers[trees] = np.ones(len(decoded), np.bool_) if trees is None else _any(decoded, side, trees)
-    mine, updated = answers[plan.filters.get(own)], answers[plan.filters.get(Action.UPDATE)]
+    mine, updated = answers[plan.filters.get(own)], answers[plan.filters.get(PublishedAction.UPDATE)]
     return mine if mine is updated else np.where(decoded.op == _CODES[own], mine, updated)
 
 
-def _any(decoded: Decoded, side: str, trees: Sequence[str]) -> Mask:
+def _any(decoded: DecodedChanges, side: str, trees: Sequence[str]) -> Mask:
     passed = np.zeros(len(decoded), np.bool_)
     for tree in trees:
         expression = _loaded(tree).expression
@@ -126,7 +126,7 @@ def _loaded(tree: str) -> RowFilter:
 
 
 # ---- by Spark -----------------------------------------------------------------------------------------------
-def _by_spark(engine: Engine, decoded: Decoded, plan: Published) -> Letters:
+def _by_spark(engine: Engine, decoded: DecodedChanges, plan: Published) -> Letters:
     table = _narrow(decoded, plan).append_column(_PLACE, pa.array(np.arange(len(decoded))))
     judged = _judged(_frame(engine, table), plan).select(_PLACE, "op").toArrow()
     found = np.zeros(len(decoded), np.uint8)
@@ -151,7 +151,7 @@ def _filter_columns(plan: Published) -> tuple[Column, ...]:
     return tuple(column for column in plan.relation.columns if column.name in names) or plan.relation.columns[:1]
 
 
-def _narrow(decoded: Decoded, plan: Published) -> pa.Table:
+def _narrow(decoded: DecodedChanges, plan: Published) -> pa.Table:
     """The changes with the filter's columns alone."""
     names = [column.name for column in _filter_columns(plan)]
     table = decoded.table
@@ -165,7 +165,9 @@ def _narrow(decoded: Decoded, plan: Published) -> pa.Table:
 def _judged(frame: DataFrame, plan: Published) -> DataFrame:
     """The changes that are published, by their action and by the filter."""
     wanted = {action: action in plan.actions for action in FILTERED}
-    frame = project.actions(frame, insert=wanted[Action.INSERT], update=wanted[Action.UPDATE], delete=wanted[Action.DELETE])
+    frame = project.actions(
+        frame, insert=wanted[PublishedAction.INSERT], update=wanted[PublishedAction.UPDATE], delete=wanted[PublishedAction.DELETE]
+    )
     return change_filter.apply(frame, predicate(plan))
 
 
@@ -173,7 +175,7 @@ def predicate(plan: Published) -> Callable[[str], SparkColumn]:
     """The filter on ``old`` or ``new``: that of the change's own operation."""
     from pyspark.sql import functions as F
 
-    def match(action: Action, side: str) -> SparkColumn:
+    def match(action: PublishedAction, side: str) -> SparkColumn:
         trees = plan.filters.get(action)
         if not trees:
             return F.lit(True)
@@ -181,9 +183,9 @@ def predicate(plan: Published) -> Callable[[str], SparkColumn]:
         return functools.reduce(lambda one, other: one | other, found)
 
     def decide(side: str) -> SparkColumn:
-        first = Action.DELETE if side == "old" else Action.INSERT
-        if plan.filters.get(first) == plan.filters.get(Action.UPDATE):
+        first = PublishedAction.DELETE if side == "old" else PublishedAction.INSERT
+        if plan.filters.get(first) == plan.filters.get(PublishedAction.UPDATE):
             return match(first, side)
-        return F.when(F.col("op") == first.value, match(first, side)).otherwise(match(Action.UPDATE, side))
+        return F.when(F.col("op") == first.value, match(first, side)).otherwise(match(PublishedAction.UPDATE, side))
 
     return decide

@@ -24,7 +24,7 @@ from headgate.catalog.replication.publication import Publication
 from headgate.errors import PostgresError
 
 
-class Action(enum.StrEnum):
+class PublishedAction(enum.StrEnum):
     """What can be published; the value is the letter of the message."""
 
     INSERT = "I"
@@ -33,7 +33,7 @@ class Action(enum.StrEnum):
     TRUNCATE = "T"
 
 
-FILTERED = (Action.INSERT, Action.UPDATE, Action.DELETE)
+FILTERED = (PublishedAction.INSERT, PublishedAction.UPDATE, PublishedAction.DELETE)
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Published:
 
     relation: Relation
     target: Relation
-    actions: frozenset[Action]
-    filters: Mapping[Action, tuple[str, ...]] = field(default_factory=dict)
+    actions: frozenset[PublishedAction]
+    filters: Mapping[PublishedAction, tuple[str, ...]] = field(default_factory=dict)
     columns: tuple[int, ...] = ()
     publications: tuple[str, ...] = ()
     """The names of those that publish the relation."""
@@ -83,7 +83,7 @@ def published(state: PublishedState, publications: Sequence[Publication], oid: i
     if relation is None or relation.kind not in "rp" or relation.persistence != "p":
         return None
     ancestors = state.ancestors(oid)
-    actions: set[Action] = set()
+    actions: set[PublishedAction] = set()
     level, target_oid = 0, oid
     contributing: list[Publication] = []
     names: list[str] = []
@@ -122,13 +122,13 @@ def _sent_as(state: PublishedState, publication: Publication, relation: Relation
     return None
 
 
-def publishes(publication: Publication) -> set[Action]:
+def publishes(publication: Publication) -> set[PublishedAction]:
     """The actions of a publication."""
     flags = {
-        Action.INSERT: publication.insert,
-        Action.UPDATE: publication.update,
-        Action.DELETE: publication.delete,
-        Action.TRUNCATE: publication.truncate,
+        PublishedAction.INSERT: publication.insert,
+        PublishedAction.UPDATE: publication.update,
+        PublishedAction.DELETE: publication.delete,
+        PublishedAction.TRUNCATE: publication.truncate,
     }
     return {action for action, wanted in flags.items() if wanted}
 
@@ -138,10 +138,10 @@ def _whole(publication: Publication, target: Relation) -> bool:
     return publication.all_tables or target.namespace_oid in publication.schemas
 
 
-def _filters(publications: Sequence[Publication], target: Relation) -> dict[Action, tuple[str, ...]]:
+def _filters(publications: Sequence[Publication], target: Relation) -> dict[PublishedAction, tuple[str, ...]]:
     """The filters of each action, ORed; an action for which one publication has none is left out."""
-    found: dict[Action, list[str]] = {}
-    without: set[Action] = set()
+    found: dict[PublishedAction, list[str]] = {}
+    without: set[PublishedAction] = set()
     for publication in publications:
         member = None if _whole(publication, target) else publication.member(target.oid)
         for action in publishes(publication) & set(FILTERED):
@@ -177,7 +177,7 @@ def _columns(publications: Sequence[Publication], target: Relation) -> tuple[int
 
 def truncated(published_as: Published) -> bool:
     """Whether a TRUNCATE of the relation itself is sent: not when it is a partition that is published as another table."""
-    return Action.TRUNCATE in published_as.actions and published_as.target.oid == published_as.relation.oid
+    return PublishedAction.TRUNCATE in published_as.actions and published_as.target.oid == published_as.relation.oid
 
 
 def identity_columns(relation: Relation) -> frozenset[int] | None:

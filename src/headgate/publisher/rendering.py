@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from headgate.pgoutput import encode
 from headgate.pgoutput.encode import Frames
 from headgate.publisher import gate
-from headgate.publisher.decoded import Decoded, Shared, decoded
+from headgate.publisher.decoded import DecodedChanges, Shared, decoded
 from headgate.publisher.publication_statistics import Judged
 from headgate.publisher.published import Published, identity_columns
 from headgate.settings.encoding import UTF8, Encoding
@@ -33,7 +33,7 @@ from headgate.types import buffers
 from headgate.types.binary import binary
 from headgate.types.text import text
 from headgate.types.text.encoded import as_strings, encoded
-from headgate.types.text_column import Session
+from headgate.types.text_column import TextSettings
 
 if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Column
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
 Numbers = npt.NDArray[np.int64]
 
 
-EXACT = Session(extra_float_digits=3)
+EXACT = TextSettings(extra_float_digits=3)
 """Different values have different texts."""
 
 
 @dataclass(frozen=True)
-class Form:
+class ValueForm:
     """How values are written: the settings of the walsender's session, and pgoutput's option `binary`."""
 
     binary: bool = False
-    session: Session = EXACT
+    session: TextSettings = EXACT
     encoding: Encoding = UTF8
 
 
@@ -70,14 +70,14 @@ class Renderer:
     engine: Engine
     shared: Shared
     database: int
-    form: Form
+    form: ValueForm
     judged: Judged = field(default_factory=Judged)
     """Counts what has been judged since the stream took it last."""
 
     def small(self, plan: Published, writes: Sequence[TableWrite], send_time: int) -> Rendered | None:
         """The published changes of these writes; None if the driver should not read them at once."""
 
-        def read() -> Decoded | None:
+        def read() -> DecodedChanges | None:
             table = feed.small(self.engine, plan.relation, writes)
             return None if table is None else decoded(table, writes)
 
@@ -103,16 +103,16 @@ class Renderer:
             if found.any():
                 yield self._rendered(piece, plan, found, send_time)
 
-    def of_rows(self, plan: Published, changes: Decoded, send_time: int) -> Rendered:
+    def of_rows(self, plan: Published, changes: DecodedChanges, send_time: int) -> Rendered:
         """Changes that are this stream's alone, all of which are sent (`alteration`)."""
         return Rendered(_frames(changes, plan, self.form, send_time), changes.lsn)
 
-    def _pieces(self, plan: Published, write: TableWrite) -> Iterator[Decoded]:
+    def _pieces(self, plan: Published, write: TableWrite) -> Iterator[DecodedChanges]:
         """The pieces of a write, each read by one of the streams that need it at about the same time."""
         read = 0
         pieces = feed.pieces(self.engine, plan.relation, write)
 
-        def up_to(wanted: int) -> Decoded | None:
+        def up_to(wanted: int) -> DecodedChanges | None:
             nonlocal read
             while read < wanted:
                 next(pieces, None)
@@ -130,14 +130,14 @@ class Renderer:
             yield piece
             number += 1
 
-    def _rendered(self, changes: Decoded, plan: Published, verdicts: npt.NDArray[np.uint8], send_time: int) -> Rendered:
+    def _rendered(self, changes: DecodedChanges, plan: Published, verdicts: npt.NDArray[np.uint8], send_time: int) -> Rendered:
         if self.shared.several(self.database):
             return self._taken(changes, plan, verdicts, send_time)
         kept = np.flatnonzero(verdicts)
         chosen = changes.take(kept, verdicts[kept])
         return Rendered(_frames(chosen, plan, self.form, send_time), chosen.lsn)
 
-    def _taken(self, changes: Decoded, plan: Published, verdicts: npt.NDArray[np.uint8], send_time: int) -> Rendered:
+    def _taken(self, changes: DecodedChanges, plan: Published, verdicts: npt.NDArray[np.uint8], send_time: int) -> Rendered:
         """Out of the frames of all changes; those that became another operation are made here."""
         with changes.lock:
             key = (_sent(plan), self.form)
@@ -180,7 +180,7 @@ def _take(frames: Frames, places: Numbers) -> Frames:
     return Frames(*buffers.view(values.take(pa.array(places))))
 
 
-def _frames(changes: Decoded, plan: Published, form: Form, send_time: int) -> Frames:
+def _frames(changes: DecodedChanges, plan: Published, form: ValueForm, send_time: int) -> Frames:
     """All of these changes as frames."""
     op, old_row, new_row = changes.op, changes.old, changes.new
     columns = plan.sent_columns
@@ -197,7 +197,7 @@ def _old_values(
     old_row: pa.StructArray,
     new_row: pa.StructArray,
     op: npt.NDArray[np.uint8],
-    form: Form,
+    form: ValueForm,
 ) -> tuple[list[pa.Array], npt.NDArray[np.uint8]]:
     """The old tuples' values, and per row what precedes them: K, O, or nothing (an update that leaves the key as it was)."""
     tag = encode.ROW if plan.target.replica_identity == "f" else encode.KEY
@@ -231,7 +231,7 @@ def _changed(
     return found
 
 
-def _values(row: pa.StructArray, plan: Published, column: Column, form: Form) -> pa.Array:
+def _values(row: pa.StructArray, plan: Published, column: Column, form: ValueForm) -> pa.Array:
     """A column of old or new rows in the form in which it is sent; columns are matched by name."""
     mine = plan.relation.column(column.name)
     if mine is None:
@@ -242,5 +242,5 @@ def _values(row: pa.StructArray, plan: Published, column: Column, form: Form) ->
     return as_strings(encoded(_text(values, mine, form.session), form.encoding))
 
 
-def _text(values: Any, column: Column, session: Session) -> pa.Array:
+def _text(values: Any, column: Column, session: TextSettings) -> pa.Array:
     return text.write_text(values, column.type_oid, column.typmod, session=session)

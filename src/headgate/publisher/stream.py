@@ -1,6 +1,6 @@
 """The stream of one slot: log entries in, pgoutput frames out, whole transactions in the order of their commits.
 
-`Stream.next` is called by the walsender (and by pg_logical_slot_…_binary_changes) and gives one `Batch` at a time. Many small
+`Stream.next` is called by the walsender (and by pg_logical_slot_…_binary_changes) and gives one `StreamBatch` at a time. Many small
 transactions are one batch: their changes of one relation are read, filtered and encoded together, and then put in order by
 LSN. A transaction that is too large for that, or that is more than B … C (`framing`), is a batch of its own, whose frames come lazily,
 write by write, in bounded memory. What must hold: a change is judged by the catalog as it was at its place (`historic_snapshot`), and
@@ -30,17 +30,17 @@ from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import encode
 from headgate.pgoutput import message as m
 from headgate.publisher import alteration, framing
-from headgate.publisher.alteration import Alteration, Crossing
+from headgate.publisher.alteration import Crossing, PublicationAlteration
 from headgate.publisher.announcement import Announcer, frame
 from headgate.publisher.batch_assembly import Pieces
 from headgate.publisher.decoded import Shared
-from headgate.publisher.framing import Counts, Piece, Wanted
+from headgate.publisher.framing import Counts, TransactionPiece, Wanted
 from headgate.publisher.historic_snapshot import Judgement
 from headgate.publisher.published import Published, named, published, truncated
-from headgate.publisher.rendering import EXACT, Form, Rendered, Renderer
+from headgate.publisher.rendering import EXACT, Rendered, Renderer, ValueForm
 from headgate.storage.transaction.log import EntryKind, LogEntry, TableWrite, now
 from headgate.storage.transaction.transaction import CASCADE, RESTART_IDENTITY
-from headgate.types.text_column import Session
+from headgate.types.text_column import TextSettings
 
 if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog
@@ -58,19 +58,19 @@ Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Asked:
+class StreamRequest:
     """What the client asked for."""
 
     publications: tuple[str, ...]
     binary: bool = False
-    session: Session = EXACT
+    session: TextSettings = EXACT
     wanted: Wanted = field(default_factory=Wanted)
     created: Lsn = INVALID
     """Where the slot was made."""
 
 
 @dataclass(frozen=True)
-class Batch:
+class StreamBatch:
     """Frames to send, and the position of the log that is reached with them."""
 
     frames: Iterable[bytes | memoryview]
@@ -99,7 +99,7 @@ class Stream:
     """
 
     def __init__(
-        self, engine: Engine, catalog: Catalog, database: int, slot: str, position: Lsn, asked: Asked, shared: Shared | None = None
+        self, engine: Engine, catalog: Catalog, database: int, slot: str, position: Lsn, asked: StreamRequest, shared: Shared | None = None
     ) -> None:
         self.engine = engine
         self.database = database
@@ -107,7 +107,7 @@ class Stream:
         self.position = position
         self.asked = asked
         self._shared = shared or Shared()
-        form = Form(asked.binary, asked.session, asked.wanted.encoding)
+        form = ValueForm(asked.binary, asked.session, asked.wanted.encoding)
         self._renderer = Renderer(engine, self._shared, database, form)
         self.announcer = Announcer(catalog, database, asked.wanted.encoding)
         self._types = KnownTypes(catalog, database)
@@ -115,7 +115,7 @@ class Stream:
         self._catalog = catalog
         self._judgement = Judgement(catalog, database, asked.created)
         self._careful = 0
-        self._altered: dict[Lsn, tuple[Alteration, list[Crossing]]] = {}
+        self._altered: dict[Lsn, tuple[PublicationAlteration, list[Crossing]]] = {}
         """By commit the entries of the batch that alter publications which are followed."""
         self._shared.enter(database)
 
@@ -124,7 +124,7 @@ class Stream:
         self._shared.leave(self.database)
         self._judgement.close()
 
-    def next(self, until: Lsn | None = None, *, alone: bool = False) -> Batch | None:
+    def next(self, until: Lsn | None = None, *, alone: bool = False) -> StreamBatch | None:
         """The next batch, of entries that end at or before `until`; None if the log has no more. `alone`: of one transaction.
 
         Raises what a filter or a column list raises, with the CONTEXT of the change callback; transactions before the
@@ -145,7 +145,7 @@ class Stream:
             if reached <= self.position:
                 return None
             self.position = reached
-            return Batch((), reached)
+            return StreamBatch((), reached)
         try:
             batch = self._batch(chosen, max(chosen[-1].end_lsn, end) if complete and until is None else chosen[-1].end_lsn)
         except PostgresError:
@@ -160,7 +160,7 @@ class Stream:
         self._count()
         return batch
 
-    def _alterations(self, entries: Sequence[LogEntry]) -> dict[Lsn, tuple[Alteration, list[Crossing]]]:
+    def _alterations(self, entries: Sequence[LogEntry]) -> dict[Lsn, tuple[PublicationAlteration, list[Crossing]]]:
         found = {}
         for lsn, (before, after) in self._judgement.following(entries).items():
             altered = alteration.alteration(before, after, self.asked.publications)
@@ -172,11 +172,11 @@ class Stream:
         """Adds what has been judged for what is given out."""
         self._shared.tally.add(self.database, self._renderer.judged)
 
-    def _batch(self, entries: Sequence[LogEntry], position: Lsn) -> Batch:
+    def _batch(self, entries: Sequence[LogEntry], position: Lsn) -> StreamBatch:
         counts = Counts()
         self._renderer.judged.clear()  # of a batch that failed, or was too large
         if len(entries) == 1 and self._alone(entries[0]):
-            return Batch(self._lazily(entries[0], counts), position, counts)
+            return StreamBatch(self._lazily(entries[0], counts), position, counts)
         pieces = Pieces()
         for segment in self._segments(entries):
             self._render(segment, pieces)
@@ -187,10 +187,10 @@ class Stream:
             place = int(large.args[0])
             if place:
                 return self._batch(entries[:place], entries[place - 1].end_lsn)
-            return Batch(self._lazily(entries[0], counts), entries[0].end_lsn, counts)
+            return StreamBatch(self._lazily(entries[0], counts), entries[0].end_lsn, counts)
         counts.total_txns = sum(bool(entry.writes) for entry in entries)
         counts.total_bytes = sum(len(each) for each in frames)
-        return Batch(frames, position, counts)
+        return StreamBatch(frames, position, counts)
 
     def _alone(self, entry: LogEntry) -> bool:
         """Whether the entry cannot be put together with others: it is large, or more than changes between B and C, or an alteration."""
@@ -344,7 +344,7 @@ class Stream:
         prepared = self.engine.log.at(entry.prepared) if entry.kind is EntryKind.ROLLBACK_PREPARED else None
         yield framing.finish(entry, prepared, self.wanted)
 
-    def _pieces(self, entry: LogEntry) -> Iterator[Piece]:
+    def _pieces(self, entry: LogEntry) -> Iterator[TransactionPiece]:
         """What the transaction publishes, in order. Where it may be streamed each relation is announced in it."""
         if self.wanted.streaming:
             self.announcer.forget_all()
@@ -361,7 +361,7 @@ class Stream:
             self.announcer.move(state)
             if write.kind == "message":
                 if self.wanted.messages:
-                    yield Piece(framing.emitted(write, self.wanted, transactional=True), int(write.lsn), xid, 1)
+                    yield TransactionPiece(framing.emitted(write, self.wanted, transactional=True), int(write.lsn), xid, 1)
             elif write.kind == "truncate":
                 if write is statements[write.statement][0][0]:
                     yield from self._truncate_piece(_Segment(state, write), [one for one, _ in statements[write.statement]], xid)
@@ -372,7 +372,7 @@ class Stream:
             for crossing in crossed:
                 yield from self._crossing(entry, crossing)
 
-    def _crossing(self, entry: LogEntry, crossing: Crossing) -> Iterator[Piece]:
+    def _crossing(self, entry: LogEntry, crossing: Crossing) -> Iterator[TransactionPiece]:
         """The rows of a table that an alteration lets through, or no more."""
         oid, lsn, last = crossing.relation.oid, int(entry.commit_lsn), None
         with self._told(entry.commit_lsn):
@@ -380,8 +380,8 @@ class Stream:
                 part = self._renderer.of_rows(plan, rows, now())
                 if plan is not last or not self.announcer.knows(oid):
                     last = plan
-                    yield Piece(framing.frames_of(self.announcer.announce(plan, now())), lsn, entry.xid, 0)
-                yield Piece(part.frames, lsn, entry.xid, len(part.frames))
+                    yield TransactionPiece(framing.frames_of(self.announcer.announce(plan, now())), lsn, entry.xid, 0)
+                yield TransactionPiece(part.frames, lsn, entry.xid, len(part.frames))
         if last is not crossing.now:
             self.announcer.forget(oid)
 
@@ -397,7 +397,7 @@ class Stream:
         except Exception as error:
             raise self._context(from_spark(error), lsn) from error
 
-    def _large_write(self, segment: _Segment, write: TableWrite, xid: int) -> Iterator[Piece]:
+    def _large_write(self, segment: _Segment, write: TableWrite, xid: int) -> Iterator[TransactionPiece]:
         plan = self._plan(segment, write)
         if plan is None or not plan.actions:
             return
@@ -407,8 +407,8 @@ class Stream:
                     continue
                 first = int(part.lsn[0])
                 if not self.announcer.knows(plan.relation.oid):
-                    yield Piece(framing.frames_of(self.announcer.announce(plan, now())), first, xid, 0)
-                yield Piece(part.frames, first, xid, len(part.frames))
+                    yield TransactionPiece(framing.frames_of(self.announcer.announce(plan, now())), first, xid, 0)
+                yield TransactionPiece(part.frames, first, xid, len(part.frames))
 
     def _parts(self, plan: Published, write: TableWrite) -> Iterable[Rendered]:
         if write.changes <= SMALL:
@@ -417,13 +417,13 @@ class Stream:
                 return [found]
         return self._renderer.large(plan, write, now())
 
-    def _truncate_piece(self, segment: _Segment, writes: Sequence[TableWrite], xid: int) -> Iterator[Piece]:
+    def _truncate_piece(self, segment: _Segment, writes: Sequence[TableWrite], xid: int) -> Iterator[TransactionPiece]:
         plans = [plan for each in writes if (plan := self._plan(segment, each)) is not None and truncated(plan)]
         if plans:
             described = b"".join(self.announcer.announce(plan, now()) for plan in plans)
             lsn = int(writes[0].lsn)
             message = frame(_truncate_message(plans, writes), lsn, now())
-            yield Piece(framing.frames_of(described + message), lsn, xid, len(plans))
+            yield TransactionPiece(framing.frames_of(described + message), lsn, xid, len(plans))
             for plan in plans:
                 self.announcer.forget(plan.relation.oid)
 

@@ -20,7 +20,7 @@ from headgate.expression.node import ColumnRef, Expression, TypeRef, walk
 from headgate.expression.spark import compiler
 from headgate.rowfilter.check import check, refuse_named_arguments
 from headgate.types import registry
-from headgate.types.text_column import PLAIN, Session
+from headgate.types.text_column import PLAIN, TextSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -110,7 +110,7 @@ def bind_filter(
     source_text: str = "",
     *,
     types: registry.TypeRegistry | None = None,
-    forms: Session = PLAIN,
+    forms: TextSettings = PLAIN,
 ) -> RowFilter:
     """Binds the WHERE of CREATE/ALTER PUBLICATION to the table.
 

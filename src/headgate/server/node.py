@@ -53,7 +53,7 @@ from headgate.walsender.standby import Standbys
 from headgate.walsender.statistics import Senders
 
 if TYPE_CHECKING:
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
 
 _log = logging.getLogger("headgate.server")
 
@@ -334,7 +334,7 @@ class Node:
         self.activity.wait_gone(backends, 5.0)
 
     # ---- catalog ----------------------------------------------------------------------------------------
-    def dynamic_relations(self, session: Session) -> Mapping[str, Any]:
+    def dynamic_relations(self, session: ClientSession) -> Mapping[str, Any]:
         """The relations that are computed when they are asked for."""
         from headgate.server.monitoring.system_view import providers
 
@@ -384,7 +384,7 @@ class Node:
         with subject.of_running(self.engine, self.data_dir, database) as checked:
             yield from course.run(checked)
 
-    def functions(self, session: Session) -> Mapping[str, Callable[..., Any]]:
+    def functions(self, session: ClientSession) -> Mapping[str, Callable[..., Any]]:
         """The functions that act on the node."""
         from headgate.server.function.functions import functions
 

@@ -1,6 +1,6 @@
 """What PostgreSQL's check hooks do for single settings: the value is refused, or put into its canonical form.
 
-Called by `node` and `session` after `Definition.read`. `canonical` returns the value to keep.
+Called by `node` and `session` after `SettingDefinition.read`. `canonical` returns the value to keep.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from headgate.errors import PostgresError, not_supported
 from headgate.settings import encoding, posix_zone
-from headgate.settings.definition import Definition, Kind, Value, invalid
+from headgate.settings.definition import SettingDefinition, SettingKind, Value, invalid
 
 _STYLES = {"iso": "ISO", "sql": "SQL", "postgres": "Postgres", "german": "German"}
 _ORDERS = {
@@ -44,7 +44,7 @@ _HOURS = re.compile(r"\s*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|0x[0-9a
 """What strtod takes."""
 
 
-def canonical(setting: Definition, value: Value, held: Callable[[str], str] | None = None) -> Value:
+def canonical(setting: SettingDefinition, value: Value, held: Callable[[str], str] | None = None) -> Value:
     """The value as it is kept; raises 22023 when the setting does not take it.
 
     `held` gives the text of a setting that is in force: DateStyle keeps of it what the new value leaves open.
@@ -54,7 +54,7 @@ def canonical(setting: Definition, value: Value, held: Callable[[str], str] | No
     if setting.name == "standard_conforming_strings" and value is False:
         # the grammar has no other: who escapes quotes by backslashes would have texts run as statements
         raise PostgresError("0A000", "standard_conforming_strings = off is not supported", hint="Write E'...' where backslashes escape.")
-    if setting.kind is not Kind.STRING or not isinstance(value, str):
+    if setting.kind is not SettingKind.STRING or not isinstance(value, str):
         return value
     match setting.name:
         case "TimeZone" | "log_timezone":

@@ -18,7 +18,7 @@ from headgate.errors import PostgresError
 Value = bool | int | float | str
 
 
-class Kind(enum.StrEnum):
+class SettingKind(enum.StrEnum):
     """`pg_settings.vartype`."""
 
     BOOL = "bool"
@@ -28,7 +28,7 @@ class Kind(enum.StrEnum):
     ENUM = "enum"
 
 
-class Context(enum.StrEnum):
+class SettingContext(enum.StrEnum):
     """`pg_settings.context`: who may change a setting, and when (manual, 54.24)."""
 
     INTERNAL = "internal"
@@ -120,7 +120,7 @@ _GUARDED = frozenset({
 
 
 def is_guarded(name: str) -> bool:
-    """`Definition.guarded` of the setting of this name."""
+    """`SettingDefinition.guarded` of the setting of this name."""
     return name.lower() in _GUARDED or name.lower().startswith("spark.")
 
 
@@ -130,16 +130,16 @@ def guarded(name: str) -> PostgresError:
 
 
 @dataclass(frozen=True)
-class Definition:
+class SettingDefinition:
     """A setting that a node knows; the fields are those of `pg_settings`, `default` is in base units.
 
     `settings` of kind STRING are checked by `checks.check` as PostgreSQL's check hooks do.
     """
 
     name: str
-    kind: Kind
+    kind: SettingKind
     default: Value
-    context: Context
+    context: SettingContext
     category: str
     description: str
     extra: str = ""
@@ -158,14 +158,14 @@ class Definition:
 
     def read(self, text: str) -> Value:
         """Reads a value's text; raises 22023 with PostgreSQL's message when it is malformed or out of range."""
-        if self.kind is Kind.BOOL:
+        if self.kind is SettingKind.BOOL:
             value = read_bool(text)
             if value is None:
                 raise PostgresError("22023", f'parameter "{self.name}" requires a Boolean value')
             return value
-        if self.kind is Kind.ENUM:
+        if self.kind is SettingKind.ENUM:
             return self._choice(text)
-        if self.kind is Kind.STRING:
+        if self.kind is SettingKind.STRING:
             return text
         return self._number(text)
 
@@ -209,7 +209,7 @@ class Definition:
     def _number(self, text: str) -> int | float:
         scale = _scale(self.unit) if self.unit else None
         begin = text.lstrip()
-        number, rest = _whole(begin) if self.kind is Kind.INTEGER else _real(begin)
+        number, rest = _whole(begin) if self.kind is SettingKind.INTEGER else _real(begin)
         if number is None or math.isnan(number):
             raise invalid(self.name, text)
         unit = rest.strip()
@@ -219,7 +219,7 @@ class Definition:
             if unit not in scale[0]:
                 raise invalid(self.name, text, hint=scale[2])
             number = _rounded(number * scale[0][unit] / scale[1], unit, scale)
-        if self.kind is Kind.INTEGER:
+        if self.kind is SettingKind.INTEGER:
             if not -(2**31) - 0.5 < number < 2**31 - 0.5:
                 raise invalid(self.name, text, hint="Value exceeds integer range.")
             number = round(number)  # halves go to the even number, as rint() does

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headgate.errors import PostgresError, Severity
-from headgate.settings.definition import Definition, Kind, Value
+from headgate.settings.definition import SettingDefinition, SettingKind, Value
 from headgate.settings.table import OWN_CATEGORY, definitions
 
 _TOKEN = re.compile(
@@ -28,7 +28,7 @@ _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 @dataclass(frozen=True)
-class Entry:
+class FileEntry:
     """One ``name = value`` of a file: the value without its quotes, and where it stands."""
 
     name: str
@@ -37,16 +37,16 @@ class Entry:
     line: int
 
 
-def read(text: str, file: str) -> tuple[list[Entry], list[PostgresError]]:
+def read(text: str, file: str) -> tuple[list[FileEntry], list[PostgresError]]:
     """Reads a file's text: its entries in order, and an error 42601 of severity LOG for each line that is none."""
-    entries: list[Entry] = []
+    entries: list[FileEntry] = []
     wrong: list[PostgresError] = []
     for number, line in enumerate(text.split("\n"), 1):
         tokens = [(found.lastgroup, found[0]) for found in _TOKEN.finditer(line) if found.lastgroup not in {"space", "comment"}]
         if not tokens:
             continue
         entry = _entry(tokens, file, number)
-        if isinstance(entry, Entry):
+        if isinstance(entry, FileEntry):
             entries.append(entry)
         else:
             near = "near end of line" if entry is None else f'near token "{entry}"'
@@ -54,7 +54,7 @@ def read(text: str, file: str) -> tuple[list[Entry], list[PostgresError]]:
     return entries, wrong
 
 
-def _entry(tokens: list[tuple[str | None, str]], file: str, line: int) -> Entry | str | None:
+def _entry(tokens: list[tuple[str | None, str]], file: str, line: int) -> FileEntry | str | None:
     """The line's entry, or the token at which it goes wrong, or None when it ends too early."""
     (kind, name), *rest = tokens
     if kind != "word" or not (_NAME.match(name) or name.lower().startswith("spark.")):
@@ -68,7 +68,7 @@ def _entry(tokens: list[tuple[str | None, str]], file: str, line: int) -> Entry 
         return value
     if len(rest) > 1:
         return rest[1][1]
-    return Entry(name, _unquote(value) if kind == "string" else value, file, line)
+    return FileEntry(name, _unquote(value) if kind == "string" else value, file, line)
 
 
 def _unquote(quoted: str) -> str:
@@ -152,18 +152,18 @@ def default_text(given: Iterable[tuple[str, str]] = ()) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _section(setting: Definition) -> str:
+def _section(setting: SettingDefinition) -> str:
     return setting.category.split(" / ", maxsplit=1)[0]
 
 
-def _shown(setting: Definition) -> bool:
+def _shown(setting: SettingDefinition) -> bool:
     hidden = {"NOT_IN_SAMPLE", "DISALLOW_IN_FILE", "NO_SHOW_ALL"} & setting.flags
     return not hidden and setting.context != "internal" and setting.name not in _UNSHOWN
 
 
-def _line(setting: Definition, given: str | None) -> str:
+def _line(setting: SettingDefinition, given: str | None) -> str:
     value = given if given is not None else _literal(setting, setting.default)
-    if given is not None and (setting.kind is Kind.STRING or not re.fullmatch(r"[\w.]+", given)):
+    if given is not None and (setting.kind is SettingKind.STRING or not re.fullmatch(r"[\w.]+", given)):
         value = quote(given)
     entry = f"{'' if given is not None else '#'}{setting.name} = {value}"
     notes = [setting.description.removesuffix(".")]
@@ -174,6 +174,6 @@ def _line(setting: Definition, given: str | None) -> str:
     return f"{entry:<42} # {'; '.join(notes)}"
 
 
-def _literal(setting: Definition, value: Value) -> str:
+def _literal(setting: SettingDefinition, value: Value) -> str:
     shown = setting.show(value)
-    return quote(shown) if setting.kind is Kind.STRING or not shown or " " in shown else shown
+    return quote(shown) if setting.kind is SettingKind.STRING or not shown or " " in shown else shown

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from headgate.errors import PostgresError, Severity
 from headgate.settings import check, file
-from headgate.settings.definition import Context, Definition, Kind
+from headgate.settings.definition import SettingContext, SettingDefinition, SettingKind
 from headgate.settings.table import definitions, find
 from headgate.settings.values import Setting, Values
 
@@ -38,9 +38,11 @@ def _own(name: str) -> str:
     return "spark_master" if name.lower() == "spark.master" else name
 
 
-def placeholder_definition(name: str) -> Definition:
+def placeholder_definition(name: str) -> SettingDefinition:
     """The definition of a setting that only its user knows (``a.b``, ``spark.…``)."""
-    return Definition(name, Kind.STRING, "", Context.USER, "Customized Options", "", flags=frozenset({"CUSTOM_PLACEHOLDER"}))
+    return SettingDefinition(
+        name, SettingKind.STRING, "", SettingContext.USER, "Customized Options", "", flags=frozenset({"CUSTOM_PLACEHOLDER"})
+    )
 
 
 class Settings(Values):
@@ -101,7 +103,7 @@ class Settings(Values):
                     changed.append((after or before).definition.name)  # type: ignore[union-attr]
                 continue
             title = after.definition.name
-            if after.definition.context is Context.POSTMASTER:
+            if after.definition.context is SettingContext.POSTMASTER:
                 said.append(_log(f'parameter "{title}" cannot be changed without restarting the server', "55P02"))
                 new[name] = before
                 pending.add(name)
@@ -122,7 +124,7 @@ class Settings(Values):
     def _read_files(self) -> tuple[dict[str, Setting], list[PostgresError]]:
         values: dict[str, Setting] = {}
         wrong: list[PostgresError] = []
-        last: dict[str, file.Entry] = {}
+        last: dict[str, file.FileEntry] = {}
         for path in (self.conf, self.auto_conf):
             if path is None:
                 continue
@@ -156,7 +158,7 @@ class Settings(Values):
         if definition is None:
             check.check_placeholder(name)
             return Setting(placeholder_definition(name), text)
-        if definition.context is Context.INTERNAL or (in_file and "DISALLOW_IN_FILE" in definition.flags):
+        if definition.context is SettingContext.INTERNAL or (in_file and "DISALLOW_IN_FILE" in definition.flags):
             raise PostgresError("55P02", f'parameter "{definition.name}" cannot be changed')
         return Setting(definition, check.canonical(definition, definition.read(text)))
 
@@ -221,7 +223,7 @@ class Settings(Values):
         definition = find(name)
         if definition is None:
             check.check_placeholder(name)
-        elif definition.context is Context.INTERNAL or {"DISALLOW_IN_FILE", "DISALLOW_IN_AUTO_FILE"} & definition.flags:
+        elif definition.context is SettingContext.INTERNAL or {"DISALLOW_IN_FILE", "DISALLOW_IN_AUTO_FILE"} & definition.flags:
             raise PostgresError("55P02", f'parameter "{definition.name}" cannot be changed')
         if text is not None:
             self._checked(name, text)
@@ -236,7 +238,7 @@ class Settings(Values):
         """ALTER SYSTEM RESET ALL."""
         self._write_auto({})
 
-    def _auto_entries(self) -> list[file.Entry]:
+    def _auto_entries(self) -> list[file.FileEntry]:
         path = self.auto_conf
         if path is None or not path.exists():
             return []

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from headgate.errors import PostgresError
 from headgate.settings import check
-from headgate.settings.definition import Context, Definition
+from headgate.settings.definition import SettingContext, SettingDefinition
 from headgate.settings.node import Settings, placeholder_definition
 from headgate.settings.table import find
 from headgate.settings.values import Setting, Values
@@ -28,7 +28,7 @@ TRANSACTION = ("transaction_isolation", "transaction_read_only", "transaction_de
 
 
 @dataclass(frozen=True)
-class State:
+class SettingValues:
     """A session's own values at one moment."""
 
     session: Mapping[str, Setting] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class SessionSettings(Values):
     def __init__(self, node: Settings) -> None:
         self.node = node
         self._given: dict[str, Setting] = {}
-        self._state = State()
+        self._state = SettingValues()
         self._told: dict[str, str] = {}
         self.restored: Callable[[], None] = lambda: None
         """Called when values have come back: at a transaction's end, at ROLLBACK TO."""
@@ -100,13 +100,13 @@ class SessionSettings(Values):
             return
         without = {key: value for key, value in self._state.session.items() if key != name.lower()}
         local_without = {key: value for key, value in self._state.local.items() if key != name.lower()}
-        self._state = State(without, local_without)
+        self._state = SettingValues(without, local_without)
 
     def reset_all(self) -> None:
         """RESET ALL: everything but what RESET ALL leaves alone (role, transaction characteristics)."""
         keep = {key: value for key, value in self._state.session.items() if "NO_RESET_ALL" in value.definition.flags}
         keep_local = {key: value for key, value in self._state.local.items() if "NO_RESET_ALL" in value.definition.flags}
-        self._state = State(keep, keep_local)
+        self._state = SettingValues(keep, keep_local)
 
     def _put(self, name: str, setting: Setting, *, local: bool) -> None:
         session, inner = dict(self._state.session), dict(self._state.local)
@@ -115,7 +115,7 @@ class SessionSettings(Values):
         else:
             session[name.lower()] = setting
             inner.pop(name.lower(), None)
-        self._state = State(session, inner)
+        self._state = SettingValues(session, inner)
 
     def _checked(self, name: str, text: str, *, superuser: bool, starting: bool = False) -> Setting:
         definition = find(name)
@@ -125,40 +125,40 @@ class SessionSettings(Values):
         _check_context(definition, superuser=superuser, starting=starting)
         return Setting(definition, check.canonical(definition, definition.read(text), self.text))
 
-    def _reset_value(self, name: str, definition: Definition) -> Setting:
+    def _reset_value(self, name: str, definition: SettingDefinition) -> Setting:
         given = self._given.get(name.lower()) or self.node.all().get(name.lower())
         return given if given is not None else Setting(definition, "")
 
     # ---- transactions -------------------------------------------------------------------------------------
 
-    def remember(self) -> State:
+    def remember(self) -> SettingValues:
         """The state at the beginning of a transaction, or at a savepoint."""
         return self._state
 
     def begin_transaction(self) -> None:
         """A transaction begins: its own settings have their defaults, whatever becomes of these meanwhile."""
-        self._state = State(self._state.session, {**self._state.local, **{name: self._default(name) for name in TRANSACTION}})
+        self._state = SettingValues(self._state.session, {**self._state.local, **{name: self._default(name) for name in TRANSACTION}})
 
-    def chain(self, state: State) -> None:
+    def chain(self, state: SettingValues) -> None:
         """COMMIT AND CHAIN: the new transaction has the settings of the one whose `state` this was."""
-        self._state = State(self._state.session, {**self._state.local, **{name: state.local[name] for name in TRANSACTION}})
+        self._state = SettingValues(self._state.session, {**self._state.local, **{name: state.local[name] for name in TRANSACTION}})
 
-    def release(self, state: State) -> None:
+    def release(self, state: SettingValues) -> None:
         """RELEASE of the savepoint whose `state` this was: READ ONLY ends with a subtransaction, whichever way that ends."""
         name = "transaction_read_only"
-        self._state = State(self._state.session, {**self._state.local, name: state.local[name]})
+        self._state = SettingValues(self._state.session, {**self._state.local, name: state.local[name]})
 
     def _default(self, name: str) -> Setting:
         definition = find(name)
         assert definition is not None, name
         return Setting(definition, self.value(f"default_{name}"), "override")
 
-    def restore(self, state: State, rolled_back: bool) -> None:
+    def restore(self, state: SettingValues, rolled_back: bool) -> None:
         """Ends a transaction that began with `state`: rolled back, its SETs are undone; its SET LOCALs always."""
-        self._state = State(state.session, {}) if rolled_back else State(self._state.session, {})
+        self._state = SettingValues(state.session, {}) if rolled_back else SettingValues(self._state.session, {})
         self.restored()
 
-    def rollback_to(self, state: State) -> None:
+    def rollback_to(self, state: SettingValues) -> None:
         """Goes back to the state at a savepoint."""
         self._state = state
         self.restored()
@@ -242,23 +242,23 @@ class SessionSettings(Values):
         }
 
 
-def _check_context(definition: Definition, *, superuser: bool, starting: bool) -> None:
+def _check_context(definition: SettingDefinition, *, superuser: bool, starting: bool) -> None:
     """Whether a session may set it now (set_config_option); raises 55P02 or 42501."""
     name = definition.name
     match definition.context:
-        case Context.INTERNAL:
+        case SettingContext.INTERNAL:
             raise PostgresError("55P02", f'parameter "{name}" cannot be changed')
-        case Context.POSTMASTER:
+        case SettingContext.POSTMASTER:
             raise PostgresError("55P02", f'parameter "{name}" cannot be changed without restarting the server')
-        case Context.SIGHUP:
+        case SettingContext.SIGHUP:
             raise PostgresError("55P02", f'parameter "{name}" cannot be changed now')
-        case Context.BACKEND | Context.SUPERUSER_BACKEND:
+        case SettingContext.BACKEND | SettingContext.SUPERUSER_BACKEND:
             if not starting:
                 raise PostgresError("55P02", f'parameter "{name}" cannot be set after connection start')
-            if definition.context is Context.SUPERUSER_BACKEND and not superuser:
+            if definition.context is SettingContext.SUPERUSER_BACKEND and not superuser:
                 raise PostgresError("42501", f'permission denied to set parameter "{name}"')
-        case Context.SUPERUSER:
+        case SettingContext.SUPERUSER:
             if not superuser:
                 raise PostgresError("42501", f'permission denied to set parameter "{name}"')
-        case Context.USER:
+        case SettingContext.USER:
             pass

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from importlib import resources
 
 import headgate
-from headgate.settings.definition import Context, Definition, Kind, Value
+from headgate.settings.definition import SettingContext, SettingDefinition, SettingKind, Value
 
 OWN_CATEGORY = "headgate"
 VERSION = "15.18"
@@ -78,48 +78,54 @@ _LISTS = frozenset(
 )
 
 
-def _own(name: str, kind: Kind, default: Value, context: Context, description: str, **more: object) -> Definition:
-    return Definition(name, kind, default, context, OWN_CATEGORY, description, **more)  # type: ignore[arg-type]
+def _own(name: str, kind: SettingKind, default: Value, context: SettingContext, description: str, **more: object) -> SettingDefinition:
+    return SettingDefinition(name, kind, default, context, OWN_CATEGORY, description, **more)  # type: ignore[arg-type]
 
 
 _OWN = (
     # PostgreSQL has these two but hides them from pg_settings.
-    Definition(
+    SettingDefinition(
         "is_superuser",
-        Kind.BOOL,
+        SettingKind.BOOL,
         False,
-        Context.INTERNAL,
+        SettingContext.INTERNAL,
         "Reporting and Logging / What to Log",
         "Shows whether the current user is a superuser.",
         flags=frozenset({"NO_SHOW_ALL"}),
         report=True,
     ),
-    Definition(
+    SettingDefinition(
         "session_authorization",
-        Kind.STRING,
+        SettingKind.STRING,
         "",
-        Context.USER,
+        SettingContext.USER,
         "Ungrouped",
         "Sets the session user name.",
         flags=frozenset({"NO_SHOW_ALL"}),
         report=True,
     ),
-    Definition(
-        "role", Kind.STRING, "none", Context.USER, "Ungrouped", "Sets the current role.", flags=frozenset({"NO_SHOW_ALL", "NO_RESET_ALL"})
+    SettingDefinition(
+        "role",
+        SettingKind.STRING,
+        "none",
+        SettingContext.USER,
+        "Ungrouped",
+        "Sets the current role.",
+        flags=frozenset({"NO_SHOW_ALL", "NO_RESET_ALL"}),
     ),
     _own(
         "spark_master",
-        Kind.STRING,
+        SettingKind.STRING,
         "local[*]",
-        Context.POSTMASTER,
+        SettingContext.POSTMASTER,
         "Sets the Spark cluster that does the data work.",
         extra='Any master URL of Spark; "local[*]" runs Spark inside the node.',
     ),
     _own(
         "spark_driver_memory",
-        Kind.INTEGER,
+        SettingKind.INTEGER,
         1024,
-        Context.POSTMASTER,
+        SettingContext.POSTMASTER,
         "Sets the heap of the node's Java virtual machine.",
         unit="MB",
         minimum=512,
@@ -127,41 +133,41 @@ _OWN = (
     ),
     _own(
         "warm_up",
-        Kind.BOOL,
+        SettingKind.BOOL,
         True,
-        Context.POSTMASTER,
+        SettingContext.POSTMASTER,
         "Runs what the first statements will need when the node has started, in the background.",
         extra="The first statements are answered sooner; costs some seconds of processor time at each start.",
     ),
     _own(
         "column_mapping",
-        Kind.BOOL,
+        SettingKind.BOOL,
         True,
-        Context.POSTMASTER,
+        SettingContext.POSTMASTER,
         "Lets tables come to need Delta's column mapping.",
         extra="Not all readers of Delta Lake know it. Off, what needs it is refused: DROP, RENAME and a new type of a column.",
     ),
     _own(
         "deletion_vectors",
-        Kind.BOOL,
+        SettingKind.BOOL,
         True,
-        Context.POSTMASTER,
+        SettingContext.POSTMASTER,
         "Lets new tables have Delta's deletion vectors.",
         extra="Not all readers of Delta Lake know them. Off, UPDATE and DELETE write the files of changed rows anew.",
     ),
     _own(
         "data_location",
-        Kind.STRING,
+        SettingKind.STRING,
         "",
-        Context.POSTMASTER,
+        SettingContext.POSTMASTER,
         "Sets the folder of a file system under which the tables are kept.",
         extra="Empty means base/ in the data directory. Each node needs a folder of its own.",
     ),
     _own(
         "apply_batch_rows",
-        Kind.INTEGER,
+        SettingKind.INTEGER,
         1_000_000,
-        Context.SIGHUP,
+        SettingContext.SIGHUP,
         "Sets the number of changes that an apply worker writes in one batch at most.",
         extra="A transaction is never cut: a larger one is a batch of its own.",
         minimum=1,
@@ -169,9 +175,9 @@ _OWN = (
     ),
     _own(
         "apply_batch_size",
-        Kind.INTEGER,
+        SettingKind.INTEGER,
         49152,
-        Context.SIGHUP,
+        SettingContext.SIGHUP,
         "Sets the size of the received messages that an apply worker writes in one batch at most.",
         unit="kB",
         minimum=64,
@@ -179,9 +185,9 @@ _OWN = (
     ),
     _own(
         "apply_batch_delay",
-        Kind.INTEGER,
+        SettingKind.INTEGER,
         0,
-        Context.SIGHUP,
+        SettingContext.SIGHUP,
         "Sets how long an apply worker gathers transactions before it writes them.",
         extra="0 writes what has arrived as soon as the batch before is done.",
         unit="ms",
@@ -190,9 +196,9 @@ _OWN = (
     ),
     _own(
         "small_batch_rows",
-        Kind.INTEGER,
+        SettingKind.INTEGER,
         1_000_000,
-        Context.SIGHUP,
+        SettingContext.SIGHUP,
         "Sets up to how many changes of a table a batch is looked up and committed without a Spark job.",
         extra="0 gives all batches to Spark.",
         minimum=0,
@@ -200,9 +206,9 @@ _OWN = (
     ),
     _own(
         "segment_disk_limit",
-        Kind.INTEGER,
+        SettingKind.INTEGER,
         4096,
-        Context.SIGHUP,
+        SettingContext.SIGHUP,
         "Sets the disk space that received changes not yet applied may take, for each subscription.",
         extra="The receiver waits, and so the publisher keeps its log, while the limit is reached. -1 means no limit.",
         unit="MB",
@@ -211,9 +217,9 @@ _OWN = (
     ),
     _own(
         "file_retention",
-        Kind.INTEGER,
+        SettingKind.INTEGER,
         604800,
-        Context.SIGHUP,
+        SettingContext.SIGHUP,
         "Sets how long files that no slot needs are kept for readers outside of the node.",
         extra="0 removes them at the next checkpoint.",
         unit="s",
@@ -222,17 +228,17 @@ _OWN = (
     ),
     _own(
         "metrics_listen_addresses",
-        Kind.STRING,
+        SettingKind.STRING,
         "localhost",
-        Context.POSTMASTER,
+        SettingContext.POSTMASTER,
         "Sets the host name or IP address(es) on which metrics are served.",
         extra="Nobody who connects is asked who he is. Without effect while metrics_port is 0.",
     ),
     _own(
         "metrics_port",
-        Kind.INTEGER,
+        SettingKind.INTEGER,
         0,
-        Context.POSTMASTER,
+        SettingContext.POSTMASTER,
         "Sets the TCP port on which metrics are served over HTTP.",
         extra="0 serves none.",
         minimum=0,
@@ -240,9 +246,9 @@ _OWN = (
     ),
     _own(
         "metrics_tables",
-        Kind.INTEGER,
+        SettingKind.INTEGER,
         1000,
-        Context.SIGHUP,
+        SettingContext.SIGHUP,
         "Sets how many tables of subscriptions have metrics of their own.",
         extra="What a subscription has done with all its tables is told of any number.",
         minimum=0,
@@ -250,9 +256,9 @@ _OWN = (
     ),
     _own(
         "copy_workers_per_table",
-        Kind.INTEGER,
+        SettingKind.INTEGER,
         2,
-        Context.SIGHUP,
+        SettingContext.SIGHUP,
         "Sets how many connections read one table during its initial copy.",
         minimum=1,
         maximum=64,
@@ -260,38 +266,38 @@ _OWN = (
 )
 
 
-def _read(row: Mapping[str, str]) -> Definition:
-    name, kind = row["name"], Kind(row["vartype"])
-    bare = Definition(
+def _read(row: Mapping[str, str]) -> SettingDefinition:
+    name, kind = row["name"], SettingKind(row["vartype"])
+    bare = SettingDefinition(
         name=name,
         kind=kind,
         default="",
-        context=Context(row["context"]),
+        context=SettingContext(row["context"]),
         category=row["category"],
         description=row["short_desc"],
         extra=row["extra_desc"],
         unit=row["unit"],
-        choices=tuple(row["enumvals"].split("|")) if kind is Kind.ENUM else (),
+        choices=tuple(row["enumvals"].split("|")) if kind is SettingKind.ENUM else (),
         flags=frozenset(row["flags"].split()),
         report=name in _REPORTED,
         is_list=name in _LISTS,
     )
     fields = {key: getattr(bare, key) for key in bare.__dataclass_fields__}
-    if kind in {Kind.INTEGER, Kind.REAL}:
-        number = int if kind is Kind.INTEGER else float
+    if kind in {SettingKind.INTEGER, SettingKind.REAL}:
+        number = int if kind is SettingKind.INTEGER else float
         fields |= {"minimum": number(row["min_val"]), "maximum": number(row["max_val"])}
     default = NODE_DEFAULTS.get(name, row["boot_val"])
-    if kind is Kind.BOOL:
+    if kind is SettingKind.BOOL:
         fields["default"] = default == "on"
-    elif kind in {Kind.INTEGER, Kind.REAL}:
+    elif kind in {SettingKind.INTEGER, SettingKind.REAL}:
         fields["default"] = number(default)
     else:
         fields["default"] = default
-    return Definition(**fields)
+    return SettingDefinition(**fields)
 
 
 @functools.cache
-def definitions() -> Mapping[str, Definition]:
+def definitions() -> Mapping[str, SettingDefinition]:
     """All settings by their name in lower case, in the order of `pg_settings` (by name without case)."""
     with (resources.files("headgate.settings") / "postgresql.csv").open(encoding="utf-8") as rows:
         found = [_read(row) for row in csv.DictReader(rows)]
@@ -299,6 +305,6 @@ def definitions() -> Mapping[str, Definition]:
     return {setting.name.lower(): setting for setting in sorted(found, key=lambda setting: setting.name.lower())}
 
 
-def find(name: str) -> Definition | None:
+def find(name: str) -> SettingDefinition | None:
     """The setting of that name, without regard to case; None when there is none."""
     return definitions().get(name.lower())

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headgate.settings import check
-from headgate.settings.definition import Definition, Value
+from headgate.settings.definition import SettingDefinition, Value
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86400}
 _BYTES = {"B": 1, "kB": 1024, "8kB": 8192, "MB": 1024**2, "GB": 1024**3}
@@ -21,7 +21,7 @@ _BYTES = {"B": 1, "kB": 1024, "8kB": 8192, "MB": 1024**2, "GB": 1024**3}
 class Setting:
     """A setting's value and where it comes from (`pg_settings.source`, `sourcefile`, `sourceline`)."""
 
-    definition: Definition
+    definition: SettingDefinition
     value: Value
     source: str = "default"
     file: str | None = None

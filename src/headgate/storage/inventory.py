@@ -21,7 +21,7 @@ from headgate.storage.transaction.log import TableVersion
 
 
 @dataclass(frozen=True)
-class Listed:
+class InventoryTable:
     """One table; `columns`: name and type of each, as PostgreSQL spells the type."""
 
     database: str
@@ -38,13 +38,13 @@ def folder(base: Path, key: Key) -> Path:
     return base / str(key[0]) / str(key[1])
 
 
-def tables(cursor: Cursor, base: Path, versions: Mapping[Key, TableVersion], only: str | None = None) -> Iterator[Listed]:
+def tables(cursor: Cursor, base: Path, versions: Mapping[Key, TableVersion], only: str | None = None) -> Iterator[InventoryTable]:
     """The tables of all databases, or of one (3D000), that have a version; `cursor`: the catalog as of the same LSN, or later."""
     for each in sorted(databases.all_databases(cursor) if only is None else [databases.get(cursor, only)], key=lambda each: each.name):
         yield from of_database(cursor, base, versions, each.oid, each.name)
 
 
-def of_database(cursor: Cursor, base: Path, versions: Mapping[Key, TableVersion], database: int, name: str) -> Iterator[Listed]:
+def of_database(cursor: Cursor, base: Path, versions: Mapping[Key, TableVersion], database: int, name: str) -> Iterator[InventoryTable]:
     """The tables of one database."""
     types = user_type.registry_of(cursor, database, None)
     found = [each for each in relations.all_tables(cursor, database, "r") if each.persistence != "t"]
@@ -52,7 +52,7 @@ def of_database(cursor: Cursor, base: Path, versions: Mapping[Key, TableVersion]
         key = (database, each.oid)
         if key in versions:
             columns = tuple((column.name, types.format_type(column.type_oid, column.typmod)) for column in each.columns)
-            yield Listed(name, each.schema, each.name, each.oid, folder(base, key).absolute(), versions[key].version, columns)
+            yield InventoryTable(name, each.schema, each.name, each.oid, folder(base, key).absolute(), versions[key].version, columns)
 
 
 def size(path: Path, version: int) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from headgate.subscriber.advice import LEFT_OUT, NO_PUBLICATION, NO_TABLES, advi
 from headgate.subscriber.apply.apply_worker import BEHIND
 from headgate.subscriber.subscription_statistics import Account, Failure
 from headgate.subscriber.synchronization.table_sync import SyncWorker
-from headgate.walreceiver.progress import Position
+from headgate.walreceiver.progress import ReceiverPosition
 
 if TYPE_CHECKING:
     from headgate.subscriber.launcher import Launcher
@@ -212,7 +212,7 @@ def _lasts(failure: Failure, apply: Worker | None, waiting: list[Any]) -> bool:
         return any(rel.relation == failure.relation for rel in waiting)
     if apply is None or apply.progress is None or failure.moment > apply.began:
         return True
-    return not apply.advanced and (apply.progress.outstanding or apply.position == Position())
+    return not apply.advanced and (apply.progress.outstanding or apply.position == ReceiverPosition())
 
 
 def _state(subscription: Subscription, apply: Worker | None, waiting: list[Any], *, failing: bool, behind: bool) -> str:

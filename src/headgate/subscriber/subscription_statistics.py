@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import PostgresError
-from headgate.walreceiver.progress import Progress
+from headgate.walreceiver.progress import StreamProgress
 
 if TYPE_CHECKING:
     from headgate.subscriber.worker import Worker
@@ -113,7 +113,7 @@ class Account:
     """Why published tables could not join when it was tried last (create_tables)."""
     missing_publications: tuple[str, ...] = ()
     """Publications that were not there when the publisher was asked last."""
-    progress: Progress | None = None
+    progress: StreamProgress | None = None
     """That of the apply worker that streams, or streamed last."""
     _known: Known | None = None
     """Where the node was stopped, until a worker streams."""

@@ -27,15 +27,15 @@ from headgate.expression import failure
 from headgate.lsn import Lsn
 from headgate.storage.lock import Patience
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply.conversion import Session
+from headgate.subscriber.apply.conversion import InputSettings
 from headgate.subscriber.apply.evolution import Evolve
 from headgate.subscriber.apply.relation_map import Mapping
-from headgate.subscriber.apply.row_completion import Factory, Rows
-from headgate.subscriber.synchronization.reconciliation import Difference, MadeDifference
+from headgate.subscriber.apply.row_completion import Factory, RowCompletion
+from headgate.subscriber.synchronization.reconciliation import FoundDifference, MadeDifference
 from headgate.types import text_column
-from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.link import terminated
-from headgate.walreceiver.progress import Position, Progress
+from headgate.walreceiver.progress import ReceiverPosition, StreamProgress
 from headgate.walreceiver.reassembly import Reassembly
 from headgate.walreceiver.receiver import Limits, Receiver, StreamEndError
 from headgate.walreceiver.remote import RemoteRelation
@@ -72,7 +72,7 @@ class Worker:
         self.began = time.time()
         """Seconds since 1970."""
         self.error: PostgresError | None = None
-        self.progress: Progress | None = None
+        self.progress: StreamProgress | None = None
         self.spool: Spool | None = None
         self.backend: Any = None
         self.advanced = False
@@ -91,7 +91,7 @@ class Worker:
         return self._thread.is_alive()
 
     @property
-    def position(self) -> Position | None:
+    def position(self) -> ReceiverPosition | None:
         """What the receiver has seen; None before it streams."""
         return None if self.progress is None else self.progress.position
 
@@ -119,9 +119,9 @@ class Worker:
         if self.waker.stopped:
             raise terminated()
 
-    def session(self) -> Session:
+    def session(self) -> InputSettings:
         """What input functions depend on; puts the database's types in force for the worker's thread."""
-        return Session(text_column.Session.of(self.settings), self._types.use())
+        return InputSettings(text_column.TextSettings.of(self.settings), self._types.use())
 
     @property
     def rows(self) -> Factory | None:
@@ -130,8 +130,8 @@ class Worker:
         if made is None:
             return None
 
-        def rows(transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> Rows:
-            return cast("Rows", made(transaction, self.subscription, relation, routed_from))
+        def rows(transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> RowCompletion:
+            return cast("RowCompletion", made(transaction, self.subscription, relation, routed_from))
 
         return rows
 
@@ -150,8 +150,8 @@ class Worker:
     def difference(self) -> MadeDifference:
         """Makes the difference between a table and the publisher's."""
 
-        def difference(transaction: Transaction, mapping: Mapping, remote: RemoteRelation, reader: Connection) -> Difference:
-            return cast("Difference", self.node.applied_difference(self.subscription, transaction, mapping, remote, reader))
+        def difference(transaction: Transaction, mapping: Mapping, remote: RemoteRelation, reader: PublisherConnection) -> FoundDifference:
+            return cast("FoundDifference", self.node.applied_difference(self.subscription, transaction, mapping, remote, reader))
 
         return difference
 
@@ -190,7 +190,7 @@ class Worker:
         """What the worker does until it is told to end; raises PostgresError."""
         raise NotImplementedError
 
-    def open_stream(self, connection: Connection, slot: str, start: Lsn, directory: str, *, two_phase: bool = False) -> Receiver:
+    def open_stream(self, connection: PublisherConnection, slot: str, start: Lsn, directory: str, *, two_phase: bool = False) -> Receiver:
         """Starts streaming into a new spool."""
         subscription = self.subscription
         options = {"streaming": "on"} if subscription.stream and connection.protocol >= 2 else {}
@@ -203,7 +203,7 @@ class Worker:
             options["binary"] = "true"
         connection.start_streaming(slot, start, subscription.publications, options)
         self._streaming = True
-        self.progress = Progress(start)
+        self.progress = StreamProgress(start)
         self.spool = Spool(self.node.data_dir / "pg_replication" / directory)
         whole = None
         if subscription.stream or two_phase or only_local:

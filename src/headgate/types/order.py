@@ -35,10 +35,10 @@ def key_of(oid: int, types: registry.TypeRegistry | None = None) -> Key:
     if key is not None:
         return key
     found = known.find(oid)
-    if found is not None and found.kind is registry.Kind.ENUM:
+    if found is not None and found.kind is registry.TypeKind.ENUM:
         places = {label: struct.pack(">I", place) for place, label in enumerate(found.labels)}
         return places.__getitem__
-    if found is not None and found.kind is registry.Kind.DOMAIN:
+    if found is not None and found.kind is registry.TypeKind.DOMAIN:
         return key_of(found.base, known)
     if found is not None and found.is_array:
         element = key_of(found.element, known)

@@ -110,7 +110,7 @@ the type of one byte.
 """
 
 
-class Kind(enum.StrEnum):
+class TypeKind(enum.StrEnum):
     """pg_type.typtype."""
 
     BASE = "b"
@@ -135,7 +135,7 @@ class PgType:
     oid: int
     name: str
     schema: str
-    kind: Kind
+    kind: TypeKind
     category: str
     preferred: bool
     length: int
@@ -208,7 +208,7 @@ class TypeRegistry:
         if oid < FIRST_USER_OID:
             return oid, modifier
         found = self._by_oid.get(oid)
-        while found is not None and found.kind is Kind.DOMAIN:
+        while found is not None and found.kind is TypeKind.DOMAIN:
             oid, modifier = found.base, found.base_typmod
             found = self._by_oid.get(oid)
         return oid, modifier
@@ -218,7 +218,7 @@ class TypeRegistry:
         made = []
         while oid >= FIRST_USER_OID and (found := self._by_oid.get(oid)) is not None:
             made.append(oid)
-            oid = found.base if found.kind is Kind.DOMAIN else found.element
+            oid = found.base if found.kind is TypeKind.DOMAIN else found.element
         return made
 
     def find_name(self, name: str, schema: str | None = None) -> PgType | None:
@@ -337,7 +337,7 @@ def _read_rows() -> Iterable[PgType]:
             oid=int(row["oid"]),
             name=row["typname"],
             schema=row["nspname"],
-            kind=Kind(row["typtype"]),
+            kind=TypeKind(row["typtype"]),
             category=row["typcategory"],
             preferred=row["typispreferred"] == "t",
             length=int(row["typlen"]),

@@ -96,4 +96,4 @@ def stored_as_text(oid: int, modifier: int = -1) -> bool:
 def storable(oid: int, types: registry.TypeRegistry | None = None) -> bool:
     """Whether a column of a table can have this type: not a pseudo-type, and a type that is known."""
     found = (types or registry.known()).find(oid)
-    return found is not None and found.kind is not registry.Kind.PSEUDO
+    return found is not None and found.kind is not registry.TypeKind.PSEUDO

@@ -21,7 +21,7 @@ SPACE = " \t\n\v\f\r"
 
 
 @dataclass(frozen=True)
-class Session:
+class TextSettings:
     """The settings that text forms depend on, each as SHOW prints it.
 
     DateStyle is two of them: how dates are printed (ISO, SQL, Postgres, German), and in which order day, month and year are read where a
@@ -36,7 +36,7 @@ class Session:
     interval_style: str = "postgres"
 
     @classmethod
-    def of(cls, settings: Mapping[str, str]) -> Session:
+    def of(cls, settings: Mapping[str, str]) -> TextSettings:
         """Those of a session's settings; what they lack is as by default."""
         style, _, order = settings.get("DateStyle", "ISO, MDY").partition(", ")
         return cls(
@@ -49,27 +49,27 @@ class Session:
         )
 
     @property
-    def held(self) -> Session:
+    def held(self) -> TextSettings:
         """As constants and the elements of arrays are held while expressions are computed: by default, but for the TimeZone."""
-        return Session(self.timezone)
+        return TextSettings(self.timezone)
 
     @property
-    def of_results(self) -> Session:
+    def of_results(self) -> TextSettings:
         """As results hold values until they leave for the client: without DateStyle and IntervalStyle, so that they can be read again."""
-        return Session(self.timezone, self.extra_float_digits, self.bytea_output)
+        return TextSettings(self.timezone, self.extra_float_digits, self.bytea_output)
 
     @property
-    def styles(self) -> Session:
+    def styles(self) -> TextSettings:
         """DateStyle and IntervalStyle alone."""
-        return Session(date_style=self.date_style, date_order=self.date_order, interval_style=self.interval_style)
+        return TextSettings(date_style=self.date_style, date_order=self.date_order, interval_style=self.interval_style)
 
     @property
-    def of_documents(self) -> Session:
+    def of_documents(self) -> TextSettings:
         """As json shows values: dates always in ISO, all else as it is printed elsewhere."""
         return self if self.date_style == "ISO" else replace(self, date_style="ISO")
 
 
-PLAIN = Session()
+PLAIN = TextSettings()
 """How values are stored where a table keeps them as text: intervals, the elements of arrays."""
 
 

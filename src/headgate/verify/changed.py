@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
-from headgate.pgoutput.decode import Changes, Decoded
-from headgate.pgoutput.decode import Column as Sent
+from headgate.pgoutput.decode import Changes, DecodedFrames
+from headgate.pgoutput.decode import DecodedColumn as Sent
 from headgate.types.text.text import read_text, write_text
 from headgate.verify.digest import ROWS, SHORT, Compared
 
@@ -38,7 +38,7 @@ class Changed:
         self._events: list[pa.Table] = []
         self._count = 0
 
-    def add(self, decoded: Decoded, until: int) -> None:
+    def add(self, decoded: DecodedFrames, until: int) -> None:
         """Notes the changes of transactions that end at or before a position."""
         ends = decoded.transactions.end_lsn
         for each in decoded.truncations:

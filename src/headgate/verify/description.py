@@ -11,11 +11,11 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
 from headgate.verify.digest import Compared, digits_for
 from headgate.walreceiver import answer
-from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.remote import RemoteRelation, as_text
 
 
-def described(reader: Connection, transaction: Transaction, remote: RemoteRelation, local: Relation) -> Compared:
+def described(reader: PublisherConnection, transaction: Transaction, remote: RemoteRelation, local: Relation) -> Compared:
     """What `reader` (the publisher) and the transaction (here) are asked of a published table. Raises what `reader` does."""
     here = {column.name: column for column in local.columns}
     sent = [column for column in remote.columns if column.name in here and here[column.name].generated is None]

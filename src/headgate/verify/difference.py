@@ -37,7 +37,7 @@ from headgate.verify.description import described
 from headgate.verify.digest import DIGESTS, copy_query, differing, digests_query
 from headgate.verify.publisher import taken
 from headgate.verify.stored import Stored
-from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.remote import RemoteRelation
 
 _ORDER = {"D": 0, "U": 1, "I": 2}
@@ -48,7 +48,13 @@ class Difference:
     """That of one table; see the module."""
 
     def __init__(
-        self, node: Any, subscription: Subscription, transaction: Transaction, mapping: Mapping, remote: RemoteRelation, reader: Connection
+        self,
+        node: Any,
+        subscription: Subscription,
+        transaction: Transaction,
+        mapping: Mapping,
+        remote: RemoteRelation,
+        reader: PublisherConnection,
     ) -> None:
         self._transaction, self._mapping, self._reader = transaction, mapping, reader
         self._stored = Stored(node, subscription, transaction)

@@ -121,7 +121,7 @@ def differing(theirs: pa.Table, ours: pa.Table) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Difference:
+class RowDifference:
     """One row that is not the same: `what` is missing, extra or different (here); `columns` those that differ."""
 
     what: str
@@ -129,7 +129,7 @@ class Difference:
     columns: tuple[str, ...] = ()
 
 
-def compared(table: Compared, theirs: pa.Table, ours: pa.Table) -> Iterator[Difference]:
+def compared(table: Compared, theirs: pa.Table, ours: pa.Table) -> Iterator[RowDifference]:
     """What two sets of rows (key, columns) differ in, by key; a column whose mark is * is not compared.
 
     Rows of a table without a key are counted.
@@ -145,9 +145,9 @@ def compared(table: Compared, theirs: pa.Table, ours: pa.Table) -> Iterator[Diff
         shown = key_shown(table, row["key"])
         missing = (row["n_1"] or 0) - (row["n_2"] or 0)
         if missing:
-            yield from [Difference("missing" if missing > 0 else "extra", shown)] * abs(missing)
+            yield from [RowDifference("missing" if missing > 0 else "extra", shown)] * abs(missing)
         elif names := _names(table, row["columns_1"], row["columns_2"]):
-            yield Difference("different", shown, names)
+            yield RowDifference("different", shown, names)
 
 
 def _counted(rows: pa.Table) -> pa.Table:

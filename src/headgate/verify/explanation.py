@@ -45,7 +45,7 @@ Ask = Callable[[str, int], Sequence[Sequence[Cell]]]
 
 
 @dataclass(frozen=True)
-class Listed:
+class MemberTable:
     """A table in a publication: `columns` None for all; `filter` None for none. `listed`: whether it is in it."""
 
     publication: str
@@ -133,7 +133,7 @@ def publications_query(names: Sequence[str], schema: str, name: str, *, knows_fi
     )
 
 
-def explained(ask: Ask, relation: tuple[str, str], where: str, publications: Sequence[Listed]) -> Iterator[Explained]:
+def explained(ask: Ask, relation: tuple[str, str], where: str, publications: Sequence[MemberTable]) -> Iterator[Explained]:
     """The lines of the publications: schema and name of the table, and the condition that names the row."""
     filters = {each.filter: terms(each.filter) for each in publications if each.filter is not None}
     asked = list(dict.fromkeys(term for whole, parts in filters.items() for term in (whole, *parts)))

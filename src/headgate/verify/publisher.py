@@ -21,9 +21,9 @@ from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.pgoutput import decode
 from headgate.verify.digest import DIGESTS, ROWS, Compared, digests_query, rows_query
-from headgate.walreceiver.connection import Connection, literal
+from headgate.walreceiver.connection import PublisherConnection, literal
 from headgate.walreceiver.link import Row
-from headgate.walreceiver.progress import Progress
+from headgate.walreceiver.progress import StreamProgress
 from headgate.walreceiver.reassembly import Reassembly
 from headgate.walreceiver.receiver import Limits, Receiver
 from headgate.walreceiver.spool import Spool
@@ -56,17 +56,17 @@ class Publisher:
         self.waker = Waker()
         self._stream_waker = Waker()
         """The stream's own: its receiver ends by it, and the reader goes on."""
-        self._control: Connection | None = None
-        self._reader: Connection | None = None
+        self._control: PublisherConnection | None = None
+        self._reader: PublisherConnection | None = None
         self.lsn = Lsn(0)
 
     def __enter__(self) -> Self:
         try:
-            self._control = Connection.open(self._subscription.conninfo, self._name, waker=self._stream_waker)
+            self._control = PublisherConnection.open(self._subscription.conninfo, self._name, waker=self._stream_waker)
             self._control.query(UTC)
             created = self._control.create_slot(self._name, snapshot="export", temporary=True)
             self.lsn = created.consistent_point
-            self._reader = Connection.open(self._subscription.conninfo, self._name, waker=self.waker, replication=False)
+            self._reader = PublisherConnection.open(self._subscription.conninfo, self._name, waker=self.waker, replication=False)
             self._reader.query(UTC)
             self._reader.query(BEGIN.format(literal(created.snapshot or "")))
         except BaseException:
@@ -87,7 +87,7 @@ class Publisher:
         self._stream_waker.stop()
 
     @property
-    def reader(self) -> Connection:
+    def reader(self) -> PublisherConnection:
         """The session that reads at `lsn`."""
         assert self._reader is not None
         return self._reader
@@ -100,7 +100,7 @@ class Publisher:
         """The rows of some ranges (`digest.ROWS`)."""
         return taken(self.reader.query(rows_query(table, ranges), len(ROWS)), ROWS)
 
-    def changes(self, until: Lsn, check: Callable[[], None]) -> Iterator[decode.Decoded]:
+    def changes(self, until: Lsn, check: Callable[[], None]) -> Iterator[decode.DecodedFrames]:
         """What is committed behind `lsn` and ends at or before `until`, a run of transactions after the other; the last may go further.
 
         `check` raises to end the wait. Raises what the receiver does.
@@ -110,7 +110,7 @@ class Publisher:
         only_local = subscription.origin == "none"
         options = {"origin": "none"} if only_local and connection.server_version >= 160000 else {}
         connection.start_streaming(self._name, self.lsn, subscription.publications, options)
-        spool, progress = Spool(self._folder), Progress(self.lsn)
+        spool, progress = Spool(self._folder), StreamProgress(self.lsn)
         whole = Reassembly(spool, only_local=True) if only_local else None
         receiver = Receiver(connection, spool, progress, self._stream_waker, self._limits, reassembly=whole)
         receiver.start(f"{self._name} receiver")

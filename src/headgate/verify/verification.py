@@ -32,7 +32,7 @@ from headgate.lsn import Lsn
 from headgate.storage.transaction.transaction import Transaction
 from headgate.verify.changed import Changed
 from headgate.verify.description import described
-from headgate.verify.digest import Compared, Difference, compared, differing
+from headgate.verify.digest import Compared, RowDifference, compared, differing
 from headgate.verify.publisher import Publisher
 from headgate.verify.stored import Stored
 from headgate.walreceiver.receiver import Limits
@@ -55,7 +55,7 @@ class Verdict:
     result: str
     rows: int = 0
     seconds: float = 0.0
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[RowDifference, ...] = ()
     count: int = 0
     reason: str = ""
 
@@ -168,7 +168,7 @@ class Verification:
 
     def _differences(
         self, table: Compared, publisher: Publisher, stored: Stored, changed: Changed, ranges: list[str], rows: int
-    ) -> Iterator[Difference]:
+    ) -> Iterator[RowDifference]:
         left_out = pa.array(changed.keys(), pa.string())
         at_a_time = max(1, FETCHED * 16**table.digits // max(rows, 1))
         for place in range(0, len(ranges), at_a_time):

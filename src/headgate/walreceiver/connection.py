@@ -47,7 +47,7 @@ class CreatedSlot:
     snapshot: str | None
 
 
-class Connection(Link):
+class PublisherConnection(Link):
     """See the module."""
 
     def __init__(self, pgconn: PGconn, waker: Waker | None) -> None:

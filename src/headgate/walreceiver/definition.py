@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from headgate.walreceiver import answer
-from headgate.walreceiver.connection import Connection, literal
+from headgate.walreceiver.connection import PublisherConnection, literal
 from headgate.walreceiver.link import Row
 from headgate.walreceiver.remote import PublishedTable, array_elements
 
@@ -95,7 +95,7 @@ class Definitions:
     schemas: dict[str, str] = field(default_factory=dict)
 
 
-def read(connection: Connection, published: Sequence[PublishedTable]) -> Definitions:
+def read(connection: PublisherConnection, published: Sequence[PublishedTable]) -> Definitions:
     """What the publisher says of these tables, the tables that they are partitions of, and the types of their columns."""
     found = Definitions()
     lists = {(each.schema, each.name): each.columns for each in published}
@@ -118,7 +118,7 @@ def _in_schema(schema: str, published: Sequence[PublishedTable]) -> str:
     return f"n.nspname = {literal(schema)} AND c.relname IN ({names})"
 
 
-def _relations(connection: Connection, where: str) -> list[Row]:
+def _relations(connection: PublisherConnection, where: str) -> list[Row]:
     return connection.query(
         "SELECT c.oid, n.nspname, c.relname, c.relkind, c.relreplident, i.inhparent,"
         " pg_catalog.pg_get_expr(c.relpartbound, c.oid), p.partstrat, p.partattrs FROM pg_catalog.pg_class c"
@@ -129,7 +129,9 @@ def _relations(connection: Connection, where: str) -> list[Row]:
     )
 
 
-def _take(connection: Connection, found: Definitions, rows: Sequence[Row], lists: dict[tuple[str, str], tuple[str, ...] | None]) -> None:
+def _take(
+    connection: PublisherConnection, found: Definitions, rows: Sequence[Row], lists: dict[tuple[str, str], tuple[str, ...] | None]
+) -> None:
     """Adds tables with their columns, keys and comments."""
     oids = [answer.number(row[0]) for row in rows]
     if not oids:
@@ -148,7 +150,7 @@ def _take(connection: Connection, found: Definitions, rows: Sequence[Row], lists
             found.named[schema, name] = table
 
 
-def _columns(connection: Connection, oids: Sequence[int]) -> dict[int, list[DefinedColumn]]:
+def _columns(connection: PublisherConnection, oids: Sequence[int]) -> dict[int, list[DefinedColumn]]:
     old = "CASE WHEN a.atthasmissing THEN a.attmissingval END" if not connection.is_node else "NULL"
     rows = connection.query(
         "SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull,"
@@ -183,7 +185,7 @@ def _only(array: str | None) -> str | None:
     return elements[0] if len(elements) == 1 else None
 
 
-def _keys(connection: Connection, oids: Sequence[int]) -> dict[int, tuple[int, ...]]:
+def _keys(connection: PublisherConnection, oids: Sequence[int]) -> dict[int, tuple[int, ...]]:
     """The replica identity's index, else the primary key."""
     rows = connection.query(
         "SELECT i.indrelid, i.indkey, i.indisprimary, i.indisreplident FROM pg_catalog.pg_index i"
@@ -193,7 +195,7 @@ def _keys(connection: Connection, oids: Sequence[int]) -> dict[int, tuple[int, .
     return {answer.number(row[0]): _attnums(row[1]) for row in rows}
 
 
-def _comments(connection: Connection, oids: Sequence[int]) -> dict[tuple[int, int], str]:
+def _comments(connection: PublisherConnection, oids: Sequence[int]) -> dict[tuple[int, int], str]:
     rows = connection.query(
         "SELECT d.objoid, d.objsubid, d.description FROM pg_catalog.pg_description d"
         f" WHERE d.classoid = 1259 AND d.objoid IN ({_numbers(oids)})",
@@ -202,7 +204,7 @@ def _comments(connection: Connection, oids: Sequence[int]) -> dict[tuple[int, in
     return {(answer.number(row[0]), answer.attnum(row[1])): row[2] for row in rows if row[2]}
 
 
-def _read_schemas(connection: Connection, found: Definitions, names: Sequence[str]) -> None:
+def _read_schemas(connection: PublisherConnection, found: Definitions, names: Sequence[str]) -> None:
     rows = connection.query(
         "SELECT n.nspname, d.description FROM pg_catalog.pg_namespace n"
         f" JOIN pg_catalog.pg_description d ON d.objoid = n.oid AND d.classoid = 2615"
@@ -212,7 +214,7 @@ def _read_schemas(connection: Connection, found: Definitions, names: Sequence[st
     found.schemas = {str(row[0]): row[1] for row in rows if row[1]}
 
 
-def _read_types(connection: Connection, found: Definitions) -> None:
+def _read_types(connection: PublisherConnection, found: Definitions) -> None:
     """The types of all columns, and the types that those are made of."""
     wanted = {column.type_oid for table in found.tables.values() for column in table.columns if not column.dropped}
     for _ in range(_LEVELS):
@@ -240,7 +242,7 @@ def _read_types(connection: Connection, found: Definitions) -> None:
         found.types |= {oid: replace(found.types[oid], checks=tuple(checks.get(oid, ()))) for oid in domains}
 
 
-def _types(connection: Connection, oids: Iterable[int]) -> dict[int, RemoteType]:
+def _types(connection: PublisherConnection, oids: Iterable[int]) -> dict[int, RemoteType]:
     rows = connection.query(
         "SELECT t.oid, n.nspname, t.typname, t.typtype, CASE WHEN t.typcategory = 'A' THEN t.typelem ELSE 0 END,"
         " t.typbasetype, t.typtypmod,"

@@ -1,8 +1,8 @@
 """A session with a publisher through libpq (`psycopg.pq`): opening it, SQL, and all waiting.
 
-`connection.Connection` puts the replication protocol on it. One thread at a time. All waiting is on the socket and a `Waker`, so that a
-worker can be stopped at any place. libpq does what belongs to it: conninfo, TLS, SCRAM, service files, .pgpass. Start-up parameters are
-those of a PostgreSQL 15 subscriber (postgresql-behaviour.md §5.1).
+`connection.PublisherConnection` puts the replication protocol on it. One thread at a time. All waiting is on the socket and a `Waker`, so
+that a worker can be stopped at any place. libpq does what belongs to it: conninfo, TLS, SCRAM, service files, .pgpass. Start-up parameters
+are those of a PostgreSQL 15 subscriber (postgresql-behaviour.md §5.1).
 
 Errors are PostgresError: of the session 08006, of the publisher with the publisher's SQLSTATE and libpq's text (``ERROR:  …``).
 """

@@ -23,7 +23,7 @@ def now() -> int:
 
 
 @dataclass(frozen=True)
-class Position:
+class ReceiverPosition:
     """A row's worth of pg_stat_subscription; times in microseconds since 2000-01-01, 0 for none."""
 
     received: Lsn = INVALID
@@ -33,7 +33,7 @@ class Position:
     latest_end_time: int = 0
 
 
-class Progress:
+class StreamProgress:
     """See the module; may be used from any thread."""
 
     def __init__(self, start: Lsn = INVALID) -> None:
@@ -44,7 +44,7 @@ class Progress:
         """End of the last whole transaction that was received."""
         self._idle = INVALID
         """The newest keepalive behind which nothing was outstanding when it came, or is now."""
-        self._position = Position()
+        self._position = ReceiverPosition()
         self._waiting: deque[tuple[Lsn, float]] = deque()
         """Ends of transactions that are not applied, and when they came; near ones are one entry."""
 
@@ -64,7 +64,7 @@ class Progress:
             received_at = now()
             last = self._position
             latest = (end, send_time) if keepalive else (last.latest_end, last.latest_end_time)
-            self._position = Position(self._received, send_time, received_at, Lsn(max(latest[0], last.latest_end)), latest[1])
+            self._position = ReceiverPosition(self._received, send_time, received_at, Lsn(max(latest[0], last.latest_end)), latest[1])
             self._settle()
 
     def passed(self, end: Lsn) -> None:
@@ -117,7 +117,7 @@ class Progress:
         return (moment + POSTGRES_EPOCH) / 1_000_000 if moment else None
 
     @property
-    def position(self) -> Position:
+    def position(self) -> ReceiverPosition:
         """For pg_stat_subscription."""
         with self._lock:
             return self._position

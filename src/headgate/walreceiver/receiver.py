@@ -22,8 +22,8 @@ from headgate.lsn import Lsn
 from headgate.pgoutput import message as m
 from headgate.pgoutput.outline import XLOG_HEADER
 from headgate.pgoutput.read import read_frame, violation
-from headgate.walreceiver.connection import Connection
-from headgate.walreceiver.progress import Progress, now
+from headgate.walreceiver.connection import PublisherConnection
+from headgate.walreceiver.progress import StreamProgress, now
 from headgate.walreceiver.reassembly import Reassembly
 from headgate.walreceiver.spool import Spool
 from headgate.walreceiver.waker import Waker
@@ -51,7 +51,7 @@ class Receiver:
     """See the module. `start` begins to receive on a connection that is streaming; `waker` is the one of that connection."""
 
     def __init__(
-        self, connection: Connection, spool: Spool, progress: Progress, waker: Waker, limits: Callable[[], Limits], *,
+        self, connection: PublisherConnection, spool: Spool, progress: StreamProgress, waker: Waker, limits: Callable[[], Limits], *,
         reassembly: Reassembly | None = None,
     ) -> None:  # fmt: skip
         """`reassembly`: for streams that may hold streamed or prepared transactions, or some that are to be dropped."""

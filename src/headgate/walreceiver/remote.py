@@ -14,7 +14,7 @@ from headgate.errors import PostgresError
 from headgate.sql.names import qualified, quote_ident
 from headgate.types import registry
 from headgate.walreceiver import answer
-from headgate.walreceiver.connection import Connection, literal
+from headgate.walreceiver.connection import PublisherConnection, literal
 from headgate.walreceiver.link import Row
 
 
@@ -50,7 +50,7 @@ class RemoteRelation:
     filters: tuple[str, ...] = ()
 
 
-def missing_publications(connection: Connection, publications: Sequence[str]) -> list[str]:
+def missing_publications(connection: PublisherConnection, publications: Sequence[str]) -> list[str]:
     """Those of the given names that the publisher does not have, in their order."""
     listed = _list(publications)
     try:
@@ -69,7 +69,7 @@ def missing_text(names: Sequence[str]) -> str:
     )
 
 
-def published_tables(connection: Connection, publications: Sequence[str]) -> list[PublishedTable]:
+def published_tables(connection: PublisherConnection, publications: Sequence[str]) -> list[PublishedTable]:
     """The tables of the publications; 0A000 where two publications give a table different column lists."""
     lists = connection.server_version >= 150000
     columns = "\n, t.attnames" if lists else ""
@@ -93,7 +93,7 @@ def published_tables(connection: Connection, publications: Sequence[str]) -> lis
     return [table for name, table in found.items() if name not in covered]
 
 
-def _covered(connection: Connection, listed: set[tuple[str, str]]) -> set[tuple[str, str]]:
+def _covered(connection: PublisherConnection, listed: set[tuple[str, str]]) -> set[tuple[str, str]]:
     """The partitions whose ancestor is listed too, which brings their rows: a node leaves them out as PostgreSQL does from 16 on."""
     rows = _ask(
         connection,
@@ -114,7 +114,7 @@ def _covered(connection: Connection, listed: set[tuple[str, str]]) -> set[tuple[
     return covered
 
 
-def fetch_relation(connection: Connection, schema: str, name: str, publications: Sequence[str]) -> RemoteRelation:
+def fetch_relation(connection: PublisherConnection, schema: str, name: str, publications: Sequence[str]) -> RemoteRelation:
     """A table with its published columns and its filters, inside the transaction of the copy."""
     shown = f"{schema}.{name}"
     about = f'could not fetch table info for table "{shown}" from publisher'
@@ -144,7 +144,7 @@ def fetch_relation(connection: Connection, schema: str, name: str, publications:
     return RemoteRelation(oid, schema, name, identity, kind, kept, _filters(connection, shown, oid, publications))
 
 
-def _column_list(connection: Connection, shown: str, oid: int, publications: Sequence[str]) -> frozenset[int] | None:
+def _column_list(connection: PublisherConnection, shown: str, oid: int, publications: Sequence[str]) -> frozenset[int] | None:
     if connection.server_version < 150000:
         return None
     rows = _ask(
@@ -162,7 +162,7 @@ def _column_list(connection: Connection, shown: str, oid: int, publications: Seq
     return frozenset(answer.attnum(number) for number in re.findall(r"\d+", rows[0][0]))
 
 
-def _filters(connection: Connection, shown: str, oid: int, publications: Sequence[str]) -> tuple[str, ...]:
+def _filters(connection: PublisherConnection, shown: str, oid: int, publications: Sequence[str]) -> tuple[str, ...]:
     if connection.server_version < 150000:
         return ()
     rows = _ask(
@@ -223,7 +223,7 @@ def array_elements(text: str) -> tuple[str, ...]:
     return tuple(bare or re.sub(r"\\(.)", r"\1", quoted) for quoted, bare in found)
 
 
-def _ask(connection: Connection, sql: str, about: str, fields: int) -> list[Row]:
+def _ask(connection: PublisherConnection, sql: str, about: str, fields: int) -> list[Row]:
     try:
         return connection.query(sql, fields)
     except PostgresError as error:

@@ -2,7 +2,8 @@
 
 The receiver thread adds frames to a `Spool` (`walreceiver.spool`); the applier takes a `Segment` of all whole transactions that have
 arrived (up to a limit), applies it and releases it. A transaction of any size goes through: its frames lie in files, which are read
-a `Part` at a time. What two-phase commit says of a transaction (prepared, committed, rolled back) is the `mark` of a segment of its own.
+a `SegmentPart` at a time. What two-phase commit says of a transaction (prepared, committed, rolled back) is the `mark` of a segment of its
+own.
 
     DIR/pg_replication/<subscription>/<n>.segment   XLogData contents laid end to end
     DIR/pg_replication/<subscription>/<n>.index     their lengths, uint32 of the machine
@@ -28,7 +29,7 @@ Mark = m.Prepare | m.CommitPrepared | m.RollbackPrepared
 
 
 @dataclass(frozen=True)
-class Piece:
+class SegmentPiece:
     """Consecutive frames, in memory (`data`) or in a file from byte `offset` and frame `index_offset` on."""
 
     first_seq: int
@@ -39,14 +40,14 @@ class Piece:
     offset: int = 0
     index_offset: int = 0
 
-    def cut(self, frame: int) -> tuple[Piece, Piece]:
+    def cut(self, frame: int) -> tuple[SegmentPiece, SegmentPiece]:
         """The first `frame` frames, and the others."""
         size = int(self.lengths[:frame].sum(dtype=np.int64))
-        head = Piece(
+        head = SegmentPiece(
             self.first_seq, self.lengths[:frame], size, None if self.data is None else self.data[:size], self.path, self.offset,
             self.index_offset,
         )  # fmt: skip
-        tail = Piece(
+        tail = SegmentPiece(
             self.first_seq + frame, self.lengths[frame:], self.size - size, None if self.data is None else self.data[size:], self.path,
             self.offset + size, self.index_offset + frame,
         )  # fmt: skip
@@ -60,10 +61,10 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Part:
+class SegmentPart:
     """Consecutive frames of a segment, which are read and decoded at once; it may begin and end inside a transaction."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SegmentPiece, ...]
 
     @property
     def first_seq(self) -> int:
@@ -89,7 +90,7 @@ class Part:
 class Segment:
     """A run of whole transactions. `others` are (seq, lsn, message) of all messages but B, C, I, U and D."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SegmentPiece, ...]
     transactions: Transactions
     others: tuple[tuple[int, int, m.Message], ...]
     size: int
@@ -121,7 +122,7 @@ class Segment:
 
     def read(self) -> tuple[Bytes, Numbers, Numbers]:
         """(data, starts, lengths) for `decode`, all in memory: for small segments."""
-        return Part(self.pieces).read()
+        return SegmentPart(self.pieces).read()
 
     def split(self, count: int) -> tuple[Segment, Segment]:
         """The first `count` transactions, and the others."""
@@ -134,9 +135,9 @@ class Segment:
             ),
         )
 
-    def parts(self, size: int) -> Iterator[Part]:
+    def parts(self, size: int) -> Iterator[SegmentPart]:
         """Parts of about `size` bytes that make up the segment; one frame at least in each."""
-        group: list[Piece] = []
+        group: list[SegmentPiece] = []
         room = size
         for whole in self.pieces:
             rest = whole
@@ -150,23 +151,23 @@ class Segment:
                     group.append(head)
                     room -= head.size
                 if len(rest.lengths):
-                    yield Part(tuple(group))
+                    yield SegmentPart(tuple(group))
                     group, room = [], size
         if group:
-            yield Part(tuple(group))
+            yield SegmentPart(tuple(group))
 
 
 def segment_of(
-    pieces: Sequence[Piece], transactions: Transactions, others: Sequence[tuple[int, int, m.Message]], touched: frozenset[int]
+    pieces: Sequence[SegmentPiece], transactions: Transactions, others: Sequence[tuple[int, int, m.Message]], touched: frozenset[int]
 ) -> Segment:
     """A segment of these frames."""
     return Segment(tuple(pieces), transactions, tuple(others), sum(piece.size for piece in pieces), touched)
 
 
-def cut(pieces: Sequence[Piece], seq: int) -> tuple[list[Piece], list[Piece]]:
+def cut(pieces: Sequence[SegmentPiece], seq: int) -> tuple[list[SegmentPiece], list[SegmentPiece]]:
     """What lies before frame `seq`, and the others."""
-    left: list[Piece] = []
-    right: list[Piece] = []
+    left: list[SegmentPiece] = []
+    right: list[SegmentPiece] = []
     for piece in pieces:
         end = piece.first_seq + len(piece.lengths)
         if end <= seq:
@@ -180,9 +181,9 @@ def cut(pieces: Sequence[Piece], seq: int) -> tuple[list[Piece], list[Piece]]:
     return left, right
 
 
-def joined(pieces: Sequence[Piece]) -> list[Piece]:
+def joined(pieces: Sequence[SegmentPiece]) -> list[SegmentPiece]:
     """Pieces that are neighbours in one file, or in memory, become one."""
-    found: list[Piece] = []
+    found: list[SegmentPiece] = []
     for group in _neighbours(pieces):
         first = group[0]
         if len(group) == 1:
@@ -191,12 +192,12 @@ def joined(pieces: Sequence[Piece]) -> list[Piece]:
         lengths = np.concatenate([piece.lengths for piece in group])
         data = None if first.data is None else np.concatenate([piece.read() for piece in group])
         size = sum(piece.size for piece in group)
-        found.append(Piece(first.first_seq, lengths, size, data, first.path, first.offset, first.index_offset))
+        found.append(SegmentPiece(first.first_seq, lengths, size, data, first.path, first.offset, first.index_offset))
     return found
 
 
-def _neighbours(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
-    group: list[Piece] = []
+def _neighbours(pieces: Sequence[SegmentPiece]) -> Iterator[list[SegmentPiece]]:
+    group: list[SegmentPiece] = []
     for piece in pieces:
         if group and (group[-1].path != piece.path or (piece.path is not None and group[-1].offset + group[-1].size != piece.offset)):
             yield group

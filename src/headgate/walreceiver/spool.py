@@ -22,7 +22,7 @@ import numpy as np
 from headgate.errors import PostgresError, cannot_write
 from headgate.failpoint import Step, step
 from headgate.pgoutput.outline import Numbers, Outline, frames_of, pair, scan
-from headgate.walreceiver.segment import Mark, Piece, Segment, cut, joined, segment_of
+from headgate.walreceiver.segment import Mark, Segment, SegmentPiece, cut, joined, segment_of
 
 IN_MEMORY = 8 << 20
 """Bytes of frames that a spool keeps in memory before it writes them to a file."""
@@ -42,7 +42,7 @@ class _File:
     failure: PostgresError | None = None
     """Of the first write that failed: what is in the file is not known any more."""
 
-    def append(self, piece: Piece) -> Piece:
+    def append(self, piece: SegmentPiece) -> SegmentPiece:
         """Writes a piece that is in memory; the piece as it lies in the file."""
         assert piece.data is not None
         if self.failure is not None:
@@ -56,7 +56,7 @@ class _File:
         except OSError as error:
             self.failure = cannot_write(error, f"{self.path}.segment")
             raise self.failure from error
-        written = Piece(piece.first_seq, piece.lengths, piece.size, None, self.path, self.size, self.frames)
+        written = SegmentPiece(piece.first_seq, piece.lengths, piece.size, None, self.path, self.size, self.frames)
         self.size += piece.size
         self.frames += len(piece.lengths)
         return written
@@ -71,7 +71,7 @@ class _File:
 class _Arrived:
     """A run of frames that has arrived and has not been taken."""
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[SegmentPiece] = field(default_factory=list)
     outlines: list[Outline] = field(default_factory=list)
     committed: int = 0
     """seq behind the last Commit."""
@@ -105,7 +105,7 @@ class Spool:
         """Adds XLogData contents in the order of the stream; whether a transaction was completed. 08P01 for malformed ones."""
         data, starts, lengths = frames_of(frames)
         outline = scan(data, starts, lengths, self._seq)
-        piece = Piece(self._seq, lengths.astype(np.uint32), len(data), data)
+        piece = SegmentPiece(self._seq, lengths.astype(np.uint32), len(data), data)
         with self._changed:
             self._seq += len(frames)
             self.outstanding += piece.size

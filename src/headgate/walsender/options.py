@@ -21,7 +21,7 @@ STREAM_VERSION, TWO_PHASE_VERSION = 2, 3
 
 
 @dataclass(frozen=True)
-class Options:
+class PgoutputOptions:
     """What the client asked of pgoutput."""
 
     version: int
@@ -32,14 +32,14 @@ class Options:
     two_phase: bool = False
 
 
-def wanted(asked: Options, settings: SessionSettings, slot: Slot) -> Wanted:
+def wanted(asked: PgoutputOptions, settings: SessionSettings, slot: Slot) -> Wanted:
     """What the options mean for whole transactions of this slot; two_phase stays on once a client has asked for it."""
     work_mem = settings.integer("logical_decoding_work_mem") * 1024
     encoding = Encoding(settings.text("client_encoding"))
     return Wanted(asked.streaming, asked.two_phase or slot.two_phase, asked.messages, slot.two_phase_at, work_mem, encoding)
 
 
-def read(given: Iterable[tuple[str, str | None]]) -> Options:
+def read(given: Iterable[tuple[str, str | None]]) -> PgoutputOptions:
     """The options out of the (name, value) pairs of the command."""
     found: dict[str, object] = {}
     for name, value in given:
@@ -65,7 +65,7 @@ def read(given: Iterable[tuple[str, str | None]]) -> Options:
         raise PostgresError(
             "22023", f"requested proto_version={version} does not support two-phase commit, need {TWO_PHASE_VERSION} or higher"
         )
-    return Options(version, publications, bool(found.get("binary")), bool(found.get("messages")), streaming, two_phase)
+    return PgoutputOptions(version, publications, bool(found.get("binary")), bool(found.get("messages")), streaming, two_phase)
 
 
 def _version(name: str, value: str | None) -> int:

@@ -21,12 +21,12 @@ from headgate.errors import PostgresError, Severity
 from headgate.lsn import Lsn
 from headgate.pgoutput import message as m
 from headgate.pgoutput import write
-from headgate.publisher.stream import Asked, Stream
+from headgate.publisher.stream import Stream, StreamRequest
 from headgate.storage.transaction.log import now
 from headgate.types import text_column
 from headgate.walsender import options
 from headgate.walsender.host import Host, Message
-from headgate.walsender.options import Options
+from headgate.walsender.options import PgoutputOptions
 from headgate.walsender.statistics import SenderState
 
 _log = logging.getLogger("headgate.walsender")
@@ -40,7 +40,7 @@ class ClientDone(Exception):
 class Sender:
     """The stream of one slot to one client."""
 
-    def __init__(self, host: Host, slot: object, start: Lsn, asked: Options) -> None:
+    def __init__(self, host: Host, slot: object, start: Lsn, asked: PgoutputOptions) -> None:
         self.host = host
         self.node = host.node
         self.slot = slot
@@ -60,10 +60,10 @@ class Sender:
             host.context.database,
             self.name,
             begin,
-            Asked(
+            StreamRequest(
                 asked.publications,
                 binary=asked.binary,
-                session=text_column.Session.of(settings),
+                session=text_column.TextSettings.of(settings),
                 wanted=options.wanted(asked, settings, self.node.slots.get(self.name)),
                 created=self.node.slots.get(self.name).created_lsn,
             ),

@@ -15,8 +15,8 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog.query import function
 from headgate.catalog.query.cast import coerce
 from headgate.catalog.query.procedure import OWN, called
-from headgate.catalog.query.scope import Scope
-from headgate.catalog.query.value import Value, no_function, position, quote
+from headgate.catalog.query.scope import QueryScope
+from headgate.catalog.query.value import TypedSql, no_function, position, quote
 from headgate.catalog.query.writer import ExpressionWriter
 from headgate.errors import not_supported
 from headgate.sql import names as sql_names
@@ -27,15 +27,15 @@ from headgate.types import registry as t
 class CallWriter(ExpressionWriter):
     """Writes calls. A subclass gives the functions that need the session and those that return sets."""
 
-    def session_call(self, name: str, node: Any, scope: Scope) -> Value | None:
+    def session_call(self, name: str, node: Any, scope: QueryScope) -> TypedSql | None:
         """A function that the session answers, or None."""
         raise NotImplementedError
 
-    def set_call(self, name: str, node: Any, scope: Scope) -> Value | None:
+    def set_call(self, name: str, node: Any, scope: QueryScope) -> TypedSql | None:
         """A set-returning function in a select list, as unnest(list), or None."""
         raise NotImplementedError
 
-    def _funccall(self, node: Any, scope: Scope) -> Value:
+    def _funccall(self, node: Any, scope: QueryScope) -> TypedSql:
         parts = sql_names.strings(node.funcname)
         name = called(parts)
         if len(parts) > 1 and parts[-2] not in ("pg_catalog", "information_schema") and (name not in OWN or OWN[name].is_set):
@@ -50,7 +50,7 @@ class CallWriter(ExpressionWriter):
             return self._window(function.call(name, arguments, self.names, node.location), node, scope)
         if name in ("concat", "concat_ws"):
             texts = [coerce(value, t.TEXT, self.names).sql for value in arguments]
-            return Value(f"{name}({', '.join(texts)})", t.TEXT)
+            return TypedSql(f"{name}({', '.join(texts)})", t.TEXT)
         if name == "format":
             return self._format(node, arguments)
         if name in ("_pg_truetypid", "_pg_truetypmod"):
@@ -59,7 +59,7 @@ class CallWriter(ExpressionWriter):
             arguments[0] = _pretty(arguments[0])
         return function.call(name, arguments, self.names, node.location)
 
-    def _sqlvaluefunction(self, node: Any, scope: Scope) -> Value:
+    def _sqlvaluefunction(self, node: Any, scope: QueryScope) -> TypedSql:
         op = pb.SQLValueFunctionOp.Name(node.op).removeprefix("SVFOP_").lower()
         name = {"current_catalog": "current_database", "user": "current_user", "current_role": "current_user"}.get(op, op)
         found = self.session_call(name.removesuffix("_n"), None, scope)
@@ -67,7 +67,7 @@ class CallWriter(ExpressionWriter):
             raise not_supported(f"{name} is not supported in a query on system catalogs", position=position(node.location))
         return found
 
-    def _format(self, node: Any, arguments: list[Value]) -> Value:
+    def _format(self, node: Any, arguments: list[TypedSql]) -> TypedSql:
         """format() with a constant pattern of %s, %I, %L."""
         pattern = arguments[0].literal if arguments else None
         if pattern is None:
@@ -86,35 +86,35 @@ class CallWriter(ExpressionWriter):
                 )
             elif piece:
                 parts.append(quote("%" if piece == "%%" else piece))
-        return Value(f"({' || '.join(parts) or quote('')})", t.TEXT)
+        return TypedSql(f"({' || '.join(parts) or quote('')})", t.TEXT)
 
-    def _aggregate(self, name: str, node: Any, scope: Scope) -> Value:
+    def _aggregate(self, name: str, node: Any, scope: QueryScope) -> TypedSql:
         if name == "count" and node.agg_star:
-            value = Value("count(*)", t.INT8)
+            value = TypedSql("count(*)", t.INT8)
         else:
             arguments = self.expressions(node.args, scope)
             value = function.call(name, arguments, self.names, node.location, aggregate=True)
             inside = value.sql
             distinct = "DISTINCT " if node.agg_distinct else ""
             order = self._sorted(node.agg_order, scope) or (self._natural_order(scope) if name in ("string_agg", "array_agg") else "")
-            value = Value(_inside(inside, distinct, order if not distinct or node.agg_order else ""), value.type)
+            value = TypedSql(_inside(inside, distinct, order if not distinct or node.agg_order else ""), value.type)
         if node.HasField("agg_filter"):
-            value = Value(f"{value.sql} FILTER (WHERE {self.condition(node.agg_filter, scope, 'FILTER')})", value.type)
+            value = TypedSql(f"{value.sql} FILTER (WHERE {self.condition(node.agg_filter, scope, 'FILTER')})", value.type)
             if value.sql.startswith("CAST("):
                 raise not_supported("FILTER with this aggregate is not supported", position=position(node.location))
         return self._window(value, node, scope) if node.HasField("over") else value
 
-    def _natural_order(self, scope: Scope) -> str:
+    def _natural_order(self, scope: QueryScope) -> str:
         orders = [source.order for source in scope.sources if source.order]
         return f" ORDER BY {', '.join(orders)}" if orders else ""
 
-    def _window(self, value: Value, node: Any, scope: Scope) -> Value:
+    def _window(self, value: TypedSql, node: Any, scope: QueryScope) -> TypedSql:
         over = node.over
         partition = ", ".join(each.sql for each in self.expressions(over.partition_clause, scope))
         inside = (f"PARTITION BY {partition}" if partition else "") + self._sorted(over.order_clause, scope)
-        return Value(f"{value.sql} OVER ({inside.strip()})", value.type)
+        return TypedSql(f"{value.sql} OVER ({inside.strip()})", value.type)
 
-    def _sorted(self, clause: Iterable[Any], scope: Scope) -> str:
+    def _sorted(self, clause: Iterable[Any], scope: QueryScope) -> str:
         shown = [self.sort_key(unwrap(each), self.expression(unwrap(each).node, scope).sql) for each in clause]
         return f" ORDER BY {', '.join(shown)}" if shown else ""
 
@@ -144,7 +144,7 @@ def _inside(call: str, distinct: str, order: str) -> str:
     return call[:start] + distinct + call[start : end - 1] + order + call[end - 1 :]
 
 
-def _true_type(name: str, arguments: list[Value]) -> Value:
+def _true_type(name: str, arguments: list[TypedSql]) -> TypedSql:
     """information_schema's functions that look through a domain: of a row of pg_attribute and one of pg_type."""
     attribute, kind = (dict(value.fields) for value in arguments)
     if name == "_pg_truetypid":
@@ -152,7 +152,7 @@ def _true_type(name: str, arguments: list[Value]) -> Value:
     else:
         chosen = (kind["typtypmod"].sql, attribute["atttypmod"].sql)
     sql = f"CASE WHEN {kind['typtype'].sql} = 'd' THEN {chosen[0]} ELSE {chosen[1]} END"
-    return Value(sql, t.OID if name == "_pg_truetypid" else t.INT4)
+    return TypedSql(sql, t.OID if name == "_pg_truetypid" else t.INT4)
 
 
 def _named(node: Any) -> Any:
@@ -160,6 +160,6 @@ def _named(node: Any) -> Any:
     return inner.arg if inner.DESCRIPTOR.name == "NamedArgExpr" else inner
 
 
-def _pretty(value: Value) -> Value:
+def _pretty(value: TypedSql) -> TypedSql:
     """The column that holds the pretty-printed text of an expression."""
-    return Value(re.sub(r'"(adbin|conbin|indpred)"\Z', r'"\1pretty"', value.sql), value.type)
+    return TypedSql(re.sub(r'"(adbin|conbin|indpred)"\Z', r'"\1pretty"', value.sql), value.type)

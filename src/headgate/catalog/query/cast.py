@@ -1,6 +1,6 @@
 """Casts between PostgreSQL types in DuckDB SQL, the text form of every type, and the type of a common result.
 
-Used by the writer of expressions. `Names` is what the reg… types need to print and read names.
+Used by the writer of expressions. `CatalogNames` is what the reg… types need to print and read names.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 
 from headgate.catalog.physical import duckdb_type
 from headgate.catalog.query import literal
-from headgate.catalog.query.value import NUMBERS, OIDS, REGISTERED, STRINGS, TEXTUAL, VECTORS, Value, element_of, position
+from headgate.catalog.query.value import NUMBERS, OIDS, REGISTERED, STRINGS, TEXTUAL, VECTORS, TypedSql, element_of, position
 from headgate.errors import PostgresError
 from headgate.types import registry as t
 from headgate.types.registry import format_type
-from headgate.types.text_column import Session
+from headgate.types.text_column import TextSettings
 
 
 @dataclass(frozen=True)
-class Names:
+class CatalogNames:
     """`database` and `path` as SQL for macros; `resolve(text, type, position)` gives the oid that a name stands for.
 
     `sizes`: the name of a table of what relations take on disk: c1 database, c2 relation, c3 bytes of data, c4 bytes in all. `forms`: by
@@ -32,10 +32,10 @@ class Names:
     resolve: Callable[[str, int, int | None], int]
     parameter: Callable[[int, int], str | None]
     sizes: Callable[[], str]
-    forms: Session
+    forms: TextSettings
 
 
-def coerce(value: Value, target: int, names: Names, *, explicit: bool = False, location: int = -1) -> Value:
+def coerce(value: TypedSql, target: int, names: CatalogNames, *, explicit: bool = False, location: int = -1) -> TypedSql:
     """The value as type `target`; 42804 or 42846 if there is no such cast here."""
     if value.type == target or target in (t.ANY, t.ANYELEMENT, 5077):
         return _settle(value, names) if value.unknown and target != t.UNKNOWN else value
@@ -64,28 +64,28 @@ _TEXT = re.compile("'((?:[^']|'')*)'")
 """A constant of DuckDB's that is text, as ``'t'::text`` and ``$1::text`` become."""
 
 
-def _settle(value: Value, names: Names) -> Value:
+def _settle(value: TypedSql, names: CatalogNames) -> TypedSql:
     return _decide(value, t.TEXT, names)
 
 
-def _decide(value: Value, target: int, names: Names) -> Value:
+def _decide(value: TypedSql, target: int, names: CatalogNames) -> TypedSql:
     """A literal or parameter of type unknown as what it is to be."""
     text = value.literal
     if value.parameter:
         text = names.parameter(value.parameter, target)
     if text is None:
-        return Value(f"CAST(NULL AS {duckdb_type(target)})", target, location=value.location)
+        return TypedSql(f"CAST(NULL AS {duckdb_type(target)})", target, location=value.location)
     if target in REGISTERED:
-        return Value(f"CAST({names.resolve(text, target, position(value.location))} AS UINTEGER)", target, location=value.location)
+        return TypedSql(f"CAST({names.resolve(text, target, position(value.location))} AS UINTEGER)", target, location=value.location)
     known = element_of(target)
     if known in REGISTERED:
         oids = [names.resolve(each or "", known, position(value.location)) for each in literal.read_array(text)]
-        return Value(f"CAST({oids} AS UINTEGER[])", target)
+        return TypedSql(f"CAST({oids} AS UINTEGER[])", target)
     sql = literal.sql(text, target, position(value.location), names.forms)
-    return Value(sql, target, location=value.location, zero_based=target in VECTORS)
+    return TypedSql(sql, target, location=value.location, zero_based=target in VECTORS)
 
 
-def _cast(value: Value, target: int, names: Names, *, explicit: bool) -> str | None:
+def _cast(value: TypedSql, target: int, names: CatalogNames, *, explicit: bool) -> str | None:
     source, sql = value.type, value.sql
     if source in OIDS | {t.XID} and target in OIDS | {t.XID}:
         return sql
@@ -110,7 +110,7 @@ def _cast(value: Value, target: int, names: Names, *, explicit: bool) -> str | N
     if from_element is not None and to_element is not None:
         if duckdb_type(from_element) == duckdb_type(to_element):
             return sql
-        inner = _cast(Value("x", from_element), to_element, names, explicit=explicit)
+        inner = _cast(TypedSql("x", from_element), to_element, names, explicit=explicit)
         return None if inner is None else f"list_transform({sql}, lambda x: {inner})"
     if duckdb_type(source) == duckdb_type(target) and (source in (t.XID, t.CID) or target in (t.XID, t.CID)):
         return sql
@@ -126,7 +126,7 @@ def _number(sql: str, source: int, target: int) -> str:
     return f"CAST({sql} AS {duckdb_type(target)})"
 
 
-def _to_text(value: Value, target: int, names: Names) -> str:
+def _to_text(value: TypedSql, target: int, names: CatalogNames) -> str:
     inner = f"CASE WHEN {value.sql} THEN 'true' WHEN NOT {value.sql} THEN 'false' END" if value.type == t.BOOL else output(value, names)
     if target == t.CHAR:
         return f"left({inner}, 1)"
@@ -140,7 +140,7 @@ def _written(*names: str) -> str:
     return f"[{', '.join(ways)}]"
 
 
-def _from_text(sql: str, target: int, names: Names) -> str | None:
+def _from_text(sql: str, target: int, names: CatalogNames) -> str | None:
     if target in STRINGS:
         return sql
     if target == t.PG_LSN:
@@ -169,7 +169,7 @@ def _from_text(sql: str, target: int, names: Names) -> str | None:
     return None
 
 
-def output(value: Value, names: Names) -> str:
+def output(value: TypedSql, names: CatalogNames) -> str:
     """SQL of the text that the type's output function gives (NULL for NULL). timestamptz comes out in UTC."""
     kind, sql = value.type, value.sql
     if kind in REGISTERED:
@@ -192,7 +192,7 @@ def output(value: Value, names: Names) -> str:
         return plain
     element = element_of(kind)
     if element is not None:
-        inner = output(Value("x", element), names)
+        inner = output(TypedSql("x", element), names)
         listed = sql if inner == "x" else f"list_transform({sql}, lambda x: {inner})"
         return f"hg.array_out({listed})"
     if value.fields or value.struct:
@@ -200,8 +200,10 @@ def output(value: Value, names: Names) -> str:
     return f"CAST({sql} AS VARCHAR)"
 
 
-def _row(value: Value, names: Names) -> str:
-    parts = [each for _, each in value.fields] or [Value(f"struct_extract({value.sql}, {_q(name)})", kind) for name, kind in value.struct]
+def _row(value: TypedSql, names: CatalogNames) -> str:
+    parts = [each for _, each in value.fields] or [
+        TypedSql(f"struct_extract({value.sql}, {_q(name)})", kind) for name, kind in value.struct
+    ]
     shown = " || ',' || ".join(f"coalesce({_field(output(each, names))}, '')" for each in parts)
     return f"('(' || {shown} || ')')"
 
@@ -215,7 +217,7 @@ def _q(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _registered(kind: int, sql: str, names: Names) -> str:
+def _registered(kind: int, sql: str, names: CatalogNames) -> str:
     arguments = f"{sql}, {names.database}, {names.path}"
     constant = re.fullmatch(r"CAST\((\d+) AS UINTEGER\)", sql)
     if kind == t.REGTYPE and constant and int(constant[1]) < t.FIRST_USER_OID:
@@ -264,7 +266,7 @@ def implicit(source: int, target: int) -> int | None:
     return None
 
 
-def common(values: Sequence[Value], context: str) -> int:
+def common(values: Sequence[TypedSql], context: str) -> int:
     """The type of a result that may be any of the values (CASE, UNION, ARRAY …; manual, 10.5); 42804 if they do not fit."""
     known = [value for value in values if not value.unknown]
     if not known:

@@ -16,9 +16,9 @@ from headgate.catalog.dynamic import arrow_table
 from headgate.catalog.physical import one
 from headgate.catalog.query.cast import coerce, common
 from headgate.catalog.query.procedure import OWN_SCHEMA, Procedure, called, procedures
-from headgate.catalog.query.scope import Scope
+from headgate.catalog.query.scope import QueryScope
 from headgate.catalog.query.session_call import SessionFunctions
-from headgate.catalog.query.value import NUMBERS, VECTORS, Value, element_of, no_function, position, quote
+from headgate.catalog.query.value import NUMBERS, VECTORS, TypedSql, element_of, no_function, position, quote
 from headgate.catalog.system_view import SystemColumn
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names as sql_names
@@ -32,7 +32,7 @@ _PRIVILEGES = {
 
 
 @dataclass(frozen=True)
-class Rows:
+class FunctionRows:
     """A set: `list_sql` a list of values (one column) or of structs, or `table_sql` a query with columns c1, c2, …."""
 
     columns: tuple[tuple[str, int], ...]
@@ -52,18 +52,18 @@ class FromFunctions(SessionFunctions):
 
     def add_source(
         self,
-        scope: Scope,
+        scope: QueryScope,
         node: Any,
         name: str,
         schema: str | None,
-        columns: list[tuple[str, Value]],
+        columns: list[tuple[str, TypedSql]],
         order: str | None = None,
         table: int = 0,
     ) -> None:
         """Makes a FROM item visible."""
         raise NotImplementedError
 
-    def set_call(self, name: str, node: Any, scope: Scope) -> Value | None:
+    def set_call(self, name: str, node: Any, scope: QueryScope) -> TypedSql | None:
         """A set-returning function in a select list."""
         found = self._rows(name, node, scope)
         if found is None:
@@ -71,10 +71,10 @@ class FromFunctions(SessionFunctions):
         if not found.list_sql:
             raise not_supported(f"function {name} is only supported in FROM", position=position(node.location))
         if found.scalar:
-            return Value(f"unnest({found.list_sql})", found.columns[0][1], is_set=True)
-        return Value(f"unnest({found.list_sql})", t.RECORD, struct=found.columns, is_set=True)
+            return TypedSql(f"unnest({found.list_sql})", found.columns[0][1], is_set=True)
+        return TypedSql(f"unnest({found.list_sql})", t.RECORD, struct=found.columns, is_set=True)
 
-    def range_function(self, node: Any, scope: Scope) -> str:
+    def range_function(self, node: Any, scope: QueryScope) -> str:
         """A function in FROM; it sees the FROM items before it."""
         if len(node.functions) != 1:
             raise not_supported("ROWS FROM with several functions is not supported in a query on system catalogs")
@@ -82,14 +82,14 @@ class FromFunctions(SessionFunctions):
         if call.DESCRIPTOR.name != "FuncCall":
             value = self.expression(call, scope)
             name = "value"
-            found = Rows(((name, value.type),), table_sql=f"SELECT {value.sql} AS c1")
+            found = FunctionRows(((name, value.type),), table_sql=f"SELECT {value.sql} AS c1")
         else:
             name = called(sql_names.strings(call.funcname))
             found = self._from_call(name, call, scope)
             name = name.removeprefix(f"{OWN_SCHEMA}.")
         alias = self.alias("f")
         columns = [
-            (label, Value(f"{alias}.c{place}", kind, zero_based=kind in VECTORS)) for place, (label, kind) in enumerate(found.columns, 1)
+            (label, TypedSql(f"{alias}.c{place}", kind, zero_based=kind in VECTORS)) for place, (label, kind) in enumerate(found.columns, 1)
         ]
         if found.scalar and len(columns) == 1 and node.HasField("alias") and not node.alias.colnames:
             columns = [(node.alias.aliasname, columns[0][1])]
@@ -101,13 +101,13 @@ class FromFunctions(SessionFunctions):
             sql = f"SELECT {_unnested(found)}, generate_subscripts({found.list_sql}, 1) AS n"
             order = f"{alias}.n"
         if node.ordinality:
-            columns.append(("ordinality", Value(f"CAST({alias}.n AS BIGINT)", t.INT8)))
+            columns.append(("ordinality", TypedSql(f"CAST({alias}.n AS BIGINT)", t.INT8)))
             if not found.list_sql:
                 sql = f"SELECT *, row_number() OVER () AS n FROM ({sql}) {self.alias('o')}"
         self.add_source(scope, node, name, None, columns, order or (f"{alias}.c1" if name == "generate_series" else None))
         return f"LATERAL ({sql}) {alias}"
 
-    def _from_call(self, name: str, call: Any, scope: Scope) -> Rows:
+    def _from_call(self, name: str, call: Any, scope: QueryScope) -> FunctionRows:
         if name in self.functions:
             return self._acting_rows(name, call, scope)
         found = self._rows(name, call, scope, in_from=True)
@@ -116,9 +116,9 @@ class FromFunctions(SessionFunctions):
         value = self.expression(call, scope)
         if value.sql.startswith("<acting"):
             raise not_supported(f"function {name} is not supported here", position=position(call.location))
-        return Rows(((name, value.type),), table_sql=f"SELECT {value.sql} AS c1")
+        return FunctionRows(((name, value.type),), table_sql=f"SELECT {value.sql} AS c1")
 
-    def _acting_rows(self, name: str, call: Any, scope: Scope) -> Rows:
+    def _acting_rows(self, name: str, call: Any, scope: QueryScope) -> FunctionRows:
         """A function of the caller's in FROM: called now, its rows become a table."""
         candidates = procedures().get(name, [])
         if not candidates:
@@ -134,20 +134,20 @@ class FromFunctions(SessionFunctions):
         table = f"hg_rows_{self.alias('r')}"
         listed = [SystemColumn(label, kind, -1, place) for place, (label, kind) in enumerate(columns, 1)]
         self.tables[table] = arrow_table(listed, rows)
-        return Rows(columns, table_sql=f"SELECT * FROM {table}", scalar=not chosen.outputs)
+        return FunctionRows(columns, table_sql=f"SELECT * FROM {table}", scalar=not chosen.outputs)
 
-    def _rows(self, name: str, node: Any, scope: Scope, *, in_from: bool = False) -> Rows | None:
+    def _rows(self, name: str, node: Any, scope: QueryScope, *, in_from: bool = False) -> FunctionRows | None:
         method = getattr(self, f"_set_{name.lstrip('_')}", None)
         if method is None:
             return None
         arguments = self.expressions(node.args, scope)
         constant = all(unwrap(each).DESCRIPTOR.name == "A_Const" for each in node.args)
-        found: Rows = method(arguments, node, in_from and constant)
+        found: FunctionRows = method(arguments, node, in_from and constant)
         return found
 
     # ---- the functions ---------------------------------------------------------------------------------------------------------
 
-    def _set_generate_series(self, arguments: list[Value], node: Any, as_table: bool) -> Rows:
+    def _set_generate_series(self, arguments: list[TypedSql], node: Any, as_table: bool) -> FunctionRows:
         if not 2 <= len(arguments) <= 3:
             raise no_function("generate_series", arguments, node.location)
         kind = common([value for value in arguments if value.type != t.INTERVAL], "generate_series")
@@ -163,56 +163,56 @@ class FromFunctions(SessionFunctions):
                 sql = (
                     f"SELECT CAST({alias}.v AS {'INTEGER' if kind == t.INT4 else 'BIGINT'}) AS c1 FROM generate_series({bounds}) {alias}(v)"
                 )
-                return Rows((("generate_series", kind),), table_sql=sql)
+                return FunctionRows((("generate_series", kind),), table_sql=sql)
             cast = "INTEGER[]" if kind == t.INT4 else "BIGINT[]"
-            return Rows((("generate_series", kind),), list_sql=f"CAST(generate_series({bounds}) AS {cast})")
+            return FunctionRows((("generate_series", kind),), list_sql=f"CAST(generate_series({bounds}) AS {cast})")
         if kind not in (t.TIMESTAMP, t.TIMESTAMPTZ, t.DATE, t.TEXT) or len(arguments) != 3:
             raise no_function("generate_series", arguments, node.location)
         kind = t.TIMESTAMPTZ if kind in (t.DATE, t.TEXT) else kind
         low, high = (coerce(value, kind, self.names).sql for value in arguments[:2])
         step = coerce(arguments[2], t.INTERVAL, self.names).sql
-        return Rows((("generate_series", kind),), list_sql=f"generate_series({low}, {high}, {step})")
+        return FunctionRows((("generate_series", kind),), list_sql=f"generate_series({low}, {high}, {step})")
 
-    def _set_unnest(self, arguments: list[Value], node: Any, _as_table: bool) -> Rows:
-        value = arguments[0] if arguments else Value("NULL", t.UNKNOWN)
+    def _set_unnest(self, arguments: list[TypedSql], node: Any, _as_table: bool) -> FunctionRows:
+        value = arguments[0] if arguments else TypedSql("NULL", t.UNKNOWN)
         element = element_of(value.type)
         if len(arguments) != 1 or element is None:
             raise no_function("unnest", arguments, node.location)
-        return Rows((("unnest", element),), list_sql=value.sql)
+        return FunctionRows((("unnest", element),), list_sql=value.sql)
 
-    def _set_generate_subscripts(self, arguments: list[Value], node: Any, _as_table: bool) -> Rows:
+    def _set_generate_subscripts(self, arguments: list[TypedSql], node: Any, _as_table: bool) -> FunctionRows:
         if len(arguments) < 2 or element_of(arguments[0].type) is None:
             raise no_function("generate_subscripts", arguments, node.location)
         shift = 1 if arguments[0].zero_based else 0
         sql = f"CAST(generate_series({1 - shift}, len({arguments[0].sql}) - {shift}) AS INTEGER[])"
-        return Rows((("generate_subscripts", t.INT4),), list_sql=f"CASE WHEN {arguments[1].sql} = 1 THEN {sql} END")
+        return FunctionRows((("generate_subscripts", t.INT4),), list_sql=f"CASE WHEN {arguments[1].sql} = 1 THEN {sql} END")
 
-    def _set_pg_expandarray(self, arguments: list[Value], node: Any, _as_table: bool) -> Rows:
+    def _set_pg_expandarray(self, arguments: list[TypedSql], node: Any, _as_table: bool) -> FunctionRows:
         element = element_of(arguments[0].type) if arguments else None
         if element is None:
             raise no_function("_pg_expandarray", arguments, node.location)
         listed = arguments[0].sql
         sql = f"list_transform({listed}, lambda v, i: struct_pack(x := v, n := CAST(i AS INTEGER)))"
-        return Rows((("x", element), ("n", t.INT4)), list_sql=sql, scalar=False)
+        return FunctionRows((("x", element), ("n", t.INT4)), list_sql=sql, scalar=False)
 
-    def _relation_list(self, arguments: list[Value], query: str) -> str:
+    def _relation_list(self, arguments: list[TypedSql], query: str) -> str:
         oid = coerce(arguments[0], t.REGCLASS, self.names).sql
         return "(" + query.format(oid=oid, db=self.names.database) + ")"
 
-    def _set_pg_partition_ancestors(self, arguments: list[Value], _node: Any, _as_table: bool) -> Rows:
+    def _set_pg_partition_ancestors(self, arguments: list[TypedSql], _node: Any, _as_table: bool) -> FunctionRows:
         query = "SELECT list(_a.ancestor ORDER BY _a.depth) FROM hg.partition_ancestor _a WHERE _a.relid = {oid} AND _a.dbid = {db}"
-        return Rows((("relid", t.REGCLASS),), list_sql=self._relation_list(arguments, query))
+        return FunctionRows((("relid", t.REGCLASS),), list_sql=self._relation_list(arguments, query))
 
-    def _set_pg_partition_tree(self, arguments: list[Value], _node: Any, _as_table: bool) -> Rows:
+    def _set_pg_partition_tree(self, arguments: list[TypedSql], _node: Any, _as_table: bool) -> FunctionRows:
         query = (
             "SELECT list(struct_pack(relid := _a.relid, parentrelid := _i.inhparent, isleaf := _c.relkind <> 'p', level := _a.depth)"
             " ORDER BY _a.depth, _a.relid) FROM hg.partition_ancestor _a JOIN hg.pg_class _c ON _c.oid = _a.relid AND _c.dbid = _a.dbid"
             " LEFT JOIN hg.pg_inherits _i ON _i.inhrelid = _a.relid AND _i.dbid = _a.dbid WHERE _a.ancestor = {oid} AND _a.dbid = {db}"
         )
         columns = (("relid", t.REGCLASS), ("parentrelid", t.REGCLASS), ("isleaf", t.BOOL), ("level", t.INT4))
-        return Rows(columns, list_sql=self._relation_list(arguments, query), scalar=False)
+        return FunctionRows(columns, list_sql=self._relation_list(arguments, query), scalar=False)
 
-    def _set_pg_get_publication_tables(self, arguments: list[Value], node: Any, _as_table: bool) -> Rows:
+    def _set_pg_get_publication_tables(self, arguments: list[TypedSql], node: Any, _as_table: bool) -> FunctionRows:
         if len(arguments) != 1:
             raise no_function("pg_get_publication_tables", arguments, node.location)
         argument = arguments[0]
@@ -223,20 +223,20 @@ class FromFunctions(SessionFunctions):
                 raise PostgresError("42704", f'publication "{argument.literal}" does not exist')
         columns = (("relid", t.OID), ("attrs", t.INT2VECTOR), ("qual", t.PG_NODE_TREE))
         where = f"_g.pubname = {name.sql} AND _g.dbid = {self.names.database}"
-        return Rows(
+        return FunctionRows(
             columns,
             table_sql=f"SELECT _g.relid AS c1, _g.attrs AS c2, _g.qual AS c3 FROM hg.publication_table _g WHERE {where}",
             scalar=False,
         )
 
-    def _set_pg_options_to_table(self, arguments: list[Value], _node: Any, _as_table: bool) -> Rows:
+    def _set_pg_options_to_table(self, arguments: list[TypedSql], _node: Any, _as_table: bool) -> FunctionRows:
         options = coerce(arguments[0], t.TEXT_ARRAY, self.names).sql
         name = "split_part(v, '=', 1)"
         value = f"CASE WHEN contains(v, '=') THEN substr(v, length({name}) + 2) END"
         sql = f"list_transform({options}, lambda v: struct_pack(option_name := {name}, option_value := {value}))"
-        return Rows((("option_name", t.TEXT), ("option_value", t.TEXT)), list_sql=sql, scalar=False)
+        return FunctionRows((("option_name", t.TEXT), ("option_value", t.TEXT)), list_sql=sql, scalar=False)
 
-    def _set_aclexplode(self, arguments: list[Value], _node: Any, _as_table: bool) -> Rows:
+    def _set_aclexplode(self, arguments: list[TypedSql], _node: Any, _as_table: bool) -> FunctionRows:
         """One row per privilege of an acl: grantor, grantee (0: public), the privilege's name."""
         listed = coerce(arguments[0], t.by_name("_aclitem").oid, self.names).sql
         cases = " ".join(f"WHEN '{letter}' THEN '{word}'" for letter, word in _PRIVILEGES.items())
@@ -255,7 +255,7 @@ class FromFunctions(SessionFunctions):
             f" {inner}.is_grantable AS c4 FROM {unnested}"
         )
         named = (("grantor", t.OID), ("grantee", t.OID), ("privilege_type", t.TEXT), ("is_grantable", t.BOOL))
-        return Rows(named, table_sql=table, list_sql="", scalar=False)
+        return FunctionRows(named, table_sql=table, list_sql="", scalar=False)
 
 
 def result_rows(callee: Any, values: list[Any], keywords: Iterable[str | None], procedure: Procedure) -> list[tuple[object, ...]]:
@@ -270,7 +270,7 @@ def result_rows(callee: Any, values: list[Any], keywords: Iterable[str | None], 
     return [(result,)]
 
 
-def _unnested(found: Rows) -> str:
+def _unnested(found: FunctionRows) -> str:
     if found.scalar:
         return f"unnest({found.list_sql}) AS c1"
     return ", ".join(

@@ -17,8 +17,8 @@ from headgate.catalog import system_view
 from headgate.catalog.dynamic import arrow_table
 from headgate.catalog.query import privilege_inquiry
 from headgate.catalog.query.from_function import FromFunctions
-from headgate.catalog.query.scope import Query, Scope, Source
-from headgate.catalog.query.value import Value, position
+from headgate.catalog.query.scope import FromItem, Query, QueryScope
+from headgate.catalog.query.value import TypedSql, position
 from headgate.catalog.relation import relation
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names as sql_names
@@ -37,16 +37,16 @@ class FromItems(FromFunctions):
     """(a column's SQL, its relation) of the columns that the user may not read: the finished query must not have them."""
     view_depth: int
 
-    def select(self, node: Any, parent: Scope | None, *, keep_order: bool = False) -> Query:
+    def select(self, node: Any, parent: QueryScope | None, *, keep_order: bool = False) -> Query:
         """A SELECT, VALUES or set operation."""
         raise NotImplementedError
 
-    def from_clause(self, clause: Sequence[Any], scope: Scope) -> str:
+    def from_clause(self, clause: Sequence[Any], scope: QueryScope) -> str:
         """FROM with its items, or nothing."""
         shown = [self._item(unwrap(each), scope) for each in clause]
         return f" FROM {', '.join(shown)}" if shown else ""
 
-    def _item(self, node: Any, scope: Scope) -> str:
+    def _item(self, node: Any, scope: QueryScope) -> str:
         kind = node.DESCRIPTOR.name
         if kind == "RangeVar":
             return self._range_var(node, scope)
@@ -58,7 +58,7 @@ class FromItems(FromFunctions):
             return self._join(node, scope)
         raise not_supported(f"{kind} is not supported in a query on system catalogs")
 
-    def _range_var(self, node: Any, scope: Scope) -> str:
+    def _range_var(self, node: Any, scope: QueryScope) -> str:
         alias = self.alias()
         cte = scope.cte(node.relname) if not node.schemaname else None
         if cte is not None:
@@ -66,7 +66,7 @@ class FromItems(FromFunctions):
             self.add_source(scope, node, node.relname, None, columns)
             return f"{cte.sql_name} {alias}"
         if node.schemaname == "hg" and self.view_depth:
-            listed = [(name, Value(f'{alias}."{name}"', kind)) for name, kind in system_view.NODE_TABLES[node.relname]]
+            listed = [(name, TypedSql(f'{alias}."{name}"', kind)) for name, kind in system_view.NODE_TABLES[node.relname]]
             self.add_source(scope, node, node.relname, None, listed)
             return f"hg.{node.relname} {alias}"
         found = self._system_relation(node)
@@ -92,11 +92,11 @@ class FromItems(FromFunctions):
             if re.search(rf"(?<!\w){re.escape(column)}", sql):
                 raise PostgresError("42501", f"permission denied for table {name}")
 
-    def _relation_columns(self, found: system_view.SystemRelation, alias: str) -> list[tuple[str, Value]]:
+    def _relation_columns(self, found: system_view.SystemRelation, alias: str) -> list[tuple[str, TypedSql]]:
         columns = []
         for place, column in enumerate(found.columns, 1):
             name = f"c{place}" if found.physical is None else f'"{column.name}"'
-            value = Value(
+            value = TypedSql(
                 f"{alias}.{name}", column.type_oid, column.typmod, zero_based=column.type_oid in (t.INT2VECTOR, t.OIDVECTOR),
                 relation=found.oid, attnum=column.attnum,
             )  # fmt: skip
@@ -154,9 +154,9 @@ class FromItems(FromFunctions):
             self.context = kept
             self.view_depth -= 1
 
-    def _range_subselect(self, node: Any, scope: Scope) -> str:
+    def _range_subselect(self, node: Any, scope: QueryScope) -> str:
         alias = self.alias()
-        parent = scope if node.lateral else Scope(scope.parent, ctes=scope.ctes)
+        parent = scope if node.lateral else QueryScope(scope.parent, ctes=scope.ctes)
         query = self.subquery(node.subquery, parent)
         types = query.types()
         columns = output_columns(query.columns, types, alias, [])
@@ -165,11 +165,11 @@ class FromItems(FromFunctions):
 
     def add_source(
         self,
-        scope: Scope,
+        scope: QueryScope,
         node: Any,
         name: str,
         schema: str | None,
-        columns: list[tuple[str, Value]],
+        columns: list[tuple[str, TypedSql]],
         order: str | None = None,
         table: int = 0,
     ) -> None:
@@ -184,16 +184,16 @@ class FromItems(FromFunctions):
             shown = [(new, value) for new, (_, value) in zip(given, shown, strict=False)] + shown[len(given) :]
         if visible is not None and any(source.name == visible and source.schema == schema for source in scope.sources):
             raise PostgresError("42712", f'table name "{visible}" specified more than once')
-        scope.sources.append(Source(visible, schema, shown, order=order, table=table))
+        scope.sources.append(FromItem(visible, schema, shown, order=order, table=table))
 
-    def _join(self, node: Any, scope: Scope) -> str:
+    def _join(self, node: Any, scope: QueryScope) -> str:
         start = len(scope.sources)
         left = self._item(unwrap(node.larg), scope)
         middle = len(scope.sources)
         right = self._item(unwrap(node.rarg), scope)
         word = {pb.JOIN_INNER: "JOIN", pb.JOIN_LEFT: "LEFT JOIN", pb.JOIN_RIGHT: "RIGHT JOIN", pb.JOIN_FULL: "FULL JOIN"}[node.jointype]
         if node.HasField("quals"):
-            inner = Scope(scope.parent, scope.sources[start:], scope.ctes)
+            inner = QueryScope(scope.parent, scope.sources[start:], scope.ctes)
             return f"({left} {word} {right} ON {self.condition(node.quals, inner, 'JOIN/ON')})"
         names = sql_names.strings(node.using_clause)
         if node.is_natural:
@@ -205,24 +205,24 @@ class FromItems(FromFunctions):
             return f"({left} CROSS JOIN {right})" if word == "JOIN" else f"({left} {word} {right} ON true)"
         return f"({left} {word} {right} ON {self._merge(names, node, scope, start, middle)})"
 
-    def _merge(self, names: list[str], node: Any, scope: Scope, start: int, middle: int) -> str:
+    def _merge(self, names: list[str], node: Any, scope: QueryScope, start: int, middle: int) -> str:
         """USING: the condition, and the merged columns before the others."""
         conditions, merged = [], []
         for name in names:
-            a = Scope(None, scope.sources[start:middle]).column(name, -1)
-            b = Scope(None, scope.sources[middle:]).column(name, -1)
+            a = QueryScope(None, scope.sources[start:middle]).column(name, -1)
+            b = QueryScope(None, scope.sources[middle:]).column(name, -1)
             conditions.append(f"{a.sql} = {b.sql}")
             chosen = b if node.jointype == pb.JOIN_RIGHT else a
             if node.jointype == pb.JOIN_FULL:
-                chosen = Value(f"coalesce({a.sql}, {b.sql})", a.type)
+                chosen = TypedSql(f"coalesce({a.sql}, {b.sql})", a.type)
             merged.append((name, chosen))
         for source in scope.sources[start:]:
             source.hidden.update(names)
-        scope.sources.insert(start, Source(None, None, merged))
+        scope.sources.insert(start, FromItem(None, None, merged))
         return " AND ".join(conditions)
 
 
-def output_columns(columns: list[tuple[str, Value]], types: list[int], alias: str, given: list[str]) -> list[tuple[str, Value]]:
+def output_columns(columns: list[tuple[str, TypedSql]], types: list[int], alias: str, given: list[str]) -> list[tuple[str, TypedSql]]:
     """The columns of a query that is a FROM item `alias`, by the names `given` and behind those by its own."""
     found = []
     for place, ((name, value), kind) in enumerate(zip(columns, types, strict=True), 1):

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import pyarrow.parquet as pq
 
 from headgate.catalog import physical
-from headgate.catalog.query.cast import Names, coerce, implicit, output
-from headgate.catalog.query.value import Value, element_of, no_function
+from headgate.catalog.query.cast import CatalogNames, coerce, implicit, output
+from headgate.catalog.query.value import TypedSql, element_of, no_function
 from headgate.errors import not_supported
 from headgate.types import registry as t
 
@@ -256,7 +256,7 @@ def known_names() -> frozenset[str]:
     return frozenset(pq.read_table(physical.DATA / "pg_proc.parquet", columns=["proname"]).column("proname").to_pylist())
 
 
-def choose(candidates: list[Signature], arguments: list[Value]) -> Signature | None:
+def choose(candidates: list[Signature], arguments: list[TypedSql]) -> Signature | None:
     """The signature that needs the fewest and nearest casts."""
     best: tuple[int, Signature] | None = None
     for candidate in candidates:
@@ -275,7 +275,7 @@ def choose(candidates: list[Signature], arguments: list[Value]) -> Signature | N
     return None if best is None else best[1]
 
 
-def call(name: str, arguments: list[Value], names: Names, location: int, *, aggregate: bool = False) -> Value:
+def call(name: str, arguments: list[TypedSql], names: CatalogNames, location: int, *, aggregate: bool = False) -> TypedSql:
     """A call of a scalar function or an aggregate; 42883 if PostgreSQL has no such function, 0A000 if only a node has not."""
     found = choose(signatures()[aggregate].get(name, []), arguments)
     if found is None or found.template == "<missing>":
@@ -300,22 +300,22 @@ def call(name: str, arguments: list[Value], names: Names, location: int, *, aggr
     elif result == t.ANYARRAY:
         array = t.builtin().find(given[0].type)
         result = array.array if array is not None and array.array else t.TEXT_ARRAY
-    return Value(sql, result)
+    return TypedSql(sql, result)
 
 
-def _fill(template: str, sqls: list[str], given: list[Value], names: Names) -> str:
+def _fill(template: str, sqls: list[str], given: list[TypedSql], names: CatalogNames) -> str:
     def special(matched: re.Match[str]) -> str:
         word, place = matched[1], int(matched[2])
         value = given[place]
         if word == "texts":
             element = element_of(value.type) or t.TEXT
-            inner = output(Value("x", element), names)
+            inner = output(TypedSql("x", element), names)
             return value.sql if inner == "x" else f"list_transform({value.sql}, lambda x: {inner})"
         if word == "minus one":
             return " - 1" if value.zero_based else ""
         if word == "type":
             return f"CAST({value.type} AS UINTEGER)"
-        return coerce(Value(value.sql, t.TEXT, literal=value.literal), t.REGCLASS, names).sql
+        return coerce(TypedSql(value.sql, t.TEXT, literal=value.literal), t.REGCLASS, names).sql
 
     def filled(matched: re.Match[str]) -> str:
         if matched[1]:

@@ -17,7 +17,7 @@ from headgate.lsn import Lsn
 from headgate.types import registry as t
 from headgate.types.datetime import calendar, interval
 from headgate.types.text.text import read_scalar
-from headgate.types.text_column import PLAIN, Session
+from headgate.types.text_column import PLAIN, TextSettings
 
 _RANGES = {
     t.INT2: (-(2**15), 2**15 - 1), t.INT4: (-(2**31), 2**31 - 1), t.INT8: (-(2**63), 2**63 - 1), t.OID: (-(2**31), 2**32 - 1),
@@ -27,7 +27,7 @@ _TRUE = {"t", "tr", "tru", "true", "y", "ye", "yes", "on", "1"}
 _FALSE = {"f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0"}
 
 
-def sql(text: str, type_oid: int, position: int | None = None, forms: Session = PLAIN) -> str:
+def sql(text: str, type_oid: int, position: int | None = None, forms: TextSettings = PLAIN) -> str:
     """The literal, read under the session's settings, as DuckDB SQL of the type's storage type."""
     try:
         return _sql(text, type_oid, forms)
@@ -36,7 +36,7 @@ def sql(text: str, type_oid: int, position: int | None = None, forms: Session = 
         raise
 
 
-def _sql(text: str, type_oid: int, forms: Session) -> str:
+def _sql(text: str, type_oid: int, forms: TextSettings) -> str:
     if type_oid in _RANGES:
         return _integer(text, type_oid)
     if type_oid == t.BOOL:
@@ -89,7 +89,7 @@ def read_array(text: str) -> list[str | None]:
     return found
 
 
-def _list(elements: Sequence[str | None], element: int, forms: Session) -> str:
+def _list(elements: Sequence[str | None], element: int, forms: TextSettings) -> str:
     listed = ", ".join("NULL" if each is None else _sql(each, element, forms) for each in elements)
     return f"CAST([{listed}] AS {duckdb_type(element)}[])"
 
@@ -128,7 +128,7 @@ def decimal(word: str) -> str:
     return f"CAST({quote(word)} AS DECIMAL({max(width, len(fraction) + 1) if width < 38 else 38},{len(fraction)}))"
 
 
-def _time(text: str, type_oid: int, forms: Session) -> str:
+def _time(text: str, type_oid: int, forms: TextSettings) -> str:
     value = read_scalar(text, type_oid, session=forms)
     if type_oid == t.INTERVAL:
         found = interval.normal(value.as_py())

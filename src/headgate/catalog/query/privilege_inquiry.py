@@ -12,8 +12,8 @@ from typing import Protocol
 
 from headgate.catalog import namespace
 from headgate.catalog.physical import Cursor, one, rows
-from headgate.catalog.query.cast import Names, coerce
-from headgate.catalog.query.value import Value
+from headgate.catalog.query.cast import CatalogNames, coerce
+from headgate.catalog.query.value import TypedSql
 from headgate.catalog.security import acl
 from headgate.catalog.security import role as roles
 from headgate.catalog.session import SessionContext
@@ -45,19 +45,19 @@ _OPEN = frozenset({"function", "language", "type"})
 """Everybody may use these."""
 
 
-class Session(Protocol):
+class InquiryContext(Protocol):
     """What is asked of the query's writer."""
 
     context: SessionContext
     cursor: Cursor
     describing: bool
-    names: Names
+    names: CatalogNames
 
 
-def call(session: Session, name: str, arguments: Sequence[Value]) -> Value:
+def call(session: InquiryContext, name: str, arguments: Sequence[TypedSql]) -> TypedSql:
     """The value of one of these functions."""
     if session.describing:
-        return Value("FALSE", t.BOOL)  # it does not run, and its parameters have no values
+        return TypedSql("FALSE", t.BOOL)  # it does not run, and its parameters have no values
     if name == "row_security_active":
         return _row_security_active(session, arguments)
     if name == "pg_has_role":
@@ -71,14 +71,14 @@ def call(session: Session, name: str, arguments: Sequence[Value]) -> Value:
     target = arguments[-width]
     if kind not in _KINDS:
         # nobody can be given these rights here: what everybody has by default, and what superusers have
-        return Value("TRUE" if role.superuser or kind in _OPEN else "FALSE", t.BOOL)
+        return TypedSql("TRUE" if role.superuser or kind in _OPEN else "FALSE", t.BOOL)
     regtype = _KINDS[kind][5]
     rights = [_right(each.strip(), kind) for each in str(_constant(session, name, wanted)).split(",")]
     value = _target(session, kind, target, regtype)
     if not _there(session, kind, value, arguments[-2]):
-        return Value("CAST(NULL AS BOOLEAN)", t.BOOL)
+        return TypedSql("CAST(NULL AS BOOLEAN)", t.BOOL)
     if role.superuser:
-        return Value(f"({value} IS NOT NULL OR NULL)", t.BOOL)
+        return TypedSql(f"({value} IS NOT NULL OR NULL)", t.BOOL)
     allowed = _allowed(session, kind, role, rights)
     found = _among(value, allowed)
     if kind in ("column", "any_column"):
@@ -86,7 +86,7 @@ def call(session: Session, name: str, arguments: Sequence[Value]) -> Value:
         found += " OR " + (
             _among(value, {oid for oid, _, _ in columns}) if kind == "any_column" else _column(value, arguments[-2], columns)
         )
-    return Value(f"CASE WHEN {value} IS NOT NULL THEN {found} END", t.BOOL)
+    return TypedSql(f"CASE WHEN {value} IS NOT NULL THEN {found} END", t.BOOL)
 
 
 def widths(name: str) -> tuple[int, ...]:
@@ -135,7 +135,7 @@ def selectable_columns(cursor: Cursor, context: SessionContext, oid: int) -> set
     return {attnum for attnum, items in given if role.may("r", 0, acl.read(items, "c", ""))}
 
 
-def _there(session: Session, kind: str, value: str, column: Value) -> bool:
+def _there(session: InquiryContext, kind: str, value: str, column: TypedSql) -> bool:
     """Whether an object that is a constant is there, and its column; 42809 for a sequence that is none, 42703 for the name of no column."""
     oid = _known(value)
     if oid is None:
@@ -183,7 +183,7 @@ def _right(text: str, kind: str) -> tuple[str, bool]:
     return found, option
 
 
-def _role(session: Session, function: str, value: Value) -> acl.Role:
+def _role(session: InquiryContext, function: str, value: TypedSql) -> acl.RoleRights:
     """The role that is named, by name or oid."""
     found = _constant(session, function, value)
     if isinstance(found, int):
@@ -191,7 +191,7 @@ def _role(session: Session, function: str, value: Value) -> acl.Role:
     return acl.EVERYBODY if found == "public" else acl.role(session.cursor, str(found))
 
 
-def _constant(session: Session, function: str, value: Value) -> object:
+def _constant(session: InquiryContext, function: str, value: TypedSql) -> object:
     """An argument's value; 0A000 where it depends on the rows of the query: what cannot be decided is never true."""
     if value.literal is not None:
         return value.literal
@@ -204,7 +204,7 @@ def _constant(session: Session, function: str, value: Value) -> object:
     return found[0]
 
 
-def _target(session: Session, kind: str, target: Value, regtype: int) -> str:
+def _target(session: InquiryContext, kind: str, target: TypedSql, regtype: int) -> str:
     """The object as an oid."""
     if kind == "database" and (target.unknown or target.type in (t.TEXT, t.NAME)):
         name = target.literal if target.literal is not None else _known(target.sql)
@@ -212,11 +212,11 @@ def _target(session: Session, kind: str, target: Value, regtype: int) -> str:
             raise PostgresError("3D000", f'database "{name}" does not exist')
         return f"(SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {target.sql})"
     if target.type in (t.TEXT, t.NAME):
-        target = Value("", t.UNKNOWN, literal=str(_constant(session, f"has_{kind}_privilege", target)))
+        target = TypedSql("", t.UNKNOWN, literal=str(_constant(session, f"has_{kind}_privilege", target)))
     return coerce(target, regtype if target.unknown else target.type, session.names).sql
 
 
-def _allowed(session: Session, kind: str, role: acl.Role, rights: Iterable[tuple[str, bool]]) -> set[int]:
+def _allowed(session: InquiryContext, kind: str, role: acl.RoleRights, rights: Iterable[tuple[str, bool]]) -> set[int]:
     catalog, oid, owner, column, default, _ = _KINDS[kind]
     where = "" if catalog == "pg_database" else f" WHERE dbid IN (0, {session.context.database})"
     owners = dict(rows(session.cursor, "SELECT oid, rolname FROM hg.pg_authid"))
@@ -230,7 +230,7 @@ def _allowed(session: Session, kind: str, role: acl.Role, rights: Iterable[tuple
     return found
 
 
-def _columns(session: Session, role: acl.Role, rights: Sequence[tuple[str, bool]]) -> list[tuple[int, int, str]]:
+def _columns(session: InquiryContext, role: acl.RoleRights, rights: Sequence[tuple[str, bool]]) -> list[tuple[int, int, str]]:
     """(relation, attnum, name) of the columns on which the role has one of the rights by a grant on the column."""
     found = []
     for relation, attnum, name, given in rows(
@@ -248,7 +248,7 @@ def _among(value: str, oids: Iterable[int]) -> str:
     return f"{value} IN ({listed})" if listed else "FALSE"
 
 
-def _column(value: str, column: Value, columns: Sequence[tuple[int, int, str]]) -> str:
+def _column(value: str, column: TypedSql, columns: Sequence[tuple[int, int, str]]) -> str:
     by_name = column.unknown or column.type in (t.TEXT, t.NAME)
     tests = []
     for relation, attnum, name in columns:
@@ -258,7 +258,7 @@ def _column(value: str, column: Value, columns: Sequence[tuple[int, int, str]]) 
     return " OR ".join(tests) or "FALSE"
 
 
-def _has_role(session: Session, arguments: Sequence[Value]) -> Value:
+def _has_role(session: InquiryContext, arguments: Sequence[TypedSql]) -> TypedSql:
     role = acl.role(session.cursor, session.context.user)
     if len(arguments) > 2:
         role = _role(session, "pg_has_role", arguments[0])
@@ -270,15 +270,15 @@ def _has_role(session: Session, arguments: Sequence[Value]) -> Value:
     if None in ways:
         raise PostgresError("22023", f'unrecognized privilege type: "{_constant(session, "pg_has_role", wanted)}"')
     if role.superuser:
-        return Value(f"({target.sql} IS NOT NULL OR NULL)", t.BOOL)
+        return TypedSql(f"({target.sql} IS NOT NULL OR NULL)", t.BOOL)
     reached = {oid for way in ways for oid in _reached(session, role, str(way))}
     if by_name:
         listed = ", ".join("'" + acl.role_name(session.cursor, oid).replace("'", "''") + "'" for oid in sorted(reached)) or "NULL"
-        return Value(f"coalesce({target.sql} IN ({listed}), FALSE)", t.BOOL)
-    return Value(f"CASE WHEN {target.sql} IS NOT NULL THEN {_among(target.sql, reached)} END", t.BOOL)
+        return TypedSql(f"coalesce({target.sql} IN ({listed}), FALSE)", t.BOOL)
+    return TypedSql(f"CASE WHEN {target.sql} IS NOT NULL THEN {_among(target.sql, reached)} END", t.BOOL)
 
 
-def _reached(session: Session, role: acl.Role, way: str) -> set[int]:
+def _reached(session: InquiryContext, role: acl.RoleRights, way: str) -> set[int]:
     """The roles whose rights a role has (USAGE), of which it is a member, or whose memberships it may give (ADMIN)."""
     member = roles.memberships(session.cursor, role.oid)
     if way == "ADMIN":
@@ -289,15 +289,15 @@ def _reached(session: Session, role: acl.Role, way: str) -> set[int]:
     return found | {namespace.DATABASE_OWNER} if owner is not None and owner[0] in found else found
 
 
-def _row_security_active(session: Session, arguments: Sequence[Value]) -> Value:
+def _row_security_active(session: InquiryContext, arguments: Sequence[TypedSql]) -> TypedSql:
     role = acl.role(session.cursor, session.context.user)
     bypass = one(session.cursor, "SELECT rolsuper OR rolbypassrls FROM hg.pg_authid WHERE oid = ?", [role.oid])
     value = _target(session, "table", arguments[0], t.REGCLASS)
     if bypass and bypass[0]:
-        return Value("FALSE", t.BOOL)
+        return TypedSql("FALSE", t.BOOL)
     secured = rows(
         session.cursor,
         "SELECT oid, relowner, relforcerowsecurity FROM hg.pg_class WHERE dbid = ? AND relrowsecurity",
         [session.context.database],
     )
-    return Value(_among(value, {oid for oid, owner, forced in secured if forced or owner not in role.roles}), t.BOOL)
+    return TypedSql(_among(value, {oid for oid, owner, forced in secured if forced or owner not in role.roles}), t.BOOL)

@@ -20,9 +20,9 @@ from headgate.catalog.namespace import check_use, effective
 from headgate.catalog.physical import Cursor, out_of_memory
 from headgate.catalog.query import volatile_function
 from headgate.catalog.query.cast import output
-from headgate.catalog.query.rewrite import Parameter, Rewriter
+from headgate.catalog.query.rewrite import Rewriter, TypedParameter
 from headgate.catalog.query.scope import Query
-from headgate.catalog.query.value import Value
+from headgate.catalog.query.value import TypedSql
 from headgate.catalog.relation import relation
 from headgate.catalog.session import SessionContext
 from headgate.catalog.system_view import Provider
@@ -103,13 +103,13 @@ def answer(
     int, bool, Lsn, list; out: a value, a tuple for a row, an iterable of rows for a set); `parameters`: $1… with `type_oid`, `text`.
     """
     del text  # locations in the tree already count in it
-    given = [Parameter(each.type_oid, each.text) for each in parameters]
+    given = [TypedParameter(each.type_oid, each.text) for each in parameters]
     rewriter = Rewriter(context, cursor, dynamic, functions, given)
     query = rewriter.select(select, None)
     if rewriter.acting:
         return volatile_function.answer(rewriter, query, select, _run)
     types = query.types()
-    values = [(name, Value(f"q.c{place}", kind)) for place, ((name, _), kind) in enumerate(zip(query.columns, types, strict=True), 1)]
+    values = [(name, TypedSql(f"q.c{place}", kind)) for place, ((name, _), kind) in enumerate(zip(query.columns, types, strict=True), 1)]
     shown = [f"{_shown(value, rewriter, context)} AS c{place}" for place, (_, value) in enumerate(values, 1)]
     sql = f"SELECT {', '.join(shown) or 'NULL'} FROM ({query.build(types)}) q"
     table = _run(rewriter, sql)
@@ -124,7 +124,7 @@ def describe(
 
     `functions`: the names of those that act, as for `answer`.
     """
-    given = [Parameter(kind, None) for kind in parameter_types]
+    given = [TypedParameter(kind, None) for kind in parameter_types]
     rewriter = Rewriter(context, cursor, _NOTHING, _Uncalled(functions), given, describing=True)
     query = rewriter.select(select, None)
     types = query.types()
@@ -145,7 +145,7 @@ class _Uncalled(dict[str, Callable[..., Any]]):
         super().__init__(dict.fromkeys(names, lambda *_, **__: None))
 
 
-def _shown(value: Value, rewriter: Rewriter, context: SessionContext) -> str:
+def _shown(value: TypedSql, rewriter: Rewriter, context: SessionContext) -> str:
     if value.type == t.RECORD and not value.struct:
         return value.sql
     if value.type == t.TIMESTAMPTZ and context.time_zone not in ("UTC", "Etc/UTC", "GMT"):
@@ -255,4 +255,4 @@ def _in_zone(value: datetime.datetime, zone: str) -> str:
     return text + f"{sign}{minutes // 60:02d}" + (f":{minutes % 60:02d}" if minutes % 60 else "")
 
 
-__all__ = ["Parameter", "answer", "describe", "uses_catalog_only"]
+__all__ = ["TypedParameter", "answer", "describe", "uses_catalog_only"]

@@ -15,12 +15,12 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import namespace, system_view
 from headgate.catalog.physical import Cursor
-from headgate.catalog.query.cast import Names, coerce, common, output
+from headgate.catalog.query.cast import CatalogNames, coerce, common, output
 from headgate.catalog.query.column_name import title
 from headgate.catalog.query.from_item import FromItems, output_columns
-from headgate.catalog.query.scope import Cte, Query, Scope
+from headgate.catalog.query.scope import Cte, Query, QueryScope
 from headgate.catalog.query.session_call import Acting
-from headgate.catalog.query.value import Value, position
+from headgate.catalog.query.value import TypedSql, position
 from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names as sql_names
@@ -29,7 +29,7 @@ from headgate.types import registry as t
 
 
 @dataclass(frozen=True)
-class Parameter:
+class TypedParameter:
     """$n of an extended query: its type (0: to be inferred) and text."""
 
     type_oid: int
@@ -45,7 +45,7 @@ class Rewriter(FromItems):
         cursor: Cursor,
         dynamic: Mapping[str, system_view.Provider],
         functions: Mapping[str, Callable[..., Any]],
-        parameters: Sequence[Parameter] = (),
+        parameters: Sequence[TypedParameter] = (),
         *,
         describing: bool = False,
     ) -> None:
@@ -57,7 +57,7 @@ class Rewriter(FromItems):
         self.describing = describing
         self.tables: dict[str, pa.Table] = {}
         self.inferred: dict[int, int] = {}
-        self.acting: list[tuple[Acting, list[Value]]] = []
+        self.acting: list[tuple[Acting, list[TypedSql]]] = []
         self.guarded: list[tuple[str, str]] = []
         self._aliases = 0
         self.view_depth = 0
@@ -65,7 +65,7 @@ class Rewriter(FromItems):
         found = self.schema_oids()
         oids = [str(oid) for oid in (found if "pg_catalog" in found else {"pg_catalog": namespace.PG_CATALOG, **found}).values()]
         path = f"[{', '.join(oids)}]"
-        self.names = Names(str(context.database), path, self.resolve, self._parameter_text, self._sizes, context.forms)
+        self.names = CatalogNames(str(context.database), path, self.resolve, self._parameter_text, self._sizes, context.forms)
 
     def _sizes(self) -> str:
         name = "hg_sizes"
@@ -82,14 +82,14 @@ class Rewriter(FromItems):
 
     # ---- parameters ----------------------------------------------------------------------------------------------------------
 
-    def parameter(self, number: int, location: int) -> Value:
+    def parameter(self, number: int, location: int) -> TypedSql:
         """$number: of its declared type, or of type unknown until the context decides."""
         declared = self.parameters[number - 1].type_oid if number <= len(self.parameters) else 0
         if not self.describing and number > len(self.parameters):
             raise PostgresError("42P02", f"there is no parameter ${number}", position=position(location))
         declared = declared or self.inferred.get(number, 0)
         self.inferred.setdefault(number, 0)
-        value = Value("NULL", t.UNKNOWN, location=location, parameter=number)
+        value = TypedSql("NULL", t.UNKNOWN, location=location, parameter=number)
         return coerce(value, declared, self.names) if declared and declared != t.UNKNOWN else value
 
     def _parameter_text(self, number: int, target: int) -> str | None:
@@ -99,7 +99,7 @@ class Rewriter(FromItems):
 
     # ---- SELECT --------------------------------------------------------------------------------------------------------------
 
-    def subquery(self, node: Any, scope: Scope, *, keep_order: bool = False) -> Query:
+    def subquery(self, node: Any, scope: QueryScope, *, keep_order: bool = False) -> Query:
         """A SELECT inside another."""
         before = len(self.acting)
         query = self.select(unwrap(node), scope, keep_order=keep_order)
@@ -107,9 +107,9 @@ class Rewriter(FromItems):
             raise not_supported(f"function {self.acting[-1][0].name} is not supported in a subquery")
         return query
 
-    def select(self, node: Any, parent: Scope | None, *, keep_order: bool = False) -> Query:
+    def select(self, node: Any, parent: QueryScope | None, *, keep_order: bool = False) -> Query:
         """A SELECT, VALUES or set operation."""
-        scope = Scope(parent)
+        scope = QueryScope(parent)
         lead = self._with(node, scope) if node.HasField("with_clause") else ""
         if node.op != pb.SETOP_NONE:
             query = self._set_operation(node, scope)
@@ -121,7 +121,7 @@ class Rewriter(FromItems):
             return query
         return Query(query.columns, lambda types: f"{lead} {query.build(types)}")
 
-    def _with(self, node: Any, scope: Scope) -> str:
+    def _with(self, node: Any, scope: QueryScope) -> str:
         parts = []
         for each in node.with_clause.ctes:
             cte = unwrap(each)
@@ -147,7 +147,7 @@ class Rewriter(FromItems):
                 parts.append(f"{name} AS ({query.build(types)})")
         return f"WITH {'RECURSIVE ' if node.with_clause.recursive else ''}{', '.join(parts)}"
 
-    def _set_operation(self, node: Any, scope: Scope) -> Query:
+    def _set_operation(self, node: Any, scope: QueryScope) -> Query:
         left, right = self.select(node.larg, scope), self.select(node.rarg, scope)
         word = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP_EXCEPT: "EXCEPT"}[node.op]
         if len(left.columns) != len(right.columns):
@@ -155,7 +155,7 @@ class Rewriter(FromItems):
         columns = []
         for (name, a), (_, b) in zip(left.columns, right.columns, strict=True):
             both_unknown = a.unknown and b.unknown
-            columns.append((name, Value("", t.UNKNOWN if both_unknown else common([a, b], word))))
+            columns.append((name, TypedSql("", t.UNKNOWN if both_unknown else common([a, b], word))))
         word += " ALL" if node.all else ""
 
         def build(types: list[int]) -> str:
@@ -165,7 +165,7 @@ class Rewriter(FromItems):
 
         return Query(columns, build)
 
-    def _order_output(self, node: Any, columns: list[tuple[str, Value]]) -> str:
+    def _order_output(self, node: Any, columns: list[tuple[str, TypedSql]]) -> str:
         keys = []
         for each in node.sort_clause:
             sort = unwrap(each)
@@ -175,7 +175,7 @@ class Rewriter(FromItems):
             keys.append(self.sort_key(sort, f"c{place + 1}"))
         return f" ORDER BY {', '.join(keys)}" if keys else ""
 
-    def _values(self, node: Any, scope: Scope) -> Query:
+    def _values(self, node: Any, scope: QueryScope) -> Query:
         listed = [[self.expression(each, scope) for each in unwrap(row).items] for row in node.values_lists]
         if len({len(row) for row in listed}) > 1:
             raise PostgresError("42601", "VALUES lists must all be the same length")
@@ -183,7 +183,7 @@ class Rewriter(FromItems):
         for place in range(len(listed[0])):
             values = [row[place] for row in listed]
             kind = t.UNKNOWN if all(value.unknown for value in values) else common(values, "VALUES")
-            columns.append((f"column{place + 1}", Value("", kind)))
+            columns.append((f"column{place + 1}", TypedSql("", kind)))
 
         def build(types: list[int]) -> str:
             rows = [", ".join(coerce(value, kind, self.names).sql for value, kind in zip(row, types, strict=True)) for row in listed]
@@ -194,7 +194,7 @@ class Rewriter(FromItems):
 
         return Query(columns, build)
 
-    def _plain(self, node: Any, scope: Scope, *, keep_order: bool) -> Query:
+    def _plain(self, node: Any, scope: QueryScope, *, keep_order: bool) -> Query:
         source = self.from_clause(node.from_clause, scope)
         targets = self._targets(node, scope)
         where = f" WHERE {self.condition(node.where_clause, scope, 'WHERE')}" if node.HasField("where_clause") else ""
@@ -213,8 +213,8 @@ class Rewriter(FromItems):
 
         return Query(targets, build)
 
-    def _targets(self, node: Any, scope: Scope) -> list[tuple[str, Value]]:
-        found: list[tuple[str, Value]] = []
+    def _targets(self, node: Any, scope: QueryScope) -> list[tuple[str, TypedSql]]:
+        found: list[tuple[str, TypedSql]] = []
         for each in node.target_list:
             target = each.res_target
             inner = unwrap(target.val)
@@ -226,7 +226,7 @@ class Rewriter(FromItems):
             found.append((target.name or title(inner), value))
         return found
 
-    def _star(self, node: Any, scope: Scope) -> list[tuple[str, Value]] | None:
+    def _star(self, node: Any, scope: QueryScope) -> list[tuple[str, TypedSql]] | None:
         kind = node.DESCRIPTOR.name
         if kind == "ColumnRef" and unwrap(node.fields[-1]).DESCRIPTOR.name == "A_Star":
             words = sql_names.strings(node.fields[:-1])
@@ -247,7 +247,7 @@ class Rewriter(FromItems):
             raise not_supported("expanding this row is not supported", position=position(getattr(node, "location", -1)))
         return None
 
-    def _group(self, node: Any, targets: list[tuple[str, Value]], scope: Scope) -> str:
+    def _group(self, node: Any, targets: list[tuple[str, TypedSql]], scope: QueryScope) -> str:
         keys = []
         for each in node.group_clause:
             inner = unwrap(each)
@@ -257,7 +257,9 @@ class Rewriter(FromItems):
         keys = [key for key in keys if key != "NULL"]
         return f" GROUP BY {', '.join(keys)}" if keys else ""
 
-    def _output_or_input(self, node: Any, targets: list[tuple[str, Value]], scope: Scope, *, input_first: bool, clause: str) -> Value:
+    def _output_or_input(
+        self, node: Any, targets: list[tuple[str, TypedSql]], scope: QueryScope, *, input_first: bool, clause: str
+    ) -> TypedSql:
         """An expression of GROUP BY, ORDER BY or DISTINCT ON, which may be an output column's number or name."""
         if node.DESCRIPTOR.name == "A_Const" and node.WhichOneof("val") == "ival":
             if not 1 <= node.ival.ival <= len(targets):
@@ -270,10 +272,10 @@ class Rewriter(FromItems):
                 return self._settled(named[0])
         return self._settled(self.expression(node, scope))
 
-    def _settled(self, value: Value) -> Value:
+    def _settled(self, value: TypedSql) -> TypedSql:
         return coerce(value, t.TEXT, self.names) if value.unknown else value
 
-    def _distinct(self, node: Any, targets: list[tuple[str, Value]], scope: Scope) -> str:
+    def _distinct(self, node: Any, targets: list[tuple[str, TypedSql]], scope: QueryScope) -> str:
         if not node.distinct_clause:
             return ""
         keys = [unwrap(each) for each in node.distinct_clause]
@@ -282,7 +284,7 @@ class Rewriter(FromItems):
         shown = [self._output_or_input(key, targets, scope, input_first=False, clause="DISTINCT ON").sql for key in keys]
         return f"DISTINCT ON ({', '.join(shown)}) "
 
-    def _order(self, node: Any, targets: list[tuple[str, Value]], scope: Scope) -> str:
+    def _order(self, node: Any, targets: list[tuple[str, TypedSql]], scope: QueryScope) -> str:
         keys = []
         for each in node.sort_clause:
             sort = unwrap(each)
@@ -294,7 +296,7 @@ class Rewriter(FromItems):
                 keys.append(self.sort_key(sort, self._output_or_input(inner, targets, scope, input_first=False, clause="ORDER BY").sql))
         return f" ORDER BY {', '.join(keys)}" if keys else ""
 
-    def _limit(self, node: Any, scope: Scope) -> str:
+    def _limit(self, node: Any, scope: QueryScope) -> str:
         found = ""
         for word, name in (("LIMIT", "limit_count"), ("OFFSET", "limit_offset")):
             if node.HasField(name):

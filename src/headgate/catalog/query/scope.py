@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from headgate.catalog.query.value import Value, position
+from headgate.catalog.query.value import TypedSql, position
 from headgate.errors import PostgresError
 from headgate.types import registry as t
 
 
 @dataclass
-class Source:
+class FromItem:
     """A FROM item. `name`: as the query calls it; `hidden`: columns that a JOIN … USING has merged away."""
 
     name: str | None
     schema: str | None
-    columns: list[tuple[str, Value]]
+    columns: list[tuple[str, TypedSql]]
     hidden: set[str] = field(default_factory=set)
     order: str | None = None
     star: bool = True
     table: int = 0
 
-    def system(self, name: str) -> Value | None:
+    def system(self, name: str) -> TypedSql | None:
         """A system column that every table has: tableoid."""
-        return Value(f"CAST({self.table} AS UINTEGER)", t.OID) if name == "tableoid" and self.table else None
+        return TypedSql(f"CAST({self.table} AS UINTEGER)", t.OID) if name == "tableoid" and self.table else None
 
-    def row(self) -> Value:
+    def row(self) -> TypedSql:
         """The whole row as one value."""
-        return Value("NULL", t.RECORD, fields=tuple(self.columns))
+        return TypedSql("NULL", t.RECORD, fields=tuple(self.columns))
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Query:
     `build(types)` gives SQL whose columns are named c1, c2, … in order.
     """
 
-    columns: list[tuple[str, Value]]
+    columns: list[tuple[str, TypedSql]]
     build: Callable[[list[int]], str]
 
     def types(self) -> list[int]:
@@ -51,15 +51,15 @@ class Cte:
     """A query of a WITH clause: its name in the SQL that is written, and its columns."""
 
     sql_name: str
-    columns: list[tuple[str, Value]]
+    columns: list[tuple[str, TypedSql]]
 
 
 @dataclass
-class Scope:
+class QueryScope:
     """The names that expressions of one SELECT see; `parent` is the query around it."""
 
-    parent: Scope | None = None
-    sources: list[Source] = field(default_factory=list)
+    parent: QueryScope | None = None
+    sources: list[FromItem] = field(default_factory=list)
     ctes: dict[str, Cte] = field(default_factory=dict)
 
     def cte(self, name: str) -> Cte | None:
@@ -67,9 +67,9 @@ class Scope:
         found = self.ctes.get(name)
         return found if found is not None or self.parent is None else self.parent.cte(name)
 
-    def column(self, name: str, location: int) -> Value:
+    def column(self, name: str, location: int) -> TypedSql:
         """An unqualified column; 42702 if several FROM items have it, 42703 if none has."""
-        scope: Scope | None = self
+        scope: QueryScope | None = self
         while scope is not None:
             found = [value for source in scope.sources if name not in source.hidden for known, value in source.columns if known == name]
             if len(found) > 1:
@@ -85,7 +85,7 @@ class Scope:
             return whole.row() if len(whole.columns) != 1 or whole.order is None else whole.columns[0][1]
         raise PostgresError("42703", f'column "{name}" does not exist', position=position(location))
 
-    def qualified(self, schema: str | None, table: str, name: str, location: int) -> Value:
+    def qualified(self, schema: str | None, table: str, name: str, location: int) -> TypedSql:
         """table.name or schema.table.name; 42P01 if there is no such FROM item, 42703 if it has no such column."""
         source = self.source(schema, table)
         if source is None:
@@ -99,9 +99,9 @@ class Scope:
             return system
         raise PostgresError("42703", f"column {table}.{name} does not exist", position=position(location))
 
-    def source(self, schema: str | None, table: str) -> Source | None:
+    def source(self, schema: str | None, table: str) -> FromItem | None:
         """The FROM item of this name, of this query or one around it."""
-        scope: Scope | None = self
+        scope: QueryScope | None = self
         while scope is not None:
             for source in scope.sources:
                 if source.name == table and (schema is None or source.schema == schema):

@@ -17,10 +17,10 @@ from headgate.catalog import namespace
 from headgate.catalog.physical import Cursor, duckdb_type
 from headgate.catalog.query import privilege_inquiry, regname
 from headgate.catalog.query.call import CallWriter
-from headgate.catalog.query.cast import Names, coerce, implicit
+from headgate.catalog.query.cast import CatalogNames, coerce, implicit
 from headgate.catalog.query.procedure import Procedure, fitting, procedures
-from headgate.catalog.query.scope import Scope
-from headgate.catalog.query.value import Value, element_of, no_function, null, position, quote
+from headgate.catalog.query.scope import QueryScope
+from headgate.catalog.query.value import TypedSql, element_of, no_function, null, position, quote
 from headgate.catalog.security import acl
 from headgate.catalog.security import role as roles
 from headgate.catalog.security.role import READ_ALL_SETTINGS
@@ -61,11 +61,11 @@ class SessionFunctions(CallWriter):
     cursor: Cursor
     functions: Mapping[str, Callable[..., Any]]
     describing: bool
-    acting: list[tuple[Acting, list[Value]]]
-    names: Names
+    acting: list[tuple[Acting, list[TypedSql]]]
+    names: CatalogNames
     path_cache: dict[tuple[str, ...], dict[str, int]]
 
-    def session_call(self, name: str, node: Any, scope: Scope) -> Value | None:
+    def session_call(self, name: str, node: Any, scope: QueryScope) -> TypedSql | None:
         """The value of a session function; None for a name that is none."""
         if name in self.functions or name in _ACTING_ALWAYS:
             return self._call_given(name, node, scope)
@@ -77,23 +77,23 @@ class SessionFunctions(CallWriter):
         if method is None:
             return None
         arguments = [] if node is None else self.expressions(node.args, scope)
-        found: Value = method(arguments, node)
+        found: TypedSql = method(arguments, node)
         return found
 
     # ---- who and where -----------------------------------------------------------------------------------------------------
 
-    def _fn_current_database(self, _arguments: list[Value], _node: Any) -> Value:
-        return Value(quote(self.context.database_name), t.NAME)
+    def _fn_current_database(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+        return TypedSql(quote(self.context.database_name), t.NAME)
 
     _fn_current_catalog = _fn_current_database
 
-    def _fn_current_user(self, _arguments: list[Value], _node: Any) -> Value:
-        return Value(quote(self.context.user), t.NAME)
+    def _fn_current_user(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+        return TypedSql(quote(self.context.user), t.NAME)
 
     _fn_user = _fn_current_role = _fn_current_user
 
-    def _fn_session_user(self, _arguments: list[Value], _node: Any) -> Value:
-        return Value(quote(self.context.session_user), t.NAME)
+    def _fn_session_user(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+        return TypedSql(quote(self.context.session_user), t.NAME)
 
     def _schemas(self) -> list[str]:
         return list(self.schema_oids())
@@ -107,53 +107,53 @@ class SessionFunctions(CallWriter):
             )
         return self.path_cache[key]
 
-    def _fn_current_schema(self, _arguments: list[Value], _node: Any) -> Value:
+    def _fn_current_schema(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
         found = [name for name in self._schemas() if name != self.context.temp_schema]
-        return Value(quote(found[0]), t.NAME) if found else Value("CAST(NULL AS VARCHAR)", t.NAME)
+        return TypedSql(quote(found[0]), t.NAME) if found else TypedSql("CAST(NULL AS VARCHAR)", t.NAME)
 
-    def _fn_current_schemas(self, arguments: list[Value], _node: Any) -> Value:
+    def _fn_current_schemas(self, arguments: list[TypedSql], _node: Any) -> TypedSql:
         found = [name for name in self._schemas() if name != self.context.temp_schema]
         if arguments and arguments[0].sql == "TRUE":
             found = found if "pg_catalog" in found else ["pg_catalog", *found]
             found = found if self.context.temp_schema is None else [self.context.temp_schema, *found]
-        return Value(f"CAST([{', '.join(quote(each) for each in found)}] AS VARCHAR[])", t.NAME_ARRAY)
+        return TypedSql(f"CAST([{', '.join(quote(each) for each in found)}] AS VARCHAR[])", t.NAME_ARRAY)
 
-    def _fn_pg_client_encoding(self, _arguments: list[Value], _node: Any) -> Value:
-        return Value(quote(self.context.setting("client_encoding") or "UTF8"), t.NAME)
+    def _fn_pg_client_encoding(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+        return TypedSql(quote(self.context.setting("client_encoding") or "UTF8"), t.NAME)
 
-    def _fn_pg_my_temp_schema(self, _arguments: list[Value], _node: Any) -> Value:
+    def _fn_pg_my_temp_schema(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
         made = self.schema_oids().get(self.context.temp_schema or "", 0)
-        return Value(f"CAST({made} AS UINTEGER)", t.OID)
+        return TypedSql(f"CAST({made} AS UINTEGER)", t.OID)
 
-    def _fn_pg_is_wal_replay_paused(self, _arguments: list[Value], _node: Any) -> Value:
+    def _fn_pg_is_wal_replay_paused(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
         hint = "Recovery control functions can only be executed during recovery."
         raise PostgresError("55000", "recovery is not in progress", hint=hint)
 
-    def _fn_version(self, _arguments: list[Value], _node: Any) -> Value:
-        return Value(quote(VERSION), t.TEXT)
+    def _fn_version(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+        return TypedSql(quote(VERSION), t.TEXT)
 
-    def _fn_pg_backend_pid(self, _arguments: list[Value], _node: Any) -> Value:
-        return Value(str(self.context.pid), t.INT4)
+    def _fn_pg_backend_pid(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+        return TypedSql(str(self.context.pid), t.INT4)
 
-    def _fn_inet_client_addr(self, _arguments: list[Value], _node: Any) -> Value:
+    def _fn_inet_client_addr(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
         return _text_or_null(self.context.client_addr, t.INET)
 
-    def _fn_inet_server_addr(self, _arguments: list[Value], _node: Any) -> Value:
+    def _fn_inet_server_addr(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
         return _text_or_null(self.context.server_addr, t.INET)
 
-    def _fn_inet_client_port(self, _arguments: list[Value], _node: Any) -> Value:
-        return Value(f"CAST({self.context.client_port or 'NULL'} AS INTEGER)", t.INT4)
+    def _fn_inet_client_port(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+        return TypedSql(f"CAST({self.context.client_port or 'NULL'} AS INTEGER)", t.INT4)
 
-    def _fn_inet_server_port(self, _arguments: list[Value], _node: Any) -> Value:
-        return Value(f"CAST({self.context.server_port or 'NULL'} AS INTEGER)", t.INT4)
+    def _fn_inet_server_port(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+        return TypedSql(f"CAST({self.context.server_port or 'NULL'} AS INTEGER)", t.INT4)
 
-    def _fn_current_setting(self, arguments: list[Value], node: Any) -> Value:
+    def _fn_current_setting(self, arguments: list[TypedSql], node: Any) -> TypedSql:
         reads_all = self.describing or acl.role(self.cursor, self.context.user).owns(READ_ALL_SETTINGS)
         given = arguments[0]
         if given.literal is None and not given.parameter and "." in given.sql and not given.sql.startswith("'"):  # of a column
             seen = [(key, value) for key, value in self.context.settings.items() if reads_all or not definition.is_guarded(key)]
             known = ", ".join(f"{quote(key.lower())}: {quote(value)}" for key, value in seen)
-            return Value(f"(MAP {{{known}}})[lower({arguments[0].sql})]", t.TEXT) if known else null(t.TEXT)
+            return TypedSql(f"(MAP {{{known}}})[lower({arguments[0].sql})]", t.TEXT) if known else null(t.TEXT)
         name = self._constant(arguments[0], t.TEXT)
         if name is None:
             return null(t.TEXT)
@@ -161,43 +161,43 @@ class SessionFunctions(CallWriter):
         if str(name).lower() in by_name:
             if definition.is_guarded(str(name)) and not reads_all:
                 raise definition.guarded(str(name).lower())
-            return Value(quote(by_name[str(name).lower()]), t.TEXT)
+            return TypedSql(quote(by_name[str(name).lower()]), t.TEXT)
         defaults = {"server_version": SERVER_VERSION, "server_version_num": "150018", "search_path": ", ".join(self.context.search_path)}
         if str(name).lower() in defaults:
-            return Value(quote(defaults[str(name).lower()]), t.TEXT)
+            return TypedSql(quote(defaults[str(name).lower()]), t.TEXT)
         if (len(arguments) > 1 and arguments[1].sql == "TRUE") or self.describing:
-            return Value("CAST(NULL AS VARCHAR)", t.TEXT)
+            return TypedSql("CAST(NULL AS VARCHAR)", t.TEXT)
         raise PostgresError("42704", f'unrecognized configuration parameter "{name}"')
 
-    def _fn_pg_get_keywords(self, _arguments: list[Value], node: Any) -> Value:
+    def _fn_pg_get_keywords(self, _arguments: list[TypedSql], node: Any) -> TypedSql:
         raise not_supported("pg_get_keywords is not supported", position=position(node.location))
 
     # ---- names ---------------------------------------------------------------------------------------------------------------
 
-    def _to_reg(self, arguments: list[Value], kind: int) -> Value:
+    def _to_reg(self, arguments: list[TypedSql], kind: int) -> TypedSql:
         text = self._constant(arguments[0], t.TEXT)
         if text is None:
-            return Value("CAST(NULL AS UINTEGER)", kind)
+            return TypedSql("CAST(NULL AS UINTEGER)", kind)
         try:
-            return Value(f"CAST({self.resolve(str(text), kind, None)} AS UINTEGER)", kind)
+            return TypedSql(f"CAST({self.resolve(str(text), kind, None)} AS UINTEGER)", kind)
         except PostgresError as error:
             if error.sqlstate == "42501":
                 raise
-            return Value("CAST(NULL AS UINTEGER)", kind)
+            return TypedSql("CAST(NULL AS UINTEGER)", kind)
 
-    def _fn_to_regclass(self, arguments: list[Value], _node: Any) -> Value:
+    def _fn_to_regclass(self, arguments: list[TypedSql], _node: Any) -> TypedSql:
         return self._to_reg(arguments, t.REGCLASS)
 
-    def _fn_to_regtype(self, arguments: list[Value], _node: Any) -> Value:
+    def _fn_to_regtype(self, arguments: list[TypedSql], _node: Any) -> TypedSql:
         return self._to_reg(arguments, t.REGTYPE)
 
-    def _fn_to_regnamespace(self, arguments: list[Value], _node: Any) -> Value:
+    def _fn_to_regnamespace(self, arguments: list[TypedSql], _node: Any) -> TypedSql:
         return self._to_reg(arguments, t.REGNAMESPACE)
 
-    def _fn_to_regrole(self, arguments: list[Value], _node: Any) -> Value:
+    def _fn_to_regrole(self, arguments: list[TypedSql], _node: Any) -> TypedSql:
         return self._to_reg(arguments, t.REGROLE)
 
-    def _fn_to_regproc(self, arguments: list[Value], _node: Any) -> Value:
+    def _fn_to_regproc(self, arguments: list[TypedSql], _node: Any) -> TypedSql:
         return self._to_reg(arguments, t.REGPROC)
 
     def resolve(self, text: str, kind: int, where: int | None) -> int:
@@ -206,22 +206,22 @@ class SessionFunctions(CallWriter):
 
     # ---- privileges, time ------------------------------------------------------------------------------------------------------
 
-    def _privilege(self, name: str, node: Any, scope: Scope) -> Value:
+    def _privilege(self, name: str, node: Any, scope: QueryScope) -> TypedSql:
         given = self.expressions(node.args, scope)
         if len(given) not in privilege_inquiry.widths(name):
             raise no_function(name, given, node.location)
         return privilege_inquiry.call(self, name, given)
 
-    def _moment(self, name: str) -> Value:
+    def _moment(self, name: str) -> TypedSql:
         now = self.context.moment(name).replace(tzinfo=None)
         kind = _MOMENTS[name]
         if kind == t.TEXT:
-            return Value(quote(now.strftime("%a %b %d %H:%M:%S.%f %Y UTC")), t.TEXT)
-        return Value(f"CAST({quote(now.isoformat(sep=' '))} AS {duckdb_type(kind)})", kind)
+            return TypedSql(quote(now.strftime("%a %b %d %H:%M:%S.%f %Y UTC")), t.TEXT)
+        return TypedSql(f"CAST({quote(now.isoformat(sep=' '))} AS {duckdb_type(kind)})", kind)
 
     # ---- functions that act ---------------------------------------------------------------------------------------------------
 
-    def _call_given(self, name: str, node: Any, scope: Scope) -> Value:
+    def _call_given(self, name: str, node: Any, scope: QueryScope) -> TypedSql:
         procedure = procedures().get(name)
         if procedure is None:
             raise PostgresError("42883", f"function {name} does not exist", position=position(node.location))
@@ -233,13 +233,15 @@ class SessionFunctions(CallWriter):
             raise not_supported(f"function {name} is only supported in FROM", position=position(node.location))
         if name in STABLE:
             if self.describing:
-                return Value(f"CAST(NULL AS {duckdb_type(chosen.result)})", chosen.result)
+                return TypedSql(f"CAST(NULL AS {duckdb_type(chosen.result)})", chosen.result)
             result = callee(*[self._constant(value, value.type) for value in arguments])
             return constant(result, chosen.result)
         self.acting.append((Acting(name, keywords, tuple(value.type for value in arguments), chosen.result, chosen), arguments))
-        return Value(f"<acting {len(self.acting) - 1}>", t.RECORD if chosen.outputs else chosen.result, struct=chosen.outputs)
+        return TypedSql(f"<acting {len(self.acting) - 1}>", t.RECORD if chosen.outputs else chosen.result, struct=chosen.outputs)
 
-    def _chosen(self, candidates: list[Procedure], node: Any, scope: Scope) -> tuple[Procedure, list[Value], tuple[str | None, ...]]:
+    def _chosen(
+        self, candidates: list[Procedure], node: Any, scope: QueryScope
+    ) -> tuple[Procedure, list[TypedSql], tuple[str | None, ...]]:
         """The first function of the name that takes the arguments, and these cast to its types; 42883 if none does."""
         possible = fitting(candidates, node)
         for place, each in enumerate(possible):
@@ -261,9 +263,9 @@ class SessionFunctions(CallWriter):
         if not any(role.owns(roles.get(self.cursor, each).oid) for each in procedure.granted):
             raise PostgresError("42501", f"permission denied for function {procedure.name}")
 
-    def acting_arguments(self, procedure: Procedure, node: Any, scope: Scope) -> tuple[list[Value], tuple[str | None, ...]]:
+    def acting_arguments(self, procedure: Procedure, node: Any, scope: QueryScope) -> tuple[list[TypedSql], tuple[str | None, ...]]:
         """The arguments of a function that acts, cast to its declared types; names of those given by name."""
-        values: list[Value] = []
+        values: list[TypedSql] = []
         keywords: list[str | None] = []
         for place, each in enumerate(node.args):
             inner = unwrap(each)
@@ -286,7 +288,7 @@ class SessionFunctions(CallWriter):
             raise no_function(procedure.name, values, node.location)
         return values, tuple(keywords)
 
-    def _constant(self, value: Value, kind: int) -> Any:
+    def _constant(self, value: TypedSql, kind: int) -> Any:
         """The Python value of an expression without columns."""
         settled = coerce(value, kind, self.names) if value.unknown else value
         try:
@@ -301,21 +303,21 @@ def python_value(value: Any, kind: int) -> Any:
     return Lsn(value) if kind == t.PG_LSN and value is not None else value
 
 
-def constant(value: Any, kind: int) -> Value:
+def constant(value: Any, kind: int) -> TypedSql:
     """A Python value as SQL of a type."""
     if value is None:
-        return Value(f"CAST(NULL AS {duckdb_type(kind)})", kind)
+        return TypedSql(f"CAST(NULL AS {duckdb_type(kind)})", kind)
     if isinstance(value, bool):
-        return Value("TRUE" if value else "FALSE", kind)
+        return TypedSql("TRUE" if value else "FALSE", kind)
     if isinstance(value, int):
-        return Value(f"CAST({int(value)} AS {duckdb_type(kind)})", kind)
+        return TypedSql(f"CAST({int(value)} AS {duckdb_type(kind)})", kind)
     if isinstance(value, list | tuple):
         element = element_of(kind) or t.TEXT
-        return Value(f"CAST([{', '.join(constant(each, element).sql for each in value)}] AS {duckdb_type(kind)})", kind)
+        return TypedSql(f"CAST([{', '.join(constant(each, element).sql for each in value)}] AS {duckdb_type(kind)})", kind)
     if isinstance(value, datetime.datetime):
         moment = value.astimezone(datetime.UTC).replace(tzinfo=None) if value.tzinfo else value
-        return Value(f"CAST({quote(moment.isoformat(sep=' '))} AS TIMESTAMP)", kind)
-    return Value(f"CAST({quote(str(value))} AS {duckdb_type(kind)})", kind)
+        return TypedSql(f"CAST({quote(moment.isoformat(sep=' '))} AS TIMESTAMP)", kind)
+    return TypedSql(f"CAST({quote(str(value))} AS {duckdb_type(kind)})", kind)
 
 
 _MOMENTS = {
@@ -329,5 +331,5 @@ _ACTING_ALWAYS = frozenset(
 )
 
 
-def _text_or_null(value: str | None, kind: int) -> Value:
-    return Value("CAST(NULL AS VARCHAR)" if value is None else quote(value), kind)
+def _text_or_null(value: str | None, kind: int) -> TypedSql:
+    return TypedSql("CAST(NULL AS VARCHAR)" if value is None else quote(value), kind)

@@ -1,6 +1,6 @@
 """A typed piece of DuckDB SQL, and what PostgreSQL's types mean to each other: the currency of the rewriter.
 
-Every expression of a query becomes a `Value`: SQL text that DuckDB evaluates, with the PostgreSQL type that the result has.
+Every expression of a query becomes a `TypedSql`: SQL text that DuckDB evaluates, with the PostgreSQL type that the result has.
 A literal in quotes and NULL are of type `unknown` until something decides on a type, as in PostgreSQL (manual, 10.1).
 """
 
@@ -31,7 +31,7 @@ VECTORS = {t.INT2VECTOR: t.INT2, t.OIDVECTOR: t.OID}
 
 
 @dataclass(frozen=True)
-class Value:
+class TypedSql:
     """An expression.
 
     `literal`: for type unknown, the text of the literal (None: NULL) unless it is a parameter, `parameter` its number.
@@ -45,7 +45,7 @@ class Value:
     literal: str | None = None
     location: int = -1
     zero_based: bool = False
-    fields: tuple[tuple[str, Value], ...] = ()
+    fields: tuple[tuple[str, TypedSql], ...] = ()
     struct: tuple[tuple[str, int], ...] = ()
     relation: int = 0
     attnum: int = 0
@@ -58,9 +58,9 @@ class Value:
         return self.type == t.UNKNOWN
 
 
-def null(type_oid: int = t.UNKNOWN) -> Value:
+def null(type_oid: int = t.UNKNOWN) -> TypedSql:
     """NULL."""
-    return Value("NULL", type_oid)
+    return TypedSql("NULL", type_oid)
 
 
 def array_of(type_oid: int) -> int:
@@ -82,7 +82,7 @@ def position(location: int) -> int | None:
     return location + 1 if location >= 0 else None
 
 
-def no_operator(name: str, left: Value | None, right: Value, location: int) -> PostgresError:
+def no_operator(name: str, left: TypedSql | None, right: TypedSql, location: int) -> PostgresError:
     """42883 for an operator."""
     shown = f"{name} {format_type(right.type)}" if left is None else f"{format_type(left.type)} {name} {format_type(right.type)}"
     return PostgresError(
@@ -93,7 +93,7 @@ def no_operator(name: str, left: Value | None, right: Value, location: int) -> P
     )
 
 
-def no_function(name: str, arguments: list[Value], location: int) -> PostgresError:
+def no_function(name: str, arguments: list[TypedSql], location: int) -> PostgresError:
     """42883 for a function."""
     shown = ", ".join(format_type(argument.type) for argument in arguments)
     return PostgresError(

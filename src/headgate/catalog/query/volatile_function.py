@@ -19,7 +19,7 @@ from headgate.catalog.query.procedure import called
 from headgate.catalog.query.rewrite import Rewriter
 from headgate.catalog.query.scope import Query
 from headgate.catalog.query.session_call import Acting, constant, python_value
-from headgate.catalog.query.value import Value, quote
+from headgate.catalog.query.value import TypedSql, quote
 from headgate.errors import PostgresError
 from headgate.sql.names import strings
 from headgate.sql.parser import walk
@@ -38,8 +38,8 @@ def answer(rewriter: Rewriter, query: Query, select: Any, run: Run) -> ResultSet
     if not select.from_clause and not select.HasField("where_clause"):
         _settle_inner(rewriter, query, select, run)
     places: dict[int, tuple[Acting, int]] = {}
-    hidden: list[tuple[str, Value]] = []
-    shown: list[tuple[str, Value]] = []
+    hidden: list[tuple[str, TypedSql]] = []
+    shown: list[tuple[str, TypedSql]] = []
     for place, (name, value) in enumerate(query.columns):
         matched = re.fullmatch(_ACTING, value.sql)
         if matched is None and "<acting " in value.sql:
@@ -48,7 +48,7 @@ def answer(rewriter: Rewriter, query: Query, select: Any, run: Run) -> ResultSet
             acting, arguments = rewriter.acting[int(matched[1])]
             places[place] = (acting, len(hidden))
             hidden += [("", argument) for argument in arguments]
-            shown.append((name, Value("CAST(NULL AS VARCHAR)", t.VARCHAR)))
+            shown.append((name, TypedSql("CAST(NULL AS VARCHAR)", t.VARCHAR)))
         else:
             shown.append((name, value))
     if len(places) != len(rewriter.acting):
@@ -57,7 +57,7 @@ def answer(rewriter: Rewriter, query: Query, select: Any, run: Run) -> ResultSet
     query.columns[:] = [*shown, *hidden]
     types = [t.VARCHAR if place in places else kind for place, kind in enumerate(query.types())]
     printed = [
-        output(Value(f"q.c{place + 1}", kind), rewriter.names) if place < count and place not in places else f"q.c{place + 1}"
+        output(TypedSql(f"q.c{place + 1}", kind), rewriter.names) if place < count and place not in places else f"q.c{place + 1}"
         for place, kind in enumerate(types)
     ]
     printed = [f"{sql} AS c{place}" for place, sql in enumerate(printed, 1)]

@@ -17,7 +17,7 @@ from headgate.catalog.physical import Cursor, Oids, insert, insert_all, one
 from headgate.catalog.relation import attribute
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.constraint import NewCheck, add_check
-from headgate.catalog.relation.index import Key, add_key
+from headgate.catalog.relation.index import IndexKey, add_key
 from headgate.catalog.relation.object_name import require_free
 from headgate.catalog.relation.relation import Column, PartitionKey, Relation
 from headgate.errors import PostgresError
@@ -35,7 +35,7 @@ class Definition:
     owner: int = 10
     kind: str = "r"
     persistence: str = "p"
-    keys: Sequence[Key] = ()
+    keys: Sequence[IndexKey] = ()
     checks: Sequence[NewCheck] = ()
     partition_key: PartitionKey | None = None
     options: Sequence[str] = ()

@@ -21,7 +21,7 @@ HASH = 405
 
 
 @dataclass(frozen=True)
-class Key:
+class IndexKey:
     """A PRIMARY KEY or UNIQUE constraint, or with `constraint=False` a mere index, to be made. `name` None: PostgreSQL's choice.
 
     `attnums` has 0 for an expression: its text is in `expressions`, its type and name in `expression_columns`. `options` are the bits of
@@ -52,7 +52,7 @@ class Key:
         )  # fmt: skip
 
 
-def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: Key) -> int:
+def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: IndexKey) -> int:
     """Makes an index, and its constraint if `key.constraint`; a primary key's columns become NOT NULL.
 
     Returns the index's oid.
@@ -106,7 +106,7 @@ def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: Key) -> int:
     return oid
 
 
-def _key_columns(relation: Relation, key: Key) -> list[Column]:
+def _key_columns(relation: Relation, key: IndexKey) -> list[Column]:
     """The columns of an index: those of the table, and for expressions columns of their own; no two of one name."""
     own = list(key.expression_columns)
     found: list[Column] = []
@@ -136,7 +136,7 @@ def operator_class(cursor: Cursor, type_oid: int, method: int = BTREE) -> int:
     wanted = {registry.VARCHAR: registry.TEXT, registry.CIDR: registry.INET}.get(type_oid, type_oid)
     if known is not None and known.is_array:
         wanted = registry.ANYARRAY
-    elif known is None or known.kind is registry.Kind.ENUM:
+    elif known is None or known.kind is registry.TypeKind.ENUM:
         wanted = registry.ANYENUM
     found = one(cursor, "SELECT oid FROM hg.pg_opclass WHERE opcmethod = ? AND opcdefault AND opcintype = ?", [method, wanted])
     return 0 if found is None else int(found[0])

@@ -19,7 +19,7 @@ _given: set[int] = set()
 
 
 @dataclass(frozen=True)
-class Progress:
+class OriginPosition:
     """`remote_lsn`: applied up to here in the publisher's log; `local_lsn`: end of the last such transaction in the node's."""
 
     ident: int
@@ -75,7 +75,7 @@ def forget_subscription(cursor: Cursor, subscription: int) -> None:
     run(cursor, "DELETE FROM hg.origin_progress WHERE roident NOT IN (SELECT roident FROM hg.pg_replication_origin)", [])
 
 
-def progress(cursor: Cursor, name: str) -> Progress | None:
+def progress(cursor: Cursor, name: str) -> OriginPosition | None:
     """How far an origin has been applied, None if nothing is recorded."""
     return next((each for each in all_progress(cursor) if each.name == name), None)
 
@@ -101,11 +101,11 @@ def check_room(cursor: Cursor, name: str, limit: int) -> None:
         )
 
 
-def all_progress(cursor: Cursor) -> list[Progress]:
+def all_progress(cursor: Cursor) -> list[OriginPosition]:
     """The rows of pg_replication_origin_status."""
     found = rows(
         cursor,
         "SELECT o.roident, o.roname, p.remote_lsn, p.local_lsn FROM hg.pg_replication_origin o JOIN hg.origin_progress p"
         " ON p.roident = o.roident ORDER BY 1",
     )
-    return [Progress(ident, name, Lsn(remote), Lsn(local)) for ident, name, remote, local in found]
+    return [OriginPosition(ident, name, Lsn(remote), Lsn(local)) for ident, name, remote, local in found]

@@ -126,7 +126,7 @@ def _minus(one_set: str, other: str) -> str:
 
 
 @dataclass(frozen=True)
-class Role:
+class RoleRights:
     """A role as far as rights go: `roles` (oids) and `names` are those whose rights it has, itself among them."""
 
     name: str
@@ -150,11 +150,11 @@ class Role:
         )
 
 
-EVERYBODY = Role("public", 0, superuser=False, roles=frozenset(), names=frozenset())
+EVERYBODY = RoleRights("public", 0, superuser=False, roles=frozenset(), names=frozenset())
 """PUBLIC as a role: it has what has been granted to PUBLIC, and nothing else."""
 
 
-def role(cursor: Cursor, name: str) -> Role:
+def role(cursor: Cursor, name: str) -> RoleRights:
     """A role with all whose rights it inherits (has_privs_of_role); 42704 if there is none."""
     known = {oid: (own, superuser, inherit) for oid, own, superuser, inherit in rows(
         cursor, "SELECT oid, rolname, rolsuper, rolinherit FROM hg.pg_authid")}  # fmt: skip
@@ -172,7 +172,7 @@ def role(cursor: Cursor, name: str) -> Role:
                 reached.add(granted)
                 waiting.append(granted)
     names = frozenset(known[each][0] for each in reached if each in known)
-    return Role(name, oid, bool(known[oid][1]), frozenset(reached), names)
+    return RoleRights(name, oid, bool(known[oid][1]), frozenset(reached), names)
 
 
 def role_name(cursor: Cursor, oid: int) -> str:

@@ -23,7 +23,7 @@ _VERIFIER = re.compile(r"SCRAM-SHA-256\$(\d+):([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]
 _MD5 = re.compile(r"md5[0-9a-f]{32}\Z")
 
 
-class Kind(enum.StrEnum):
+class PasswordKind(enum.StrEnum):
     """What a text is; the values are those of password_encryption."""
 
     MD5 = "md5"
@@ -64,18 +64,18 @@ class Verifier:
         return f"SCRAM-SHA-256${self.iterations}:{salt}${stored}:{server}"
 
 
-def kind(text: str) -> Kind:
+def kind(text: str) -> PasswordKind:
     """Whether the text is what is kept of a password, or a password (get_password_type)."""
     if _MD5.match(text):
-        return Kind.MD5
-    return Kind.PLAIN if Verifier.parse(text) is None else Kind.SCRAM
+        return PasswordKind.MD5
+    return PasswordKind.PLAIN if Verifier.parse(text) is None else PasswordKind.SCRAM
 
 
-def stored(given: str, role: str, encryption: str = Kind.SCRAM) -> str:
+def stored(given: str, role: str, encryption: str = PasswordKind.SCRAM) -> str:
     """What is kept of a new password; of what is no password but was kept of one elsewhere, itself."""
-    if kind(given) is not Kind.PLAIN:
+    if kind(given) is not PasswordKind.PLAIN:
         return given
-    if encryption == Kind.MD5:
+    if encryption == PasswordKind.MD5:
         return md5(given, role)
     return str(Verifier.of_password(given, os.urandom(16)))
 

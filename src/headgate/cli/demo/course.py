@@ -42,7 +42,7 @@ def synced(server: DemoServer) -> bool:
         return bool(row and row[0] and row[0] == row[1])
 
 
-def caught_up(link: orders.Link) -> bool:
+def caught_up(link: orders.ChainLink) -> bool:
     """Whether the link's subscriber has everything that its publisher has now."""
     with link.publisher.connect() as session:
         lsn = session.execute("SELECT pg_current_wal_lsn()").fetchone()
@@ -69,9 +69,9 @@ class Demonstration:
         self.end = DemoServerAlias(self.source, "PostgreSQL 2", "report")
         self.servers: list[DemoServer] = [self.source, self.a, self.b, self.end]
         self.links = [
-            orders.Link("orders_a", "orders_eu", self.source, self.a),
-            orders.Link("orders_b", "orders_large", self.a, self.b),
-            orders.Link("orders_end", "orders_all", self.b, self.end),
+            orders.ChainLink("orders_a", "orders_eu", self.source, self.a),
+            orders.ChainLink("orders_b", "orders_large", self.a, self.b),
+            orders.ChainLink("orders_end", "orders_all", self.b, self.end),
         ]
 
     def start(self, progress: Progress) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from headgate.cli.demo.orders import Link
+from headgate.cli.demo.orders import ChainLink
 from headgate.cli.demo.servers import DemoServer
 
 
@@ -22,7 +22,7 @@ class Watch:
 
     server: DemoServer
     filter: str
-    incoming: Link | None
+    incoming: ChainLink | None
 
     def __post_init__(self) -> None:
         self.session = self.server.connect()

@@ -42,7 +42,7 @@ EXPECTED = {
 
 
 @dataclass(frozen=True)
-class Link:
+class ChainLink:
     """One subscription of the chain."""
 
     subscription: str
@@ -67,7 +67,7 @@ def create_target(session: psycopg.Connection, publication: str | None) -> None:
         session.execute(publication.encode())
 
 
-def subscribe(link: Link) -> None:
+def subscribe(link: ChainLink) -> None:
     """CREATE SUBSCRIPTION on the link's subscriber."""
     with link.subscriber.connect() as session:
         session.execute(

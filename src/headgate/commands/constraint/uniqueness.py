@@ -77,24 +77,24 @@ def _check_again(transaction: Transaction, before: Relation, constraint: int, ke
 
 
 @dataclass(frozen=True)
-class Part:
+class KeyPart:
     """One part of a key: a column, or the expression of an index, as messages show it and as it is evaluated."""
 
     title: str
     expression: Expression
 
 
-def parts(relation: Relation, index: Index) -> list[Part]:
+def parts(relation: Relation, index: Index) -> list[KeyPart]:
     """The parts of an index's key, in order."""
     found, texts = [], list(index.expressions)
     for attnum in index.attnums:
         column = relation.numbered(attnum) if attnum else None
         if column is not None:
             reference = ColumnRef(type=stored_expression.type_of(column), name=column.name, attnum=attnum, key=column.name)
-            found.append(Part(quote_ident(column.name), reference))
+            found.append(KeyPart(quote_ident(column.name), reference))
         else:
             text = texts.pop(0)
-            found.append(Part(text, stored_expression.indexed(text, relation)))
+            found.append(KeyPart(text, stored_expression.indexed(text, relation)))
     return found
 
 

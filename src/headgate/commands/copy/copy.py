@@ -17,7 +17,7 @@ from headgate.catalog.relation.relation import Column, Relation
 from headgate.commands import lookup, privilege, stored_expression
 from headgate.commands.copy import copy_option
 from headgate.commands.copy.copy_option import CopyOptions
-from headgate.commands.copy.copy_reader import Reader
+from headgate.commands.copy.copy_reader import CopyReader
 from headgate.commands.dml.insert import writable
 from headgate.commands.dml.new_rows import NewRows
 from headgate.commands.query import rendering, row_security, select
@@ -276,7 +276,7 @@ def _copy_in(node: Any, session: Session, options: CopyOptions) -> CopyIn:
     def consume(pieces: Iterator[bytes]) -> None:
         writer = NewRows(planner, relation)
         with rendering.running(session, transaction):
-            for table in Reader(relation, columns, options, session.context.forms).tables(pieces):
+            for table in CopyReader(relation, columns, options, session.context.forms).tables(pieces):
                 session.check_cancel()
                 kept = passing(writer.completed(table))
                 progress.rows += writer.append(kept).num_rows

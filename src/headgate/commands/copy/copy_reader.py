@@ -21,16 +21,16 @@ from headgate.types.binary.binary import read_binary
 from headgate.types.binary.copy_binary import header_length, read_copy_binary
 from headgate.types.storage import NO_COLUMN
 from headgate.types.text import text
-from headgate.types.text_column import Session
+from headgate.types.text_column import TextSettings
 
 PORTION = 16 << 20
 """Bytes that are collected before rows are read out of them."""
 
 
-class Reader:
+class CopyReader:
     """Reads one COPY FROM."""
 
-    def __init__(self, relation: Relation, columns: Sequence[Column], options: CopyOptions, forms: Session) -> None:
+    def __init__(self, relation: Relation, columns: Sequence[Column], options: CopyOptions, forms: TextSettings) -> None:
         self.relation = relation
         self.columns = columns
         self.options = options

@@ -213,7 +213,7 @@ class NewRows:
             found += [Clash(row, index) for row in taken]
         return sorted(found, key=lambda each: (each.row, indexes.index(each.index)))
 
-    def keys(self, rows: pa.Table, index: Index) -> tuple[key_lookup.Key, pa.Table]:
+    def keys(self, rows: pa.Table, index: Index) -> tuple[key_lookup.RowKey, pa.Table]:
         """The key's columns of the rows that have no NULL in it: k0, k1, … and `place`, the row."""
         key = key_lookup.key_of(self.relation, index.attnums)
         arrays = [key_lookup.canonical_array(_whole(rows.column(name)), kind) for name, kind in zip(key.names, key.kinds, strict=True)]

@@ -12,14 +12,14 @@ from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import index as indexes
 from headgate.catalog.relation import object_name, partition, removal
 from headgate.catalog.relation import relation as relations
-from headgate.catalog.relation.index import Key
+from headgate.catalog.relation.index import IndexKey
 from headgate.catalog.relation.relation import Column, Index, Relation
 from headgate.commands.constraint import uniqueness
 from headgate.errors import PostgresError
 from headgate.storage.transaction.transaction import Transaction
 
 
-def require_partition_columns(relation: Relation, key: Key) -> None:
+def require_partition_columns(relation: Relation, key: IndexKey) -> None:
     """0A000 for a unique key of a partitioned table without one of its partition columns: no leaf could tell that it is unique."""
     if relation.kind != "p" or not key.unique or relation.partition_key is None:
         return
@@ -34,7 +34,7 @@ def require_partition_columns(relation: Relation, key: Key) -> None:
             )  # fmt: skip
 
 
-def add(transaction: Transaction, relation: Relation, key: Key, *, only: bool = False) -> int:
+def add(transaction: Transaction, relation: Relation, key: IndexKey, *, only: bool = False) -> int:
     """Makes an index or key, with those of the partitions unless `only`; the index's oid. Rows are looked through where it is unique."""
     require_partition_columns(relation, key)
     if key.unique:
@@ -56,7 +56,7 @@ def inherit(transaction: Transaction, parent: Relation, child: Relation) -> None
         _follow(transaction, parent, now, _key_of(transaction.cursor, parent, index), index.oid)
 
 
-def _key_of(cursor: Cursor, relation: Relation, index: Index) -> Key:
+def _key_of(cursor: Cursor, relation: Relation, index: Index) -> IndexKey:
     """What an index was made of."""
     scope = [relation.database, index.oid]
     sql = (
@@ -67,7 +67,7 @@ def _key_of(cursor: Cursor, relation: Relation, index: Index) -> Key:
     [(options, classes, method, deferred)] = rows(cursor, sql, scope)
     sql = "SELECT attnum, attname, atttypid, atttypmod, attcollation FROM hg.pg_attribute WHERE dbid = ? AND attrelid = ? ORDER BY attnum"
     own = {attnum: Column(attnum, name, oid, typmod, collation=of) for attnum, name, oid, typmod, of in rows(cursor, sql, scope)}
-    return Key(
+    return IndexKey(
         index.attnums, primary=index.primary, unique=index.unique, constraint=bool(index.constraint), deferrable=index.deferrable,
         deferred=bool(deferred), included=index.included, expressions=index.expressions, predicate=index.predicate,
         expression_columns=tuple(own[place] for place, attnum in enumerate(index.attnums, 1) if not attnum),
@@ -75,7 +75,7 @@ def _key_of(cursor: Cursor, relation: Relation, index: Index) -> Key:
     )  # fmt: skip
 
 
-def _follow(transaction: Transaction, parent: Relation, child: Relation, key: Key, above: int) -> None:
+def _follow(transaction: Transaction, parent: Relation, child: Relation, key: IndexKey, above: int) -> None:
     """The index of a partition that goes with one of its parent."""
     cursor = transaction.cursor
     own = replace(key, attnums=_numbers(parent, child, key.attnums), included=_numbers(parent, child, key.included), name=None)
@@ -89,7 +89,7 @@ def _follow(transaction: Transaction, parent: Relation, child: Relation, key: Ke
     partition.attach_index(cursor, child.database, oid, above)
 
 
-def _free(cursor: Cursor, child: Relation, key: Key) -> Index | None:
+def _free(cursor: Cursor, child: Relation, key: IndexKey) -> Index | None:
     """An index of the partition like the wanted one, that is no part of another."""
     taken = partition.index_parents(cursor, child.database)
     wanted = key.index("")
@@ -107,7 +107,7 @@ def _numbers(parent: Relation, child: Relation, attnums: tuple[int, ...]) -> tup
     return tuple(column.attnum if (column := child.column(name)) else 0 for name in names)
 
 
-def _chosen(cursor: Cursor, relation: Relation, key: Key) -> str:
+def _chosen(cursor: Cursor, relation: Relation, key: IndexKey) -> str:
     """The name that the index will get."""
     named = "_".join(each.name for number in key.attnums if (each := relation.numbered(number)))
     label = "pkey" if key.primary else "key" if key.constraint else "idx"

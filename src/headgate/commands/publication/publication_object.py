@@ -24,7 +24,7 @@ from headgate.rowfilter.filter import RowFilter, bind_filter
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types.registry import FIRST_USER_OID
-from headgate.types.text_column import Session
+from headgate.types.text_column import TextSettings
 
 
 @dataclass
@@ -108,7 +108,7 @@ def _children(cursor: Cursor, database: int, parent: int) -> list[Relation]:
     return [relations.get(cursor, database, oid) for oid in reached]
 
 
-def bind_filters(tables: Iterable[TableObject], via_root: bool, forms: Session) -> None:
+def bind_filters(tables: Iterable[TableObject], via_root: bool, forms: TextSettings) -> None:
     """Binds each WHERE to its table, its constants read under `forms`.
 
     22023 on a partitioned table that is not published through its root.

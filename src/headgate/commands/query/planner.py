@@ -39,7 +39,7 @@ from headgate.commands.query.clause import (
     volatile_call,
 )
 from headgate.commands.query.clause.row_locking import RowLock
-from headgate.commands.query.clause.select_list import Target
+from headgate.commands.query.clause.select_list import SelectItem
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, PlanColumn, Sort, Source, col, reference
 from headgate.commands.session import Session
@@ -258,7 +258,7 @@ class Planner:
         return replace(source, frame=source.frame.where(self.evaluation.filter(condition)))
 
     def _project(
-        self, frame: DataFrame, targets: Sequence[Target], sorts: Sequence[Sort], on: Sequence[Sort] = ()
+        self, frame: DataFrame, targets: Sequence[SelectItem], sorts: Sequence[Sort], on: Sequence[Sort] = ()
     ) -> tuple[Plan, list[Sort]]:
         """The SELECT list; sort expressions (those of DISTINCT ON too) that are no targets become further columns of the frame."""
         frame, places = function_scan.expand(self, frame, targets)

@@ -27,7 +27,7 @@ _WORDS = {"r": "relation", "s": "sequence", "n": "schema", "d": "database", "c":
 
 
 @dataclass(frozen=True)
-class Target:
+class GrantObject:
     """An object whose ACL changes: the row and column of the catalog that hold it."""
 
     kind: str
@@ -86,7 +86,7 @@ def _refuse_option_for_public(node: Any, grantees: Sequence[str]) -> None:
         raise PostgresError("0LP01", "grant options can only be granted to roles")
 
 
-def _change(node: Any, target: Target, letters: str, grantees: Sequence[str], session: Session, cursor: Cursor) -> None:
+def _change(node: Any, target: GrantObject, letters: str, grantees: Sequence[str], session: Session, cursor: Cursor) -> None:
     owner = acl.role_name(cursor, target.owner)
     who = acl.role(cursor, session.context.user)
     items = acl.read(target.items, target.kind, owner)
@@ -121,7 +121,7 @@ def _change(node: Any, target: Target, letters: str, grantees: Sequence[str], se
     run(cursor, f"UPDATE hg.{target.catalog} SET {target.column} = ? WHERE {target.where}", [texts, *target.parameters])
 
 
-def _targets(node: Any, kind: str, session: Session, cursor: Cursor) -> Iterator[tuple[Target, str]]:
+def _targets(node: Any, kind: str, session: Session, cursor: Cursor) -> Iterator[tuple[GrantObject, str]]:
     """The objects, each with the rights (letters) that are given on it or taken; columns after their table."""
     database = session.context.database
     if kind in "rs":
@@ -151,19 +151,19 @@ def _targets(node: Any, kind: str, session: Session, cursor: Cursor) -> Iterator
         found = one(cursor, f"SELECT {owner_column}, {acl_column}, oid FROM hg.{catalog} WHERE {where}", list(parameters))
         if found is None:
             raise PostgresError("3D000" if kind == "d" else "3F000", f'{word} "{name}" does not exist')
-        yield Target(kind, name, word, (catalog, found[2]), found[0], found[1], catalog, acl_column, where, parameters), letters
+        yield GrantObject(kind, name, word, (catalog, found[2]), found[0], found[1], catalog, acl_column, where, parameters), letters
 
 
-def _relation_target(cursor: Cursor, relation: Relation, kind: str) -> Target:
+def _relation_target(cursor: Cursor, relation: Relation, kind: str) -> GrantObject:
     found = one(cursor, "SELECT relacl FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [relation.database, relation.oid])
     word = {"v": "view", "S": "sequence"}.get(relation.kind, "table")
-    return Target(
+    return GrantObject(
         kind, relation.name, word, ("pg_class", relation.oid), relation.owner, found[0] if found else None, "pg_class", "relacl",
         "dbid IN (0, ?) AND oid = ?", (relation.database, relation.oid),
     )  # fmt: skip
 
 
-def _column_target(cursor: Cursor, relation: Relation, name: str) -> Target:
+def _column_target(cursor: Cursor, relation: Relation, name: str) -> GrantObject:
     column = relation.column(name)
     if column is None:
         raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
@@ -173,7 +173,7 @@ def _column_target(cursor: Cursor, relation: Relation, name: str) -> Target:
     items = found[0] if found else None
     table = one(cursor, "SELECT relacl FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [relation.database, relation.oid])
     above = acl.read(table[0] if table else None, "r", acl.role_name(cursor, relation.owner))
-    return Target(
+    return GrantObject(
         "c", relation.name, "table", ("pg_class", relation.oid), relation.owner, items, "pg_attribute", "attacl", where, parameters, above
     )
 

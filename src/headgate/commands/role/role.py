@@ -25,7 +25,7 @@ from headgate.sql.parser import unwrap
 from headgate.types import registry
 from headgate.types.datetime import calendar
 from headgate.types.text.text import read_scalar
-from headgate.types.text_column import Session as Forms
+from headgate.types.text_column import TextSettings as Forms
 
 _FLAGS = {
     "superuser": "superuser", "inherit": "inherit", "createrole": "create_role", "createdb": "create_database", "canlogin": "can_login",
@@ -39,7 +39,7 @@ def _verifier(given: str | None, name: str, session: Session) -> str | None:
     """What is kept of a new password; of none, and of the empty one however it is given, nothing."""
     if given is None:
         return None
-    if not given or (password.kind(given) is not password.Kind.PLAIN and password.matches("", given, name)):
+    if not given or (password.kind(given) is not password.PasswordKind.PLAIN and password.matches("", given, name)):
         session.notices.notice("empty string is not a valid password, clearing password")
         return None
     return password.stored(given, name, session.settings.text("password_encryption"))
@@ -222,7 +222,7 @@ def rename(node: Any, session: Session) -> CommandResult:
     if role.superuser and not privilege.is_superuser(cursor, session.context.user):
         raise PostgresError("42501", "must be superuser to rename superusers")
     _require_createrole(cursor, session, "permission denied to rename role")
-    if role.verifier is not None and password.kind(role.verifier) is password.Kind.MD5:
+    if role.verifier is not None and password.kind(role.verifier) is password.PasswordKind.MD5:
         session.notices.notice("MD5 password cleared because of role rename")  # the name is in the hash
         role = replace(role, verifier=None)
     roles.change(cursor, replace(role, name=node.newname))

@@ -19,7 +19,7 @@ from headgate.commands.session import Session
 from headgate.commands.subscription import subscription_tables
 from headgate.commands.subscription.row_completion import WorkerSession, owners_context
 from headgate.storage.transaction.transaction import Transaction
-from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.connection import PublisherConnection
 
 
 @dataclass
@@ -72,13 +72,13 @@ def acting(node: Any, subscription: Subscription, stopping: Callable[[], None]) 
 
 def join(node: Any, subscription: Subscription, stopping: Callable[[], None]) -> list[str]:
     """Adds the published tables that are not in the subscription yet, made where they are missing, to be copied; lines of what was done."""
-    with Connection.open(subscription.conninfo, subscription.name) as connection:
+    with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
         if not subscription_tables.has_new(node.catalog, connection, subscription):
             return []
         return _join(node, subscription, connection, stopping)
 
 
-def _join(node: Any, subscription: Subscription, connection: Connection, stopping: Callable[[], None]) -> list[str]:
+def _join(node: Any, subscription: Subscription, connection: PublisherConnection, stopping: Callable[[], None]) -> list[str]:
     with acting(node, subscription, stopping) as session:
         session.transaction.lock_object("pg_subscription", subscription.oid)
         joined = subscription_tables.join(cast("Session", session), session.transaction, connection, subscription)

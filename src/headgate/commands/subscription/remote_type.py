@@ -87,7 +87,7 @@ class Types:
         kind = self._kind(name)
         if kind is None or not storable(kind.oid) or kind.oid in _NOT_COPIED:
             return TEXT
-        if kind.is_array and registry.known().by_oid(kind.element).kind is registry.Kind.DOMAIN:
+        if kind.is_array and registry.known().by_oid(kind.element).kind is registry.TypeKind.DOMAIN:
             return TEXT
         return LocalType(name)
 
@@ -133,7 +133,7 @@ class Types:
     def add_labels(self, remote: RemoteType) -> Sequence[str]:
         """The labels that an enum here lacks, added where the publisher has them; which they are."""
         kind = self._kind(statement.type_name(remote.schema, remote.name))
-        if kind is None or kind.kind is not registry.Kind.ENUM:
+        if kind is None or kind.kind is not registry.TypeKind.ENUM:
             return ()
         context = self.session.context
         held = {label for label, _ in user_type.labels_of(self.session.begin_statement().cursor, context.database, kind.oid)}

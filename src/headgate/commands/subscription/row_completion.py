@@ -1,7 +1,7 @@
 """Rows that a worker applies: their defaults, generated columns and constraints.
 
-The subscriber is a floor below and asks through `headgate.subscriber.apply.row_completion.Rows`; the server hands `applied_rows` to it. A
-worker acts as the subscription's owner with an empty search path, as PostgreSQL's does.
+The subscriber is a floor below and asks through `headgate.subscriber.apply.row_completion.RowCompletion`; the server hands `applied_rows`
+to it. A worker acts as the subscription's owner with an empty search path, as PostgreSQL's does.
 """
 
 from __future__ import annotations

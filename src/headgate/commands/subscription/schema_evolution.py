@@ -38,7 +38,7 @@ from headgate.sql.names import qualified, quote_ident
 from headgate.subscriber.apply.evolution import Told
 from headgate.types import registry
 from headgate.walreceiver import definition
-from headgate.walreceiver.connection import Connection, literal
+from headgate.walreceiver.connection import PublisherConnection, literal
 from headgate.walreceiver.definition import DefinedColumn, Definitions, RemoteTable
 from headgate.walreceiver.remote import PublishedTable, as_text
 
@@ -47,7 +47,7 @@ _log = logging.getLogger("headgate.subscriber")
 
 def evolve(node: Any, subscription: Subscription, told: Sequence[Told], stopping: Callable[[], None]) -> None:
     """Has the tables here follow those of the publisher."""
-    with Connection.open(subscription.conninfo, subscription.name) as connection:
+    with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
         remote = definition.read(connection, [PublishedTable(each.schema, each.name) for each in told])
     warnings: list[str] = []
     done: list[str] = []
@@ -274,10 +274,10 @@ class _Follower:
         given = "NULL" if column.added_with is None else literal(column.added_with)
         table = qualified(self.told.schema, self.told.name)
         asked = f"SELECT 1 FROM {table} WHERE {as_text(column.name, column.type_oid)} IS DISTINCT FROM {given} LIMIT 1"
-        with Connection.open(self.subscription.conninfo, self.subscription.name) as connection:
+        with PublisherConnection.open(self.subscription.conninfo, self.subscription.name) as connection:
             return bool(connection.query(asked)) if self._is_there(connection, column) else True
 
-    def _is_there(self, connection: Connection, column: DefinedColumn) -> bool:
+    def _is_there(self, connection: PublisherConnection, column: DefinedColumn) -> bool:
         """Whether the column has the name still that the stream has for it."""
         name = literal(qualified(self.told.schema, self.told.name))
         asked = f"SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = {name}::regclass AND attname = {literal(column.name)}"

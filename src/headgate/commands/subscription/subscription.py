@@ -20,14 +20,14 @@ from headgate.commands import privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.subscription import subscription_tables
-from headgate.commands.subscription.subscription_option import ALTERABLE, CREATABLE, LATER, Options, check_exclusive, read
+from headgate.commands.subscription.subscription_option import ALTERABLE, CREATABLE, LATER, SubscriptionOptions, check_exclusive, read
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.storage.transaction.transaction import Transaction
 from headgate.walreceiver import remote
-from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.link import check_conninfo
 
 NOT_SUBSCRIBED = "tables were not subscribed, you will have to run ALTER SUBSCRIPTION ... REFRESH PUBLICATION to subscribe the tables"
@@ -76,8 +76,8 @@ def create(node: Any, session: Session) -> CommandResult:
     return CommandResult("CREATE SUBSCRIPTION")
 
 
-def _connect_and_add(session: Session, transaction: Transaction, subscription: Subscription, options: Options) -> None:
-    with Connection.open(subscription.conninfo, subscription.name) as connection:
+def _connect_and_add(session: Session, transaction: Transaction, subscription: Subscription, options: SubscriptionOptions) -> None:
+    with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
         warn_missing(session, connection, subscription.publications)
         state = "i" if options.copy_data else "r"
         added = subscription_tables.add_all(session, transaction, connection, subscription, state)
@@ -91,7 +91,7 @@ def _connect_and_add(session: Session, transaction: Transaction, subscription: S
         session.notices.notice(f'created replication slot "{subscription.slot_name}" on publisher')
 
 
-def warn_missing(session: Session, connection: Connection, publications: Any) -> None:
+def warn_missing(session: Session, connection: PublisherConnection, publications: Any) -> None:
     """A warning for publications that the publisher does not have."""
     missing = remote.missing_publications(connection, list(publications))
     if missing:
@@ -162,7 +162,7 @@ def _alter_failover(session: Session, subscription: Subscription, failover: bool
     session.prevent_in_block("ALTER SUBSCRIPTION ... SET (failover)")
     if failover == subscription.failover:
         return
-    with Connection.open(subscription.conninfo, subscription.name) as connection:
+    with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
         connection.alter_slot(subscription.slot_name, failover=failover)
 
 
@@ -219,7 +219,7 @@ def _change_publication(node: Any, session: Session, transaction: Transaction, s
         _do_refresh(session, transaction, changed, options.copy_data, validate=given if adding else [])
 
 
-def _check_refresh(session: Session, subscription: Subscription, options: Options, hint: str, word: str = "SET") -> None:
+def _check_refresh(session: Session, subscription: Subscription, options: SubscriptionOptions, hint: str, word: str = "SET") -> None:
     if not subscription.enabled:
         raise PostgresError("55000", "ALTER SUBSCRIPTION with refresh is not allowed for disabled subscriptions", hint=hint)
     if subscription.two_phase == "e" and options.copy_data:
@@ -251,7 +251,7 @@ def _refresh(node: Any, session: Session, transaction: Transaction, subscription
 
 
 def _do_refresh(session: Session, transaction: Transaction, subscription: Subscription, copy_data: bool, validate: list[str]) -> None:
-    with Connection.open(subscription.conninfo, subscription.name) as connection:
+    with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
         if validate:
             warn_missing(session, connection, validate)
         subscription_tables.refresh(session, transaction, connection, subscription, "i" if copy_data else "r")

@@ -41,7 +41,7 @@ _NAME_BYTES = 63
 
 
 @dataclass
-class Options:
+class SubscriptionOptions:
     """The options as given, the others at their defaults; `given` has the names of those that were."""
 
     connect: bool = True
@@ -66,9 +66,9 @@ class Options:
     given: set[str] = field(default_factory=set)
 
 
-def read(nodes: Iterable[Any], supported: set[str]) -> Options:
+def read(nodes: Iterable[Any], supported: set[str]) -> SubscriptionOptions:
     """The options of a command that supports these; 42601 for any other, and for one that is given twice."""
-    found = Options()
+    found = SubscriptionOptions()
     for option in options(nodes):
         if option.name not in supported:
             raise PostgresError("42601", f'unrecognized subscription parameter: "{option.name}"')
@@ -144,7 +144,7 @@ def check_slot_name(name: str) -> None:
         )
 
 
-def check_exclusive(found: Options) -> None:
+def check_exclusive(found: SubscriptionOptions) -> None:
     """What excludes what in CREATE SUBSCRIPTION; with connect = false the defaults of three options become false."""
 
     def exclusive(one: str, other: str) -> PostgresError:

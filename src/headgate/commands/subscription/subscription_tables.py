@@ -23,7 +23,7 @@ from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.storage.transaction.transaction import Transaction
 from headgate.walreceiver import definition, remote
-from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.definition import Definitions
 
 MISSING = "Create the table first, or use WITH (create_tables = true) to have it made as the publisher has it."
@@ -37,7 +37,7 @@ class _Published:
     definitions: Definitions | None
 
 
-def _published(connection: Connection, subscription: Subscription, known: Collection[tuple[str, str]] | None = None) -> _Published:
+def _published(connection: PublisherConnection, subscription: Subscription, known: Collection[tuple[str, str]] | None = None) -> _Published:
     """The published tables, without those that are `known`."""
     tables = remote.published_tables(connection, list(subscription.publications))
     tables = [each for each in tables if known is None or (each.schema, each.name) not in known]
@@ -100,7 +100,7 @@ def _local(session: Session, transaction: Transaction, table: remote.PublishedTa
     return relation
 
 
-def add_all(session: Session, transaction: Transaction, connection: Connection, subscription: Subscription, state: str) -> int:
+def add_all(session: Session, transaction: Transaction, connection: PublisherConnection, subscription: Subscription, state: str) -> int:
     """Adds the published tables in `state`; how many there are."""
     return len(_add(session, transaction, subscription, _published(connection, subscription), state))
 
@@ -111,7 +111,7 @@ def _names(cursor: Cursor, subscription: Subscription) -> set[tuple[str, str]]:
     return set(subscriptions.titles(cursor, subscription.database, held).values())
 
 
-def has_new(catalog: Any, connection: Connection, subscription: Subscription) -> bool:
+def has_new(catalog: Any, connection: PublisherConnection, subscription: Subscription) -> bool:
     """Whether there are published tables that are not in the subscription."""
     cursor = catalog.cursor()
     try:
@@ -121,14 +121,14 @@ def has_new(catalog: Any, connection: Connection, subscription: Subscription) ->
     return any((each.schema, each.name) not in known for each in remote.published_tables(connection, list(subscription.publications)))
 
 
-def join(session: Session, transaction: Transaction, connection: Connection, subscription: Subscription) -> list[str]:
+def join(session: Session, transaction: Transaction, connection: PublisherConnection, subscription: Subscription) -> list[str]:
     """Adds the published tables that are not in the subscription yet, to be copied; which they are."""
     published = _published(connection, subscription, _names(transaction.cursor, subscription))
     _add(session, transaction, subscription, published, "i")
     return [f"{each.schema}.{each.name}" for each in published.tables]
 
 
-def refresh(session: Session, transaction: Transaction, connection: Connection, subscription: Subscription, state: str) -> None:
+def refresh(session: Session, transaction: Transaction, connection: PublisherConnection, subscription: Subscription, state: str) -> None:
     """Makes the tables of the subscription those that its publications contain now."""
     cursor = transaction.cursor
     known = {each.relation: each for each in subscriptions.tables(cursor, subscription.oid)}
@@ -148,7 +148,7 @@ def refresh(session: Session, transaction: Transaction, connection: Connection, 
 def drop_slots(session: Session, subscription: Subscription, unfinished: list[int]) -> None:
     """Drops the slots of a subscription that goes: those of unfinished table syncs (if they are there), then its own."""
     try:
-        connection = Connection.open(subscription.conninfo, subscription.name)
+        connection = PublisherConnection.open(subscription.conninfo, subscription.name)
     except PostgresError as error:
         if subscription.slot_name is None:
             for relation in unfinished:

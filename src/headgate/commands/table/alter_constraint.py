@@ -42,7 +42,7 @@ def add_constraint(alteration: Alteration, command: Any) -> None:
     add_key(alteration, table_definition.key(node, relation.columns, relation.name, altering=True))
 
 
-def add_key(alteration: Alteration, key: indexes.Key) -> None:
+def add_key(alteration: Alteration, key: indexes.IndexKey) -> None:
     """A primary or unique key."""
     relation = alteration.relation
     if key.primary and relation.primary_key:

@@ -17,7 +17,7 @@ from headgate.catalog.query import column_name
 from headgate.catalog.relation import index as indexes
 from headgate.catalog.relation import key_text, object_name, partition
 from headgate.catalog.relation import relation as relations
-from headgate.catalog.relation.index import Key
+from headgate.catalog.relation.index import IndexKey
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.session import SessionContext
 from headgate.commands import dependency, lookup, privilege, stored_expression
@@ -33,7 +33,7 @@ from headgate.expression.node import ColumnRef, Expression
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types import registry
-from headgate.types.text_column import Session as Forms
+from headgate.types.text_column import TextSettings as Forms
 
 MAX_KEYS = 32
 
@@ -80,7 +80,7 @@ class _Parts:
     classes: list[int] = field(default_factory=list)
 
 
-def _key(node: Any, relation: Relation, cursor: Cursor, forms: Forms) -> Key:
+def _key(node: Any, relation: Relation, cursor: Cursor, forms: Forms) -> IndexKey:
     method, method_name = _method(node, cursor)
     if len(node.index_params) + len(node.index_including_params) > MAX_KEYS:
         raise PostgresError("54011", f"cannot use more than {MAX_KEYS} columns in an index")
@@ -104,7 +104,7 @@ def _key(node: Any, relation: Relation, cursor: Cursor, forms: Forms) -> Key:
         included.append(_column(relation, element.name))
     middle = "_".join(_distinct([each.name for each in parts.columns + included]))
     name = node.idxname or object_name.choose_name(cursor, relation.database, relation.namespace_oid, relation.name, middle, "idx")
-    return Key(
+    return IndexKey(
         tuple(parts.attnums), unique=node.unique, name=name, constraint=False, included=tuple(each.attnum for each in included),
         expressions=tuple(parts.expressions), expression_columns=tuple(parts.expression_columns), predicate=predicate,
         nulls_not_distinct=node.nulls_not_distinct, options=tuple(parts.options), classes=tuple(parts.classes), method=method,

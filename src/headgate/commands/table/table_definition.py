@@ -15,7 +15,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import hold
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation.constraint import NewCheck
-from headgate.catalog.relation.index import Key
+from headgate.catalog.relation.index import IndexKey
 from headgate.catalog.relation.relation import Column
 from headgate.commands import stored_expression
 from headgate.errors import PostgresError, not_supported
@@ -25,7 +25,7 @@ from headgate.sql import names
 from headgate.sql.parser import position, unwrap
 from headgate.types import registry
 from headgate.types.storage import storable
-from headgate.types.text_column import Session as Forms
+from headgate.types.text_column import TextSettings as Forms
 
 MAX_COLUMNS = 1600
 WITHOUT_ORDER = frozenset((registry.JSON, registry.XML, registry.XID, 600, 601, 602, 603, 604, 628, 718, 4072))
@@ -58,7 +58,7 @@ class Elements:
     """What a list of table elements says."""
 
     columns: list[Column] = field(default_factory=list)
-    keys: list[Key] = field(default_factory=list)
+    keys: list[IndexKey] = field(default_factory=list)
     checks: list[NewCheck] = field(default_factory=list)
     sequences: list[SequenceNeed] = field(default_factory=list)
     foreign_keys: list[ForeignKeyNeed] = field(default_factory=list)
@@ -271,7 +271,7 @@ def key(
     deferrable: bool = False,
     deferred: bool = False,
     altering: bool = False,
-) -> Key:
+) -> IndexKey:
     """A PRIMARY KEY or UNIQUE constraint over columns that exist. `altering`: for ALTER TABLE, which gives no position of a missing one."""
     where = None if altering else position(node.location)
     if node.contype not in (pb.CONSTR_PRIMARY, pb.CONSTR_UNIQUE):
@@ -301,14 +301,14 @@ def key(
         if found is None:
             raise PostgresError("42703", f'column "{name}" named in key does not exist', position=where)
         included.append(found.attnum)
-    return Key(
+    return IndexKey(
         tuple(attnums), primary=primary, name=node.conname or None, deferrable=node.deferrable or node.initdeferred or deferrable,
         deferred=node.initdeferred or deferred, included=tuple(included), nulls_not_distinct=node.nulls_not_distinct,
     )  # fmt: skip
 
 
-def _keys(nodes: Sequence[Any], drafts: list[_Column], columns: Sequence[Column], table: str) -> list[Key]:
-    made: list[Key] = []
+def _keys(nodes: Sequence[Any], drafts: list[_Column], columns: Sequence[Column], table: str) -> list[IndexKey]:
+    made: list[IndexKey] = []
     for node in nodes:
         if isinstance(node, _KeyOf):
             inner = node.node

@@ -29,7 +29,7 @@ from headgate.expression.spark import domain as compile_domain
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types import registry
-from headgate.types.text_column import Session as Forms
+from headgate.types.text_column import TextSettings as Forms
 
 _REFUSED = {
     pb.CONSTR_UNIQUE: "unique constraints not possible for domains",
@@ -58,7 +58,7 @@ def _create(node: Any, session: Session) -> CommandResult:
     oid, modifier = names.type_name(node.type_name)
     hold.use(cursor, "pg_type", oid)
     base = registry.known().by_oid(oid)
-    if base.kind is registry.Kind.PSEUDO or base.kind is registry.Kind.COMPOSITE:
+    if base.kind is registry.TypeKind.PSEUDO or base.kind is registry.TypeKind.COMPOSITE:
         raise PostgresError("42804", f'"{base.name}" is not a valid base type for a domain')
     if node.HasField("coll_clause"):
         raise not_supported("collations of domains are not supported")

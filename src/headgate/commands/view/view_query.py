@@ -23,14 +23,14 @@ from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
 from headgate.sql.parser import position, unwrap
 from headgate.types.text import text
-from headgate.types.text_column import Session
+from headgate.types.text_column import TextSettings
 
-_EVERY_STYLE = Session("", date_style="", interval_style="")
+_EVERY_STYLE = TextSettings("", date_style="", interval_style="")
 """Has none of the plain settings of dates and intervals."""
 
 
 @dataclass
-class Entry:
+class FromEntry:
     """An item of FROM: its alias, its columns, and the relation if it is one."""
 
     alias: str
@@ -39,20 +39,20 @@ class Entry:
 
 
 @dataclass
-class Names:
+class LevelNames:
     """The names of one query level. `star`: what ``*`` stands for, ('', name) being a column that JOIN … USING merged."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[FromEntry] = field(default_factory=list)
     star: list[tuple[str, str]] = field(default_factory=list)
     merged: list[str] = field(default_factory=list)
-    outer: Names | None = None
+    outer: LevelNames | None = None
 
-    def entry(self, alias: str) -> Entry | None:
+    def entry(self, alias: str) -> FromEntry | None:
         """The item of this alias, of an outer level if need be."""
         found = next((each for each in self.entries if each.alias == alias), None)
         return found if found is not None or self.outer is None else self.outer.entry(alias)
 
-    def holder(self, column: str) -> Entry | None:
+    def holder(self, column: str) -> FromEntry | None:
         """The item that an unqualified column belongs to."""
         found = [each for each in self.entries if column in each.columns]
         if len(found) == 1:
@@ -73,7 +73,7 @@ class Resolver:
         self.uses: set[tuple[int, int]] = set()
         self.ctes: dict[str, list[str]] = {}
 
-    def select(self, node: Any, outer: Names | None = None) -> list[str]:
+    def select(self, node: Any, outer: LevelNames | None = None) -> list[str]:
         """Resolves a SELECT in place; its output columns."""
         saved = dict(self.ctes)
         try:
@@ -84,14 +84,14 @@ class Resolver:
             if node.op != pb.SETOP_NONE:
                 found = self.select(node.larg, outer)
                 self.select(node.rarg, outer)
-                self._clauses(node, Names(outer=outer), found)
+                self._clauses(node, LevelNames(outer=outer), found)
                 return found
             if node.values_lists:
-                scope = Names(outer=outer)
+                scope = LevelNames(outer=outer)
                 for row in node.values_lists:
                     self._walk(row, scope)
                 return [f"column{place}" for place in range(1, len(unwrap(node.values_lists[0]).items) + 1)]
-            scope = Names(outer=outer)
+            scope = LevelNames(outer=outer)
             for item in node.from_clause:
                 self._from(unwrap(item), scope)
             self._targets(node, scope)
@@ -115,14 +115,14 @@ class Resolver:
 
     # ---- FROM ------------------------------------------------------------------------------------------------
 
-    def _from(self, item: Any, scope: Names) -> None:
+    def _from(self, item: Any, scope: LevelNames) -> None:
         match item.DESCRIPTOR.name:
             case "RangeVar":
                 self._add(scope, self._range_var(item))
             case "RangeSubselect":
                 columns = self.select(unwrap(item.subquery), scope if item.lateral else scope.outer)
                 given = names.strings(item.alias.colnames)
-                self._add(scope, Entry(item.alias.aliasname, given + columns[len(given) :]))
+                self._add(scope, FromEntry(item.alias.aliasname, given + columns[len(given) :]))
             case "RangeFunction":
                 self._walk(item, scope)
                 self._add(scope, self._function(item))
@@ -131,15 +131,15 @@ class Resolver:
             case other:
                 raise not_supported(f"{other} in a view is not supported")
 
-    def _add(self, scope: Names, entry: Entry) -> None:
+    def _add(self, scope: LevelNames, entry: FromEntry) -> None:
         scope.entries.append(entry)
         scope.star += [(entry.alias, column) for column in entry.columns]
 
-    def _range_var(self, item: Any) -> Entry:
+    def _range_var(self, item: Any) -> FromEntry:
         given = names.strings(item.alias.colnames)
         if not item.schemaname and item.relname in self.ctes:
             columns = self.ctes[item.relname]
-            return Entry(item.alias.aliasname or item.relname, given + columns[len(given) :])
+            return FromEntry(item.alias.aliasname or item.relname, given + columns[len(given) :])
         relation = lookup.source(self.cursor, self.context, item)
         item.schemaname = relation.schema
         if not item.alias.aliasname:
@@ -148,19 +148,19 @@ class Resolver:
         hold.use(self.cursor, "pg_namespace", relation.namespace_oid)  # its name is in the view's text
         self.uses.add((relation.oid, 0))
         columns = [each.name for each in relation.columns]
-        return Entry(item.alias.aliasname, given + columns[len(given) :], relation)
+        return FromEntry(item.alias.aliasname, given + columns[len(given) :], relation)
 
     @staticmethod
-    def _function(item: Any) -> Entry:
+    def _function(item: Any) -> FromEntry:
         call = unwrap(unwrap(item.functions[0]).items[0])
         name = title(call)
         if not item.alias.aliasname:
             item.alias.aliasname = name
         given = names.strings(item.alias.colnames) or [item.alias.aliasname]
-        return Entry(item.alias.aliasname, given + (["ordinality"] if item.ordinality and len(given) == 1 else []))
+        return FromEntry(item.alias.aliasname, given + (["ordinality"] if item.ordinality and len(given) == 1 else []))
 
-    def _join(self, item: Any, scope: Names) -> None:
-        left, right = Names(outer=scope.outer), Names(outer=scope.outer)
+    def _join(self, item: Any, scope: LevelNames) -> None:
+        left, right = LevelNames(outer=scope.outer), LevelNames(outer=scope.outer)
         self._from(unwrap(item.larg), left)
         self._from(unwrap(item.rarg), right)
         using = names.strings(item.using_clause)
@@ -169,7 +169,7 @@ class Resolver:
             item.is_natural = False
             for name in using:
                 item.using_clause.add().string.sval = name
-        both = Names([*left.entries, *right.entries], outer=scope.outer, merged=[*left.merged, *right.merged])
+        both = LevelNames([*left.entries, *right.entries], outer=scope.outer, merged=[*left.merged, *right.merged])
         if item.HasField("quals"):
             self._walk(item.quals, both)
         for name in using:
@@ -178,7 +178,7 @@ class Resolver:
                     self._use(entry, name)
         rest = [each for each in left.star + right.star if each[1] not in using]
         if item.HasField("alias"):
-            self._add(scope, Entry(item.alias.aliasname, using + [column for _, column in rest]))
+            self._add(scope, FromEntry(item.alias.aliasname, using + [column for _, column in rest]))
             return
         scope.entries += both.entries
         scope.star += [("", name) for name in using] + rest
@@ -186,7 +186,7 @@ class Resolver:
 
     # ---- expressions -----------------------------------------------------------------------------------------
 
-    def _targets(self, node: Any, scope: Names) -> None:
+    def _targets(self, node: Any, scope: LevelNames) -> None:
         expanded = []
         for item in node.target_list:
             target = unwrap(item)
@@ -203,7 +203,7 @@ class Resolver:
         del node.target_list[:]
         node.target_list.extend(expanded)
 
-    def _star(self, value: Any, scope: Names) -> list[Any]:
+    def _star(self, value: Any, scope: LevelNames) -> list[Any]:
         wanted = [unwrap(each).sval for each in value.fields[:-1]]
         columns = scope.star
         if wanted:
@@ -227,7 +227,7 @@ class Resolver:
             made.append(node)
         return made
 
-    def _clauses(self, node: Any, scope: Names, outputs: Sequence[str]) -> None:
+    def _clauses(self, node: Any, scope: LevelNames, outputs: Sequence[str]) -> None:
         for name in ("where_clause", "having_clause", "limit_offset", "limit_count"):
             if node.HasField(name):
                 self._walk(getattr(node, name), scope)
@@ -239,7 +239,7 @@ class Resolver:
                 continue
             self._walk(item, scope)
 
-    def _walk(self, node: Any, scope: Names) -> None:
+    def _walk(self, node: Any, scope: LevelNames) -> None:
         inner = unwrap(node)
         if inner is None:
             return
@@ -270,7 +270,7 @@ class Resolver:
         except PostgresError:
             return  # the planner says what is wrong
 
-    def _column(self, reference: Any, scope: Names) -> None:
+    def _column(self, reference: Any, scope: LevelNames) -> None:
         fields = [unwrap(each) for each in reference.fields]
         if fields[-1].DESCRIPTOR.name == "A_Star":
             return
@@ -289,7 +289,7 @@ class Resolver:
         reference.fields.add().string.sval = column
         self._use(entry, column)
 
-    def _use(self, entry: Entry, column: str) -> None:
+    def _use(self, entry: FromEntry, column: str) -> None:
         found = entry.relation.columns[entry.columns.index(column)] if entry.relation is not None and column in entry.columns else None
         if found is not None and entry.relation is not None:
             self.uses.add((entry.relation.oid, found.attnum))

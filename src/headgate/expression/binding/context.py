@@ -32,7 +32,7 @@ class BindContext:
 
     construct: str = "SELECT"
     types: registry.TypeRegistry = field(default_factory=registry.known)
-    forms: text_column.Session = text_column.PLAIN
+    forms: text_column.TextSettings = text_column.PLAIN
     aggregates: bool = False
     sets: bool = False
     windows: Mapping[str, Any] | None = None
@@ -54,7 +54,7 @@ class BindContext:
     def base_type(self, oid: int) -> int:
         """The type below a domain."""
         found = self.types.find(oid)
-        while found is not None and found.kind is registry.Kind.DOMAIN and found.base:
+        while found is not None and found.kind is registry.TypeKind.DOMAIN and found.base:
             oid = found.base
             found = self.types.find(oid)
         return oid
@@ -62,7 +62,7 @@ class BindContext:
     def is_composite(self, oid: int) -> bool:
         """Whether the type is a row type."""
         found = self.types.find(oid)
-        return oid == registry.RECORD or (found is not None and found.kind is registry.Kind.COMPOSITE)
+        return oid == registry.RECORD or (found is not None and found.kind is registry.TypeKind.COMPOSITE)
 
     def show_type(self, oid: int) -> str:
         """format_type_be."""

@@ -31,6 +31,6 @@ def read(value: str, oid: int, modifier: int, context: BindContext) -> str:
     if oid in _UNREADABLE:
         raise not_supported(f"constants of type {context.show_type(oid)} are not supported")
     kind = context.types.by_oid(oid)
-    if kind.kind is registry.Kind.PSEUDO:
+    if kind.kind is registry.TypeKind.PSEUDO:
         raise PostgresError("0A000", f"cannot accept a value of type {kind.name}")
     return text.normal_form(value, oid, modifier, session=context.forms, registry=context.types)

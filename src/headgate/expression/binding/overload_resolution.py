@@ -152,7 +152,7 @@ def _prefer_plain(candidates: list[Candidate]) -> list[Candidate]:
 def _is_cast(schema: str | None, name: str, source: int, context: BindContext) -> bool:
     """Whether ``name(x)`` may be read as a cast: the name is a type's, and the cast needs no function of its own (parse_func.c)."""
     target = context.types.find_name(name, schema or "pg_catalog")
-    if target is None or target.kind is registry.Kind.COMPOSITE:
+    if target is None or target.kind is registry.TypeKind.COMPOSITE:
         return False
     if source == registry.UNKNOWN:
         return True
@@ -252,10 +252,10 @@ def ordering_operator(oid: int, strategy: int, context: BindContext) -> int | No
     kind = context.types.find(base)
     if kind is not None and kind.is_array:
         return table.get((registry.ANYARRAY, strategy))
-    if kind is not None and kind.kind is registry.Kind.ENUM:
+    if kind is not None and kind.kind is registry.TypeKind.ENUM:
         return table.get((registry.ANYENUM, strategy))
-    if kind is not None and kind.kind in (registry.Kind.RANGE, registry.Kind.MULTIRANGE):
-        return table.get((_ANYRANGE if kind.kind is registry.Kind.RANGE else _ANYMULTIRANGE, strategy))
+    if kind is not None and kind.kind in (registry.TypeKind.RANGE, registry.TypeKind.MULTIRANGE):
+        return table.get((_ANYRANGE if kind.kind is registry.TypeKind.RANGE else _ANYMULTIRANGE, strategy))
     return None
 
 

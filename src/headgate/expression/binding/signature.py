@@ -101,7 +101,7 @@ def resolve_polymorphic(
             raise PostgresError("42804", f"could not determine polymorphic type {named}because input has type unknown")
     if ANYNONARRAY in declared and element and context.types.by_oid(element).is_array:
         raise PostgresError("42804", f"type matched to anynonarray is an array type: {context.show_type(element)}")
-    if registry.ANYENUM in declared and element and context.types.by_oid(element).kind is not registry.Kind.ENUM:
+    if registry.ANYENUM in declared and element and context.types.by_oid(element).kind is not registry.TypeKind.ENUM:
         raise PostgresError("42804", f"type matched to anyenum is not an enum type: {context.show_type(element)}")
     return tuple(real.get(each, each) for each in declared), real.get(result, result)
 

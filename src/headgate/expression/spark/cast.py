@@ -48,7 +48,7 @@ from headgate.expression.spark.value import (
 )
 from headgate.types import registry, storage, typmod
 from headgate.types.text import string, text
-from headgate.types.text_column import Session
+from headgate.types.text_column import TextSettings
 
 Builder = Callable[[Expression, Sequence[Value]], Value]
 
@@ -258,7 +258,7 @@ def via_text(value: Value, source: TypeRef, target: TypeRef) -> Value:
         return shown
     if kind is None:
         raise refuse(f"a cast to {registry.format_type(target.oid)}")
-    if kind.kind is registry.Kind.ENUM:
+    if kind.kind is registry.TypeKind.ENUM:
         return enum_type.read(shown, kind)
     return read_from(shown, target.oid)
 
@@ -268,7 +268,7 @@ def printed(value: Value, source: TypeRef) -> Value:
     return text_form(value, source, session_time.forms())
 
 
-def text_form(value: Value, source: TypeRef, forms: Session) -> Value:
+def text_form(value: Value, source: TypeRef, forms: TextSettings) -> Value:
     """The text form of a value of the type under these settings."""
     oid = source.oid
     if value.constant is not None and text.depends_on(oid, forms):
@@ -329,7 +329,7 @@ def _plain(values: pa.Array, rep: Rep) -> pa.Array:
     return pc.cast(values, pa.string())
 
 
-def _read_one(shown: str | None, oid: int, rep: Rep, types: registry.TypeRegistry, forms: Session) -> str | None:
+def _read_one(shown: str | None, oid: int, rep: Rep, types: registry.TypeRegistry, forms: TextSettings) -> str | None:
     if shown is None:
         return None
     try:

@@ -73,7 +73,7 @@ def _key(oid: int, item: str) -> bytes:
 def by_key(value: Value, oid: int) -> Value:
     """The value of a type stored as text, as what orders as it does: bytes, of an enum the place of its label."""
     kind = registry.known().find(oid)
-    if kind is not None and kind.kind is registry.Kind.ENUM:
+    if kind is not None and kind.kind is registry.TypeKind.ENUM:
         return label_place(value, kind)
     return call(_key, BYTES, [value], given=(oid,), raises=False)
 

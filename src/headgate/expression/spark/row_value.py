@@ -20,7 +20,7 @@ from headgate.expression.spark.value import BOOL, TEXT, Env, Field, Make, Rep, V
 from headgate.expression.spark.vectorised import call
 from headgate.types import registry
 from headgate.types.text import text
-from headgate.types.text_column import Session
+from headgate.types.text_column import TextSettings
 
 ROW = Rep("row")
 _QUOTED = r"""[\s"\\(),]"""
@@ -43,7 +43,7 @@ def _shown(value: Value, kind: TypeRef) -> Value:
     return _under(value, kind, session_time.forms())
 
 
-def _under(value: Value, kind: TypeRef, forms: Session) -> Value:
+def _under(value: Value, kind: TypeRef, forms: TextSettings) -> Value:
     return text_form(value, kind, forms) if text.depends_on(kind.oid, forms) else as_item(value, kind)
 
 

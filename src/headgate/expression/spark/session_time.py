@@ -22,7 +22,7 @@ from headgate.types.datetime import time_zone
 class SessionTime:
     """`forms`: the settings that text forms depend on. `instant`: the transaction's start in microseconds since 1970, None if unknown."""
 
-    forms: text_column.Session = text_column.PLAIN
+    forms: text_column.TextSettings = text_column.PLAIN
     instant: int | None = None
 
 
@@ -47,7 +47,7 @@ def session_zone(what: str) -> time_zone.Zone:
     return time_zone.find(found.forms.timezone)
 
 
-def forms() -> text_column.Session:
+def forms() -> text_column.TextSettings:
     """The settings that text forms depend on, the plain ones where there is no session."""
     found = _current.get()
     return found.forms if found else text_column.PLAIN

@@ -16,7 +16,7 @@ from headgate.catalog.security import password
 from headgate.errors import PostgresError, Severity
 from headgate.server.authentication import scram
 from headgate.server.authentication.certificate import ClientCertificate
-from headgate.server.authentication.hba import Asked, HbaFile
+from headgate.server.authentication.hba import ConnectionRequest, HbaFile
 from headgate.server.authentication.hba_line import HbaLine
 from headgate.server.authentication.ident_map import IdentMap
 from headgate.server.protocol import message as protocol
@@ -63,7 +63,12 @@ def fatal(
 
 
 def authenticate(
-    connection: Connection, file: HbaFile, asked: Asked, find: Callable[[str], StoredRole | None], node_secret: bytes, deadline: float
+    connection: Connection,
+    file: HbaFile,
+    asked: ConnectionRequest,
+    find: Callable[[str], StoredRole | None],
+    node_secret: bytes,
+    deadline: float,
 ) -> Authenticated:
     """Runs the exchange. The caller sends AuthenticationOk. `asked.replication`: physical walsender."""
     line = file.match(asked)
@@ -91,7 +96,7 @@ def _failed(line: HbaLine, exchange: _Exchange) -> PostgresError:
     return fatal("28000", f'{kind} authentication failed for user "{exchange.user}"', log_detail=detail)
 
 
-def _refusal(asked: Asked, *, rejected: bool) -> str:
+def _refusal(asked: ConnectionRequest, *, rejected: bool) -> str:
     host = asked.address if asked.address is not None else "[local]"
     encryption = "SSL encryption" if asked.tls else "no encryption"
     what = "pg_hba.conf rejects" if rejected else "no pg_hba.conf entry for"
@@ -173,7 +178,7 @@ def _password(exchange: _Exchange) -> bool:
 
 def _md5(exchange: _Exchange) -> bool:
     """The md5 line of pg_hba.conf also lets a SCRAM password in, by SCRAM."""
-    if exchange.stored is None or password.kind(exchange.stored) is not password.Kind.MD5:
+    if exchange.stored is None or password.kind(exchange.stored) is not password.PasswordKind.MD5:
         return _scram(exchange)
     salt = os.urandom(4)
     exchange.connection.write(protocol.authentication_md5(salt))

@@ -22,7 +22,7 @@ from headgate.server.authentication.interface import interfaces
 
 
 @dataclass(frozen=True)
-class Asked:
+class ConnectionRequest:
     """What a connection asks for."""
 
     address: str | None
@@ -66,7 +66,7 @@ class HbaFile:
             complaints.append(_complaint(f'configuration file "{path}" contains no entries', None, None))
         return cls(tuple(lines), tuple(complaints), usable and bool(lines))
 
-    def match(self, asked: Asked) -> HbaLine | None:
+    def match(self, asked: ConnectionRequest) -> HbaLine | None:
         """The first line that fits the connection."""
         for line in self.lines:
             if _connection_fits(line, asked) and _database_fits(line, asked) and _user_fits(line, asked):
@@ -105,7 +105,7 @@ def _complaint(message: str, hint: str | None, context: str | None) -> PostgresE
     return PostgresError("F0000", message, hint=hint, context=context, severity=Severity.LOG)
 
 
-def _connection_fits(line: HbaLine, asked: Asked) -> bool:
+def _connection_fits(line: HbaLine, asked: ConnectionRequest) -> bool:
     if asked.address is None:
         return line.kind == "local"
     if line.kind in {"local", "hostgssenc"} or line.kind == ("hostnossl" if asked.tls else "hostssl"):
@@ -122,7 +122,7 @@ def _connection_fits(line: HbaLine, asked: Asked) -> bool:
     return asked.host is not None and asked.host.is_called(line.host.text)
 
 
-def _database_fits(line: HbaLine, asked: Asked) -> bool:
+def _database_fits(line: HbaLine, asked: ConnectionRequest) -> bool:
     for word in line.databases:
         if asked.replication:
             if word.keyword("replication"):
@@ -139,7 +139,7 @@ def _database_fits(line: HbaLine, asked: Asked) -> bool:
     return False
 
 
-def _user_fits(line: HbaLine, asked: Asked) -> bool:
+def _user_fits(line: HbaLine, asked: ConnectionRequest) -> bool:
     return any(
         word.text[1:] in asked.groups if not word.quoted and word.text.startswith("+") else word.keyword("all") or word.text == asked.user
         for word in line.users

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.errors import PostgresError, Severity
-from headgate.expression.functions.regex.matcher import Subject
+from headgate.expression.functions.regex.matcher import MatchSubject
 from headgate.expression.functions.regex.parser import parse
 from headgate.expression.functions.regex.pattern import Pattern
 from headgate.server.authentication import auth_file
@@ -111,7 +111,7 @@ def _parsed(line: AuthLine) -> IdentLine:
 
 def _role(line: IdentLine, pattern: Pattern, system: str) -> str | None:
     """The role that the line gives somebody; None for none."""
-    spans = Subject(pattern, system).find(0)
+    spans = MatchSubject(pattern, system).find(0)
     if spans is None:
         return None
     if "\\1" not in line.role:

@@ -27,15 +27,15 @@ from headgate.server.function.subscription_function import named_table, owned
 from headgate.sql.names import qualified
 from headgate.sql.parser import parse
 from headgate.storage.transaction.transaction import Transaction
-from headgate.verify.explanation import Cell, Explained, Listed, condition, explained, key_values, last_touch, publications_query
-from headgate.walreceiver.connection import Connection
+from headgate.verify.explanation import Cell, Explained, MemberTable, condition, explained, key_values, last_touch, publications_query
+from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.remote import array_elements
 from headgate.walreceiver.waker import Waker
 
 if TYPE_CHECKING:
     from headgate.commands.session import Session as StatementSession
     from headgate.server.node import Node
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
 
 EPOCH = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 _ACTIONS = ("insert", "update", "delete", "truncate")
@@ -45,7 +45,7 @@ class ExplainFunction:
     """That of one session."""
 
     node: Node
-    session: Session
+    session: ClientSession
 
     def explain_row(self, name: str | None, relation: str | None, key: str | None) -> Iterator[tuple[Any, ...]]:
         """(what, publication, present, passes, filter, columns, publish, lsn, time, origin)."""
@@ -91,7 +91,7 @@ class ExplainFunction:
         yield Explained("here", present=bool(here), lsn=touch.commit_lsn, time=touch.commit_time, origin=origin)
 
     def _published(self, subscription: Subscription, waker: Waker, table: Relation, where: str) -> Iterator[Explained]:
-        connection = Connection.open(subscription.conninfo, f"pg_{subscription.oid}_explain", waker=waker, replication=False)
+        connection = PublisherConnection.open(subscription.conninfo, f"pg_{subscription.oid}_explain", waker=waker, replication=False)
         try:
             connection.query("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
             query = publications_query(
@@ -116,20 +116,20 @@ class ExplainFunction:
         return [list(row) for row in zip(*(column.to_pylist() for column in found.columns), strict=True)]
 
 
-def _listed(transaction: Transaction, publication: Publication, table: Relation) -> Listed:
+def _listed(transaction: Transaction, publication: Publication, table: Relation) -> MemberTable:
     """What a publication of this database has of a table."""
     state = history.current(transaction.cursor, transaction.database)
     publish = tuple(action for action in _ACTIONS if getattr(publication, action))
     found = published(state, [publication], table.oid)
     if found is None or not publishes(publication) or not found.publications:
-        return Listed(publication.name, publish, listed=False)
+        return MemberTable(publication.name, publish, listed=False)
     names = tuple(column.name for column in found.sent_columns)
     every = len(names) == len(table.columns)
     trees = found.copied
-    return Listed(publication.name, publish, True, None if every else names, row_filter.load(trees[0]).text if trees else None)
+    return MemberTable(publication.name, publish, True, None if every else names, row_filter.load(trees[0]).text if trees else None)
 
 
-def _read(row: Sequence[Cell]) -> Listed:
+def _read(row: Sequence[Cell]) -> MemberTable:
     publish = tuple(action for action, flag in zip(_ACTIONS, row[1:5], strict=True) if flag == "t")
     columns = None if row[6] is None else array_elements(row[6])
-    return Listed(str(row[0]), publish, row[5] == "t", columns, row[7])
+    return MemberTable(str(row[0]), publish, row[5] == "t", columns, row[7])

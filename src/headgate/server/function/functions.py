@@ -27,7 +27,7 @@ from headgate.server.session.session_origin import SessionOrigin
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
 
 
 _OWN = ("explain_row", "publications", "reconcile", "resync", "snapshot", "verify")
@@ -36,7 +36,7 @@ _ALWAYS_COUNTED = frozenset({"archiver", "bgwriter", "checkpointer", "slru", "wa
 """The kinds of statistics of which each server has one."""
 
 
-def functions(node: Node, session: Session) -> Mapping[str, Callable[..., Any]]:
+def functions(node: Node, session: ClientSession) -> Mapping[str, Callable[..., Any]]:
     """The functions by name."""
     own = _Functions(node, session)
     found = {name.removeprefix("fn_"): getattr(own, name) for name in dir(own) if name.startswith("fn_")}
@@ -48,7 +48,7 @@ class _Functions(
 ):
     """One session's functions."""
 
-    def __init__(self, node: Node, session: Session) -> None:
+    def __init__(self, node: Node, session: ClientSession) -> None:
         self.node = node
         self.session = session
         self.pid = session.backend.pid

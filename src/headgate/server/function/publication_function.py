@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from headgate.catalog.replication import publication as publications
 
 if TYPE_CHECKING:
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
 
 
 class PublicationFunction:
     """That of one session."""
 
-    session: Session
+    session: ClientSession
 
     def publications(self) -> list[tuple[Any, ...]]:
         """(name, reconcile) of each publication of the database."""

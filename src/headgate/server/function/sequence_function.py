@@ -17,14 +17,14 @@ from headgate.errors import PostgresError
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
 
 
 class SequenceFunctions:
     """Those of one session; a base of the session's functions."""
 
     node: Node
-    session: Session
+    session: ClientSession
 
     def _sequence(self, oid: int, *rights: str) -> tuple[Cursor, Relation]:
         """The sequence of this oid, on which the user has one of the rights."""

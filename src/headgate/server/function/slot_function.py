@@ -12,13 +12,13 @@ from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.publisher.framing import Counts
 from headgate.publisher.slots import PLUGIN, check_name
-from headgate.publisher.stream import Asked, Stream
+from headgate.publisher.stream import Stream, StreamRequest
 from headgate.types import text_column
 from headgate.walsender import options as pgoutput_options
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
 
 Row = tuple[Any, ...]
 _XID = {b"B": 17, b"S": 1, b"c": 1, b"A": 1, b"b": 25, b"P": 26, b"K": 26, b"p": 26, b"r": 34}
@@ -32,7 +32,7 @@ class SlotFunctions:
     """Those of one session."""
 
     node: Node
-    session: Session
+    session: ClientSession
     pid: int
 
     def _may_replicate(self) -> None:
@@ -151,10 +151,10 @@ class SlotFunctions:
             if asked.two_phase and not keep:
                 slots.enable_two_phase(name, slot.confirmed_flush_lsn)
                 slot = slots.get(name)
-            wanted = Asked(
+            wanted = StreamRequest(
                 asked.publications,
                 asked.binary,
-                text_column.Session.of(settings),
+                text_column.TextSettings.of(settings),
                 wanted=pgoutput_options.wanted(asked, settings, slot),
                 created=slot.created_lsn,
             )

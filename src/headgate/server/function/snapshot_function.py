@@ -20,14 +20,14 @@ from headgate.storage import inventory
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
 
 
 class SnapshotFunction:
     """That of one session."""
 
     node: Node
-    session: Session
+    session: ClientSession
 
     def snapshot(self) -> Iterator[tuple[Any, ...]]:
         """(schema, name, oid, path, version, lsn) of each table."""

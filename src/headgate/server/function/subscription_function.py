@@ -22,12 +22,12 @@ from headgate.sql.names import quote_ident, split_identifiers
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
 
 Row = tuple[Any, ...]
 
 
-def owned(session: Session, cursor: Cursor, name: str | None) -> Subscription:
+def owned(session: ClientSession, cursor: Cursor, name: str | None) -> Subscription:
     """The enabled subscription of this name; 42704, 42501 unless the user owns it, 55000 if it is disabled."""
     found = None if name is None else subscriptions.lookup(cursor, session.context.database, name)
     if found is None:
@@ -39,7 +39,7 @@ def owned(session: Session, cursor: Cursor, name: str | None) -> Subscription:
     return found
 
 
-def named_table(session: Session, cursor: Cursor, relation: str) -> Relation:
+def named_table(session: ClientSession, cursor: Cursor, relation: str) -> Relation:
     """The table that a text names, as regclass reads it; 42602, 42P01."""
     parts = split_identifiers(relation, ".")
     if not parts or len(parts) > 2:
@@ -57,7 +57,7 @@ class SubscriptionFunctions:
     """Those of one session."""
 
     node: Node
-    session: Session
+    session: ClientSession
 
     def fn_pg_stat_get_subscription(self, subid: int | None) -> list[Row]:
         """The workers of a subscription (NULL: of all): as pg_stat_subscription, without the name."""

@@ -23,7 +23,7 @@ from headgate.walreceiver.receiver import Limits
 if TYPE_CHECKING:
     from headgate.commands.session import Session as StatementSession
     from headgate.server.node import Node
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
 
 Row = tuple[Any, ...]
 
@@ -32,7 +32,7 @@ class VerifyFunction:
     """That of one session."""
 
     node: Node
-    session: Session
+    session: ClientSession
 
     def verify(self, subscription: str | None, relation: str | None = None) -> Iterator[Row]:
         """(schema, name, result, key, columns, rows, seconds)."""

@@ -20,8 +20,8 @@ from headgate.sql.parser import unwrap
 if TYPE_CHECKING:
     from headgate.server.authentication.authentication import Authenticated
     from headgate.server.monitoring.activity import TlsFacts
-    from headgate.server.protocol.portal import Parameter, Portal, Prepared
-    from headgate.server.session.session import Session
+    from headgate.server.protocol.portal import BoundParameter, Portal, PreparedStatement
+    from headgate.server.session.session import ClientSession
     from headgate.sql.parser import Statement
 
 _log = logging.getLogger("headgate.server")
@@ -76,7 +76,7 @@ def disconnected(speaker: ClientSpeaker) -> None:
 
 
 # ---- statements -----------------------------------------------------------------------------------------
-def statements(session: Session, text: str, found: Sequence[Statement]) -> bool:
+def statements(session: ClientSession, text: str, found: Sequence[Statement]) -> bool:
     """log_statement for a simple query; whether it was logged."""
     if not any(_wanted(session, each.node) for each in found):
         return False
@@ -84,7 +84,7 @@ def statements(session: Session, text: str, found: Sequence[Statement]) -> bool:
     return True
 
 
-def execution(session: Session, portal: Portal) -> bool:
+def execution(session: ClientSession, portal: Portal) -> bool:
     """log_statement for a portal that is executed; whether it was logged."""
     statement = portal.prepared.statement
     if statement is None or not _wanted(session, statement.node):
@@ -93,12 +93,12 @@ def execution(session: Session, portal: Portal) -> bool:
     return True
 
 
-def _wanted(session: Session, node: Any) -> bool:
+def _wanted(session: ClientSession, node: Any) -> bool:
     level = session.settings.text("log_statement")
     return level != "none" and _LEVELS.index(level) >= _LEVELS.index(_level(session, node))
 
 
-def _level(session: Session, node: Any) -> str:
+def _level(session: ClientSession, node: Any) -> str:
     """The least log_statement under which a statement is logged."""
     kind = str(node.DESCRIPTOR.name)
     match kind:
@@ -118,7 +118,7 @@ def _level(session: Session, node: Any) -> str:
             return "mod" if kind in _MOD else "all" if kind in _ALL else "ddl"
 
 
-def _prepared_text(session: Session, found: Sequence[Statement]) -> str | None:
+def _prepared_text(session: ClientSession, found: Sequence[Statement]) -> str | None:
     """What EXECUTE runs."""
     for each in found:
         prepared = session.prepared.get(each.node.name) if each.kind == "ExecuteStmt" else None
@@ -133,7 +133,7 @@ def executed(portal: Portal) -> str:
     return f"{fetch} {portal.prepared.name or '<unnamed>'}{'/' if portal.name else ''}{portal.name}"
 
 
-def _values(session: Session, parameters: Sequence[Parameter]) -> str | None:
+def _values(session: ClientSession, parameters: Sequence[BoundParameter]) -> str | None:
     longest = session.settings.integer("log_parameter_max_length")
     if not parameters or longest == 0:
         return None
@@ -150,28 +150,28 @@ def _quoted(text: str | None, longest: int) -> str:
 
 
 # ---- durations ------------------------------------------------------------------------------------------
-def simple_duration(session: Session, text: str, found: Sequence[Statement], began: float, *, logged: bool) -> None:
+def simple_duration(session: ClientSession, text: str, found: Sequence[Statement], began: float, *, logged: bool) -> None:
     """log_min_duration_statement and its like for a simple query that has run."""
     _duration(session, began, "statement", text, _prepared_text(session, found), logged=logged)
 
 
-def parse_duration(session: Session, prepared: Prepared, began: float) -> None:
+def parse_duration(session: ClientSession, prepared: PreparedStatement, began: float) -> None:
     """The same for Parse."""
     _duration(session, began, f"parse {prepared.name or '<unnamed>'}", prepared.text, None, logged=False)
 
 
-def bind_duration(session: Session, portal: Portal, began: float) -> None:
+def bind_duration(session: ClientSession, portal: Portal, began: float) -> None:
     """The same for Bind."""
     what = f"bind {portal.prepared.name or '<unnamed>'}{'/' if portal.name else ''}{portal.name}"
     _duration(session, began, what, portal.prepared.text, _values(session, portal.parameters), logged=False)
 
 
-def execute_duration(session: Session, what: str, portal: Portal, began: float, *, logged: bool) -> None:
+def execute_duration(session: ClientSession, what: str, portal: Portal, began: float, *, logged: bool) -> None:
     """The same for Execute; `what` it was when it began."""
     _duration(session, began, what, portal.prepared.text, _values(session, portal.parameters), logged=logged)
 
 
-def _duration(session: Session, began: float, what: str, text: str, detail: str | None, *, logged: bool) -> None:
+def _duration(session: ClientSession, began: float, what: str, text: str, detail: str | None, *, logged: bool) -> None:
     settings = session.settings
     least, sampled = settings.milliseconds("log_min_duration_statement"), settings.milliseconds("log_min_duration_sample")
     always = settings.flag("log_duration")

@@ -30,13 +30,13 @@ from headgate.subscriber.report import table_report
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
 
 Row = tuple[Any, ...]
 Provider = Callable[[], Iterator[Row]]
 
 
-def providers(node: Node, session: Session) -> Mapping[str, Callable[[], Any]]:
+def providers(node: Node, session: ClientSession) -> Mapping[str, Callable[[], Any]]:
     """The dynamic relations by name."""
     found: dict[str, Callable[[], Any]] = {
         "pg_stat_activity": partial(_activity, node, session),
@@ -73,7 +73,7 @@ def _lsn(position: Lsn) -> Lsn | None:
     return position or None
 
 
-def _sees(session: Session, role: int | None) -> bool:
+def _sees(session: ClientSession, role: int | None) -> bool:
     """Whether the session may see what a role's backends do (HAS_PGSTAT_PERMISSIONS)."""
     if session.context.superuser:
         return True
@@ -82,7 +82,7 @@ def _sees(session: Session, role: int | None) -> bool:
     return who.owns(READ_ALL_STATS) or (role is not None and who.owns(role))
 
 
-def _reads(session: Session, right: int) -> bool:
+def _reads(session: ClientSession, right: int) -> bool:
     """Whether the session has the rights of a predefined role."""
     if session.context.superuser:
         return True
@@ -90,7 +90,7 @@ def _reads(session: Session, right: int) -> bool:
         return acl.role(cursor, session.context.user).owns(right)
 
 
-def _activity(node: Node, session: Session) -> Iterator[Row]:
+def _activity(node: Node, session: ClientSession) -> Iterator[Row]:
     for one in node.activity.all():
         head = (one.database, one.database_name, one.pid, None, one.role, one.role_name, one.application_name)
         if not _sees(session, one.role):
@@ -137,7 +137,7 @@ def _databases(node: Node) -> Iterator[Row]:
         )
 
 
-def _tables(node: Node, session: Session) -> Iterator[Row]:
+def _tables(node: Node, session: ClientSession) -> Iterator[Row]:
     """Rows inserted, updated and deleted since the node was made, or a crash; dead ones are those that deletion vectors hide.
 
     What a node does not count (scans) and does not do (VACUUM, ANALYZE) is NULL and 0.
@@ -155,7 +155,7 @@ def _tables(node: Node, session: Session) -> Iterator[Row]:
         yield (each.oid, each.schema, each.name, *scans, *rows, *(None,) * 4, *(0,) * 4)
 
 
-def _replication(node: Node, session: Session) -> Iterator[Row]:
+def _replication(node: Node, session: ClientSession) -> Iterator[Row]:
     for sender in node.senders.all():
         one = node.activity.find(sender.pid)
         if one is None:
@@ -219,12 +219,12 @@ def _slot_statistics(node: Node) -> Iterator[Row]:
         yield (live.slot.name, *spilled, *streamed, one.total_txns, one.total_bytes, _moment(live.reset))
 
 
-def _settings(session: Session) -> Iterator[Row]:
+def _settings(session: ClientSession) -> Iterator[Row]:
     for row in session.settings.rows(guarded=_reads(session, READ_ALL_SETTINGS)):
         yield tuple(row.values())
 
 
-def _prepared(session: Session) -> Iterator[Row]:
+def _prepared(session: ClientSession) -> Iterator[Row]:
     for one in session.prepared.values():
         yield (one.name, one.text, _moment(session.backend.started), list(one.parameters), one.from_sql, 0, 0)
 
@@ -241,14 +241,14 @@ def _prepared_transactions(node: Node) -> Iterator[Row]:
         yield (mine.xid % 2**32, mine.gid, _since_2000(mine.time), mine.owner, names.get(mine.database))
 
 
-def _cursors(session: Session) -> Iterator[Row]:
+def _cursors(session: ClientSession) -> Iterator[Row]:
     for one in session.portals.values():
         if one.name:
             scrolls = one.buffered is not None and one.buffered.scroll is not False
             yield (one.name, one.prepared.text, one.hold, any(one.formats), scrolls, _moment(session.backend.query_start))
 
 
-def _ssl(node: Node, session: Session) -> Iterator[Row]:
+def _ssl(node: Node, session: ClientSession) -> Iterator[Row]:
     """Each client connection; of others' backends not even that they are there, as their port is hidden."""
     for one in node.activity.all():
         if one.client_port is None or not _sees(session, one.role):
@@ -261,7 +261,7 @@ def _ssl(node: Node, session: Session) -> Iterator[Row]:
         yield (one.pid, True, one.tls.version, one.tls.cipher, one.tls.bits, *names)
 
 
-def _access_rules(node: Node, session: Session) -> Iterator[Row]:
+def _access_rules(node: Node, session: ClientSession) -> Iterator[Row]:
     """What pg_hba.conf says now, be it in force or not."""
     if not session.context.superuser:
         raise PostgresError("42501", "permission denied for view pg_hba_file_rules")
@@ -279,7 +279,7 @@ def _access_rules(node: Node, session: Session) -> Iterator[Row]:
         yield (number, line.kind, *words, *place, line.method, options, error)
 
 
-def _mappings(node: Node, session: Session) -> Iterator[Row]:
+def _mappings(node: Node, session: ClientSession) -> Iterator[Row]:
     """What pg_ident.conf says now, be it in force or not."""
     if not session.context.superuser:
         raise PostgresError("42501", "permission denied for view pg_ident_file_mappings")
@@ -300,7 +300,7 @@ def _subscription_tables(node: Node) -> Iterator[Row]:
         yield (*head, one.copied, one.applied, one.missing, one.left_out, one.resync)
 
 
-def _copies(node: Node, session: Session) -> Iterator[Row]:
+def _copies(node: Node, session: ClientSession) -> Iterator[Row]:
     """COPY of sessions and initial copies; of others' backends only that there is one."""
     cursor = node.catalog.cursor()
     names = {one.oid: one.name for one in databases.all_databases(cursor)}

@@ -18,10 +18,10 @@ from headgate.server.protocol import message as protocol
 
 if TYPE_CHECKING:
     from headgate.commands.result import CopyProgress
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
 
 
-def copy_out(session: Session, copy: Any) -> str:
+def copy_out(session: ClientSession, copy: Any) -> str:
     """Sends CopyOutResponse, the data and CopyDone; returns the tag. `copy` is a commands CopyOut."""
     session.send_notices()
     session.connection.write(protocol.copy_response(b"H", copy.columns, binary=copy.binary))
@@ -41,7 +41,7 @@ def copy_out(session: Session, copy: Any) -> str:
     return f"COPY {copy.progress.rows}"
 
 
-def copy_in(session: Session, copy: Any) -> str:
+def copy_in(session: ClientSession, copy: Any) -> str:
     """Sends CopyInResponse, takes the data, returns the tag. `copy` is a commands CopyIn."""
     session.send_notices()
     session.connection.write(protocol.copy_response(b"G", copy.columns, binary=copy.binary))
@@ -57,7 +57,7 @@ def copy_in(session: Session, copy: Any) -> str:
     return f"COPY {copy.progress.rows}"
 
 
-def _pieces(session: Session, progress: CopyProgress) -> Iterator[bytes]:
+def _pieces(session: ClientSession, progress: CopyProgress) -> Iterator[bytes]:
     while True:
         message = session.connection.poll(None)
         session.interrupts.check()

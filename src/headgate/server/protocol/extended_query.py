@@ -15,15 +15,15 @@ from headgate.server.monitoring import audit
 from headgate.server.protocol import message as protocol
 from headgate.server.protocol import portal as portals
 from headgate.server.protocol.message import FrontendReader
-from headgate.server.protocol.portal import Parameter, Portal, Prepared, RowSource, column_formats
-from headgate.server.protocol.statement_result import Sender
+from headgate.server.protocol.portal import BoundParameter, Portal, PreparedStatement, RowSource, column_formats
+from headgate.server.protocol.statement_result import ResultSender
 from headgate.server.session import utility
 from headgate.sql import parser
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet
 
 if TYPE_CHECKING:
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
     from headgate.sql.parser import Statement
 
 UNKNOWN = registry.UNKNOWN
@@ -32,9 +32,9 @@ UNKNOWN = registry.UNKNOWN
 class ExtendedQuery:
     """The extended protocol of one session."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ClientSession) -> None:
         self.session = session
-        self.sender = Sender(session)
+        self.sender = ResultSender(session)
         self._executed = 0
 
     @property
@@ -69,20 +69,20 @@ class ExtendedQuery:
         session.connection.write(protocol.PARSE_COMPLETE)
         audit.parse_duration(session, prepared, began)
 
-    def prepare(self, name: str, text: str, types: tuple[int, ...], statement: Statement | None = None) -> Prepared:
+    def prepare(self, name: str, text: str, types: tuple[int, ...], statement: Statement | None = None) -> PreparedStatement:
         """Parses and describes one statement."""
         if statement is None:
             statements = parser.parse(text)
             if len(statements) > 1:
                 raise PostgresError("42601", "cannot insert multiple commands into a prepared statement")
             if not statements:
-                return Prepared(name, text, None, types, None)
+                return PreparedStatement(name, text, None, types, None)
             statement = statements[0]
         if not utility.allowed_when_failed(statement):
             self.session.block.check_not_failed()
             self.session.use_types()
         parameters, columns = self._described(statement, types)
-        return Prepared(name, text, statement, parameters, columns, declared=types)
+        return PreparedStatement(name, text, statement, parameters, columns, declared=types)
 
     def _described(self, statement: Statement, types: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[ResultColumn, ...] | None]:
         if utility.handles(statement):
@@ -127,7 +127,7 @@ class ExtendedQuery:
         return None if length == -1 else reader.take(length)
 
     @staticmethod
-    def _check_counts(prepared: Prepared, portal: str, formats: list[int], values: list[bytes | None]) -> None:
+    def _check_counts(prepared: PreparedStatement, portal: str, formats: list[int], values: list[bytes | None]) -> None:
         if len(formats) > 1 and len(formats) != len(values):
             raise PostgresError("08P01", f"bind message has {len(formats)} parameter formats but {len(values)} parameters")
         if len(values) != len(prepared.parameters):
@@ -137,18 +137,18 @@ class ExtendedQuery:
                 f' "{prepared.name}" requires {len(prepared.parameters)}',
             )
 
-    def _parameter(self, type_oid: int, code: int, value: bytes | None) -> Parameter:
+    def _parameter(self, type_oid: int, code: int, value: bytes | None) -> BoundParameter:
         if value is None:
-            return Parameter(type_oid, None)
+            return BoundParameter(type_oid, None)
         if code == 0:
             text = self.session.connection.encoding.decode(value)
             utility.check_input(text, type_oid, self.session)
-            return Parameter(type_oid, text)
+            return BoundParameter(type_oid, text)
         if code == 1:
-            return Parameter(type_oid, utility.text_of_binary(value, type_oid, self.session))
+            return BoundParameter(type_oid, utility.text_of_binary(value, type_oid, self.session))
         raise PostgresError("22023", f"unsupported format code: {code}")
 
-    def _prepared(self, name: str) -> Prepared:
+    def _prepared(self, name: str) -> PreparedStatement:
         found = self.session.prepared.get(name)
         if found is None:
             if name:
@@ -231,7 +231,7 @@ class ExtendedQuery:
         portal.tag = self.sender.tag_of(result)
         portal.done = True
 
-    def check_unchanged(self, prepared: Prepared, statement: Statement, result: ResultSet) -> None:
+    def check_unchanged(self, prepared: PreparedStatement, statement: Statement, result: ResultSet) -> None:
         """0A000 where the statement would give other columns than were described: drivers read rows by what they know."""
         if utility.handles(statement) or prepared.columns is None or _shape(prepared.columns) == _shape(result.columns):
             return

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Parameter:
+class BoundParameter:
     """A bound parameter: its type and its text form (None = NULL)."""
 
     type_oid: int
@@ -37,7 +37,7 @@ class Parameter:
 
 
 @dataclass(eq=False)
-class Prepared:
+class PreparedStatement:
     """A prepared statement: `statement` is None for an empty query string."""
 
     name: str
@@ -54,8 +54,8 @@ class Portal:
     """A statement that is bound to its parameters; `started` once it runs."""
 
     name: str
-    prepared: Prepared
-    parameters: tuple[Parameter, ...]
+    prepared: PreparedStatement
+    parameters: tuple[BoundParameter, ...]
     formats: tuple[int, ...] = ()
     rows: RowSource | None = None
     started: bool = False
@@ -63,7 +63,7 @@ class Portal:
     tag: str = ""
     hold: bool = False
     buffered: Any = field(default=None)
-    """Where a cursor stands (`cursor.Position`)."""
+    """Where a cursor stands (`cursor.CursorPosition`)."""
     depth: int = 0
     """How many savepoints there were when it was opened."""
     fresh: bool = True
@@ -156,7 +156,7 @@ class RowSource:
             close()
 
 
-def send(connection: Connection, source: RowSource, limit: int, formats: Sequence[int], forms: text_column.Session) -> int:
+def send(connection: Connection, source: RowSource, limit: int, formats: Sequence[int], forms: text_column.TextSettings) -> int:
     """Sends at most `limit` rows (0 = all) as DataRow, text in the styles of `forms` and the client's encoding; returns how many."""
     count, encoding = 0, connection.encoding
     for batch in source.take(limit):

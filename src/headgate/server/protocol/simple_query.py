@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 
 from headgate.server.monitoring import audit
 from headgate.server.protocol import message
-from headgate.server.protocol.statement_result import Sender
+from headgate.server.protocol.statement_result import ResultSender
 from headgate.sql import parser
 
 if TYPE_CHECKING:
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
 
 
 class SimpleQuery:
     """Runs the query strings of one session."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ClientSession) -> None:
         self.session = session
-        self.sender = Sender(session)
+        self.sender = ResultSender(session)
 
     def run(self, body: bytes) -> None:
         """Runs the statements of one Query message; the first error ends it."""

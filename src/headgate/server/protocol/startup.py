@@ -22,7 +22,7 @@ from headgate.commands import privilege
 from headgate.errors import PostgresError, Severity
 from headgate.server.authentication.authentication import StoredRole, authenticate, fatal
 from headgate.server.authentication.client_host import ClientHost
-from headgate.server.authentication.hba import Asked
+from headgate.server.authentication.hba import ConnectionRequest
 from headgate.server.monitoring import audit, log
 from headgate.server.monitoring.activity import Backend, TlsFacts
 from headgate.server.monitoring.log_line_prefix import ClientSpeaker, begin
@@ -30,7 +30,7 @@ from headgate.server.protocol import message
 from headgate.server.protocol.connection import Connection, ConnectionBroken
 from headgate.server.protocol.failure import as_postgres_error
 from headgate.server.session import session_role
-from headgate.server.session.session import Session
+from headgate.server.session.session import ClientSession
 from headgate.settings import SessionSettings
 from headgate.settings.definition import read_bool
 
@@ -159,7 +159,7 @@ class Stranger:
     deadline: float
 
 
-def _open(node: Node, connection: Connection, backend: Backend, parameters: dict[str, str], stranger: Stranger) -> Session:
+def _open(node: Node, connection: Connection, backend: Backend, parameters: dict[str, str], stranger: Stranger) -> ClientSession:
     user = parameters.get("user", "")
     if not user:
         raise fatal("28000", "no PostgreSQL user name specified in startup packet")
@@ -170,7 +170,7 @@ def _open(node: Node, connection: Connection, backend: Backend, parameters: dict
     speaker.database = None if physical else name
     speaker.application_name = lambda: backend.application_name
     address, port = connection.peer
-    asked = Asked(address, user, name, physical, _groups(node, user), connection.tls is not None, stranger.host)
+    asked = ConnectionRequest(address, user, name, physical, _groups(node, user), connection.tls is not None, stranger.host)
     authenticated = authenticate(connection, node.access.hba, asked, lambda role: _stored(node, role), node.mock_nonce, stranger.deadline)
     backend.tls = TlsFacts.of(connection.tls)
     if node.settings.flag("log_connections"):
@@ -203,7 +203,7 @@ def _open(node: Node, connection: Connection, backend: Backend, parameters: dict
     return session
 
 
-def _xid(session: Session) -> int:
+def _xid(session: ClientSession) -> int:
     storage = session.block.storage
     return storage.xid if storage is not None and storage.has_writes else 0
 
@@ -279,7 +279,9 @@ def _check_connect(node: Node, role: Role, database: Database) -> None:
         cursor.close()
 
 
-def _session(node: Node, connection: Connection, backend: Backend, parameters: dict[str, str], role: Role, database: Database) -> Session:
+def _session(
+    node: Node, connection: Connection, backend: Backend, parameters: dict[str, str], role: Role, database: Database
+) -> ClientSession:
     settings = SessionSettings(node.settings)
     settings.override("is_superuser", "on" if role.superuser else "off")
     settings.override("session_authorization", role.name)
@@ -306,7 +308,7 @@ def _session(node: Node, connection: Connection, backend: Backend, parameters: d
         server_addr=local[0],
         server_port=local[1],
     )
-    session = Session(node, connection, backend, context, settings)
+    session = ClientSession(node, connection, backend, context, settings)
     session.taken_roles[role.name] = role
     for name, value in given:
         if name.lower() == "role":

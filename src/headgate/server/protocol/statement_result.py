@@ -1,6 +1,6 @@
 """Runs one statement and sends what comes of it: rows, COPY data, or just the tag.
 
-`Sender.run_simple` does both at once for the simple query; the extended query starts a statement with `start` and sends its
+`ResultSender.run_simple` does both at once for the simple query; the extended query starts a statement with `start` and sends its
 portal's rows by itself. Statements of the session itself (BEGIN, SET, PREPARE, FETCH …) go to `utility`, all
 others to `headgate.commands.execute`.
 """
@@ -18,14 +18,14 @@ from headgate.sql import command_tag
 from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
     from headgate.sql.parser import Statement
 
 
-class Sender:
+class ResultSender:
     """Runs statements for one session."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ClientSession) -> None:
         self.session = session
 
     def start(self, statement: Statement) -> ResultSet | Any:

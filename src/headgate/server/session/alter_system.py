@@ -13,10 +13,10 @@ from headgate.settings.check import join_list
 from headgate.sql import setting as sql_setting
 
 if TYPE_CHECKING:
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
 
 
-def alter_system(session: Session, node: Any, text: str) -> str:
+def alter_system(session: ClientSession, node: Any, text: str) -> str:
     """ALTER SYSTEM SET and RESET; the tag."""
     session.prevent_in_block("ALTER SYSTEM")
     change = node.setstmt

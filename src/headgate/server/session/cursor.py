@@ -1,8 +1,8 @@
 """DECLARE, FETCH, MOVE and CLOSE (manual, part VI).
 
-A cursor is a portal whose rows are taken by FETCH; where it stands is its `Position`, which moves as PostgreSQL's portals do (pquery.c).
-Rows that a cursor has given are kept, so that it can go back: all of them with SCROLL, none with NO SCROLL, otherwise as long as they are
-few, so that whoever reads a large result forward needs no memory for it. Called by `utility`.
+A cursor is a portal whose rows are taken by FETCH; where it stands is its `CursorPosition`, which moves as PostgreSQL's portals do
+(pquery.c). Rows that a cursor has given are kept, so that it can go back: all of them with SCROLL, none with NO SCROLL, otherwise as long
+as they are few, so that whoever reads a large result forward needs no memory for it. Called by `utility`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from headgate.errors import PostgresError, not_supported
-from headgate.server.protocol.portal import Portal, Prepared, RowSource
-from headgate.server.session.transaction_block import State
+from headgate.server.protocol.portal import Portal, PreparedStatement, RowSource
+from headgate.server.session.transaction_block import BlockState
 from headgate.sql import parser
 from headgate.sql.parser import Statement, position
 from headgate.types.resultset import ResultSet, batch_of_rows
 
 if TYPE_CHECKING:
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
 
 _BINARY, _SCROLL, _NO_SCROLL, _INSENSITIVE, _HOLD = 0x0001, 0x0002, 0x0004, 0x0008, 0x0020
 _ALL = 2**63 - 1
@@ -28,7 +28,7 @@ _KEPT_BYTES = 16 << 20
 """What a cursor keeps that was declared without SCROLL and NO SCROLL."""
 
 
-class Position:
+class CursorPosition:
     """Where a cursor stands: on row `at`, or before the first or behind the last one. `scroll` None: as long as its rows are few."""
 
     def __init__(self, *, scroll: bool | None) -> None:
@@ -106,7 +106,7 @@ def _count(batches: list[pa.RecordBatch]) -> int:
     return sum(int(batch.num_rows) for batch in batches)
 
 
-def declare(session: Session, node: Any, text: str) -> str:
+def declare(session: ClientSession, node: Any, text: str) -> str:
     """DECLARE name CURSOR FOR query."""
     from headgate.commands.execute import execute
 
@@ -117,17 +117,17 @@ def declare(session: Session, node: Any, text: str) -> str:
     result = execute(inner, text, cast("Any", session))
     if not isinstance(result, ResultSet):
         raise PostgresError("42P11", "cannot open a query without rows as cursor")
-    prepared = Prepared("", text, Statement(inner, text, 0, len(text)), (), result.columns)
+    prepared = PreparedStatement("", text, Statement(inner, text, 0, len(text)), (), result.columns)
     formats = (1,) * len(result.columns) if node.options & _BINARY else ()
     portal = Portal(node.portalname, prepared, (), formats, rows=RowSource(result), started=True, hold=bool(node.options & _HOLD))
     scroll = True if node.options & _SCROLL else False if node.options & _NO_SCROLL else None
-    portal.buffered = Position(scroll=scroll)
+    portal.buffered = CursorPosition(scroll=scroll)
     session.portals.open(portal)
     return "DECLARE CURSOR"
 
 
-def _check_options(session: Session, node: Any, query: Any) -> None:
-    if not node.options & _HOLD and session.block.state is State.IDLE and not session.block.several:
+def _check_options(session: ClientSession, node: Any, query: Any) -> None:
+    if not node.options & _HOLD and session.block.state is BlockState.IDLE and not session.block.several:
         raise PostgresError("25P01", "DECLARE CURSOR can only be used in transaction blocks")
     if query.DESCRIPTOR.name != "SelectStmt":
         return
@@ -150,13 +150,13 @@ _STRENGTHS = {2: "KEY SHARE", 3: "SHARE", 4: "NO KEY UPDATE", 5: "UPDATE"}
 """LockClauseStrength."""
 
 
-def fetch(session: Session, node: Any, text: str) -> str | ResultSet:
+def fetch(session: ClientSession, node: Any, text: str) -> str | ResultSet:
     """FETCH and MOVE."""
     portal = session.portals.get(node.portalname)
     if portal is None or portal.rows is None:
         raise PostgresError("34000", f'cursor "{node.portalname}" does not exist')
     if portal.buffered is None:
-        portal.buffered = Position(scroll=False)
+        portal.buffered = CursorPosition(scroll=False)
     direction = str(node.DESCRIPTOR.fields_by_name["direction"].enum_type.values_by_number[node.direction].name)
     with portal.running():
         batches, count = _moved(portal.rows, portal.buffered, direction, node.how_many, fetching=not node.ismove)
@@ -166,7 +166,7 @@ def fetch(session: Session, node: Any, text: str) -> str | ResultSet:
     return ResultSet(columns, batches or [batch_of_rows(columns, [])], f"FETCH {count}", binary=any(portal.formats))
 
 
-def _moved(source: RowSource, position: Position, direction: str, many: int, *, fetching: bool) -> tuple[list[pa.RecordBatch], int]:
+def _moved(source: RowSource, position: CursorPosition, direction: str, many: int, *, fetching: bool) -> tuple[list[pa.RecordBatch], int]:
     """The rows to which the cursor moves, and how many they are (DoPortalRunFetch)."""
     if direction == "FETCH_ABSOLUTE":
         found = _absolute(source, position, many)
@@ -196,7 +196,7 @@ def _moved(source: RowSource, position: Position, direction: str, many: int, *, 
     return found, _count(found)
 
 
-def _absolute(source: RowSource, position: Position, place: int) -> list[pa.RecordBatch]:
+def _absolute(source: RowSource, position: CursorPosition, place: int) -> list[pa.RecordBatch]:
     if place > 0:
         if place - 1 <= position.at // 2:
             position.rewind()
@@ -216,7 +216,7 @@ def _absolute(source: RowSource, position: Position, place: int) -> list[pa.Reco
     return []
 
 
-def close(session: Session, node: Any, text: str) -> str:
+def close(session: ClientSession, node: Any, text: str) -> str:
     """CLOSE name, CLOSE ALL."""
     if not node.portalname:
         session.portals.close_all()

@@ -1,9 +1,9 @@
 """LISTEN, UNLISTEN and NOTIFY (async.c): what sessions of one database tell each other when they commit.
 
-`Pending` is what a transaction has asked for; a ROLLBACK, also to a savepoint, forgets it. At its commit the session's `Mailbox` begins or
-ceases to listen, and `Channels`, the node's, puts the notifications into the mailboxes of those who listen, in the order of commits. A
-session tells its client what is in its mailbox when it is in no transaction: at once where it waits for the client (`wake`).
-Nothing is kept over a restart: who listens is connected.
+`PendingNotifications` is what a transaction has asked for; a ROLLBACK, also to a savepoint, forgets it. At its commit the session's
+`Mailbox` begins or ceases to listen, and `Channels`, the node's, puts the notifications into the mailboxes of those who listen, in the
+order of commits. A session tells its client what is in its mailbox when it is in no transaction: at once where it waits for the client
+(`wake`). Nothing is kept over a restart: who listens is connected.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Mailbox:
 Saved = tuple[int, int]
 
 
-class Pending:
+class PendingNotifications:
     """What the open transaction has asked for: (command, channel) of LISTEN and UNLISTEN, (channel, payload) of NOTIFY."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Channels:
         self._lock = threading.Lock()
         self._boxes: set[Mailbox] = set()
 
-    def committed(self, box: Mailbox, pending: Pending, pid: int) -> None:
+    def committed(self, box: Mailbox, pending: PendingNotifications, pid: int) -> None:
         """A transaction has committed: the session listens to what it wanted, and others are told."""
         with self._lock:
             for command, channel in pending.actions:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import postgast
 
 from headgate.errors import PostgresError
-from headgate.server.protocol.portal import Parameter, Prepared
+from headgate.server.protocol.portal import BoundParameter, PreparedStatement
 from headgate.sql import parser
 from headgate.sql.parser import Statement
 from headgate.sql.setting import constant
@@ -18,10 +18,10 @@ from headgate.types import registry
 from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
 
 
-def find(session: Session, name: str) -> Prepared:
+def find(session: ClientSession, name: str) -> PreparedStatement:
     """The prepared statement of that name; 26000."""
     found = session.prepared.get(name)
     if found is None:
@@ -29,7 +29,7 @@ def find(session: Session, name: str) -> Prepared:
     return found
 
 
-def prepare(session: Session, node: Any, text: str) -> str:
+def prepare(session: ClientSession, node: Any, text: str) -> str:
     """PREPARE name [(types)] AS statement."""
     if node.name in session.prepared:
         raise PostgresError("42P05", f'prepared statement "{node.name}" already exists')
@@ -41,7 +41,7 @@ def prepare(session: Session, node: Any, text: str) -> str:
     return "PREPARE"
 
 
-def _type(session: Session, type_name: Any) -> int:
+def _type(session: ClientSession, type_name: Any) -> int:
     names = [parser.unwrap(part).sval for part in type_name.names]
     array = "[]" if type_name.array_bounds else ""
     schema, name = (names[0] if len(names) > 1 else None), names[-1]
@@ -51,9 +51,9 @@ def _type(session: Session, type_name: Any) -> int:
     return found.oid
 
 
-def execute(session: Session, node: Any, text: str) -> str | ResultSet:
+def execute(session: ClientSession, node: Any, text: str) -> str | ResultSet:
     """EXECUTE name [(values)]."""
-    from headgate.server.protocol.statement_result import Sender
+    from headgate.server.protocol.statement_result import ResultSender
 
     prepared = find(session, node.name)
     if len(node.params) != len(prepared.parameters):
@@ -65,8 +65,8 @@ def execute(session: Session, node: Any, text: str) -> str | ResultSet:
     if prepared.statement is None:
         return "EXECUTE"
     values = [_value(session, parser.unwrap(each), oid, text) for each, oid in zip(node.params, prepared.parameters, strict=True)]
-    session.parameters = tuple(Parameter(oid, value) for oid, value in zip(prepared.parameters, values, strict=True))
-    sender = Sender(session)
+    session.parameters = tuple(BoundParameter(oid, value) for oid, value in zip(prepared.parameters, values, strict=True))
+    sender = ResultSender(session)
     result = sender.start(prepared.statement)
     if not isinstance(result, ResultSet):
         return sender.tag_of(result)
@@ -74,7 +74,7 @@ def execute(session: Session, node: Any, text: str) -> str | ResultSet:
     return result
 
 
-def _value(session: Session, node: Any, type_oid: int, text: str) -> str | None:
+def _value(session: ClientSession, node: Any, type_oid: int, text: str) -> str | None:
     from headgate.server.session.utility import check_input
 
     if str(node.DESCRIPTOR.name) == "A_Const":
@@ -88,7 +88,7 @@ def _value(session: Session, node: Any, type_oid: int, text: str) -> str | None:
     return _evaluated(session, node, type_oid)
 
 
-def _evaluated(session: Session, node: Any, type_oid: int) -> str | None:
+def _evaluated(session: ClientSession, node: Any, type_oid: int) -> str | None:
     """Any other expression: the one value of SELECT expression::type."""
     from headgate.commands.execute import execute as run
 
@@ -106,7 +106,7 @@ def _evaluated(session: Session, node: Any, type_oid: int) -> str | None:
     return values[0] if values else None
 
 
-def deallocate(session: Session, node: Any, text: str) -> str:
+def deallocate(session: ClientSession, node: Any, text: str) -> str:
     """DEALLOCATE name, DEALLOCATE ALL."""
     if node.isall or not node.name:
         session.prepared.clear()

@@ -1,7 +1,7 @@
 """A session: one client from the end of its start-up to its last message (manual, 55.2 Message Flow).
 
-The thread of the connection runs `Session.run`: it takes messages, hands them to the simple or the extended query, turns what
-they raise into ErrorResponse, and says ReadyForQuery. `Session` is also what the commands see (`commands.session.Session`):
+The thread of the connection runs `ClientSession.run`: it takes messages, hands them to the simple or the extended query, turns what
+they raise into ErrorResponse, and says ReadyForQuery. `ClientSession` is also what the commands see (`commands.session.Session`):
 the transaction, the settings, the node's parts, notices, interrupts.
 
 Errors: inside a simple query the rest of the string is skipped; inside the extended protocol everything up to Sync
@@ -33,12 +33,12 @@ from headgate.server.protocol.connection import Connection, ConnectionBroken, Fr
 from headgate.server.protocol.extended_query import ExtendedQuery
 from headgate.server.protocol.failure import as_postgres_error
 from headgate.server.protocol.open_portals import OpenPortals
-from headgate.server.protocol.portal import Parameter, Prepared, RowSource, send
+from headgate.server.protocol.portal import BoundParameter, PreparedStatement, RowSource, send
 from headgate.server.protocol.simple_query import SimpleQuery
 from headgate.server.session import session_role
 from headgate.server.session.interrupts import Interrupts
-from headgate.server.session.notification import Mailbox, Pending
-from headgate.server.session.transaction_block import State, TransactionBlock
+from headgate.server.session.notification import Mailbox, PendingNotifications
+from headgate.server.session.transaction_block import BlockState, TransactionBlock
 from headgate.settings.encoding import Encoding
 from headgate.storage.lock import Patience
 from headgate.storage.transaction.transaction import NOTHING
@@ -59,7 +59,7 @@ SEVERITIES = ["DEBUG5", "DEBUG4", "DEBUG3", "DEBUG2", "DEBUG1", "LOG", "NOTICE",
 """client_min_messages, from the most to the fewest."""
 
 
-RESTING = {State.IDLE: "idle", State.BLOCK: "idle in transaction", State.FAILED: "idle in transaction (aborted)"}
+RESTING = {BlockState.IDLE: "idle", BlockState.BLOCK: "idle in transaction", BlockState.FAILED: "idle in transaction (aborted)"}
 """pg_stat_activity.state between two statements."""
 
 
@@ -67,7 +67,7 @@ class SessionEnd(Exception):
     """The session is over; everything has been said."""
 
 
-class Session:
+class ClientSession:
     """One client's session; made by the listener's start-up, used by its thread alone (but for `interrupts`)."""
 
     def __init__(self, node: Node, connection: Connection, backend: Backend, context: SessionContext, settings: SessionSettings) -> None:
@@ -78,7 +78,7 @@ class Session:
         self.settings = settings
         self.interrupts: Interrupts = backend.interrupts
         self.notices = Notices()
-        self.parameters: tuple[Parameter, ...] = ()
+        self.parameters: tuple[BoundParameter, ...] = ()
         self.portals = OpenPortals()
         self.mailbox = Mailbox(context.database, connection.interrupt)
         self.block = TransactionBlock(self._begin_storage, settings, self.portals, self._announce, self._replicated)
@@ -86,7 +86,7 @@ class Session:
         self.taken_roles: dict[str, Role] = {}
         """The roles for which it has acted, by name."""
         settings.restored = self.settings_restored
-        self.prepared: dict[str, Prepared] = {}
+        self.prepared: dict[str, PreparedStatement] = {}
         self.job_group = f"session-{backend.pid}"
         self.statement_text = ""
         self.speaker: ClientSpeaker | None = None
@@ -106,7 +106,7 @@ class Session:
     @property
     def in_block(self) -> bool:
         """Whether the statement's transaction goes on behind it: inside BEGIN … COMMIT, or of a string with several statements."""
-        return self.block.state is not State.IDLE or self.block.several
+        return self.block.state is not BlockState.IDLE or self.block.several
 
     @property
     def deferral(self) -> Deferral:
@@ -211,14 +211,14 @@ class Session:
     def _begin_storage(self) -> Transaction:
         return self.node.engine.begin(self.context.database)
 
-    def _announce(self, pending: Pending) -> None:
+    def _announce(self, pending: PendingNotifications) -> None:
         """What the transaction had to tell, to those who listen."""
         self.node.channels.committed(self.mailbox, pending, self.backend.pid)
 
     def _tell_news(self) -> None:
         """Tells the client of notifications, outside of transactions."""
         waiting = self.mailbox.waiting
-        while waiting and self.block.state is State.IDLE:
+        while waiting and self.block.state is BlockState.IDLE:
             news = waiting.popleft()
             try:
                 frame = protocol.notification(news.pid, news.channel, news.payload, self.connection.encoding)
@@ -343,7 +343,7 @@ class Session:
         return message
 
     def _idle_limit(self) -> tuple[float | None, PostgresError | None]:
-        if self.block.state is State.IDLE:
+        if self.block.state is BlockState.IDLE:
             wait = self.settings.milliseconds("idle_session_timeout")
             error = PostgresError("57P05", "terminating connection due to idle-session timeout", severity=Severity.FATAL)
         else:

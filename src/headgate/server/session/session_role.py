@@ -18,12 +18,12 @@ from headgate.catalog.security.role import Role
 from headgate.errors import PostgresError
 
 if TYPE_CHECKING:
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
 
 NAMES = ("role", "session_authorization")
 
 
-def set_to(session: Session, setting: str, value: str | None, *, local: bool) -> None:
+def set_to(session: ClientSession, setting: str, value: str | None, *, local: bool) -> None:
     """SET ROLE, SET SESSION AUTHORIZATION, and set_config of either; None for DEFAULT."""
     if setting.lower() == "role":
         set_role(session, "none" if value is None else value, local=local)
@@ -31,7 +31,7 @@ def set_to(session: Session, setting: str, value: str | None, *, local: bool) ->
         set_session_authorization(session, value, local=local)
 
 
-def set_role(session: Session, name: str, *, local: bool) -> None:
+def set_role(session: ClientSession, name: str, *, local: bool) -> None:
     """SET ROLE name | NONE."""
     with _reading(session) as cursor:
         wanted = session.context.session_user if name == "none" else name
@@ -46,7 +46,7 @@ def set_role(session: Session, name: str, *, local: bool) -> None:
     follow(session)
 
 
-def set_session_authorization(session: Session, name: str | None, *, local: bool) -> None:
+def set_session_authorization(session: ClientSession, name: str | None, *, local: bool) -> None:
     """SET SESSION AUTHORIZATION name | DEFAULT."""
     with _reading(session) as cursor:
         authenticated = roles.get(cursor, session.backend.role_name or session.context.session_user)
@@ -61,12 +61,12 @@ def set_session_authorization(session: Session, name: str | None, *, local: bool
     follow(session)
 
 
-def discard(session: Session) -> None:
+def discard(session: ClientSession) -> None:
     """DISCARD ALL: who logged in acts again."""
     set_session_authorization(session, None, local=False)
 
 
-def follow(session: Session) -> None:
+def follow(session: ClientSession) -> None:
     """Who acts is whom the settings name."""
     authorization, chosen = session.settings.text("session_authorization"), session.settings.text("role")
     session.context.session_user = authorization
@@ -75,7 +75,7 @@ def follow(session: Session) -> None:
         _become(session, session.taken_roles[name])
 
 
-def refresh(session: Session, cursor: Cursor | None = None) -> None:
+def refresh(session: ClientSession, cursor: Cursor | None = None) -> None:
     """The acting role is what its row says now: a superuser or not, and its name. ALTER ROLE counts from the next statement on.
 
     A role that was dropped has no rights, also where another has its name by now.
@@ -93,7 +93,7 @@ def refresh(session: Session, cursor: Cursor | None = None) -> None:
 
 
 @contextlib.contextmanager
-def _reading(session: Session) -> Iterator[Cursor]:
+def _reading(session: ClientSession) -> Iterator[Cursor]:
     """The catalogs as the open transaction sees them, what it has changed itself included."""
     storage = session.block.storage
     if storage is not None:
@@ -103,6 +103,6 @@ def _reading(session: Session) -> Iterator[Cursor]:
         yield cursor
 
 
-def _become(session: Session, role: Role) -> None:
+def _become(session: ClientSession, role: Role) -> None:
     session.context.user, session.context.user_oid, session.context.superuser = role.name, role.oid, role.superuser
     session.settings.override("is_superuser", "on" if role.superuser else "off")

@@ -28,19 +28,18 @@ from headgate.commands.constraint.deferral import Deferral, Saved
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.server.session import notification
-from headgate.server.session.notification import Pending
+from headgate.server.session.notification import PendingNotifications
 
 if TYPE_CHECKING:
     from headgate.server.protocol.open_portals import OpenPortals
     from headgate.server.session.session_origin import SessionOrigin
-    from headgate.settings import SessionSettings
-    from headgate.settings import State as SettingsState
+    from headgate.settings import SessionSettings, SettingValues
     from headgate.storage.transaction.transaction import Transaction
 
 ABORTED = "current transaction is aborted, commands ignored until end of transaction block"
 
 
-class State(enum.Enum):
+class BlockState(enum.Enum):
     """Where the session stands; the value is ReadyForQuery's letter."""
 
     IDLE = "I"
@@ -56,7 +55,7 @@ class TransactionBlock:
         begin: Callable[[], Transaction],
         values: SessionSettings,
         portals: OpenPortals,
-        announce: Callable[[Pending], None],
+        announce: Callable[[PendingNotifications], None],
         replicated: Callable[[Lsn], None] = lambda lsn: None,
     ) -> None:
         """What a transaction needs.
@@ -68,12 +67,12 @@ class TransactionBlock:
         self._values = values
         self._portals = portals
         self._announce = announce
-        self.pending = Pending()
+        self.pending = PendingNotifications()
         """What LISTEN, UNLISTEN and NOTIFY ask for."""
         self._replicated = replicated
         self.committed_at: Lsn | None = None
         """The end of the log entry of what was just committed, until it is known to be replicated."""
-        self.state = State.IDLE
+        self.state = BlockState.IDLE
         self.storage: Transaction | None = None
         self.several = False
         """Whether the statement is one of several in a query string or a pipeline."""
@@ -84,10 +83,10 @@ class TransactionBlock:
         """Statements since the transaction began that have taken a snapshot."""
         self.origin: SessionOrigin | None = None
         """The replication origin that what the session writes is said to come from (pg_replication_origin_session_setup)."""
-        self._settings: SettingsState | None = None
+        self._settings: SettingValues | None = None
         self.deferral = Deferral()
         """What this transaction does at its end."""
-        self._savepoints: list[tuple[str, SettingsState, Saved, notification.Saved]] = []
+        self._savepoints: list[tuple[str, SettingValues, Saved, notification.Saved]] = []
         self._after_commit: list[Callable[[], None]] = []
         self._after_rollback: list[Callable[[], None]] = []
 
@@ -114,7 +113,7 @@ class TransactionBlock:
     @property
     def in_block(self) -> bool:
         """Whether BEGIN has opened a block that is not failed."""
-        return self.state is State.BLOCK
+        return self.state is BlockState.BLOCK
 
     # ---- statements -------------------------------------------------------------------------------------
     def touch(self) -> None:
@@ -140,33 +139,33 @@ class TransactionBlock:
 
     def check_not_failed(self) -> None:
         """25P02 in a failed block."""
-        if self.state is State.FAILED:
+        if self.state is BlockState.FAILED:
             raise PostgresError("25P02", ABORTED)
 
     def prevent(self, command: str) -> None:
         """25001: `command` commits on its own and must stand alone."""
-        if self.state is State.BLOCK or self.several:
+        if self.state is BlockState.BLOCK or self.several:
             raise PostgresError("25001", f"{command} cannot run inside a transaction block")
 
     def require(self, command: str) -> None:
         """25P01: `command` makes sense only inside BEGIN … COMMIT."""
-        if self.state is not State.BLOCK:
+        if self.state is not BlockState.BLOCK:
             raise PostgresError("25P01", f"{command} can only be used in transaction blocks")
 
     # ---- blocks -----------------------------------------------------------------------------------------
-    def begin(self, chained: SettingsState | None = None) -> bool:
+    def begin(self, chained: SettingValues | None = None) -> bool:
         """BEGIN; False when a block was open already (the caller warns). `chained`: the settings of the block that it follows."""
-        if self.state is State.BLOCK:
+        if self.state is BlockState.BLOCK:
             return False
         self.touch()
         if chained is not None:
             self._values.chain(chained)
-        self.state = State.BLOCK
+        self.state = BlockState.BLOCK
         return True
 
     def commit(self) -> bool:
         """Commits what is open; False if it rolled back because the block had failed."""
-        if self.state is State.FAILED:
+        if self.state is BlockState.FAILED:
             self.rollback()
             return False
         try:
@@ -215,17 +214,17 @@ class TransactionBlock:
 
     def finish(self) -> None:
         """The end of a query string or Sync: an implicit transaction commits, a block stays."""
-        if self.state is State.IDLE:
+        if self.state is BlockState.IDLE:
             self.commit()
         self.several = False
 
     def fail(self) -> None:
         """An error: a block fails, anything else is rolled back."""
-        if self.state is State.IDLE:
+        if self.state is BlockState.IDLE:
             self.rollback()
             self.several = False
-        elif self.state is State.BLOCK:
-            self.state = State.FAILED
+        elif self.state is BlockState.BLOCK:
+            self.state = BlockState.FAILED
             if not self._savepoints:
                 self._portals.roll_back()
             if not self._savepoints and self.storage is not None:
@@ -238,7 +237,7 @@ class TransactionBlock:
         self.deferral.finish()
 
     def _end(self, *, rolled_back: bool) -> None:
-        self.state = State.IDLE
+        self.state = BlockState.IDLE
         self._portals.roll_back()
         self._portals.depth = 0
         self.deferral = Deferral()
@@ -251,7 +250,7 @@ class TransactionBlock:
         committed, self.committed_at = self.committed_at, None
         if committed is not None and not rolled_back:
             self._replicated(committed)
-        pending, self.pending = self.pending, Pending()
+        pending, self.pending = self.pending, PendingNotifications()
         if pending and not rolled_back:
             self._announce(pending)
         actions = self._after_rollback if rolled_back else self._after_commit
@@ -278,7 +277,7 @@ class TransactionBlock:
 
     def rollback_to(self, name: str) -> None:
         """ROLLBACK TO SAVEPOINT name; heals a failed block."""
-        if self.state is State.IDLE:
+        if self.state is BlockState.IDLE:
             raise PostgresError("25P01", "ROLLBACK TO SAVEPOINT can only be used in transaction blocks")
         at = self._find(name)
         self._portals.roll_back_to(at)
@@ -287,7 +286,7 @@ class TransactionBlock:
         self.deferral.restore(self._savepoints[at][2])
         self.pending.restore(self._savepoints[at][3])
         del self._savepoints[at + 1 :]
-        self.state = State.BLOCK
+        self.state = BlockState.BLOCK
 
     def _find(self, name: str) -> int:
         for at in range(len(self._savepoints) - 1, -1, -1):

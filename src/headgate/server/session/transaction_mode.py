@@ -15,7 +15,7 @@ from headgate.settings.definition import read_bool
 from headgate.sql import parser
 
 if TYPE_CHECKING:
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
 
 
 def read(options: Iterable[Any]) -> list[tuple[str, str]]:
@@ -30,14 +30,14 @@ def read(options: Iterable[Any]) -> list[tuple[str, str]]:
     return found
 
 
-def set_modes(session: Session, options: Iterable[Any]) -> None:
+def set_modes(session: ClientSession, options: Iterable[Any]) -> None:
     """Sets what BEGIN … or SET TRANSACTION … says, in its order."""
     for name, value in read(options):
         check(session, name, [value])
         session.settings.set(name, value, local=True)
 
 
-def check(session: Session, name: str, values: list[str]) -> None:
+def check(session: ClientSession, name: str, values: list[str]) -> None:
     """25001 for a mode that the transaction cannot have any more; other settings pass."""
     block, lowered = session.block, name.lower()
     if lowered == "transaction_isolation":

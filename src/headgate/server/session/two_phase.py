@@ -8,24 +8,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import PostgresError
-from headgate.server.session.transaction_block import State
+from headgate.server.session.transaction_block import BlockState
 from headgate.storage.transaction.prepared import check_room
 from headgate.subscriber.apply.prepared import commit_by_hand, held, is_held, rollback_by_hand
 
 if TYPE_CHECKING:
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
 
 GID_LENGTH = 200
 
 
-def prepare(session: Session, node: Any) -> str:
+def prepare(session: ClientSession, node: Any) -> str:
     """PREPARE TRANSACTION 'gid'."""
     block = session.block
-    if block.state is State.IDLE:
+    if block.state is BlockState.IDLE:
         session.notices.warning("there is no transaction in progress", sqlstate="25P01")
         block.rollback()
         return "ROLLBACK"
-    if block.state is State.FAILED:
+    if block.state is BlockState.FAILED:
         block.rollback()
         return "ROLLBACK"
     try:
@@ -38,7 +38,7 @@ def prepare(session: Session, node: Any) -> str:
     return "PREPARE TRANSACTION"
 
 
-def _check(session: Session, gid: str) -> None:
+def _check(session: ClientSession, gid: str) -> None:
     if len(gid.encode()) >= GID_LENGTH:
         raise PostgresError("22023", f'transaction identifier "{gid}" is too long')
     limit = session.node.settings.integer("max_prepared_transactions")
@@ -47,7 +47,7 @@ def _check(session: Session, gid: str) -> None:
     check_room(limit, held(session.node))
 
 
-def commit(session: Session, node: Any) -> str:
+def commit(session: ClientSession, node: Any) -> str:
     """COMMIT PREPARED 'gid'."""
     session.prevent_in_block("COMMIT PREPARED")
     if is_held(session.node.catalog, node.gid):
@@ -60,7 +60,7 @@ def commit(session: Session, node: Any) -> str:
     return "COMMIT PREPARED"
 
 
-def rollback(session: Session, node: Any) -> str:
+def rollback(session: ClientSession, node: Any) -> str:
     """ROLLBACK PREPARED 'gid'."""
     session.prevent_in_block("ROLLBACK PREPARED")
     if is_held(session.node.catalog, node.gid):
@@ -73,10 +73,10 @@ def rollback(session: Session, node: Any) -> str:
     return "ROLLBACK PREPARED"
 
 
-def _user(session: Session) -> int | None:
+def _user(session: ClientSession) -> int | None:
     return None if session.context.superuser else session.context.user_oid
 
 
-def _take(session: Session, gid: str) -> Any:
+def _take(session: ClientSession, gid: str) -> Any:
     user = None if session.context.superuser else session.context.user
     return session.node.engine.prepared.take(gid, session.context.database, user)

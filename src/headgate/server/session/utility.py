@@ -14,15 +14,15 @@ from headgate.commands.transaction import lock_table
 from headgate.errors import PostgresError
 from headgate.server.session import cursor, notification, prepare, transaction_mode, two_phase, variable
 from headgate.server.session.alter_system import alter_system
-from headgate.server.session.transaction_block import State
+from headgate.server.session.transaction_block import BlockState
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet
 
 if TYPE_CHECKING:
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
     from headgate.sql.parser import Statement
 
-Handler = Callable[["Session", Any, str], "str | ResultSet"]
+Handler = Callable[["ClientSession", Any, str], "str | ResultSet"]
 
 _ENDS = {"TRANS_STMT_COMMIT", "TRANS_STMT_PREPARE", "TRANS_STMT_ROLLBACK", "TRANS_STMT_ROLLBACK_TO"}
 
@@ -37,12 +37,12 @@ def allowed_when_failed(statement: Statement) -> bool:
     return statement.kind == "TransactionStmt" and transaction_kind(statement.node) in _ENDS
 
 
-def run(session: Session, statement: Statement) -> str | ResultSet:
+def run(session: ClientSession, statement: Statement) -> str | ResultSet:
     """Runs the statement."""
     return HANDLERS[statement.kind](session, statement.node, statement.text)
 
 
-def columns(session: Session, statement: Statement) -> tuple[ResultColumn, ...] | None:
+def columns(session: ClientSession, statement: Statement) -> tuple[ResultColumn, ...] | None:
     """The columns that the statement will give, for Describe."""
     if statement.kind == "VariableShowStmt":
         return variable.show_columns(session, statement.node.name)
@@ -60,25 +60,25 @@ def transaction_kind(node: Any) -> str:
 
 
 # ---- transactions ---------------------------------------------------------------------------------------
-def _transaction(session: Session, node: Any, text: str) -> str:
+def _transaction(session: ClientSession, node: Any, text: str) -> str:
     kind = transaction_kind(node)
     return _TRANSACTION[kind](session, node)
 
 
-def _begin(session: Session, node: Any) -> str:
+def _begin(session: ClientSession, node: Any) -> str:
     if not session.block.begin():
         session.notices.warning("there is already a transaction in progress", sqlstate="25001")
     transaction_mode.set_modes(session, node.options)
     return "BEGIN"
 
 
-def _start(session: Session, node: Any) -> str:
+def _start(session: ClientSession, node: Any) -> str:
     _begin(session, node)
     return "START TRANSACTION"
 
 
-def _commit(session: Session, node: Any) -> str:
-    idle = session.block.state is State.IDLE
+def _commit(session: ClientSession, node: Any) -> str:
+    idle = session.block.state is BlockState.IDLE
     if idle:
         if node.chain:
             raise PostgresError("25P01", "COMMIT AND CHAIN can only be used in transaction blocks")
@@ -90,8 +90,8 @@ def _commit(session: Session, node: Any) -> str:
     return "COMMIT" if done else "ROLLBACK"
 
 
-def _rollback(session: Session, node: Any) -> str:
-    if session.block.state is State.IDLE:
+def _rollback(session: ClientSession, node: Any) -> str:
+    if session.block.state is BlockState.IDLE:
         if node.chain:
             raise PostgresError("25P01", "ROLLBACK AND CHAIN can only be used in transaction blocks")
         session.notices.warning("there is no transaction in progress", sqlstate="25P01")
@@ -102,22 +102,22 @@ def _rollback(session: Session, node: Any) -> str:
     return "ROLLBACK"
 
 
-def _savepoint(session: Session, node: Any) -> str:
+def _savepoint(session: ClientSession, node: Any) -> str:
     session.block.savepoint(node.savepoint_name)
     return "SAVEPOINT"
 
 
-def _release(session: Session, node: Any) -> str:
+def _release(session: ClientSession, node: Any) -> str:
     session.block.release(node.savepoint_name)
     return "RELEASE"
 
 
-def _rollback_to(session: Session, node: Any) -> str:
+def _rollback_to(session: ClientSession, node: Any) -> str:
     session.block.rollback_to(node.savepoint_name)
     return "ROLLBACK"
 
 
-_TRANSACTION: dict[str, Callable[[Session, Any], str]] = {
+_TRANSACTION: dict[str, Callable[[ClientSession, Any], str]] = {
     "TRANS_STMT_BEGIN": _begin,
     "TRANS_STMT_START": _start,
     "TRANS_STMT_COMMIT": _commit,
@@ -132,7 +132,7 @@ _TRANSACTION: dict[str, Callable[[Session, Any], str]] = {
 
 
 # ---- the rest -------------------------------------------------------------------------------------------
-def _discard(session: Session, node: Any, text: str) -> str:
+def _discard(session: ClientSession, node: Any, text: str) -> str:
     target = str(node.DESCRIPTOR.fields_by_name["target"].enum_type.values_by_number[node.target].name)
     if target == "DISCARD_ALL":
         session.prevent_in_block("DISCARD ALL")
@@ -146,7 +146,7 @@ def _lock(session: Any, node: Any, text: str) -> str:
     return "LOCK TABLE"
 
 
-def _checkpoint(session: Session, node: Any, text: str) -> str:
+def _checkpoint(session: ClientSession, node: Any, text: str) -> str:
     if not session.is_superuser:
         raise PostgresError("42501", "must be superuser or have privileges of pg_checkpoint to do CHECKPOINT")
     session.node.checkpointer.checkpoint()
@@ -177,7 +177,7 @@ HANDLERS: dict[str, Handler] = {
 _UNCHECKED = frozenset({0, registry.UNKNOWN, registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.NAME, registry.CSTRING})
 
 
-def check_input(text: str, type_oid: int, session: Session) -> None:
+def check_input(text: str, type_oid: int, session: ClientSession) -> None:
     """Raises what the type's input function would raise for a parameter's text."""
     if type_oid in _UNCHECKED:
         return
@@ -186,7 +186,7 @@ def check_input(text: str, type_oid: int, session: Session) -> None:
     forms.read_scalar(text, type_oid, -1, session=session.context.forms)
 
 
-def text_of_binary(value: bytes, type_oid: int, session: Session) -> str:
+def text_of_binary(value: bytes, type_oid: int, session: ClientSession) -> str:
     """A parameter in the binary form, in text form."""
     if type_oid in _UNCHECKED:
         return session.connection.encoding.decode(value)

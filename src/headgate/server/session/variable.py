@@ -17,10 +17,10 @@ from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet, of_rows
 
 if TYPE_CHECKING:
-    from headgate.server.session.session import Session
+    from headgate.server.session.session import ClientSession
 
 
-def set_statement(session: Session, node: Any, text: str) -> str:
+def set_statement(session: ClientSession, node: Any, text: str) -> str:
     """SET … and RESET …; the tag."""
     kind = str(node.DESCRIPTOR.fields_by_name["kind"].enum_type.values_by_number[node.kind].name)
     local = bool(node.is_local)
@@ -46,14 +46,14 @@ def set_statement(session: Session, node: Any, text: str) -> str:
     return "SET"
 
 
-def set_value(session: Session, name: str, given: list[str], *, local: bool) -> None:
+def set_value(session: ClientSession, name: str, given: list[str], *, local: bool) -> None:
     """Sets one setting to the values of SET name TO a, b."""
     transaction_mode.check(session, name, given)
     session.settings.set_values(name, given, local=local, superuser=session.is_superuser)
     session.setting_changed(name)
 
 
-def _set_multi(session: Session, node: Any) -> None:
+def _set_multi(session: ClientSession, node: Any) -> None:
     if node.name == "TRANSACTION":
         if not session.in_block:
             session.notices.warning("SET TRANSACTION can only be used in transaction blocks", sqlstate="25P01")
@@ -67,7 +67,7 @@ def _set_multi(session: Session, node: Any) -> None:
         _import_snapshot(session, values(node.args)[0])
 
 
-def _import_snapshot(session: Session, name: str) -> None:
+def _import_snapshot(session: ClientSession, name: str) -> None:
     if session.block.isolation not in ("repeatable read", "serializable"):
         raise PostgresError("0A000", "a snapshot-importing transaction must have isolation level SERIALIZABLE or REPEATABLE READ")
     if session.block.statements:
@@ -76,14 +76,14 @@ def _import_snapshot(session: Session, name: str) -> None:
 
 
 # ---- SHOW -----------------------------------------------------------------------------------------------
-def show_columns(session: Session, name: str) -> tuple[ResultColumn, ...]:
+def show_columns(session: ClientSession, name: str) -> tuple[ResultColumn, ...]:
     """The columns of SHOW name."""
     if name.lower() == "all":
         return tuple(ResultColumn(each, registry.TEXT) for each in ("name", "setting", "description"))
     return (ResultColumn(session.settings.canonical(name), registry.TEXT),)
 
 
-def show_statement(session: Session, node: Any, text: str) -> ResultSet:
+def show_statement(session: ClientSession, node: Any, text: str) -> ResultSet:
     """SHOW name, SHOW ALL."""
     columns = show_columns(session, node.name)
     if node.name.lower() == "all":
@@ -91,7 +91,7 @@ def show_statement(session: Session, node: Any, text: str) -> ResultSet:
     return of_rows(columns, [(show(session, node.name),)], "SHOW")
 
 
-def show(session: Session, name: str) -> str:
+def show(session: ClientSession, name: str) -> str:
     """A setting's value as SHOW prints it, those of the transaction included; 42501 for one that not everybody sees."""
     setting = session.settings.setting(name)
     if setting.definition.guarded and not _reads_all(session):
@@ -99,5 +99,5 @@ def show(session: Session, name: str) -> str:
     return setting.shown
 
 
-def _reads_all(session: Session) -> bool:
+def _reads_all(session: ClientSession) -> bool:
     return session.is_superuser or privilege.has_role(session.begin_statement().cursor, session.context.user, READ_ALL_SETTINGS)

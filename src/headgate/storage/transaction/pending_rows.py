@@ -36,7 +36,7 @@ Check = Callable[[pa.Table], None]
 
 
 @dataclass(frozen=True)
-class Pending:
+class PendingInsert:
     """Rows of one INSERT: `state` is the one in which their keys were looked up by `check`; `seen`, `xid` as in `TableWrite`."""
 
     relation: Any
@@ -57,7 +57,7 @@ class PendingRows:
 
     def __init__(self, transaction: Uncommitted) -> None:
         self._transaction = transaction
-        self._all: tuple[Pending, ...] = ()
+        self._all: tuple[PendingInsert, ...] = ()
         self._rows = self._bytes = self._added = 0
 
     @property
@@ -68,7 +68,7 @@ class PendingRows:
     def __bool__(self) -> bool:
         return bool(self._all)
 
-    def add(self, added: Pending) -> None:
+    def add(self, added: PendingInsert) -> None:
         """Keeps rows; writes all of them where they are many."""
         self._all += (added,)
         self._added += added.rows.num_rows
@@ -84,11 +84,11 @@ class PendingRows:
         """The rows of a table."""
         return [each.rows for each in self._all if each.key == key]
 
-    def saved(self) -> tuple[Pending, ...]:
+    def saved(self) -> tuple[PendingInsert, ...]:
         """What there is now, for `restore`."""
         return self._all
 
-    def restore(self, saved: tuple[Pending, ...]) -> None:
+    def restore(self, saved: tuple[PendingInsert, ...]) -> None:
         """Makes it what it was: later rows are forgotten, rows that were written since are pending again."""
         self._all = saved
         self._rows, self._bytes = sum(each.rows.num_rows for each in saved), sum(each.rows.nbytes for each in saved)

@@ -1,6 +1,6 @@
 """Prepared transactions: PREPARE TRANSACTION, COMMIT PREPARED, ROLLBACK PREPARED (manual, pg_prepared_xacts and 31.7).
 
-`Prepared` is one; `PreparedTransactions` are those of a node, which the engine holds. Called by the server for the three commands
+`PreparedXact` is one; `PreparedTransactions` are those of a node, which the engine holds. Called by the server for the three commands
 and by apply workers. States:
 
     prepared     `prepare` wrote the log entry of the kind ``prepare`` and the row of hg.prepared_xact, with all actions, in one DuckDB
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedXact:
     """One prepared transaction. `time`: when it was prepared, in µs since 2000; `position`: commit_lsn of its entry."""
 
     xid: int
@@ -83,7 +83,7 @@ class PreparedTransactions:
         cursor.close()
         self._all = {row[1]: _read(*row) for row in rows}
 
-    def all(self) -> list[Prepared]:
+    def all(self) -> list[PreparedXact]:
         """Those that wait for their end, by xid."""
         with self._lock:
             return sorted(self._all.values(), key=lambda one: one.xid)
@@ -107,7 +107,7 @@ class PreparedTransactions:
                         raise PostgresError("42710", f'transaction identifier "{gid}" is already in use')
                 entry = engine.log.place(handed.xid, handed.database, handed.writes, None, kind=EntryKind.PREPARE, gid=gid)
                 tables = {key[1]: (staged.base.version, staged.actions()) for key, staged in handed.tables.items()}
-                one = Prepared(
+                one = PreparedXact(
                     handed.xid,
                     gid,
                     handed.database,
@@ -138,7 +138,7 @@ class PreparedTransactions:
         transaction.handed_over()
         return entry.end_lsn
 
-    def take(self, gid: str, database: int, user: str | None) -> Prepared:
+    def take(self, gid: str, database: int, user: str | None) -> PreparedXact:
         """The transaction of this name, to be ended by `commit` or `rollback`; `user` None may end any. 42704, 42501, 0A000, 55000."""
         with self._lock:
             one = self._all.get(gid)
@@ -155,7 +155,7 @@ class PreparedTransactions:
             self._busy.add(gid)
             return one
 
-    def commit(self, one: Prepared, origin: OriginProgress | None = None) -> Lsn:
+    def commit(self, one: PreparedXact, origin: OriginProgress | None = None) -> Lsn:
         """COMMIT PREPARED; the end LSN of the entry. Where it fails, the transaction stays prepared."""
         engine = self._engine
         try:
@@ -193,7 +193,7 @@ class PreparedTransactions:
             engine.clean()
         return entry.end_lsn
 
-    def rollback(self, one: Prepared, origin: OriginProgress | None = None) -> Lsn:
+    def rollback(self, one: PreparedXact, origin: OriginProgress | None = None) -> Lsn:
         """ROLLBACK PREPARED; the end LSN of the entry."""
         engine = self._engine
         intent = Intent(
@@ -213,7 +213,7 @@ class PreparedTransactions:
             self._free(one)
         return entry.end_lsn
 
-    def _tables(self, one: Prepared) -> dict[Key, StagedTable]:
+    def _tables(self, one: PreparedXact) -> dict[Key, StagedTable]:
         """What it has staged; after a restart from its actions."""
         with self._lock:
             found = self._staged.get(one.xid)
@@ -239,7 +239,7 @@ class PreparedTransactions:
             self._staged.pop(one.xid, None)
         self._engine.locks.release(one.xid)
 
-    def _free(self, one: Prepared) -> None:
+    def _free(self, one: PreparedXact) -> None:
         with self._lock:
             self._busy.discard(one.gid)
 
@@ -254,7 +254,7 @@ def check_room(limit: int, held: int) -> None:
         raise PostgresError("53200", "maximum number of prepared transactions reached", hint=hint)
 
 
-def _store(cursor: Any, one: Prepared) -> None:
+def _store(cursor: Any, one: PreparedXact) -> None:
     body = stored_body.dump((one.tables, one.created, one.dropped, one.catalog, one.catalog_keys, one.read))
     row = [one.xid, one.gid, one.database, one.owner, one.time, int(one.position), body]
     cursor.execute("INSERT INTO hg.prepared_xact VALUES (?, ?, ?, ?, ?, ?, ?)", row)
@@ -266,10 +266,10 @@ def read_body(body: bytes) -> tuple[Any, ...]:
     return found
 
 
-def _read(xid: int, gid: str, database: int, owner: str, time: int, position: int, body: bytes) -> Prepared:
+def _read(xid: int, gid: str, database: int, owner: str, time: int, position: int, body: bytes) -> PreparedXact:
     tables, created, dropped, catalog, *more = read_body(body)
     held = more[0] if more else {}
     if not isinstance(held, Mapping):  # of an earlier version, which had names only
         held = dict.fromkeys(held, Hold.ALONE)
     read = more[1] if len(more) > 1 else frozenset()
-    return Prepared(xid, gid, database, owner, time, Lsn(position), tables, created, dropped, catalog, held, read)
+    return PreparedXact(xid, gid, database, owner, time, Lsn(position), tables, created, dropped, catalog, held, read)

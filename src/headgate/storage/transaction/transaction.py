@@ -45,7 +45,7 @@ from headgate.storage.spark.local_relation import in_one_piece, local_frame
 from headgate.storage.statistics import TableCounts, table_counts
 from headgate.storage.transaction.intent import Intent
 from headgate.storage.transaction.log import Emitted, EntryKind, OriginProgress, TableWrite
-from headgate.storage.transaction.pending_rows import Check, Pending
+from headgate.storage.transaction.pending_rows import Check, PendingInsert
 from headgate.storage.transaction.staged import StagedTable
 from headgate.storage.transaction.uncommitted import Handed, Uncommitted
 from headgate.storage.write import columns, quoted, stored
@@ -357,7 +357,7 @@ class Transaction(Uncommitted):
         """Adds rows whose keys are claimed when the lock is taken (`pending`); `check` raises if a key is in the table."""
         made = self.engine.log.end, self._subtransaction()
         with self.looking_up():
-            self._pending.add(Pending(relation, rows, self.state(relation), check, *made))
+            self._pending.add(PendingInsert(relation, rows, self.state(relation), check, *made))
 
     def data_path(self, relation: Any) -> Path:
         """Where the files of a relation go: for those who write them themselves and then call `add_files`."""

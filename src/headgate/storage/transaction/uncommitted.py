@@ -32,7 +32,7 @@ from headgate.storage.lock import Key
 from headgate.storage.transaction.catalog_transaction import RecordedCatalog
 from headgate.storage.transaction.change_file import HeldChanges
 from headgate.storage.transaction.log import TableWrite, WrittenFile
-from headgate.storage.transaction.pending_rows import Pending, PendingRows
+from headgate.storage.transaction.pending_rows import PendingInsert, PendingRows
 from headgate.storage.transaction.staged import StagedTable
 from headgate.types import registry
 
@@ -51,7 +51,7 @@ class _Savepoint:
     dropped: set[Key]
     catalog: int
     history: tuple[bool, AbstractSet[int] | None, bool]
-    pending: tuple[Pending, ...]
+    pending: tuple[PendingInsert, ...]
     xid: int = 0
 
 

@@ -33,8 +33,8 @@ from headgate.storage.transaction.log import OriginProgress
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import conflict, evolution, insertion, leaf_constraints, partitioned, row_completion
 from headgate.subscriber.apply.batch import Batch
-from headgate.subscriber.apply.conflict import Place
-from headgate.subscriber.apply.conversion import Session
+from headgate.subscriber.apply.conflict import ApplyPlace
+from headgate.subscriber.apply.conversion import InputSettings
 from headgate.subscriber.apply.evolution import Evolve
 from headgate.subscriber.apply.relation_map import MissingColumnsError, MissingRelationError
 from headgate.subscriber.subscription_statistics import Counters
@@ -49,7 +49,7 @@ Later = dict[tuple[int, int], tuple[Relation, Index]]
 
 
 @dataclass(frozen=True)
-class Stream:
+class AppliedStream:
     """Whose changes are applied: the subscription, the origin, and, for a table sync, the one table."""
 
     subscription: int
@@ -65,8 +65,8 @@ class Applier:
     """See the module. `session` gives what input functions depend on; `stopping` raises when the worker should end."""
 
     engine: Engine
-    stream: Stream
-    session: Callable[[], Session]
+    stream: AppliedStream
+    session: Callable[[], InputSettings]
     stopping: Callable[[], None]
     rows: row_completion.Factory | None = None
     """Completes and checks rows of tables that need it (`row_completion`)."""
@@ -88,7 +88,7 @@ class Applier:
     """What the publisher said of its relations on this connection."""
     types: dict[int, m.Type] = field(default_factory=dict)
     """The same of types that are not built in."""
-    place: Place = field(default_factory=Place)
+    place: ApplyPlace = field(default_factory=ApplyPlace)
     counters: Counters = field(default_factory=Counters)
     _left: dict[int, int] = field(default_factory=dict)
     """What was left out of the segment that is being applied."""
@@ -200,7 +200,7 @@ class Applier:
             self._followed |= new
 
     def _apply_once(self, segment: Segment, *, dry: bool = False, also: Callable[[Any], None] | None = None) -> None:
-        self.place, self._left, self._done = Place(), {}, Counters()
+        self.place, self._left, self._done = ApplyPlace(), {}, Counters()
         transaction = self.engine.begin(self.stream.database)
         transaction.cancelled = self.stopping
         try:

@@ -23,12 +23,12 @@ from headgate.pgoutput import message as m
 from headgate.sql.names import quote_ident
 from headgate.subscriber import advice
 from headgate.subscriber.apply import skip
-from headgate.subscriber.apply.apply import Applier, Stream
-from headgate.subscriber.apply.prepared import Prepared
+from headgate.subscriber.apply.apply import AppliedStream, Applier
+from headgate.subscriber.apply.prepared import ReceivedPrepared
 from headgate.subscriber.synchronization.table_sync import Phase, SyncWorker
 from headgate.subscriber.worker import Started, Worker
 from headgate.walreceiver import remote
-from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.receiver import StreamEndError
 from headgate.walreceiver.segment import Segment
 
@@ -48,7 +48,7 @@ class ApplyWorker(Worker):
 
     def __init__(self, launcher: object, subscription: Subscription) -> None:
         super().__init__(launcher, subscription, f"apply worker {subscription.name}")  # type: ignore[arg-type]
-        stream = Stream(subscription.oid, subscription.database, self.origin)
+        stream = AppliedStream(subscription.oid, subscription.database, self.origin)
         self.applier = Applier(self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique)
         self.applier.follow = subscription.schema_evolution == "follow"
         self.applier.small = lambda: self.settings.integer("small_batch_rows")
@@ -61,7 +61,7 @@ class ApplyWorker(Worker):
         self._unsettled = True
         """Whether some table is not ready."""
         self._sync_started: dict[int, float] = {}
-        self._prepared = Prepared(self)
+        self._prepared = ReceivedPrepared(self)
         self._told_lag: float | None = None
         """When the log was told that the subscription is behind; None: it is not, as far as the log knows."""
         self._restart = False
@@ -74,7 +74,7 @@ class ApplyWorker(Worker):
         if subscription.slot_name is None:
             raise PostgresError("55000", "subscription has no replication slot set")
         start = self.catalog.change(self._start_position)
-        connection = Connection.open(subscription.conninfo, subscription.name, waker=self.waker)
+        connection = PublisherConnection.open(subscription.conninfo, subscription.name, waker=self.waker)
         try:
             connection.identify_system()
             self._check_publications(connection)
@@ -144,7 +144,7 @@ class ApplyWorker(Worker):
 
     # ---- what is published ------------------------------------------------------------------------------
 
-    def _check_publications(self, connection: Connection) -> None:
+    def _check_publications(self, connection: PublisherConnection) -> None:
         """Says in the log which publications are not there, and that they are there now."""
         missing = tuple(remote.missing_publications(connection, self.subscription.publications))
         if missing and missing != self._account.missing_publications:
@@ -163,7 +163,7 @@ class ApplyWorker(Worker):
         self._look_again = now + 2 * self.settings.seconds("wal_retrieve_retry_interval")
         try:
             if self._account.missing_publications:
-                with Connection.open(self.subscription.conninfo, self.subscription.name, waker=self.waker) as connection:
+                with PublisherConnection.open(self.subscription.conninfo, self.subscription.name, waker=self.waker) as connection:
                     self._check_publications(connection)
             if self.make_tables is not None:
                 self._join()

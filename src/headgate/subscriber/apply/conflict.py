@@ -1,6 +1,6 @@
 """Where an apply error happened, and conflicts: PostgreSQL's messages and its CONTEXT line.
 
-A `Place` is kept by the applier while it works and turned into context when something fails (apply_error_callback in worker.c).
+A `ApplyPlace` is kept by the applier while it works and turned into context when something fails (apply_error_callback in worker.c).
 What fails in a batch is looked for by halving the batch until one transaction is left: transactions before it are applied.
 """
 
@@ -22,7 +22,7 @@ MESSAGES = {"I": "INSERT", "U": "UPDATE", "D": "DELETE", "T": "TRUNCATE"}
 
 
 @dataclass
-class Place:
+class ApplyPlace:
     """The message, relation and column that are being worked on."""
 
     message: str = "INSERT"
@@ -30,7 +30,7 @@ class Place:
     column: str | None = None
 
 
-def context(origin: str, place: Place, xid: int | None, finish: Lsn | None) -> str:
+def context(origin: str, place: ApplyPlace, xid: int | None, finish: Lsn | None) -> str:
     """The CONTEXT line of an error while applying; `finish` is the transaction's commit LSN, for ALTER SUBSCRIPTION … SKIP."""
     text = f'processing remote data for replication origin "{origin}" during message type "{place.message}"'
     if place.relation is not None:
@@ -83,14 +83,14 @@ def cut(value: str) -> str:
 _CARRIED = re.compile(r"\|PLACE\|([^|\n]*)\|([^|\n]*)")
 
 
-def carry(error: PostgresError, place: Place) -> RuntimeError:
+def carry(error: PostgresError, place: ApplyPlace) -> RuntimeError:
     """The exception by which a Spark task reports an error and its place."""
     detail = f"|DETAIL|{error.detail}" if error.detail else ""
     text = f"{error.message}{detail}|PLACE|{place.message}|{place.column or ''}".replace("\n", " ")
     return RuntimeError(failure.marked(error.sqlstate, text))
 
 
-def carried(exception: BaseException, place: Place) -> PostgresError:
+def carried(exception: BaseException, place: ApplyPlace) -> PostgresError:
     """The error that a Spark job failed with; `place` is set to where the task was."""
     error = failure.from_spark(exception)
     for field in ("message", "detail"):

@@ -19,20 +19,20 @@ from headgate.catalog.relation.relation import Column, Relation
 from headgate.errors import PostgresError
 from headgate.pgoutput import decode
 from headgate.subscriber.apply import conflict
-from headgate.subscriber.apply.conflict import Place
+from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.relation_map import Mapping
 from headgate.types import buffers, registry, sortkey
 from headgate.types.binary.binary import read_binary
 from headgate.types.storage import arrow_type
 from headgate.types.text.text import first_refused, read_text, write_text
 from headgate.types.text_column import PLAIN
-from headgate.types.text_column import Session as Forms
+from headgate.types.text_column import TextSettings as Forms
 
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Session:
+class InputSettings:
     """What input functions depend on: the settings of text forms and the types that users made."""
 
     forms: Forms = PLAIN
@@ -69,8 +69,8 @@ def changes_frame(
     changes: decode.Changes,
     commit_lsn: npt.NDArray[np.int64],
     mapping: Mapping,
-    session: Session,
-    place: Place,
+    session: InputSettings,
+    place: ApplyPlace,
     *,
     completed: bool = False,
 ) -> pa.Table:
@@ -124,7 +124,7 @@ def _struct(columns: Sequence[Column], fields: Sequence[pa.Array], nulls: Mask |
     return pa.StructArray.from_arrays(list(fields), fields=list(row_type(columns)), mask=mask)
 
 
-def read_column(values: pa.Array, column: Column, session: Session) -> pa.Array:
+def read_column(values: pa.Array, column: Column, session: InputSettings) -> pa.Array:
     """Text or binary forms as stored values."""
     if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
         data, offsets = buffers.packed(values)
@@ -136,7 +136,9 @@ def read_column(values: pa.Array, column: Column, session: Session) -> pa.Array:
     return read_text(values, column.type_oid, column.typmod, session=session.forms, registry=session.types)
 
 
-def _column(changes: decode.Changes, mapping: Mapping, place: Place, column: Column, source: int | None, session: Session) -> pa.Array:
+def _column(
+    changes: decode.Changes, mapping: Mapping, place: ApplyPlace, column: Column, source: int | None, session: InputSettings
+) -> pa.Array:
     if source is None:
         return pa.nulls(len(changes), arrow_type(column.type_oid, column.typmod))
     values = changes.new[source].values
@@ -147,7 +149,7 @@ def _column(changes: decode.Changes, mapping: Mapping, place: Place, column: Col
         raise
 
 
-def _old(changes: decode.Changes, mapping: Mapping, session: Session, place: Place) -> pa.StructArray:
+def _old(changes: decode.Changes, mapping: Mapping, session: InputSettings, place: ApplyPlace) -> pa.StructArray:
     columns = old_columns(mapping)
     rows = len(changes)
     if changes.old is None:
@@ -171,7 +173,7 @@ def _old(changes: decode.Changes, mapping: Mapping, session: Session, place: Pla
     return _struct(columns, fields, nothing if nothing.any() else None, rows)
 
 
-def _check_equality(columns: Sequence[Column], fields: Sequence[pa.Array], changes: decode.Changes, place: Place) -> None:
+def _check_equality(columns: Sequence[Column], fields: Sequence[pa.Array], changes: decode.Changes, place: ApplyPlace) -> None:
     """42883 where a row is looked for by the value of a type that has no equality (json)."""
     types = registry.known()
     for column, values in zip(columns, fields, strict=True):
@@ -181,7 +183,7 @@ def _check_equality(columns: Sequence[Column], fields: Sequence[pa.Array], chang
             raise PostgresError("42883", f"could not identify an equality operator for type {name}")
 
 
-def _locate(changes: decode.Changes, values: pa.Array, column: Column, name: str, place: Place, session: Session) -> None:
+def _locate(changes: decode.Changes, values: pa.Array, column: Column, name: str, place: ApplyPlace, session: InputSettings) -> None:
     """Sets the place to the change with the first value that is refused."""
     place.column = name
     if pa.types.is_string(values.type):
@@ -211,7 +213,7 @@ def _unchanged(changes: decode.Changes, mapping: Mapping, is_insert: Mask) -> pa
     return pa.array(lists, pa.list_(pa.string())).take(pa.array(codes.reshape(-1)))
 
 
-def _check_not_null(mapping: Mapping, changes: decode.Changes, fields: Sequence[pa.Array], left_out: Mask, place: Place) -> None:
+def _check_not_null(mapping: Mapping, changes: decode.Changes, fields: Sequence[pa.Array], left_out: Mask, place: ApplyPlace) -> None:
     for column, source, values in zip(mapping.local.columns, mapping.sources, fields, strict=True):
         if not column.not_null or column.generated is not None or not values.null_count:
             continue

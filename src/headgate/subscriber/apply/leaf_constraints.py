@@ -21,7 +21,7 @@ from headgate.storage.partitioned import PartitionedTable, of_leaf, ordered
 from headgate.storage.routing import NOWHERE
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import row_completion
-from headgate.subscriber.apply.conflict import Place
+from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.row_identity import key_of
 
 Unique = Callable[[Transaction, Relation, Any], None]
@@ -50,7 +50,7 @@ def check_rows(rows: pa.Table, root: Relation, transaction: Transaction, factory
         factory(transaction, leaf, root).checked(of_leaf(leaf, rows.take(at)))
 
 
-def check_frame(frame: pa.Table, root: Relation, transaction: Transaction, factory: row_completion.Factory, place: Place) -> None:
+def check_frame(frame: pa.Table, root: Relation, transaction: Transaction, factory: row_completion.Factory, place: ApplyPlace) -> None:
     """The same for the new rows of a changes frame; what an UPDATE did not send is not judged (`row_completion`)."""
     table = transaction.partitioned(root)
     new = _whole(frame["new"])

@@ -1,6 +1,6 @@
 """Transactions that a publisher has prepared and not yet ended: kept durably, invisible, until their COMMIT or ROLLBACK PREPARED.
 
-The apply worker of a subscription with two_phase calls `Prepared.handle` for each segment with a mark. States of one transaction:
+The apply worker of a subscription with two_phase calls `ReceivedPrepared.handle` for each segment with a mark. States of one transaction:
 
     received   its segment has been taken; it is applied once and undone, so that conflicts show at PREPARE as in PostgreSQL
     prepared   its frames are in DIR/pg_twophase, synced, and then, in one catalog transaction, its row in hg.applied_prepare
@@ -41,12 +41,12 @@ from headgate.storage.transaction.log import now
 from headgate.storage.transaction.prepared import check_room
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import conflict
-from headgate.subscriber.apply.apply import Applier, Stream
-from headgate.subscriber.apply.conflict import Place
-from headgate.subscriber.apply.conversion import Session
-from headgate.subscriber.apply.row_completion import Rows
+from headgate.subscriber.apply.apply import AppliedStream, Applier
+from headgate.subscriber.apply.conflict import ApplyPlace
+from headgate.subscriber.apply.conversion import InputSettings
+from headgate.subscriber.apply.row_completion import RowCompletion
 from headgate.types import text_column
-from headgate.walreceiver.segment import Piece, Segment
+from headgate.walreceiver.segment import Segment, SegmentPiece
 
 if TYPE_CHECKING:
     from headgate.subscriber.apply.apply_worker import ApplyWorker
@@ -105,15 +105,15 @@ def commit_by_hand(node: Any, gid: str, database: int, user: int | None) -> None
     subscription, xid, owner = _held(node.catalog, gid, database, user)
     gone = Subscription(subscription, database, "", owner, "", ())  # it may be; rows are completed as its owner
 
-    def rows(transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> Rows:
-        return cast("Rows", node.applied_rows(transaction, gone, relation, routed_from))
+    def rows(transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> RowCompletion:
+        return cast("RowCompletion", node.applied_rows(transaction, gone, relation, routed_from))
 
     types = KnownTypes(node.catalog, database)
-    stream = Stream(subscription, database, f"pg_{subscription}", everything=True)
+    stream = AppliedStream(subscription, database, f"pg_{subscription}", everything=True)
     applier = Applier(
         node.engine,
         stream,
-        lambda: Session(text_column.Session.of(node.settings), types.use()),
+        lambda: InputSettings(text_column.TextSettings.of(node.settings), types.use()),
         lambda: None,
         rows=rows if hasattr(node, "applied_rows") else None,
         unique=getattr(node, "applied_unique", None),
@@ -142,7 +142,7 @@ def _held(catalog: Catalog, gid: str, database: int, user: int | None) -> tuple[
     return int(subscription), int(xid), int(owner)
 
 
-class Prepared:
+class ReceivedPrepared:
     """The prepared transactions of one subscription; see the module."""
 
     def __init__(self, worker: ApplyWorker) -> None:
@@ -177,7 +177,7 @@ class Prepared:
                 finish = mark.commit_lsn
             case m.RollbackPrepared():
                 finish = mark.rollback_end_lsn
-        return conflict.context(self.worker.origin, Place(name), mark.xid, Lsn(finish))
+        return conflict.context(self.worker.origin, ApplyPlace(name), mark.xid, Lsn(finish))
 
     def _gid(self, xid: int) -> str:
         return f"pg_gid_{self.worker.subscription.oid}_{xid}"
@@ -292,5 +292,5 @@ def _load(folder: Path, gid: str, mark: m.CommitPrepared) -> Segment:
         xid=np.array([mark.xid], np.int64),
     )
     touched: Iterable[int] = np.unique(outline.relations).tolist()
-    pieces = (Piece(0, lengths, size, None, str(path)),) if size else ()
+    pieces = (SegmentPiece(0, lengths, size, None, str(path)),) if size else ()
     return Segment(pieces, transactions, outline.others, size, frozenset(touched), mark)

@@ -22,13 +22,13 @@ from headgate.expression.node import ColumnRef, TypeRef, walk
 from headgate.expression.spark import domain
 from headgate.sql.parser import parse_expression
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply.conflict import MESSAGES, Place
+from headgate.subscriber.apply.conflict import MESSAGES, ApplyPlace
 from headgate.subscriber.apply.conversion import row_type
 from headgate.subscriber.apply.relation_map import shown
 from headgate.types import registry
 
 
-class Rows(Protocol):
+class RowCompletion(Protocol):
     """Completes and checks rows of one table; both take and give the table's columns by name."""
 
     def completed(self, rows: pa.Table) -> pa.Table:
@@ -41,9 +41,9 @@ class Rows(Protocol):
 
 
 class Factory(Protocol):
-    """Gives the `Rows` of a table; `routed_from`: the partitioned table whose leaf it is, in whose columns messages show rows."""
+    """Gives the `RowCompletion` of a table; `routed_from`: the partitioned table whose leaf it is, in whose columns messages show rows."""
 
-    def __call__(self, transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> Rows:
+    def __call__(self, transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> RowCompletion:
         """See the class."""
         ...
 
@@ -56,14 +56,14 @@ def needed(local: Relation, sources: tuple[int | None, ...]) -> bool:
     return bool(local.checks) or any(c.generated is not None or c.default is not None or c.identity for c in extra)
 
 
-def complete_inserts(rows: pa.Table, local: Relation, sources: tuple[int | None, ...], made: Rows) -> pa.Table:
+def complete_inserts(rows: pa.Table, local: Relation, sources: tuple[int | None, ...], made: RowCompletion) -> pa.Table:
     """New rows (all columns, NULL where nothing was sent) with defaults and generated columns, checked."""
     sent = [c.name for c, source in zip(local.columns, sources, strict=True) if source is not None or c.generated is not None]
     return made.checked(made.completed(rows.select(sent)) if len(sent) < len(local.columns) else rows)
 
 
 def complete(
-    frame: pa.Table, local: Relation, sources: tuple[int | None, ...], transaction: Transaction, factory: Factory, place: Place
+    frame: pa.Table, local: Relation, sources: tuple[int | None, ...], transaction: Transaction, factory: Factory, place: ApplyPlace
 ) -> pa.Table:
     """A changes frame with its new rows completed and checked."""
     ops = np.asarray(frame["op"].to_numpy(zero_copy_only=False))

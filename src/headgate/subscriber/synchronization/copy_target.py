@@ -1,7 +1,7 @@
 """What an initial copy reads rows into: the local table, the published one, and where each local column's value comes from.
 
-`Target` turns pieces of COPY's text and binary formats into rows; `CopyTask` is what a Spark task of a parallel copy does with one. Made by
-`initial_copy`; sent to Spark's workers.
+`CopyTarget` turns pieces of COPY's text and binary formats into rows; `CopyTask` is what a Spark task of a parallel copy does with one.
+Made by `initial_copy`; sent to Spark's workers.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
 from headgate.storage.delta import parquet
 from headgate.subscriber.apply import conflict, conversion, row_completion
-from headgate.subscriber.apply.conflict import Place
-from headgate.subscriber.apply.conversion import Session
+from headgate.subscriber.apply.conflict import ApplyPlace
+from headgate.subscriber.apply.conversion import InputSettings
 from headgate.types import registry as r
 from headgate.types.binary.binary import read_binary
 from headgate.types.binary.copy_binary import header_length, read_copy_binary
 from headgate.types.copy_text import read_copy_text
 from headgate.types.storage import arrow_type
 from headgate.types.text.text import first_refused, read_text
-from headgate.walreceiver.connection import Connection, literal
+from headgate.walreceiver.connection import PublisherConnection, literal
 from headgate.walreceiver.remote import RemoteColumn, RemoteRelation, copy_command
 
 FILE_BYTES = 48 << 20
@@ -44,13 +44,13 @@ BEGIN = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
 
 
 @dataclass(frozen=True)
-class Target:
+class CopyTarget:
     """The local table, the published one, and where each local column's value comes from. `checked`: keys must be looked up."""
 
     local: Relation
     remote: RemoteRelation
     sources: tuple[int | None, ...]
-    session: Session
+    session: InputSettings
     checked: bool
 
     @property
@@ -154,7 +154,7 @@ class CopyTask:
     conninfo: str
     name: str
     snapshot: str
-    target: Target
+    target: CopyTarget
     place: Path
     physical: dict[str, str]
 
@@ -164,7 +164,7 @@ class CopyTask:
         try:
             yield from self._range(condition)
         except PostgresError as error:
-            raise conflict.carry(error, Place()) from error
+            raise conflict.carry(error, ApplyPlace()) from error
 
     def _range(self, condition: str) -> Iterator[pa.RecordBatch]:
         held: list[pa.Table] = []
@@ -187,7 +187,7 @@ class CopyTask:
         """The rows of a range piece by piece, and how many bytes each piece had."""
         target = self.target
         command = copy_command(target.remote, where=condition, binary=True, texts=target.texts)
-        with Connection.open(self.conninfo, self.name, replication=False) as connection:
+        with PublisherConnection.open(self.conninfo, self.name, replication=False) as connection:
             connection.query(BEGIN)
             connection.query(f"SET TRANSACTION SNAPSHOT {literal(self.snapshot)}")
             rest = b""

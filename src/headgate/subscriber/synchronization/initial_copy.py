@@ -43,12 +43,12 @@ from headgate.storage.partitioned import Fence
 from headgate.storage.transaction.log import OriginProgress
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import conflict, leaf_constraints, partitioned, row_completion
-from headgate.subscriber.apply.conflict import Place
+from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.relation_map import check_kind, map_columns, shown
 from headgate.subscriber.synchronization import reconciliation
-from headgate.subscriber.synchronization.copy_target import BEGIN, PIECE, CopyTask, Target
+from headgate.subscriber.synchronization.copy_target import BEGIN, PIECE, CopyTarget, CopyTask
 from headgate.walreceiver import answer
-from headgate.walreceiver.connection import Connection, CreatedSlot, literal
+from headgate.walreceiver.connection import CreatedSlot, PublisherConnection, literal
 from headgate.walreceiver.remote import RemoteRelation, copy_command, fetch_relation
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class InitialCopy:
         self.seconds = 0.0
         self.running = False
 
-    def run(self, connection: Connection) -> Lsn:
+    def run(self, connection: PublisherConnection) -> Lsn:
         """Copies and commits; the position of the copy."""
         self.running = True
         started = time.monotonic()
@@ -100,7 +100,7 @@ class InitialCopy:
             except BaseException as error:
                 transaction.rollback()
                 if isinstance(error, PySparkException | Py4JJavaError):
-                    raise conflict.carried(error, Place()) from error
+                    raise conflict.carried(error, ApplyPlace()) from error
                 raise
         finally:
             self.running = False
@@ -129,7 +129,7 @@ class InitialCopy:
             )
         transaction.commit(OriginProgress(self.origin, position))
 
-    def _is_large(self, connection: Connection) -> bool:
+    def _is_large(self, connection: PublisherConnection) -> bool:
         """Whether to copy in parallel: a plain table of a real PostgreSQL with TID range scans, of some size."""
         if connection.is_node or connection.server_version < 140000:
             return False
@@ -141,7 +141,7 @@ class InitialCopy:
         )
         return bool(rows) and rows[0][1] == "r" and answer.number(rows[0][0], most=MOST_BYTES) >= PARALLEL_SIZE
 
-    def target(self, transaction: Transaction, remote: RemoteRelation) -> Target:
+    def target(self, transaction: Transaction, remote: RemoteRelation) -> CopyTarget:
         """What rows are read into; the table is locked, and emptied where the copy takes the place of its rows."""
         check_kind(self.relation)
         local = self.relation
@@ -155,11 +155,11 @@ class InitialCopy:
         if self.method is Method.COPY:
             transaction.truncate([local])
         empty = not any(state.files for state in transaction.states(local))
-        return Target(local, remote, sources, self.worker.session(), checked=bool(keys) and not (trusted and empty))
+        return CopyTarget(local, remote, sources, self.worker.session(), checked=bool(keys) and not (trusted and empty))
 
     # ---- one COPY ---------------------------------------------------------------------------------------
 
-    def _single(self, connection: Connection, transaction: Transaction) -> Lsn:
+    def _single(self, connection: PublisherConnection, transaction: Transaction) -> Lsn:
         _begin(connection)
         created = connection.create_slot(self.slot, snapshot="use")
         publications = self.worker.subscription.publications
@@ -186,7 +186,7 @@ class InitialCopy:
             raise PostgresError("08006", f"table copy could not finish transaction on publisher: {error.message}") from error
         return created.consistent_point
 
-    def _append(self, transaction: Transaction, target: Target, rows: pa.Table, line: int, piece: bytes) -> None:
+    def _append(self, transaction: Transaction, target: CopyTarget, rows: pa.Table, line: int, piece: bytes) -> None:
         """Adds the rows of a piece that begins with a line."""
         if not rows.num_rows:
             return
@@ -208,7 +208,7 @@ class InitialCopy:
             twice = partitioned.duplicate_key(transaction, self.relation, done.conflict.key)
             raise twice.within(f"COPY {self.relation.name}, line {line + _row_of(rows, done.conflict.key)}")
 
-    def checked(self, transaction: Transaction, target: Target, rows: pa.Table) -> pa.Table:
+    def checked(self, transaction: Transaction, target: CopyTarget, rows: pa.Table) -> pa.Table:
         """Rows with their defaults and generated columns; 23502, 23514."""
         factory = self.worker.rows
         if factory is not None and target.completed:
@@ -222,7 +222,7 @@ class InitialCopy:
         return rows
 
     def _located(
-        self, error: BaseException, transaction: Transaction, target: Target, rows: pa.Table, line: int, piece: bytes
+        self, error: BaseException, transaction: Transaction, target: CopyTarget, rows: pa.Table, line: int, piece: bytes
     ) -> PostgresError:
         """The error of the first row that is refused, with its line as CONTEXT (CopyFromErrorCallback)."""
         good, bad = 0, rows.num_rows
@@ -237,12 +237,12 @@ class InitialCopy:
         found = piece.split(b"\n", bad)[good]
         text = found[:LINE_SHOWN].decode(errors="ignore")
         dots = "..." if len(found) > LINE_SHOWN else ""
-        known = error if isinstance(error, PostgresError) else conflict.carried(error, Place())
+        known = error if isinstance(error, PostgresError) else conflict.carried(error, ApplyPlace())
         return known.within(f'COPY {self.relation.name}, line {line + good}: "{text}{dots}"')
 
     # ---- the difference ---------------------------------------------------------------------------------
 
-    def _difference(self, connection: Connection, transaction: Transaction) -> Lsn:
+    def _difference(self, connection: PublisherConnection, transaction: Transaction) -> Lsn:
         with self._exported(connection) as (created, reader):
             reader.query("SET TimeZone = 'UTC'")  # as the texts here
             remote = fetch_relation(reader, self.relation.schema, self.relation.name, self.worker.subscription.publications)
@@ -250,20 +250,20 @@ class InitialCopy:
         return created.consistent_point
 
     @contextmanager
-    def _exported(self, connection: Connection) -> Iterator[tuple[CreatedSlot, Connection]]:
+    def _exported(self, connection: PublisherConnection) -> Iterator[tuple[CreatedSlot, PublisherConnection]]:
         """The slot, and a session that reads under its snapshot."""
         created = connection.create_slot(self.slot, snapshot="export")
         if created.snapshot is None:
             raise PostgresError("08P01", "publisher has exported no snapshot")
         conninfo, waker = self.worker.subscription.conninfo, self.worker.waker
-        with Connection.open(conninfo, self.slot, waker=waker, replication=False) as reader:
+        with PublisherConnection.open(conninfo, self.slot, waker=waker, replication=False) as reader:
             _begin(reader)
             reader.query(f"SET TRANSACTION SNAPSHOT {literal(created.snapshot)}")
             yield created, reader
 
     # ---- parallel ---------------------------------------------------------------------------------------
 
-    def _parallel(self, connection: Connection, transaction: Transaction) -> Lsn:
+    def _parallel(self, connection: PublisherConnection, transaction: Transaction) -> Lsn:
         subscription = self.worker.subscription
         with self._exported(connection) as (created, reader):
             remote = fetch_relation(reader, self.relation.schema, self.relation.name, subscription.publications)
@@ -318,7 +318,7 @@ def _row_of(rows: pa.Table, key: pa.Table) -> int:
     return int(found[-1]) if len(found) else 0
 
 
-def _begin(connection: Connection) -> None:
+def _begin(connection: PublisherConnection) -> None:
     try:
         connection.query(BEGIN)
     except PostgresError as error:

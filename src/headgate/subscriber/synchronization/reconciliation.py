@@ -1,7 +1,7 @@
 """A table that has rows already is made the publisher's by what differs, in the one commit that also writes state f (`initial_copy`).
 
 Called by `InitialCopy` for a table that is to be synchronized again by its difference (`subscription_resync`). What differs is found by
-`Difference`, which belongs to a floor above; the server gives it. Here its rows are fetched in pieces, read as the initial copy reads
+`FoundDifference`, which belongs to a floor above; the server gives it. Here its rows are fetched in pieces, read as the initial copy reads
 them (defaults, generated columns, constraints), staged as Parquet in the worker's folder, and merged as a batch of changes is.
 
 What must hold: rows are held by the piece; the folder is gone afterwards, what a crash leaves of it goes when the sync begins again.
@@ -33,10 +33,10 @@ from headgate.storage.spark import job_group
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import conversion, row_completion
 from headgate.subscriber.apply.relation_map import Mapping, map_relation, shown
-from headgate.subscriber.synchronization.copy_target import PIECE, Target
+from headgate.subscriber.synchronization.copy_target import PIECE, CopyTarget
 from headgate.types import registry, sortkey
 from headgate.types.copy_text import read_copy_text
-from headgate.walreceiver.connection import Connection
+from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.remote import RemoteRelation
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _HASHES = ("k", "r")
 """The columns before those of the table: hashes of a row's key and of the row."""
 
 
-class Difference(Protocol):
+class FoundDifference(Protocol):
     """What a table must be changed by (`headgate.verify.difference`)."""
 
     def ranges(self) -> Sequence[str]:
@@ -75,12 +75,14 @@ class Difference(Protocol):
 class MadeDifference(Protocol):
     """Makes the difference of one table."""
 
-    def __call__(self, transaction: Transaction, mapping: Mapping, remote: RemoteRelation, reader: Connection) -> Difference:
+    def __call__(self, transaction: Transaction, mapping: Mapping, remote: RemoteRelation, reader: PublisherConnection) -> FoundDifference:
         """See the class."""
         ...
 
 
-def reconcile(copy: InitialCopy, made: MadeDifference, transaction: Transaction, reader: Connection, remote: RemoteRelation) -> None:
+def reconcile(
+    copy: InitialCopy, made: MadeDifference, transaction: Transaction, reader: PublisherConnection, remote: RemoteRelation
+) -> None:
     """Writes what differs; `reader` reads under the slot's snapshot. Raises what a copy and a batch of changes raise."""
     target = copy.target(transaction, remote)
     mapping = _mapped(transaction, target)
@@ -129,7 +131,7 @@ def _stopped_with(copy: InitialCopy, transaction: Transaction) -> Iterator[None]
         job_group.leave(context)
 
 
-def _mapped(transaction: Transaction, target: Target) -> Mapping:
+def _mapped(transaction: Transaction, target: CopyTarget) -> Mapping:
     """Where the columns go, as if the publisher sent each row whole: any key here will do. 42883 for whole rows that cannot be compared."""
     local, remote = target.local, target.remote
     columns = tuple(m.RelationColumn(key=True, name=each.name, type_oid=each.type_oid, typmod=-1) for each in remote.columns)
@@ -146,7 +148,9 @@ def _mapped(transaction: Transaction, target: Target) -> Mapping:
     return found
 
 
-def _stage(copy: InitialCopy, transaction: Transaction, target: Target, difference: Difference, reader: Connection, folder: Path) -> None:
+def _stage(
+    copy: InitialCopy, transaction: Transaction, target: CopyTarget, difference: FoundDifference, reader: PublisherConnection, folder: Path
+) -> None:
     """The publisher's rows as Parquet files: k, r, new."""
     names = [*_HASHES, *difference.columns]
     places = {name: place for place, name in enumerate(names)}
@@ -164,7 +168,7 @@ def _stage(copy: InitialCopy, transaction: Transaction, target: Target, differen
             copy.bytes += len(piece)
 
 
-def _merge(copy: InitialCopy, transaction: Transaction, mapping: Mapping, difference: Difference, folder: Path) -> dict[str, int]:
+def _merge(copy: InitialCopy, transaction: Transaction, mapping: Mapping, difference: FoundDifference, folder: Path) -> dict[str, int]:
     """Merges what differs; how many changes of each kind."""
     local = mapping.local
     extra = [column.name for column in mapping.extra if column.generated is None]

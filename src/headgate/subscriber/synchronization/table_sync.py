@@ -47,12 +47,12 @@ from headgate.errors import PostgresError
 from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
 from headgate.subscriber.apply import evolution
-from headgate.subscriber.apply.apply import Applier, Stream
+from headgate.subscriber.apply.apply import AppliedStream, Applier
 from headgate.subscriber.apply.relation_map import MissingColumnsError
 from headgate.subscriber.subscription_statistics import Counters
 from headgate.subscriber.synchronization.initial_copy import InitialCopy
 from headgate.subscriber.worker import Worker
-from headgate.walreceiver.connection import Connection, literal
+from headgate.walreceiver.connection import PublisherConnection, literal
 from headgate.walreceiver.receiver import StreamEndError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class SyncWorker(Worker):
 
     def applier(self, relation: int) -> Applier:
         """What applies changes of the table alone."""
-        stream = Stream(self.subscription.oid, self.subscription.database, self.origin, relation)
+        stream = AppliedStream(self.subscription.oid, self.subscription.database, self.origin, relation)
         return Applier(self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique)
 
     def folder(self, name: str) -> Path:
@@ -125,7 +125,7 @@ class SyncWorker(Worker):
         table = relation.name
         name = self.subscription.name
         _log.info('logical replication table synchronization worker for subscription "%s", table "%s" has started', name, table)
-        connection = Connection.open(self.subscription.conninfo, self.slot, waker=self.waker)
+        connection = PublisherConnection.open(self.subscription.conninfo, self.slot, waker=self.waker)
         try:
             start = self._copied(connection, relation, state)
             target = self._wait_for_leader(start)
@@ -145,7 +145,7 @@ class SyncWorker(Worker):
             cursor.close()
         return None if state is None or relation is None or state.state in ("s", "r") else (relation, state)
 
-    def _copied(self, connection: Connection, relation: Relation, state: SubscriptionRel) -> Lsn:
+    def _copied(self, connection: PublisherConnection, relation: Relation, state: SubscriptionRel) -> Lsn:
         """The position of the finished copy: an earlier one in state f, else a new one. Raises 42704 if state f lost its origin."""
         if state.state == "f" and not (self._is_gone(connection) and self._take_back(relation, state)):
             cursor = self.catalog.cursor()
@@ -175,7 +175,7 @@ class SyncWorker(Worker):
         finally:
             cursor.close()
 
-    def _is_gone(self, connection: Connection) -> bool:
+    def _is_gone(self, connection: PublisherConnection) -> bool:
         """Whether the publisher no longer has the slot of a copied table."""
         return not connection.query(f"SELECT 1 FROM pg_catalog.pg_replication_slots WHERE slot_name = {literal(self.slot)}")
 
@@ -230,7 +230,7 @@ class SyncWorker(Worker):
                 self._moved.wait(0.2)
             return self.lsn
 
-    def _stream(self, connection: Connection, relation: Relation, start: Lsn, target: Lsn) -> Lsn:
+    def _stream(self, connection: PublisherConnection, relation: Relation, start: Lsn, target: Lsn) -> Lsn:
         """Applies the table's changes from the copy up to at least `target`; where it ended."""
         applier = self.applier(relation.oid)
         applier.counters = self.launcher.ledger.of(self.subscription.oid).applied
@@ -274,7 +274,7 @@ class SyncWorker(Worker):
 def drop_slot(worker: Worker, slot: str, origin: str) -> bool:
     """Drops a sync slot on the publisher and then its origin; False where the publisher cannot be reached."""
     try:
-        with Connection.open(worker.subscription.conninfo, slot) as connection:
+        with PublisherConnection.open(worker.subscription.conninfo, slot) as connection:
             connection.drop_slot(slot, missing_ok=True)
     except PostgresError as error:
         _log.warning("%s", error.message)

@@ -105,7 +105,7 @@ def _read(data: Bytes, starts: Positions, sizes: Positions, mask: buffers.Mask |
         starts, sizes = starts + 1, np.maximum(sizes - 1, 0)
     types = kinds.types
     found = types.find(oid)
-    if oid in TEXTS or oid == r.JSONB or found is None or found.kind is r.Kind.ENUM:
+    if oid in TEXTS or oid == r.JSONB or found is None or found.kind is r.TypeKind.ENUM:
         raw = buffers.strings(*buffers.gather(data, starts, sizes), mask, pa.binary())
         shown = utf8(raw) if kinds.encoding.unicode else decoded(raw, kinds.encoding).cast(pa.string())
         return (
@@ -217,7 +217,7 @@ def write_binary(
         return binary_numeric.write(array)
     if oid == r.BYTEA:
         return array.cast(pa.large_binary())
-    if oid in TEXTS or found is None or found.kind is r.Kind.ENUM:
+    if oid in TEXTS or found is None or found.kind is r.TypeKind.ENUM:
         return encoded(array, encoding).cast(pa.large_binary())
     if oid == r.JSONB:
         return pc.binary_join_element_wise(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.types.datetime import calendar
-from headgate.types.text_column import Session
+from headgate.types.text_column import TextSettings
 
 _WEEKDAYS = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -20,11 +20,11 @@ _YEAR, _MONTH, _DAY = (0, 4), (5, 7), (8, 10)
 _DELIMITER = {"SQL": "/", "Postgres": "-", "German": "."}
 
 
-def _day_first(session: Session) -> bool:
+def _day_first(session: TextSettings) -> bool:
     return session.date_style == "German" or session.date_order == "DMY"
 
 
-def dates(iso: pa.StringArray, session: Session) -> pa.StringArray:
+def dates(iso: pa.StringArray, session: TextSettings) -> pa.StringArray:
     """Dates of four-digit years in the session's style, from their ISO text."""
     if session.date_style == "ISO":
         return iso
@@ -33,7 +33,7 @@ def dates(iso: pa.StringArray, session: Session) -> pa.StringArray:
     return pc.binary_join_element_wise(first, second, year, _DELIMITER[session.date_style])
 
 
-def timestamps(iso: pa.StringArray, micros: pa.Int64Array, session: Session) -> tuple[pa.StringArray, ...]:
+def timestamps(iso: pa.StringArray, micros: pa.Int64Array, session: TextSettings) -> tuple[pa.StringArray, ...]:
     """Timestamps of four-digit years, from their ISO text and microseconds since 1970: the parts between which blanks belong."""
     if session.date_style == "ISO":
         return (iso,)
@@ -46,7 +46,7 @@ def timestamps(iso: pa.StringArray, micros: pa.Int64Array, session: Session) -> 
     return weekday, *((day, month) if _day_first(session) else (month, day)), clock, year
 
 
-def print_date(days: int, session: Session) -> str:
+def print_date(days: int, session: TextSettings) -> str:
     """One date that is not infinite: ``0044-03-15 BC``, ``15.03.0044 BC``, ``01-31-12345``."""
     year, month, day = calendar.date_of(days)
     shown = f"{year if year > 0 else 1 - year:04}"
@@ -58,7 +58,7 @@ def print_date(days: int, session: Session) -> str:
     return text if year > 0 else text + " BC"
 
 
-def print_timestamp(days: int, clock: str, zone: str, session: Session) -> str:
+def print_timestamp(days: int, clock: str, zone: str, session: TextSettings) -> str:
     """One local timestamp that is not infinite, of its day, time and zone as the style wants it: ``Tue Mar 15 12:00:00 0044 LMT BC``."""
     date, _, era = print_date(days, session).partition(" ")
     if session.date_style == "Postgres":

@@ -15,8 +15,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.types.datetime import calendar, time_zone
-from headgate.types.datetime.field import MONTH_NAMES, UNIT_NAMES, WEEKDAY_NAMES, Flaw, Flawed, Kind, displacement, micros_of, small, split
-from headgate.types.text_column import Session
+from headgate.types.datetime.field import (
+    MONTH_NAMES,
+    UNIT_NAMES,
+    WEEKDAY_NAMES,
+    FieldKind,
+    Flaw,
+    Flawed,
+    displacement,
+    micros_of,
+    small,
+    split,
+)
+from headgate.types.text_column import TextSettings
 
 YEAR, MONTH, DAY, TIME, ZONE, WEEKDAY, MERIDIEM, ERA, YEARDAY, SPECIAL = (1 << bit for bit in range(10))
 DATE = YEAR | MONTH | DAY
@@ -55,7 +66,7 @@ class Parts:
 class Decoder:
     """DecodeDateTime: one instance reads one text."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: TextSettings) -> None:
         self.session = session
         self.parts = Parts()
         self.two_digits = False
@@ -72,7 +83,7 @@ class Decoder:
         if not fields:
             raise Flawed(Flaw.FORMAT)
         self.time_only = time_only
-        self.plain_number = time_only and (len(fields) == 1 or fields[-1][0] not in (Kind.DATE, Kind.TIME))
+        self.plain_number = time_only and (len(fields) == 1 or fields[-1][0] not in (FieldKind.DATE, FieldKind.TIME))
         for place, (kind, field) in enumerate(fields):
             following = fields[place + 1][0] if place + 1 < len(fields) else None
             mask = self._field(kind, field, following, time_only=time_only)
@@ -85,21 +96,21 @@ class Decoder:
             self._finish(time_only=time_only)
         return self.parts
 
-    def _field(self, kind: Kind, field: str, following: Kind | None, *, time_only: bool) -> int:
+    def _field(self, kind: FieldKind, field: str, following: FieldKind | None, *, time_only: bool) -> int:
         match kind:
-            case Kind.DATE:
+            case FieldKind.DATE:
                 return self._date_field(field, time_only=time_only)
-            case Kind.TIME:
+            case FieldKind.TIME:
                 if self.prefix not in ("", "time"):
                     raise Flawed(Flaw.FORMAT)
                 self.prefix = ""
                 return self._time(field)
-            case Kind.ZONE:
+            case FieldKind.ZONE:
                 self.parts.offset = displacement(field)
                 return ZONE
-            case Kind.NUMBER:
+            case FieldKind.NUMBER:
                 return self._number_field(field)
-            case Kind.STRING | Kind.SPECIAL:
+            case FieldKind.STRING | FieldKind.SPECIAL:
                 return self._word(field, following, time_only=time_only)
 
     def _date_field(self, field: str, *, time_only: bool) -> int:
@@ -163,7 +174,7 @@ class Decoder:
         seconds, self.parts.micro = divmod(micros, 1_000_000)
         self.parts.hour, self.parts.minute, self.parts.second = seconds // 3600, seconds // 60 % 60, seconds % 60
 
-    def _word(self, field: str, following: Kind | None, *, time_only: bool) -> int:
+    def _word(self, field: str, following: FieldKind | None, *, time_only: bool) -> int:
         parts = self.parts
         abbreviation = time_zone.abbreviation(field)
         if abbreviation is not None:
@@ -187,7 +198,7 @@ class Decoder:
         if field in ("at", "on"):
             return 0
         if field == "t":
-            if (not time_only and parts.mask & DATE != DATE) or following not in (Kind.NUMBER, Kind.TIME, Kind.DATE):
+            if (not time_only and parts.mask & DATE != DATE) or following not in (FieldKind.NUMBER, FieldKind.TIME, FieldKind.DATE):
                 raise Flawed(Flaw.FORMAT)
             self.prefix = "time"
             return 0

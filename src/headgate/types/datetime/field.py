@@ -70,7 +70,7 @@ class Flawed(Exception):
                 return PostgresError("22023", f'time zone "{self.word}" not recognized')
 
 
-class Kind(enum.Enum):
+class FieldKind(enum.Enum):
     """What a field looks like (DTK_NUMBER, …)."""
 
     NUMBER = enum.auto()
@@ -93,9 +93,9 @@ _FIELD = re.compile(
 _NAME = re.compile(r"[A-Za-z0-9+\-/_.:]*")
 
 
-def split(text: str) -> list[tuple[Kind, str]]:
+def split(text: str) -> list[tuple[FieldKind, str]]:
     """ParseDateTime: the text's fields in order, words in lower case."""
-    fields: list[tuple[Kind, str]] = []
+    fields: list[tuple[FieldKind, str]] = []
     place = 0
     while place < len(text):
         found = _FIELD.match(text, place)
@@ -104,24 +104,24 @@ def split(text: str) -> list[tuple[Kind, str]]:
         part, place = found[0], found.end()
         match found.lastgroup if found["date"] is None else "date":
             case "time":
-                fields.append((Kind.TIME, part))
+                fields.append((FieldKind.TIME, part))
             case "date":
                 plain = re.fullmatch(r"[0-9]+\.[0-9]*", part)
-                fields.append((Kind.NUMBER if plain and part[-1] != "." else Kind.DATE, part.lower()))
+                fields.append((FieldKind.NUMBER if plain and part[-1] != "." else FieldKind.DATE, part.lower()))
             case "number":
-                fields.append((Kind.NUMBER, part))
+                fields.append((FieldKind.NUMBER, part))
             case "word":
                 rest = text[place : place + 1]
                 if (rest and rest in "-/.") or ((rest == "+" or rest.isdigit()) and part.lower() not in _WORDS):
                     more = _NAME.match(text, place)
                     part, place = part + (more[0] if more else ""), more.end() if more else place
-                    fields.append((Kind.DATE, part.lower()))
+                    fields.append((FieldKind.DATE, part.lower()))
                 else:
-                    fields.append((Kind.STRING, part.lower()))
+                    fields.append((FieldKind.STRING, part.lower()))
             case "zone":
-                fields.append((Kind.ZONE, part[0] + part[1:].lstrip()))
+                fields.append((FieldKind.ZONE, part[0] + part[1:].lstrip()))
             case "special":
-                fields.append((Kind.SPECIAL, (part[0] + part[1:].lstrip()).lower()))
+                fields.append((FieldKind.SPECIAL, (part[0] + part[1:].lstrip()).lower()))
             case _:
                 pass
     return fields

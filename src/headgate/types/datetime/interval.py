@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headgate.errors import PostgresError
 from headgate.types import normal_form, registry, text_column, typmod
-from headgate.types.datetime.field import Flaw, Flawed, Kind, micros_of, split
+from headgate.types.datetime.field import FieldKind, Flaw, Flawed, micros_of, split
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
 _UNITS = {
@@ -158,13 +158,17 @@ def _decode(text: str, rightmost: str, style: str) -> Interval:
     signs = [field[0] for _, field in fields if field[0] in "+-"]
     all_negative = style == "sql_standard" and signs == ["-"] and fields[0][1][0] == "-"
     for kind, field in reversed(fields):
-        clock = re.fullmatch(r"([+-]?)([0-9]+):([0-9]*)(?::([0-9]*))?(?:\.([0-9]*))?", field) if kind in (Kind.TIME, Kind.ZONE) else None
+        clock = (
+            re.fullmatch(r"([+-]?)([0-9]+):([0-9]*)(?::([0-9]*))?(?:\.([0-9]*))?", field)
+            if kind in (FieldKind.TIME, FieldKind.ZONE)
+            else None
+        )
         if clock:
             micros = _clock_micros(clock[2], clock[3], clock[4], clock[5], rightmost)
             _mark(seen, {"hour", "minute", *_SECONDS})
             found.micros += -micros if clock[1] == "-" or all_negative else micros
             unit = "day"
-        elif kind in (Kind.NUMBER, Kind.DATE, Kind.ZONE):
+        elif kind in (FieldKind.NUMBER, FieldKind.DATE, FieldKind.ZONE):
             unit = _add_number(found, field, unit or rightmost, seen, all_negative=all_negative)
         elif field == "ago":
             before = True

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from headgate.types import registry, text_column, typmod
 from headgate.types.datetime import calendar, decoder, time_zone, timestamp
 from headgate.types.datetime.field import Flaw, Flawed
-from headgate.types.text_column import Session
+from headgate.types.text_column import TextSettings
 
 _NORMAL = r"\A([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{0,5}[1-9])?"
 _FORM = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?(?:([+-])([0-9]{2})(?::([0-9]{2}))?(?::([0-9]{2}))?)?\Z")
 
 
-def read_time(strings: pa.StringArray, oid: int, modifier: int, session: Session) -> pa.StringArray:
+def read_time(strings: pa.StringArray, oid: int, modifier: int, session: TextSettings) -> pa.StringArray:
     """time_in, timetz_in (by `oid`): PostgreSQL's normal text. 22007, 22008, 22009."""
     zoned = r"[+-](0[0-9]|1[0-5])(:[0-5][0-9])?" if oid == registry.TIMETZ else ""
     usual = text_column.matches(strings, _NORMAL + zoned + r"\z")
@@ -35,7 +35,7 @@ def read_time(strings: pa.StringArray, oid: int, modifier: int, session: Session
     return text_column.read(strings, usual, lambda each: each, lambda text: time_of(text, oid, modifier, session))
 
 
-def time_of(text: str, oid: int, modifier: int, session: Session) -> str:
+def time_of(text: str, oid: int, modifier: int, session: TextSettings) -> str:
     """One time in normal form."""
     name = "time with time zone" if oid == registry.TIMETZ else "time"
     try:
@@ -61,7 +61,7 @@ def time_of(text: str, oid: int, modifier: int, session: Session) -> str:
     return timestamp.print_clock(micros) + (timestamp.print_offset(offset) if oid == registry.TIMETZ else "")
 
 
-def _offset(parts: decoder.Parts, session: Session) -> int:
+def _offset(parts: decoder.Parts, session: TextSettings) -> int:
     if parts.mask & decoder.ZONE and not parts.named:
         return parts.offset
     own = parts.named or time_zone.find(session.timezone)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from headgate.types import registry, text_column, typmod
 from headgate.types.datetime import calendar, date_style, time_zone, timestamp_input
-from headgate.types.text_column import PLAIN, Session
+from headgate.types.text_column import PLAIN, TextSettings
 
 _DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
@@ -27,7 +27,7 @@ _LAST_ROUNDED = (1 << 63) - 1 - calendar.EPOCH_MICROS - 1_000_000
 _FIRST, _END = _FIRST_DAY * calendar.DAY, _END_DAY * calendar.DAY
 
 
-def read_date(strings: pa.StringArray, session: Session) -> pa.Date32Array:
+def read_date(strings: pa.StringArray, session: TextSettings) -> pa.Date32Array:
     """date_in."""
     done = text_column.attempt(strings, pa.date32())
     if done is not None and len(done) and not pc.any(pc.less(pc.cast(done, pa.int32()), _FIRST_DAY), min_count=0).as_py():
@@ -40,7 +40,7 @@ def read_date(strings: pa.StringArray, session: Session) -> pa.Date32Array:
     return pc.cast(text_column.read(strings, usual, bulk, lambda text: timestamp_input.date_of(text, session)), pa.date32())
 
 
-def read_timestamp(strings: pa.StringArray, modifier: int, session: Session) -> pa.TimestampArray:
+def read_timestamp(strings: pa.StringArray, modifier: int, session: TextSettings) -> pa.TimestampArray:
     """timestamp_in; a zone in the text is ignored, as PostgreSQL does."""
     target = pa.timestamp("us")
 
@@ -52,7 +52,7 @@ def read_timestamp(strings: pa.StringArray, modifier: int, session: Session) -> 
     return pc.cast(rounded(micros, registry.TIMESTAMP, modifier), target)
 
 
-def read_timestamptz(strings: pa.StringArray, modifier: int, session: Session) -> pa.TimestampArray:
+def read_timestamptz(strings: pa.StringArray, modifier: int, session: TextSettings) -> pa.TimestampArray:
     """timestamptz_in; without a zone in the text the time is local to the session's TimeZone."""
     target = pa.timestamp("us", tz="UTC")
 
@@ -107,7 +107,7 @@ def rounded(micros: pa.Int64Array, oid: int, modifier: int) -> pa.Int64Array:
     return pc.if_else(pc.is_valid(micros), pa.array(np.where(infinite, whole, rounded)), pa.scalar(None, pa.int64()))
 
 
-def write_date(values: pa.Date32Array, session: Session = PLAIN) -> pa.StringArray:
+def write_date(values: pa.Date32Array, session: TextSettings = PLAIN) -> pa.StringArray:
     """date_out."""
     days = pc.cast(values, pa.int32())
     odd = pc.or_(pc.less(days, _FIRST_DAY), pc.greater_equal(days, _END_DAY))
@@ -115,13 +115,13 @@ def write_date(values: pa.Date32Array, session: Session = PLAIN) -> pa.StringArr
     return text_column.write(days, odd, date_style.dates(shown, session), lambda day: print_date(day.as_py(), session))
 
 
-def write_timestamp(values: pa.TimestampArray, session: Session = PLAIN) -> pa.StringArray:
+def write_timestamp(values: pa.TimestampArray, session: TextSettings = PLAIN) -> pa.StringArray:
     """timestamp_out."""
     micros = pc.cast(values, pa.int64())
     return _write_local(micros, pa.scalar(""), session)
 
 
-def write_timestamptz(values: pa.TimestampArray, session: Session) -> pa.StringArray:
+def write_timestamptz(values: pa.TimestampArray, session: TextSettings) -> pa.StringArray:
     """timestamptz_out: the local time of the session's TimeZone with its offset, in styles other than ISO with its abbreviation."""
     micros = pc.cast(values, pa.int64())
     own = time_zone.find(session.timezone)
@@ -144,7 +144,7 @@ def _suffix(kinds: npt.NDArray[np.int64], show: Callable[[int], str]) -> pa.Stri
     return pa.array([show(int(each)) for each in different]).take(pa.array(places))
 
 
-def _write_local(micros: pa.Int64Array, suffix: pa.StringArray | pa.StringScalar, session: Session) -> pa.StringArray:
+def _write_local(micros: pa.Int64Array, suffix: pa.StringArray | pa.StringScalar, session: TextSettings) -> pa.StringArray:
     odd = pc.or_(pc.less(micros, _FIRST), pc.greater_equal(micros, _END))
     usual = pc.if_else(odd, 0, micros)
     iso = pc.ascii_rtrim(pc.ascii_rtrim(pc.cast(pc.cast(usual, pa.timestamp("us")), pa.string()), characters="0"), characters=".")
@@ -161,14 +161,14 @@ def _write_local(micros: pa.Int64Array, suffix: pa.StringArray | pa.StringScalar
     return pc.replace_with_mask(shown, pc.fill_null(odd, False), made)
 
 
-def print_date(days: int, session: Session = PLAIN) -> str:
+def print_date(days: int, session: TextSettings = PLAIN) -> str:
     """One date: ``0044-03-15 BC``, ``12345-01-01``, ``infinity``."""
     if abs(days) == calendar.INFINITE_DAY:
         return "infinity" if days > 0 else "-infinity"
     return date_style.print_date(days, session)
 
 
-def print_timestamp(micros: int, suffix: str = "", session: Session = PLAIN) -> str:
+def print_timestamp(micros: int, suffix: str = "", session: TextSettings = PLAIN) -> str:
     """One local timestamp with the text of its zone: ``0044-03-15 12:00:00.5+00 BC``, ``infinity``."""
     if abs(micros) == calendar.INFINITE_MICROS:
         return "infinity" if micros > 0 else "-infinity"

@@ -17,7 +17,7 @@ from headgate.errors import PostgresError
 from headgate.types.datetime import calendar, time_zone
 from headgate.types.datetime.decoder import ZONE, Decoder, Parts
 from headgate.types.datetime.field import Flawed
-from headgate.types.text_column import Session
+from headgate.types.text_column import TextSettings
 
 Reader = Callable[[str], int]
 
@@ -28,7 +28,7 @@ MIN_DAYS = -calendar.JULIAN_EPOCH
 END_DAYS = 2147483494 - calendar.JULIAN_EPOCH
 
 
-def date_of(text: str, session: Session) -> int:
+def date_of(text: str, session: TextSettings) -> int:
     """date_in: days since 1970-01-01."""
     parts = _read(text, "date", session)
     if parts.special:
@@ -38,7 +38,7 @@ def date_of(text: str, session: Session) -> int:
     return parts.days
 
 
-def timestamp_of(text: str, session: Session) -> int:
+def timestamp_of(text: str, session: TextSettings) -> int:
     """timestamp_in: microseconds since 1970-01-01 without zone."""
     parts = _read(text, "timestamp", session)
     if parts.special:
@@ -46,7 +46,7 @@ def timestamp_of(text: str, session: Session) -> int:
     return _stored(parts.days * calendar.DAY + parts.clock, text)
 
 
-def timestamptz_of(text: str, session: Session) -> int:
+def timestamptz_of(text: str, session: TextSettings) -> int:
     """timestamptz_in: microseconds since 1970-01-01 in UTC."""
     parts = _read(text, "timestamp with time zone", session)
     if parts.special:
@@ -59,7 +59,7 @@ def timestamptz_of(text: str, session: Session) -> int:
     return _stored(local - offset * 1_000_000, text)
 
 
-def _read(text: str, type_name: str, session: Session) -> Parts:
+def _read(text: str, type_name: str, session: TextSettings) -> Parts:
     try:
         return Decoder(session).read(text)
     except Flawed as flawed:

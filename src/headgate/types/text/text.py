@@ -1,8 +1,8 @@
 """PostgreSQL's input and output functions on whole columns: text form to stored form and back.
 
 Called by COPY, INSERT, the decoder of pgoutput, the result of every query. `read_text` is input function plus type modifier,
-`write_text` the output function. Both work on a column at once, under the settings of a session (`text_column.Session`); each type family
-has its module.
+`write_text` the output function. Both work on a column at once, under the settings of a session (`text_column.TextSettings`); each type
+family has its module.
 
 What must hold: ``write_text(read_text(x))`` is what PostgreSQL prints for x under the same settings; what is stored depends on none of
 them but as far as they say what a text means; the first value in row order that PostgreSQL
@@ -23,13 +23,18 @@ from headgate.types import registry as r
 from headgate.types.datetime import interval, interval_style, time_of_day, timestamp
 from headgate.types.storage import arrow_type
 from headgate.types.text import array, json_text, network, number, numeric, string
-from headgate.types.text_column import PLAIN, Session
+from headgate.types.text_column import PLAIN, TextSettings
 
-Reader = Callable[[pa.StringArray, int, int, Session], pa.Array]
+Reader = Callable[[pa.StringArray, int, int, TextSettings], pa.Array]
 
 
 def read_text(
-    strings: pa.Array | pa.ChunkedArray, oid: int, typmod: int = -1, *, session: Session = PLAIN, registry: r.TypeRegistry | None = None
+    strings: pa.Array | pa.ChunkedArray,
+    oid: int,
+    typmod: int = -1,
+    *,
+    session: TextSettings = PLAIN,
+    registry: r.TypeRegistry | None = None,
 ) -> pa.Array:
     """Reads a column of text forms: an array of ``arrow_type(oid, typmod)``.
 
@@ -45,16 +50,16 @@ def read_text(
     return _read(plain, oid, typmod, session, registry or r.known())
 
 
-def _read(strings: pa.StringArray, oid: int, typmod: int, session: Session, types: r.TypeRegistry) -> pa.Array:
+def _read(strings: pa.StringArray, oid: int, typmod: int, session: TextSettings, types: r.TypeRegistry) -> pa.Array:
     reader = _READERS.get(oid)
     if reader is not None:
         return reader(strings, oid, typmod, session)
     found = types.find(oid)
     if found is None:
         return string.read_text(strings)
-    if found.kind is r.Kind.ENUM:
+    if found.kind is r.TypeKind.ENUM:
         return _read_enum(strings, found)
-    if found.kind is r.Kind.DOMAIN:
+    if found.kind is r.TypeKind.DOMAIN:
         return _read(strings, *types.base(oid), session, types)
     if found.is_array:
         delimiter = types.by_oid(found.element).delimiter
@@ -117,7 +122,7 @@ def write_text(
     oid: int,
     typmod: int = -1,
     *,
-    session: Session = PLAIN,
+    session: TextSettings = PLAIN,
     registry: r.TypeRegistry | None = None,
 ) -> pa.StringArray:
     """The text forms of a column that is in stored form."""
@@ -128,7 +133,7 @@ def write_text(
     return _write(values, oid, session, types)
 
 
-def _write(values: pa.Array, oid: int, session: Session, types: r.TypeRegistry) -> pa.StringArray:
+def _write(values: pa.Array, oid: int, session: TextSettings, types: r.TypeRegistry) -> pa.StringArray:
     oid, _ = types.base(oid)
     match oid:
         case r.INT2 | r.INT4 | r.INT8 | r.OID | r.XID | r.CID:
@@ -160,7 +165,7 @@ def _write(values: pa.Array, oid: int, session: Session, types: r.TypeRegistry) 
 _DATES = frozenset({r.DATE, r.TIMESTAMP, r.TIMESTAMPTZ})
 
 
-def depends_on(oid: int, session: Session, types: r.TypeRegistry | None = None) -> bool:
+def depends_on(oid: int, session: TextSettings, types: r.TypeRegistry | None = None) -> bool:
     """Whether a value of the type has another text under these settings than the plain one, in which arrays and intervals are stored."""
     types = types or r.known()
     oid, _ = types.base(oid)
@@ -176,19 +181,21 @@ def depends_on(oid: int, session: Session, types: r.TypeRegistry | None = None) 
     )
 
 
-def _rewrite(strings: pa.StringArray, found: r.PgType, session: Session, types: r.TypeRegistry) -> pa.StringArray:
+def _rewrite(strings: pa.StringArray, found: r.PgType, session: TextSettings, types: r.TypeRegistry) -> pa.StringArray:
     def convert(items: pa.StringArray) -> pa.StringArray:
         return _write(_read(items, found.element, -1, PLAIN, types), found.element, session, types)
 
     return array.read_array(strings, types.by_oid(found.element).delimiter, convert)
 
 
-def read_scalar(text: str | None, oid: int, typmod: int = -1, *, session: Session = PLAIN, registry: r.TypeRegistry | None = None) -> Any:
+def read_scalar(
+    text: str | None, oid: int, typmod: int = -1, *, session: TextSettings = PLAIN, registry: r.TypeRegistry | None = None
+) -> Any:
     """One value in stored form, as a `pa.Scalar` (``.as_py()`` fails only for years outside Python's own)."""
     return read_text(pa.array([text], pa.string()), oid, typmod, session=session, registry=registry)[0]
 
 
-def write_scalar(value: Any, oid: int, typmod: int = -1, *, session: Session = PLAIN) -> str | None:
+def write_scalar(value: Any, oid: int, typmod: int = -1, *, session: TextSettings = PLAIN) -> str | None:
     """The text form of one value in stored form: a `pa.Scalar`, or a Python value that Arrow takes for the stored type."""
     target = arrow_type(oid, typmod)
     values = pa.array([value], target)
@@ -196,21 +203,21 @@ def write_scalar(value: Any, oid: int, typmod: int = -1, *, session: Session = P
     return shown
 
 
-def normal_form(text: str, oid: int, typmod: int = -1, *, session: Session = PLAIN, registry: r.TypeRegistry | None = None) -> str:
+def normal_form(text: str, oid: int, typmod: int = -1, *, session: TextSettings = PLAIN, registry: r.TypeRegistry | None = None) -> str:
     """What PostgreSQL makes of a literal of the type, as it is held: ``'+1'::int4`` is ``1``, a date is in ISO whatever the style."""
     values = read_text(pa.array([text], pa.string()), oid, typmod, session=session, registry=registry)
     shown: str = write_text(values, oid, typmod, session=session.held)[0].as_py()
     return shown
 
 
-def styled(texts: pa.StringArray, oid: int, typmod: int, session: Session) -> pa.StringArray:
-    """Texts of a result (`Session.of_results`) in the session's DateStyle and IntervalStyle."""
+def styled(texts: pa.StringArray, oid: int, typmod: int, session: TextSettings) -> pa.StringArray:
+    """Texts of a result (`TextSettings.of_results`) in the session's DateStyle and IntervalStyle."""
     if not depends_on(oid, session.styles):
         return texts
     return write_text(read_text(texts, oid, typmod), oid, typmod, session=session)
 
 
-def first_refused(strings: pa.StringArray, oid: int, typmod: int = -1, *, session: Session = PLAIN) -> int | None:
+def first_refused(strings: pa.StringArray, oid: int, typmod: int = -1, *, session: TextSettings = PLAIN) -> int | None:
     """The row of the first value that `read_text` refuses, None if it reads all: for the CONTEXT of COPY. Found by halving."""
     low, high = 0, len(strings)
     if _reads(strings, oid, typmod, session):
@@ -221,7 +228,7 @@ def first_refused(strings: pa.StringArray, oid: int, typmod: int = -1, *, sessio
     return low
 
 
-def _reads(strings: pa.StringArray, oid: int, typmod: int, session: Session) -> bool:
+def _reads(strings: pa.StringArray, oid: int, typmod: int, session: TextSettings) -> bool:
     try:
         read_text(strings, oid, typmod, session=session)
     except PostgresError:

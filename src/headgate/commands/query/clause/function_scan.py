@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from headgate.catalog.query import procedure
 from headgate.commands.query.clause import system_relation
-from headgate.commands.query.clause.select_list import Target
+from headgate.commands.query.clause.select_list import SelectItem
 from headgate.commands.query.plan import Plan, PlanColumn, Source, col, reference, renamed, scope_table
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
@@ -172,7 +172,7 @@ def _by_catalog(planner: Planner, call: Any) -> Plan:
     return system_relation.answer(planner, postgast.deparse(statement))
 
 
-def expand(planner: Planner, frame: DataFrame, targets: Sequence[Target]) -> tuple[DataFrame, dict[Expression, Expression]]:
+def expand(planner: Planner, frame: DataFrame, targets: Sequence[SelectItem]) -> tuple[DataFrame, dict[Expression, Expression]]:
     """The frame with a row for each row of the SELECT list's set-returning functions, and the columns that stand for their calls.
 
     Several of them go side by side, the shorter ones end in NULLs (manual, 38.5.9); one inside another's arguments is refused.

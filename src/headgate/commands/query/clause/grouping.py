@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from headgate.catalog.relation import relation as relations
 from headgate.commands.query.clause import grouping_sets, ordering
-from headgate.commands.query.clause.select_list import Target
+from headgate.commands.query.clause.select_list import SelectItem
 from headgate.commands.query.evaluation import lit_null
 from headgate.commands.query.plan import Sort, Source, col
 from headgate.errors import PostgresError
@@ -31,10 +31,12 @@ from headgate.sql.parser import unwrap
 if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
-Grouped = tuple[Source, list[Target], list[Sort]]
+Grouped = tuple[Source, list[SelectItem], list[Sort]]
 
 
-def group(planner: Planner, node: Any, source: Source, scope: Scope, targets: Sequence[Target], sorts: Sequence[Sort]) -> Grouped | None:
+def group(
+    planner: Planner, node: Any, source: Source, scope: Scope, targets: Sequence[SelectItem], sorts: Sequence[Sort]
+) -> Grouped | None:
     """The source, targets and sort items after grouping; None where the query does not group."""
     having = None
     context = planner.context.within(construct="HAVING", aggregates=True)
@@ -58,7 +60,7 @@ def _has_aggregate(expression: Expression) -> bool:
     return any(isinstance(each, (Aggregate, Grouping)) for each in walk(expression))
 
 
-def _item(planner: Planner, node: Any, targets: Sequence[Target], scope: Scope) -> Expression:
+def _item(planner: Planner, node: Any, targets: Sequence[SelectItem], scope: Scope) -> Expression:
     """An item of GROUP BY: a place in the SELECT list, a column of FROM, an output name, or an expression."""
     inner = unwrap(node)
     place = ordering.group_place(inner, targets)

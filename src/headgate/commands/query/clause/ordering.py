@@ -13,7 +13,7 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, Window
 from pyspark.sql import functions as F
 
-from headgate.commands.query.clause.select_list import Target
+from headgate.commands.query.clause.select_list import SelectItem
 from headgate.commands.query.plan import Plan, Sort, col, reference
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
@@ -43,7 +43,7 @@ _COLLECTING = {"array_agg", "string_agg", "json_agg", "jsonb_agg", "json_object_
 
 
 def read(
-    planner: Planner, nodes: Sequence[Any], targets: Sequence[Target], scope: Scope, windows: Mapping[str, Any] | None = None
+    planner: Planner, nodes: Sequence[Any], targets: Sequence[SelectItem], scope: Scope, windows: Mapping[str, Any] | None = None
 ) -> list[Sort]:
     """ORDER BY of a plain SELECT: an output column's name or place, else an expression over FROM."""
     context = planner.context.within(construct="ORDER BY", aggregates=True, windows=windows)
@@ -100,7 +100,7 @@ def require_equality(expression: Expression) -> None:
         raise PostgresError("42883", f"could not identify an equality operator for type {shown}", position=where)
 
 
-def _item(planner: Planner, node: Any, targets: Sequence[Target], scope: Scope, context: BindContext) -> Expression:
+def _item(planner: Planner, node: Any, targets: Sequence[SelectItem], scope: Scope, context: BindContext) -> Expression:
     place = _place(node, len(targets), "ORDER BY")
     if place is not None:
         return resolve_unknown(targets[place].expression, planner.context)
@@ -155,7 +155,7 @@ def by_output(planner: Planner, nodes: Sequence[Any], plan: Plan) -> list[Sort]:
     return found
 
 
-def group_place(node: Any, targets: Sequence[Target]) -> int | None:
+def group_place(node: Any, targets: Sequence[SelectItem]) -> int | None:
     """The target that an item of GROUP BY names by its place."""
     return _place(node, len(targets), "GROUP BY")
 
@@ -185,7 +185,7 @@ def require_plain_equality(kind: TypeRef, clause: str) -> None:
         raise not_supported(f"{clause} of values of type {registry.format_type(kind.oid)} is not supported")
 
 
-def check_distinct(sorts: Sequence[Sort], targets: Sequence[Target], *, on: bool) -> None:
+def check_distinct(sorts: Sequence[Sort], targets: Sequence[SelectItem], *, on: bool) -> None:
     """42P10 when SELECT DISTINCT sorts by something that it does not select."""
     if on:
         return
@@ -206,7 +206,7 @@ def distinct(planner: Planner, plan: Plan) -> Plan:
     return Plan(frame.select(*[col(each.key) for each in plan.columns]), plan.columns)
 
 
-def read_on(planner: Planner, node: Any, targets: Sequence[Target], scope: Scope, sorts: Sequence[Sort]) -> list[Sort]:
+def read_on(planner: Planner, node: Any, targets: Sequence[SelectItem], scope: Scope, sorts: Sequence[Sort]) -> list[Sort]:
     """The expressions of DISTINCT ON; 42P10 if ORDER BY does not begin with them."""
     nodes = [each for each in node.distinct_clause if unwrap(each) is not None]
     context = planner.context.within(construct="DISTINCT ON", aggregates=True)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from postgast import pg_query_pb2 as pb
 
 from headgate.commands import privilege
-from headgate.commands.query.clause.select_list import Target
+from headgate.commands.query.clause.select_list import SelectItem
 from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression.node import Aggregate, FuncExpr, WindowCall, walk
@@ -79,7 +79,7 @@ def _check_clauses(node: Any, strength: str) -> None:
             raise _not_allowed(strength, what)
 
 
-def check_targets(locks: Sequence[RowLock], targets: Sequence[Target]) -> None:
+def check_targets(locks: Sequence[RowLock], targets: Sequence[SelectItem]) -> None:
     """0A000 for aggregates, window functions and sets in the SELECT list."""
     if not locks:
         return

@@ -23,7 +23,7 @@ from headgate.types import registry
 
 
 @dataclass(frozen=True)
-class Target:
+class SelectItem:
     """An item of a SELECT list. `node` is its parse node (None for a column that ``*`` brought)."""
 
     name: str
@@ -33,9 +33,9 @@ class Target:
     attnum: int = 0
 
 
-def expand(items: Iterable[Any], source: Source, scope: Scope, context: BindContext) -> list[Target]:
+def expand(items: Iterable[Any], source: Source, scope: Scope, context: BindContext) -> list[SelectItem]:
     """The targets of a list of ResTarget nodes."""
-    found: list[Target] = []
+    found: list[SelectItem] = []
     origins = {column.key: column for column in source.star}
     for item in items:
         target = unwrap(item)
@@ -46,7 +46,7 @@ def expand(items: Iterable[Any], source: Source, scope: Scope, context: BindCont
         expression = binder.bind_raw(node, scope, context)
         origin = origins.get(expression.key) if isinstance(expression, ColumnRef) and not expression.levels_up else None
         found.append(
-            Target(
+            SelectItem(
                 target.name or figure_name(node),
                 expression,
                 node,
@@ -57,7 +57,7 @@ def expand(items: Iterable[Any], source: Source, scope: Scope, context: BindCont
     return found
 
 
-def _star(node: Any, source: Source, scope: Scope) -> list[Target]:
+def _star(node: Any, source: Source, scope: Scope) -> list[SelectItem]:
     parts = names.strings(list(node.fields)[:-1])
     if not parts:
         if not source.tables:
@@ -69,22 +69,22 @@ def _star(node: Any, source: Source, scope: Scope) -> list[Target]:
     for place, each in enumerate(table.columns, 1):
         column = origins.get(each.key) or PlanColumn(each.name, each.type, each.key, table.relation, each.attnum if table.relation else 0)
         expression = ColumnRef(type=each.type, name=each.name, attnum=place, key=each.key, qualifier=table.name, levels_up=levels)
-        found.append(Target(each.name, expression, None, column.relation, column.attnum))
+        found.append(SelectItem(each.name, expression, None, column.relation, column.attnum))
     return found
 
 
-def _target(column: PlanColumn) -> Target:
-    return Target(column.name, reference(column), None, column.relation, column.attnum)
+def _target(column: PlanColumn) -> SelectItem:
+    return SelectItem(column.name, reference(column), None, column.relation, column.attnum)
 
 
-def resolve_unknown(targets: Sequence[Target], context: BindContext, wanted: Sequence[TypeRef] = ()) -> list[Target]:
+def resolve_unknown(targets: Sequence[SelectItem], context: BindContext, wanted: Sequence[TypeRef] = ()) -> list[SelectItem]:
     """Literals that are still of type unknown become text, or the type that INSERT wants in their place."""
     found = []
     for place, each in enumerate(targets):
         expression = each.expression
         if expression.type.oid == registry.UNKNOWN and place < len(wanted):
             expression = coerce(expression, wanted[place], Reach.ASSIGNMENT, context) or expression
-        found.append(Target(each.name, resolved(expression, context), each.node, each.relation, each.attnum))
+        found.append(SelectItem(each.name, resolved(expression, context), each.node, each.relation, each.attnum))
     return found
 
 

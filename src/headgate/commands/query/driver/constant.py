@@ -73,6 +73,6 @@ def _read_exactly(oid: int) -> bool:
     return oid in (registry.JSON, registry.UNKNOWN) or sortkey.comparable(oid, registry.known())
 
 
-def _targets(written: Any, evaluation: Evaluation) -> list[select_list.Target]:
+def _targets(written: Any, evaluation: Evaluation) -> list[select_list.SelectItem]:
     expression = binder.bind_raw(written.val, EMPTY, evaluation.context)
-    return [select_list.Target(written.name or select_list.figure_name(written.val), expression, written.val)]
+    return [select_list.SelectItem(written.name or select_list.figure_name(written.val), expression, written.val)]

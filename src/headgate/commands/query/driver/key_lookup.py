@@ -54,10 +54,10 @@ _OTHERS = frozenset({"SubLink", "FuncCall", "SetToDefault"})
 
 
 @dataclass(frozen=True)
-class Keys:
+class WantedKeys:
     """Some keys of a table: `values` has k0, k1, …, as `lookup.find` takes them."""
 
-    key: lookup.Key
+    key: lookup.RowKey
     values: pa.Table
 
 
@@ -75,20 +75,20 @@ def frame(planner: Planner, relation: Relation, alias: str, schema: str | None, 
     return in_one_piece(planner.session_spark, rows(planner, relation, keys), spark_columns(relation))
 
 
-def rows(planner: Planner, relation: Relation, keys: Keys) -> pa.Table:
+def rows(planner: Planner, relation: Relation, keys: WantedKeys) -> pa.Table:
     """The rows with these keys as this statement sees them, and all that the transaction has added and not written."""
     state, pending = planner.transaction.shown(relation)
     found = _found(planner, relation, state, keys)
     return pa.concat_tables([found.drop_columns([FILE, ROW]), *pending])
 
 
-def positions(planner: Planner, relation: Relation, keys: Keys, *, keeps_keys: bool) -> pa.Table:
+def positions(planner: Planner, relation: Relation, keys: WantedKeys, *, keeps_keys: bool) -> pa.Table:
     """The rows with these keys, and FILE and ROW of each; takes the table's write lock (as `Transaction.positions`)."""
     state = planner.transaction.changing(relation, keeps_keys=keeps_keys)
     return _found(planner, relation, state, keys)
 
 
-def _found(planner: Planner, relation: Relation, state: TableState, keys: Keys) -> pa.Table:
+def _found(planner: Planner, relation: Relation, state: TableState, keys: WantedKeys) -> pa.Table:
     found = lookup.find_in(planner.transaction, relation, state, keys.key, keys.values).combine_chunks()
     old = found["old"].combine_chunks()
     old = old.chunk(0) if isinstance(old, pa.ChunkedArray) else old
@@ -99,7 +99,7 @@ def _found(planner: Planner, relation: Relation, state: TableState, keys: Keys) 
     return rows.take(pc.sort_indices(written, [("file", "ascending"), ("row", "ascending")]))
 
 
-def of_where(planner: Planner, relation: Relation, where: Any, scope: Scope) -> Keys | None:
+def of_where(planner: Planner, relation: Relation, where: Any, scope: Scope) -> WantedKeys | None:
     """The keys that a WHERE names, over a scope that has the relation as its only table; None where it may mean others."""
     indexes = [each for each in uniqueness.keys_of(relation) if each.plain and each.immediate]
     if relation.kind != "r" or not indexes:
@@ -193,7 +193,7 @@ def _text(value: Expression, column: Column) -> tuple[bool, str | None]:
     return False, None
 
 
-def _keys(planner: Planner, relation: Relation, attnums: Sequence[int], fixed: dict[int, list[str]]) -> Keys | None:
+def _keys(planner: Planner, relation: Relation, attnums: Sequence[int], fixed: dict[int, list[str]]) -> WantedKeys | None:
     key = lookup.key_of(relation, attnums)
     product = list(itertools.product(*[fixed[attnum] for attnum in attnums]))
     columns = []
@@ -209,4 +209,4 @@ def _keys(planner: Planner, relation: Relation, attnums: Sequence[int], fixed: d
         except (PostgresError, pa.ArrowInvalid):
             return None
     table = pa.table(columns, names=[f"k{place}" for place in range(len(columns))])
-    return Keys(key, table.group_by(table.column_names, use_threads=False).aggregate([]))
+    return WantedKeys(key, table.group_by(table.column_names, use_threads=False).aggregate([]))

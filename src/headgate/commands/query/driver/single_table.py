@@ -15,7 +15,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.commands import lookup, privilege
 from headgate.commands.query.clause import from_clause, select_list
-from headgate.commands.query.clause.select_list import Target
+from headgate.commands.query.clause.select_list import SelectItem
 from headgate.commands.query.driver import key_lookup, table_rows
 from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says
 from headgate.commands.query.plan import PlanColumn
@@ -71,7 +71,7 @@ def columns(node: Any, session: Session, known: dict[int, int]) -> tuple[ResultC
     return result_columns(targets)
 
 
-def result_columns(targets: Sequence[Target]) -> tuple[ResultColumn, ...]:
+def result_columns(targets: Sequence[SelectItem]) -> tuple[ResultColumn, ...]:
     """The description of a SELECT list that is bound."""
     return table_rows.described(table_rows.plan_columns(targets))
 

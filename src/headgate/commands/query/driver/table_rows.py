@@ -15,7 +15,7 @@ import pyarrow as pa
 from headgate.catalog.relation.relation import Relation
 from headgate.commands.query import rendering
 from headgate.commands.query.clause import from_clause
-from headgate.commands.query.clause.select_list import Target
+from headgate.commands.query.clause.select_list import SelectItem
 from headgate.commands.query.plan import Plan, PlanColumn, Source
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
@@ -82,7 +82,7 @@ class HeldTable:
         return {each.key: whole(rows.column(place)) for place, each in enumerate(self._columns)}
 
 
-def plan_columns(targets: Sequence[Target]) -> tuple[PlanColumn, ...]:
+def plan_columns(targets: Sequence[SelectItem]) -> tuple[PlanColumn, ...]:
     """The columns of what a SELECT list or RETURNING says."""
     return tuple(PlanColumn(each.name, each.expression.type, str(at), each.relation, each.attnum) for at, each in enumerate(targets))
 

@@ -25,7 +25,7 @@ WORDS = (*_UPPER, *(each.lower() for each in _UPPER if each not in ("Day", "Dy",
 
 
 @dataclass(frozen=True)
-class Node:
+class FormatWord:
     """A word of the format (``fill``: without FM; ``ordinal``: TH or th behind it), or literal text (no word)."""
 
     word: str = ""
@@ -35,9 +35,9 @@ class Node:
 
 
 @functools.lru_cache(maxsize=256)
-def nodes_of(form: str) -> tuple[Node, ...]:
+def nodes_of(form: str) -> tuple[FormatWord, ...]:
     """parse_format: the words and literal characters of a format."""
-    nodes: list[Node] = []
+    nodes: list[FormatWord] = []
     place = 0
     while place < len(form):
         fill = True
@@ -51,22 +51,22 @@ def nodes_of(form: str) -> tuple[Node, ...]:
             place += len(word)
             ordinal = form[place : place + 2] if form.startswith(("TH", "th"), place) else ""
             place += 2 if ordinal or form.startswith("SP", place) else 0
-            nodes.append(Node(word, "", fill, ordinal))
+            nodes.append(FormatWord(word, "", fill, ordinal))
         elif form[place] == '"':
             place = _quoted(form, place + 1, nodes)
         else:
             place += form.startswith('\\"', place)
-            nodes.append(Node(text=form[place]))
+            nodes.append(FormatWord(text=form[place]))
             place += 1
     return tuple(nodes)
 
 
-def _quoted(form: str, place: int, nodes: list[Node]) -> int:
+def _quoted(form: str, place: int, nodes: list[FormatWord]) -> int:
     while place < len(form):
         if form[place] == '"':
             return place + 1
         place += form[place] == "\\" and place + 1 < len(form)
-        nodes.append(Node(text=form[place]))
+        nodes.append(FormatWord(text=form[place]))
         place += 1
     return place
 
@@ -102,7 +102,7 @@ class Fields:
         return year, (thursday - calendar.days_of(year, 1, 1)) // 7 + 1
 
 
-def _zeros(number: int, width: int, node: Node) -> str:
+def _zeros(number: int, width: int, node: FormatWord) -> str:
     """C's ``%0*d`` with a width that grows by the sign; FM: without zeros."""
     return f"{number:0{width + (number < 0)}d}" if node.fill else str(number)
 
@@ -116,14 +116,14 @@ def _remainder(number: int, by: int) -> int:
     return number % by if number >= 0 else -(-number % by)
 
 
-def _twelve(fields: Fields, node: Node) -> str:
+def _twelve(fields: Fields, node: FormatWord) -> str:
     hour = _remainder(fields.hour, 12) or 12
     width = 2 if fields.hour >= 0 else 3
     return f"{hour:0{width}d}" if node.fill else str(hour)
 
 
-def _year(digits: int) -> Callable[[Fields, Node], str]:
-    def show(fields: Fields, node: Node) -> str:
+def _year(digits: int) -> Callable[[Fields, FormatWord], str]:
+    def show(fields: Fields, node: FormatWord) -> str:
         year = _shown_year(fields, fields.iso[0] if node.word[0] in "Ii" else fields.year)
         cut = year if digits == 4 else _remainder(year, 10**digits)
         width = digits + (_shown_year(fields, fields.year) < 0)
@@ -132,8 +132,8 @@ def _year(digits: int) -> Callable[[Fields, Node], str]:
     return show
 
 
-def _fraction(digits: int) -> Callable[[Fields, Node], str]:
-    def show(fields: Fields, node: Node) -> str:
+def _fraction(digits: int) -> Callable[[Fields, FormatWord], str]:
+    def show(fields: Fields, node: FormatWord) -> str:
         unit = 10 ** (6 - digits)
         part = fields.micros // unit if fields.micros >= 0 else -(-fields.micros // unit)
         return f"{part:0{digits}d}"
@@ -145,8 +145,8 @@ def _cased(name: str, word: str) -> str:
     return name.upper() if word.isupper() else name.lower() if word.islower() else name
 
 
-def _calendar_only(show: Callable[[Fields, Node], str]) -> Callable[[Fields, Node], str]:
-    def checked(fields: Fields, node: Node) -> str:
+def _calendar_only(show: Callable[[Fields, FormatWord], str]) -> Callable[[Fields, FormatWord], str]:
+    def checked(fields: Fields, node: FormatWord) -> str:
         if fields.span:
             raise PostgresError(
                 "22007",
@@ -158,15 +158,15 @@ def _calendar_only(show: Callable[[Fields, Node], str]) -> Callable[[Fields, Nod
     return checked
 
 
-def _named(names: tuple[str, ...], pick: Callable[[Fields], int], size: int) -> Callable[[Fields, Node], str]:
-    def show(fields: Fields, node: Node) -> str:
+def _named(names: tuple[str, ...], pick: Callable[[Fields], int], size: int) -> Callable[[Fields, FormatWord], str]:
+    def show(fields: Fields, node: FormatWord) -> str:
         name = _cased(names[pick(fields)], node.word)
         return name[:3] if size == 3 else f"{name:9}" if node.fill else name
 
     return _calendar_only(show)
 
 
-def _century(fields: Fields, node: Node) -> str:
+def _century(fields: Fields, node: FormatWord) -> str:
     year = fields.year
     if fields.span:
         number = year // 100 if year >= 0 else -(-year // 100)
@@ -175,7 +175,7 @@ def _century(fields: Fields, node: Node) -> str:
     return _zeros(number, 2, node) if -99 <= number <= 99 else str(number)
 
 
-def _roman(fields: Fields, node: Node) -> str:
+def _roman(fields: Fields, node: FormatWord) -> str:
     if not fields.month and not fields.year:
         return ""
     if not fields.month:
@@ -186,32 +186,32 @@ def _roman(fields: Fields, node: Node) -> str:
     return f"{shown:4}" if node.fill else shown
 
 
-def _thousands(fields: Fields, node: Node) -> str:
+def _thousands(fields: Fields, node: FormatWord) -> str:
     year = _shown_year(fields, fields.year)
     high = year // 1000 if year >= 0 else -(-year // 1000)
     return f"{high},{year - high * 1000:03d}"
 
 
-def _offset(fields: Fields, node: Node) -> str:
+def _offset(fields: Fields, node: FormatWord) -> str:
     size = abs(fields.offset)
     sign = "+" if fields.offset >= 0 else "-"
     hours = f"{size // 3600:02d}" if node.fill else str(size // 3600)
     return sign + hours + (f":{size % 3600 // 60:02d}" if size % 3600 else "")
 
 
-def _half(fields: Fields, node: Node) -> str:
+def _half(fields: Fields, node: FormatWord) -> str:
     shown = "PM" if _remainder(fields.hour, 24) >= 12 else "AM"
     shown = f"{shown[0]}.M." if "." in node.word else shown
     return shown if node.word[0].isupper() else shown.lower()
 
 
-def _era(fields: Fields, node: Node) -> str:
+def _era(fields: Fields, node: FormatWord) -> str:
     shown = "BC" if fields.year <= 0 else "AD"
     shown = f"{shown[0]}.{shown[1]}." if "." in node.word else shown
     return shown if node.word[0].isupper() else shown.lower()
 
 
-def _quarter(fields: Fields, node: Node) -> str:
+def _quarter(fields: Fields, node: FormatWord) -> str:
     return str((fields.month - 1) // 3 + 1 if fields.month > 0 else 1 - (1 - fields.month) // 3) if fields.month else ""
 
 
@@ -221,7 +221,7 @@ def _iso_day_of_year(fields: Fields) -> int:
     return fields.days - (january_4 - (calendar.weekday_of(january_4) + 6) % 7) + 1
 
 
-_SHOW: dict[str, Callable[[Fields, Node], str]] = {
+_SHOW: dict[str, Callable[[Fields, FormatWord], str]] = {
     "HH": _twelve,
     "HH12": _twelve,
     "HH24": lambda fields, node: _zeros(fields.hour, 2, node),
@@ -269,7 +269,7 @@ def show(fields: Fields, form: str) -> str | None:
     return "".join(_show_node(fields, each) for each in nodes_of(form))
 
 
-def _show_node(fields: Fields, node: Node) -> str:
+def _show_node(fields: Fields, node: FormatWord) -> str:
     if not node.word:
         return node.text
     shown = _SHOW[node.word.upper()](fields, node)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from headgate.errors import PostgresError
 from headgate.expression.functions.datetime import timestamp
-from headgate.expression.functions.datetime.to_char import DAYS, MONTHS, ROMAN, Node, nodes_of
+from headgate.expression.functions.datetime.to_char import DAYS, MONTHS, ROMAN, FormatWord, nodes_of
 from headgate.types.datetime import calendar
 
 _SPACE = " \t\n\v\f\r"
@@ -47,7 +47,7 @@ class _Reader:
     """A text on its way through a format: `place` in it, characters skipped beyond what the format said, and the fields found."""
 
     text: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[FormatWord, ...]
     place: int = 0
     skipped: int = 0
     fixed: bool = False
@@ -95,7 +95,7 @@ class _Reader:
             self.place += 1
             self.skipped += 1
 
-    def _field(self, number: int, node: Node) -> None:
+    def _field(self, number: int, node: FormatWord) -> None:
         word = node.word.upper()
         self._set_mode(word)
         if word == "FX":
@@ -131,7 +131,7 @@ class _Reader:
             raise _invalid("invalid combination of date conventions")
         self.mode = self.mode or mode
 
-    def _set(self, name: str, value: int, node: Node) -> None:
+    def _set(self, name: str, value: int, node: FormatWord) -> None:
         if self.get(name) not in (0, value):
             raise _invalid(
                 f'conflicting values for "{node.word}" field in formatting string',
@@ -140,7 +140,7 @@ class _Reader:
         if name:
             self.found[name] = value
 
-    def _number(self, name: str, length: int, number: int, node: Node, *, partial: bool = False) -> int:
+    def _number(self, name: str, length: int, number: int, node: FormatWord, *, partial: bool = False) -> int:
         """from_char_parse_int_len: the characters that were read."""
         start = self.place
         rest = self.text[start:].lstrip(_SPACE)
@@ -183,13 +183,13 @@ class _Reader:
             return following.word.upper() in _NO_DIGITS
         return not (following.text.isascii() and following.text.isdigit())
 
-    def _fraction(self, word: str, number: int, node: Node) -> None:
+    def _fraction(self, word: str, number: int, node: FormatWord) -> None:
         name, length = ("ms", 3) if word == "MS" else ("us", 6 if word == "US" else int(word[2]))
         used = self._number(name, length, number, node)
         digits = 3 if word == "MS" else 6
         self.found[name] *= 10 ** (digits - used) if 1 <= used < digits else 1
 
-    def _name(self, word: str, node: Node) -> None:
+    def _name(self, word: str, node: FormatWord) -> None:
         rest = self.text[self.place :]
         fitting = [each for each, name in enumerate(_NAMES[word]) if _lowered(rest[: len(name)]) == _lowered(name)]
         if not fitting:
@@ -210,7 +210,7 @@ class _Reader:
         else:
             self._set("mm", 12 - place if word == "RM" else place + 1, node)
 
-    def _thousands(self, node: Node) -> None:
+    def _thousands(self, node: FormatWord) -> None:
         match = re.compile(r"[ \t\n\v\f\r]*([+-]?\d+),([ \t\n\v\f\r]*[+-]?\d{1,3})").match(self.text, self.place)
         if match is None:
             raise _invalid('invalid input string for "Y,YYY"')
@@ -218,7 +218,7 @@ class _Reader:
         self.year_size = 4
         self.place = match.end()
 
-    def _zone_hour(self, number: int, node: Node) -> None:
+    def _zone_hour(self, number: int, node: FormatWord) -> None:
         if self.text[self.place] in "+- ":
             self.zone_sign = -1 if self.text[self.place] == "-" else 1
             self.place += 1

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from headgate.errors import PostgresError
 from headgate.expression.functions.array import written
 from headgate.expression.functions.regex.lexer import OPTIONS, Flag
-from headgate.expression.functions.regex.matcher import Spans, Subject
+from headgate.expression.functions.regex.matcher import MatchSubject, Spans
 from headgate.expression.functions.regex.parser import parse
 from headgate.expression.functions.regex.similar import similar_to_escape
 
@@ -34,7 +34,7 @@ def options(letters: str, function: str = "") -> tuple[Flag, bool]:
 
 def matches(flags: int, text: str, pattern: str) -> bool:
     """``text ~ pattern``."""
-    return Subject(parse(pattern, Flag(flags)), text).matches()
+    return MatchSubject(parse(pattern, Flag(flags)), text).matches()
 
 
 def differs(flags: int, text: str, pattern: str) -> bool:
@@ -55,7 +55,7 @@ def _at_least(name: str, value: int, least: int) -> None:
 def _found(text: str, pattern: str, flags: Flag, start: int) -> Iterator[Spans]:
     """All matches from left to right; one of no length is followed by a search one character further."""
     parsed = parse(pattern, flags)
-    subject = Subject(parsed, text)
+    subject = MatchSubject(parsed, text)
     while start <= len(text):
         spans = subject.find(start)
         if spans is None:

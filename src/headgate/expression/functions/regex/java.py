@@ -14,6 +14,7 @@ from headgate.expression.functions.regex.charset import ALL, CharSet
 from headgate.expression.functions.regex.pattern import (
     INFINITE,
     At,
+    BackReference,
     Chars,
     Choice,
     Concat,
@@ -21,22 +22,21 @@ from headgate.expression.functions.regex.pattern import (
     Look,
     Part,
     Pattern,
-    Place,
-    Reference,
+    PositionCondition,
     Repeat,
     Rex,
 )
 
 _WORD = "[0-9A-Z_a-z]"
 _PLACES = {
-    Place.START: r"\A",
-    Place.END: r"\z",
-    Place.LINE_START: r"(?<![^\n])",
-    Place.LINE_END: r"(?![^\n])",
-    Place.WORD_START: f"(?<!{_WORD})(?={_WORD})",
-    Place.WORD_END: f"(?<={_WORD})(?!{_WORD})",
-    Place.WORD_EDGE: f"(?:(?<!{_WORD})(?={_WORD})|(?<={_WORD})(?!{_WORD}))",
-    Place.NO_WORD_EDGE: f"(?:(?<!{_WORD})(?!{_WORD})|(?<={_WORD})(?={_WORD}))",
+    PositionCondition.START: r"\A",
+    PositionCondition.END: r"\z",
+    PositionCondition.LINE_START: r"(?<![^\n])",
+    PositionCondition.LINE_END: r"(?![^\n])",
+    PositionCondition.WORD_START: f"(?<!{_WORD})(?={_WORD})",
+    PositionCondition.WORD_END: f"(?<={_WORD})(?!{_WORD})",
+    PositionCondition.WORD_EDGE: f"(?:(?<!{_WORD})(?={_WORD})|(?<={_WORD})(?!{_WORD}))",
+    PositionCondition.NO_WORD_EDGE: f"(?:(?<!{_WORD})(?!{_WORD})|(?<={_WORD})(?={_WORD}))",
 }
 _FEW = 4
 """Up to so many rounds of something of varying length are left to Java."""
@@ -58,8 +58,8 @@ class Literal:
 def literal(pattern: Pattern) -> Literal | None:
     """The text that the pattern looks for, None if it is not as simple."""
     items = list(_items(pattern.rex))
-    at_start = bool(items) and items[0] == At(Place.START)
-    at_end = len(items) > at_start and items[-1] == At(Place.END)
+    at_start = bool(items) and items[0] == At(PositionCondition.START)
+    at_end = len(items) > at_start and items[-1] == At(PositionCondition.END)
     text = ""
     for each in items[at_start : len(items) - at_end]:
         if not isinstance(each, Chars) or len(each.set.ranges) != 1 or each.set.ranges[0][0] != each.set.ranges[0][1]:
@@ -122,7 +122,7 @@ class _Writer:
                     return f"(?:{self.write(body)})"
                 self.numbers[number] = len(self.numbers) + 1
                 return f"({self.write(body)})"
-            case Reference(number, _, low, high):
+            case BackReference(number, _, low, high):
                 if number not in self.numbers:
                     raise _TooHard
                 again = f"(?{'i' if self.fold else ''}:\\{self.numbers[number]})"

@@ -64,7 +64,7 @@ _PLACES = {"A": "SBEGIN", "m": "<", "M": ">", "y": "WBDRY", "Y": "NWBDRY", "Z": 
 _DIGITS = "0123456789"
 
 
-class Context(enum.Enum):
+class LexerContext(enum.Enum):
     """Where the lexer stands."""
 
     ERE = enum.auto()
@@ -78,7 +78,7 @@ class Context(enum.Enum):
     CLASS = enum.auto()
 
 
-_ENDS = {Context.COLLATING: ".", Context.EQUIVALENCE: "=", Context.CLASS: ":"}
+_ENDS = {LexerContext.COLLATING: ".", LexerContext.EQUIVALENCE: "=", LexerContext.CLASS: ":"}
 
 
 def invalid(reason: str) -> PostgresError:
@@ -113,9 +113,9 @@ class Lexer:
         self.groups = 0
         self._prefixes()
         if self.flags & Flag.QUOTE:
-            self.context = Context.QUOTE
+            self.context = LexerContext.QUOTE
         else:
-            self.context = Context.ERE if self.flags & Flag.EXTENDED else Context.BRE
+            self.context = LexerContext.ERE if self.flags & Flag.EXTENDED else LexerContext.BRE
         self.last = ""
         self.token = START
         self.next()
@@ -170,30 +170,35 @@ class Lexer:
 
     def _next(self) -> Token:
         while True:
-            if self.flags & Flag.EXPANDED and self.context in (Context.ERE, Context.BRE, Context.ERE_BOUND, Context.BRE_BOUND):
+            if self.flags & Flag.EXPANDED and self.context in (
+                LexerContext.ERE,
+                LexerContext.BRE,
+                LexerContext.ERE_BOUND,
+                LexerContext.BRE_BOUND,
+            ):
                 self._skip()
             if self._at_end():
-                if self.context in (Context.ERE, Context.BRE, Context.QUOTE):
+                if self.context in (LexerContext.ERE, LexerContext.BRE, LexerContext.QUOTE):
                     return STOP
-                fail("EBRACE" if self.context in (Context.ERE_BOUND, Context.BRE_BOUND) else "EBRACK")
+                fail("EBRACE" if self.context in (LexerContext.ERE_BOUND, LexerContext.BRE_BOUND) else "EBRACK")
             found = self._from(self._take())
             if found is not None:
                 return found
 
     def _from(self, character: str) -> Token | None:
         """The token that begins with the character; None behind a comment."""
-        if self.context is Context.QUOTE:
+        if self.context is LexerContext.QUOTE:
             return Token("PLAIN", ord(character))
-        if self.context is Context.BRE:
+        if self.context is LexerContext.BRE:
             return self._basic(character)
-        if self.context in (Context.ERE_BOUND, Context.BRE_BOUND):
+        if self.context in (LexerContext.ERE_BOUND, LexerContext.BRE_BOUND):
             return self._bound(character)
-        if self.context is Context.BRACKET:
+        if self.context is LexerContext.BRACKET:
             return self._bracket(character)
         if self.context in _ENDS:
             if character == _ENDS[self.context] and self._sees("]"):
                 self.place += 1
-                self.context = Context.BRACKET
+                self.context = LexerContext.BRACKET
                 return Token("END", ord(character))
             return Token("PLAIN", ord(character))
         return self._extended(character)
@@ -210,18 +215,18 @@ class Lexer:
             return Token("DIGIT", int(character))
         if character == ",":
             return Token(",")
-        if character == "}" and self.context is Context.ERE_BOUND:
-            self.context = Context.ERE
+        if character == "}" and self.context is LexerContext.ERE_BOUND:
+            self.context = LexerContext.ERE
             return Token("}", self._greedy())
-        if character == "\\" and self.context is Context.BRE_BOUND and self._sees("}"):
+        if character == "\\" and self.context is LexerContext.BRE_BOUND and self._sees("}"):
             self.place += 1
-            self.context = Context.BRE
+            self.context = LexerContext.BRE
             return Token("}", 1)
         fail("BADBR")
 
     def _bracket(self, character: str) -> Token:
         if character == "]" and self.token.kind != "[":
-            self.context = Context.ERE if self.flags & Flag.EXTENDED else Context.BRE
+            self.context = LexerContext.ERE if self.flags & Flag.EXTENDED else LexerContext.BRE
             return Token("]")
         if character == "\\" and self.flags & Flag.ADVANCED_ESCAPES:
             if self._at_end():
@@ -247,7 +252,7 @@ class Lexer:
             if self._sees(f"[:{mark}:]]"):
                 self.place += 6
                 return Token(mark)
-        self.context = Context.BRACKET
+        self.context = LexerContext.BRACKET
         if self._sees("^"):
             self.place += 1
             return Token("[", 0)
@@ -261,7 +266,7 @@ class Lexer:
                 self._skip()
             if self._at_end() or self.text[self.place] not in _DIGITS:
                 return Token("PLAIN", ord(character))
-            self.context = Context.ERE_BOUND
+            self.context = LexerContext.ERE_BOUND
             return Token("{")
         if character == "(":
             return self._parenthesis()
@@ -372,7 +377,7 @@ class Lexer:
             fail("EESCAPE")
         character = self._take()
         if character == "{":
-            self.context = Context.BRE_BOUND
+            self.context = LexerContext.BRE_BOUND
             return Token("{")
         if character in "()":
             return Token(character, 1 if character == "(" else ord(character))

@@ -1,6 +1,6 @@
 """Runs a parsed pattern over a string: whether, where, and where its groups lie, with PostgreSQL's choice (regexec.c; manual, 9.7.3.5).
 
-`Subject` is one string and one pattern. Sets of positions are integers, bit p for the position before character p: a Rex maps a set of
+`MatchSubject` is one string and one pattern. Sets of positions are integers, bit p for the position before character p: a Rex maps a set of
 starts to the set of all ends (and back) at once, so that no pattern takes exponential time. The match starts as far left as
 possible; from there the preference of the whole decides on the longest or shortest end; then `_dissect` splits that stretch among
 the parts, from the left, each by its own preference. Only back references make it try further splits and ends.
@@ -16,6 +16,7 @@ from headgate.expression.functions.regex.pattern import (
     INFINITE,
     SHORTER,
     At,
+    BackReference,
     Chars,
     Choice,
     Concat,
@@ -23,8 +24,7 @@ from headgate.expression.functions.regex.pattern import (
     Look,
     Part,
     Pattern,
-    Place,
-    Reference,
+    PositionCondition,
     Repeat,
     Rex,
 )
@@ -47,7 +47,7 @@ def _descending(positions: int) -> Iterator[int]:
         positions ^= 1 << place
 
 
-class Subject:
+class MatchSubject:
     """A string that a pattern is matched against."""
 
     def __init__(self, pattern: Pattern, text: str) -> None:
@@ -122,23 +122,23 @@ class Subject:
             bits = self._sets[found] = int(shown, 2) if shown else 0
         return bits
 
-    def holds(self, place: Place) -> int:
+    def holds(self, place: PositionCondition) -> int:
         """The positions at which a condition holds."""
-        if place is Place.START:
+        if place is PositionCondition.START:
             return 1
-        if place is Place.END:
+        if place is PositionCondition.END:
             return 1 << self.size
-        if place in (Place.LINE_START, Place.LINE_END):
+        if place in (PositionCondition.LINE_START, PositionCondition.LINE_END):
             lines = self.members(CharSet(((10, 10),)))
-            return (1 | lines << 1) if place is Place.LINE_START else (lines | 1 << self.size)
+            return (1 | lines << 1) if place is PositionCondition.LINE_START else (lines | 1 << self.size)
         ahead = self.members(WORD)
         behind = ahead << 1
-        if place is Place.WORD_START:
+        if place is PositionCondition.WORD_START:
             return ahead & ~behind
-        if place is Place.WORD_END:
+        if place is PositionCondition.WORD_END:
             return behind & ~ahead
         edges = ahead ^ behind
-        return edges if place is Place.WORD_EDGE else self.every & ~edges
+        return edges if place is PositionCondition.WORD_EDGE else self.every & ~edges
 
     def looks(self, look: Look) -> int:
         """The positions at which a look ahead or behind succeeds."""
@@ -171,7 +171,7 @@ class Subject:
             case Repeat(Chars(found), 0, -1):
                 run = self.members(found)
                 return (((starts & run) + run) ^ run) | starts
-            case Repeat(body, low, high) | Reference(_, body, low, high):
+            case Repeat(body, low, high) | BackReference(_, body, low, high):
                 return self._repeat(body, low, high, starts, forward=True)
             case Group(_, body):
                 return self.ends(body, starts)
@@ -200,7 +200,7 @@ class Subject:
                 return found_starts
             case Repeat(Chars(found), 0, -1):
                 return self._run_back(self.members(found), ends)
-            case Repeat(body, low, high) | Reference(_, body, low, high):
+            case Repeat(body, low, high) | BackReference(_, body, low, high):
                 return self._repeat(body, low, high, ends, forward=False)
             case Group(_, body):
                 return self.starts(body, ends)

@@ -20,14 +20,14 @@ from headgate.expression.functions.regex.pattern import (
     REFERS,
     SHORTER,
     At,
+    BackReference,
     Chars,
     Choice,
     Concat,
     Look,
     Part,
     Pattern,
-    Place,
-    Reference,
+    PositionCondition,
     Repeat,
     Rex,
     without_conditions,
@@ -37,8 +37,8 @@ from headgate.expression.functions.regex.pattern import (
 _MAX_COUNT = 255
 _PREFERENCE = LONGER | SHORTER
 _PLACES = {
-    "SBEGIN": Place.START, "SEND": Place.END, "<": Place.WORD_START, ">": Place.WORD_END, "WBDRY": Place.WORD_EDGE,
-    "NWBDRY": Place.NO_WORD_EDGE,
+    "SBEGIN": PositionCondition.START, "SEND": PositionCondition.END, "<": PositionCondition.WORD_START, ">": PositionCondition.WORD_END,
+    "WBDRY": PositionCondition.WORD_EDGE, "NWBDRY": PositionCondition.NO_WORD_EDGE,
 }  # fmt: skip
 
 
@@ -132,7 +132,7 @@ class _Parser:
         """The part of an atom that is not simple, with its quantifier."""
         if kind == "BACKREF":
             body = without_conditions(self.groups[atom.reference].language())
-            atom.rex = Reference(atom.reference, body, low, high)
+            atom.rex = BackReference(atom.reference, body, low, high)
             atom.low, atom.high = low, high
             atom.flags |= _combine(prefer, atom.flags)
             return atom
@@ -170,9 +170,9 @@ class _Parser:
         kind, value = self.lexer.token.kind, self.lexer.token.value
         lines = bool(self.lexer.flags & Flag.NEWLINE_ANCHORS)
         if kind == "^":
-            found: Rex = At(Place.LINE_START if lines else Place.START)
+            found: Rex = At(PositionCondition.LINE_START if lines else PositionCondition.START)
         elif kind == "$":
-            found = At(Place.LINE_END if lines else Place.END)
+            found = At(PositionCondition.LINE_END if lines else PositionCondition.END)
         elif kind in _PLACES:
             found = At(_PLACES[kind])
         elif kind == "LOOK":

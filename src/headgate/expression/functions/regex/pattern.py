@@ -16,7 +16,7 @@ INFINITE = -1
 LONGER, SHORTER, MIXED, CAPTURES, REFERS = 1, 2, 4, 8, 16
 
 
-class Place(enum.StrEnum):
+class PositionCondition(enum.StrEnum):
     """A condition on a position."""
 
     START = "start"
@@ -45,7 +45,7 @@ class Chars(Rex):
 class At(Rex):
     """Nothing, at such a position."""
 
-    place: Place
+    place: PositionCondition
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Group(Rex):
 
 
 @dataclass(frozen=True)
-class Reference(Rex):
+class BackReference(Rex):
     """A back reference: whatever the group's body can match (`body`, its conditions left out) `low` to `high` times."""
 
     number: int
@@ -154,8 +154,8 @@ def without_conditions(rex: Rex) -> Rex:
             return Repeat(without_conditions(body), low, high)
         case Group(_, body):
             return without_conditions(body)
-        case Reference(number, body, low, high):
-            return Reference(number, without_conditions(body), low, high)
+        case BackReference(number, body, low, high):
+            return BackReference(number, without_conditions(body), low, high)
         case _:
             return rex
 

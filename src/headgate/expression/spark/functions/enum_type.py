@@ -34,7 +34,7 @@ def read(value: Value, kind: PgType) -> Value:
 
 def _kind(node: Expression, args: Sequence[Value]) -> PgType:
     found = registry.known().find(operands(node)[0].type.oid)
-    if found is None or found.kind is not registry.Kind.ENUM:
+    if found is None or found.kind is not registry.TypeKind.ENUM:
         raise refuse("a function of enums", "the type of its argument is not known")
     return found
 

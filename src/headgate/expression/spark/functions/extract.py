@@ -40,7 +40,7 @@ def whole(value: Column, by: int) -> Column:
 
 
 @dataclass(frozen=True)
-class Part:
+class FieldValue:
     """A field as an exact number of 10^-scale units, and as PostgreSQL's double (the same number without `double`)."""
 
     exact: Callable[[Column], Column]
@@ -114,32 +114,32 @@ def _summed(moment: Column, unit: float) -> Column:
     return whole(second, 1_000_000).cast("double") * F.lit(unit) + _divided(second % big(1_000_000), 1_000_000.0 / unit)
 
 
-_PARTS: dict[str, Part] = {
-    "hour": Part(lambda moment: whole(_clock(moment), 3_600_000_000)),
-    "minute": Part(lambda moment: whole(_clock(moment), 60_000_000) % big(60)),
-    "second": Part(_second, 6, lambda moment: _summed(moment, 1.0)),
-    "millisecond": Part(_second, 3, lambda moment: _summed(moment, 1000.0)),
-    "microsecond": Part(_second),
-    "epoch": Part(micros_of, 6, lambda moment: _divided(micros_of(moment), 1_000_000.0)),
+_PARTS: dict[str, FieldValue] = {
+    "hour": FieldValue(lambda moment: whole(_clock(moment), 3_600_000_000)),
+    "minute": FieldValue(lambda moment: whole(_clock(moment), 60_000_000) % big(60)),
+    "second": FieldValue(_second, 6, lambda moment: _summed(moment, 1.0)),
+    "millisecond": FieldValue(_second, 3, lambda moment: _summed(moment, 1000.0)),
+    "microsecond": FieldValue(_second),
+    "epoch": FieldValue(micros_of, 6, lambda moment: _divided(micros_of(moment), 1_000_000.0)),
 }
-_OF_DATE: dict[str, Part] = {
-    "epoch": Part(lambda day: F.unix_date(day).cast("bigint") * big(86400)),
-    "julian": Part(lambda day: F.unix_date(day) + F.lit(_JULIAN)),
+_OF_DATE: dict[str, FieldValue] = {
+    "epoch": FieldValue(lambda day: F.unix_date(day).cast("bigint") * big(86400)),
+    "julian": FieldValue(lambda day: F.unix_date(day) + F.lit(_JULIAN)),
 }
 
 
-def _part_of(unit: Unit, rep: Rep, shown: str) -> Part:
+def _part_of(unit: Unit, rep: Rep, shown: str) -> FieldValue:
     """The field of a date or timestamp; one that raises if the type has none of the name."""
     if unit.name in _CALENDAR:
-        return Part(_CALENDAR[unit.name])
+        return FieldValue(_CALENDAR[unit.name])
     found = (_OF_DATE if rep == DATE else _PARTS).get(unit.name)
     if found is not None:
         return found
     error = unit.error(shown)
-    return Part(lambda value: F.when(F.isnotnull(value), raising(*error).cast("bigint")))
+    return FieldValue(lambda value: F.when(F.isnotnull(value), raising(*error).cast("bigint")))
 
 
-def numeric_part(part: Part, source: Value) -> Value:
+def numeric_part(part: FieldValue, source: Value) -> Value:
     """The field as numeric of its scale."""
     rep = decimal(19 + part.scale, part.scale)
 
@@ -153,7 +153,7 @@ def numeric_part(part: Part, source: Value) -> Value:
     return Value(rep, make)
 
 
-def _double_part(part: Part, source: Value) -> Value:
+def _double_part(part: FieldValue, source: Value) -> Value:
     double = part.double or (lambda value: part.exact(value).cast("double"))
     return Value(FLOAT8, lambda env: double(source.make(env)))
 
