@@ -109,7 +109,7 @@ description(o, c, s, db) AS (SELECT _d.description FROM hg.pg_description _d WHE
     AND _d.dbid IN (0, db))
 any_description(o, db) AS (SELECT any_value(_d.description) FROM hg.pg_description _d WHERE _d.objoid = o AND _d.objsubid = 0 AND _d.dbid IN (0, db))
 shared_description(o, c) AS (SELECT _d.description FROM hg.pg_shdescription _d WHERE _d.objoid = o AND _d.classoid = c)
-is_publishable(o, db) AS coalesce((SELECT _c.relkind IN ('r', 'p') AND _c.relpersistence = 'p' AND _c.oid >= 16384 FROM hg.pg_class _c
+is_publishable(o, db) AS coalesce((SELECT _c.relkind IN ('r', 'p') AND _c.relpersistence = 'p' AND _c.oid >= {registry.FIRST_USER_OID} FROM hg.pg_class _c
     WHERE _c.oid = o AND _c.dbid IN (0, db)), false)
 replica_index(o, db) AS (SELECT max(_i.indexrelid) FROM hg.pg_class _c JOIN hg.pg_index _i ON _i.indrelid = _c.oid AND _i.dbid = _c.dbid
     WHERE _c.oid = o AND _c.dbid IN (0, db) AND CASE _c.relreplident WHEN 'd' THEN _i.indisprimary AND _i.indimmediate

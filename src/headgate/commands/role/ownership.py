@@ -29,6 +29,7 @@ from headgate.errors import PostgresError
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types import registry
+from headgate.types.registry import FIRST_USER_OID
 
 _OWNED = (
     ("pg_class", "relowner", "relname", "relkind IN ('r', 'p', 'v', 'm', 'S')"),
@@ -74,7 +75,7 @@ def _owned(session: Session, cursor: Cursor, role: int) -> Iterator[Tie]:
     for database, oid in rows(cursor, "SELECT dbid, oid FROM hg.pg_default_acl WHERE defaclrole = ?", [role]):
         yield Tie(database, "pg_default_acl", oid, f"owner of {_default_privileges(cursor, database, oid)}", owner=True)
     for catalog, column, name_column, where in _OWNED:
-        sql = f"SELECT dbid, oid, {name_column} FROM hg.{catalog} WHERE {column} = ? AND {where} AND oid >= 16384"
+        sql = f"SELECT dbid, oid, {name_column} FROM hg.{catalog} WHERE {column} = ? AND {where} AND oid >= {FIRST_USER_OID}"
         for database, oid, name in rows(cursor, sql, [role]):
             yield Tie(database, catalog, oid, f"owner of {_shown(session, cursor, database, catalog, oid, name)}", owner=True)
 
