@@ -1,7 +1,7 @@
 """One client's socket: frames in, buffered bytes out.
 
 A connection belongs to one thread (decision 0001); only `interrupt` and `close` may be called from others. Used by the
-listener (start-up packets), the session (messages) and, through `walsender.channel.Channel`, by the walsender.
+listener (start-up packets), the session (messages) and, through `walsender.host.Channel`, by the walsender.
 What must hold: a frame that breaks the framing rules ends the connection (ConnectionBroken), as in PostgreSQL; nothing
 is sent before `flush`, unless more than a block is waiting. After `start_tls` all bytes go through a `TlsStream`, which keeps none that
 could be read: who waits, waits for the socket.
