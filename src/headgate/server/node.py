@@ -20,7 +20,7 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -53,7 +53,18 @@ from headgate.walsender.standby import Standbys
 from headgate.walsender.statistics import Senders
 
 if TYPE_CHECKING:
+    from headgate.catalog.cursor import CatalogCursor
+    from headgate.catalog.relation.relation import Index, Relation
+    from headgate.catalog.replication.subscription import Subscription
     from headgate.server.session.session import ClientSession
+    from headgate.storage.lock import Patience
+    from headgate.storage.transaction.transaction import Transaction
+    from headgate.subscriber.apply.evolution import Told
+    from headgate.subscriber.apply.relation_map import Mapping as Mapped
+    from headgate.subscriber.apply.row_completion import RowCompletion
+    from headgate.subscriber.synchronization.reconciliation import FoundDifference
+    from headgate.walreceiver.connection import PublisherConnection as Reader
+    from headgate.walreceiver.remote import RemoteRelation
 
 _log = logging.getLogger("headgate.server")
 
@@ -340,37 +351,41 @@ class Node:
 
         return providers(self, session)
 
-    def applied_rows(self, transaction: Any, subscription: Any, relation: Any, routed_from: Any = None) -> Any:
+    def applied_rows(
+        self, transaction: Transaction, subscription: Subscription, relation: Relation, routed_from: Relation | None = None
+    ) -> RowCompletion:
         """What completes and checks the rows that a replication worker applies."""
         from headgate.commands.subscription.row_completion import applied_rows
 
         return applied_rows(self, transaction, subscription, relation, routed_from)
 
-    def applied_unique(self, transaction: Any, relation: Any, index: Any) -> None:
+    def applied_unique(self, transaction: Transaction, relation: Relation, index: Index) -> None:
         """Raises 23505 if a table has a key of a unique index twice (`commands.constraint.uniqueness`)."""
         from headgate.commands.constraint.uniqueness import check_applied
 
         check_applied(transaction, relation, index)
 
-    def applied_difference(self, subscription: Any, transaction: Any, mapping: Any, remote: Any, reader: Any) -> Any:
+    def applied_difference(
+        self, subscription: Subscription, transaction: Transaction, mapping: Mapped, remote: RemoteRelation, reader: Reader
+    ) -> FoundDifference:
         """What a table must be changed by to be the publisher's."""
-        from headgate.verify.difference import Difference
+        from headgate.verify import difference
 
-        return Difference(self, subscription, transaction, mapping, remote, reader)
+        return difference.Difference(self, subscription, transaction, mapping, remote, reader)
 
-    def applied_evolution(self, subscription: Any, told: Any, stopping: Any) -> None:
+    def applied_evolution(self, subscription: Subscription, told: Sequence[Told], stopping: Patience) -> None:
         """Has tables follow what their publisher told of their columns (schema_evolution)."""
         from headgate.commands.subscription.schema_evolution import evolve
 
         evolve(self, subscription, told, stopping)
 
-    def applied_tables(self, subscription: Any, stopping: Any) -> list[str]:
+    def applied_tables(self, subscription: Subscription, stopping: Patience) -> list[str]:
         """Has the published tables that are not in a subscription join it (create_tables)."""
         from headgate.commands.subscription.applied_ddl import join
 
         return join(self, subscription, stopping)
 
-    def applied_rights(self, cursor: Any, subscription: Any, relation: Any, ops: Any) -> None:
+    def applied_rights(self, cursor: CatalogCursor, subscription: Subscription, relation: Relation | None, ops: Iterable[str]) -> None:
         """Raises unless a subscription's owner may apply changes of these kinds to the relation; with None, unless it may log in."""
         from headgate.commands.subscription import target_privilege as applied_rights
 

@@ -21,6 +21,7 @@ from headgate.catalog.replication.subscription import Subscription
 from headgate.catalog.security import role as roles
 from headgate.errors import PostgresError
 from headgate.subscriber.apply.apply_worker import ApplyWorker
+from headgate.subscriber.host import Host
 from headgate.subscriber.subscription_statistics import Ledger
 from headgate.subscriber.synchronization.table_sync import SyncWorker, drop_slot
 from headgate.subscriber.worker import Started, Worker
@@ -32,9 +33,9 @@ _log = logging.getLogger("headgate.subscriber")
 
 
 class Launcher:
-    """See the module. `node` offers catalog, engine, settings, data_dir, system_identifier and (if it has one) activity."""
+    """See the module."""
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self, node: Host) -> None:
         self.node = node
         self.stopping = False
         self._lock = threading.RLock()
@@ -215,17 +216,13 @@ class Launcher:
     # ---- the thread -------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        activity = getattr(self.node, "activity", None)
-        if activity is None:
-            self._serve()
-            return
-        backend = activity.enter("logical replication launcher")
+        backend = self.node.activity.enter("logical replication launcher")
         try:
             backend.state, backend.wait = None, ("Activity", "LogicalLauncherMain")
             backend.role, backend.role_name = _BOOTSTRAP, self._bootstrap_name()
             self._serve()
         finally:
-            activity.leave(backend)
+            self.node.activity.leave(backend)
 
     def _serve(self) -> None:
         while not self.stopping:

@@ -26,6 +26,7 @@ from headgate.subscriber.synchronization.table_sync import SyncWorker
 from headgate.walreceiver.progress import ReceiverPosition
 
 if TYPE_CHECKING:
+    from headgate.catalog.cursor import CatalogCursor
     from headgate.subscriber.launcher import Launcher
     from headgate.subscriber.worker import Worker
 
@@ -110,13 +111,13 @@ def _table(
     )
 
 
-def _again(cursor: Any, subscription: int) -> dict[int, str]:
+def _again(cursor: CatalogCursor, subscription: int) -> dict[int, str]:
     """The tables that are synchronized again, or are asked to be, with how."""
     found = subscription_resync.taken(cursor, subscription) | subscription_resync.requested(cursor, subscription)
     return {oid: method.value for oid, method in found.items()}
 
 
-def _entry(launcher: Launcher, cursor: Any, subscription: Subscription) -> dict[str, Any]:
+def _entry(launcher: Launcher, cursor: CatalogCursor, subscription: Subscription) -> dict[str, Any]:
     account = launcher.ledger.of(subscription.oid)
     workers = [worker for worker in launcher.workers() if worker.subscription.oid == subscription.oid]
     apply = next((worker for worker in workers if worker.relation is None), None)
@@ -172,7 +173,7 @@ def _entry(launcher: Launcher, cursor: Any, subscription: Subscription) -> dict[
     }
 
 
-def _applied_lsn(cursor: Any, subscription: Subscription, apply: Worker | None) -> str | None:
+def _applied_lsn(cursor: CatalogCursor, subscription: Subscription, apply: Worker | None) -> str | None:
     """Up to where the publisher's log has been applied; where nobody streams, the origin knows."""
     if apply is not None and apply.progress is not None:
         return str(apply.progress.flushed)
@@ -195,7 +196,7 @@ def _to_do(subscription: Subscription, account: Account, state: str, *, left_out
     return [each.replace("{name}", quote_ident(subscription.name)) for each in found]
 
 
-def _columns(cursor: Any, subscription: Subscription) -> dict[str, Any]:
+def _columns(cursor: CatalogCursor, subscription: Subscription) -> dict[str, Any]:
     """The columns that are not as the publisher has them: of another type, or with rows that lack what is a default there."""
     listed = subscription_column.of_subscription(cursor, subscription.oid)
     titles = subscriptions.titles(cursor, subscription.database, {relation for relation, _ in listed})

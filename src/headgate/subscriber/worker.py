@@ -14,10 +14,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import database as databases
-from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation import Index, Relation
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication.subscription import Subscription
 from headgate.catalog.security import role as roles
@@ -44,6 +44,7 @@ from headgate.walreceiver.spool import Spool
 from headgate.walreceiver.waker import Waker
 
 if TYPE_CHECKING:
+    from headgate.catalog.cursor import CatalogCursor
     from headgate.subscriber.launcher import Launcher
 
 _log = logging.getLogger("headgate.subscriber")
@@ -124,52 +125,46 @@ class Worker:
         return InputSettings(text_column.TextSettings.of(self.settings), self._types.use())
 
     @property
-    def rows(self) -> Factory | None:
-        """Completes and checks rows of tables that need it; None in tests without commands."""
-        made = getattr(self.node, "applied_rows", None)
-        if made is None:
-            return None
+    def rows(self) -> Factory:
+        """Completes and checks rows of tables that need it."""
 
         def rows(transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> RowCompletion:
-            return cast("RowCompletion", made(transaction, self.subscription, relation, routed_from))
+            return self.node.applied_rows(transaction, self.subscription, relation, routed_from)
 
         return rows
 
     @property
-    def rights(self) -> Callable[[Any, Relation, set[str]], None] | None:
-        """Raises unless the subscription's owner may apply changes; None where nobody asks (a superuser's subscription, tests)."""
-        made = getattr(self.node, "applied_rights", None)
-        return None if made is None else lambda cursor, relation, ops: made(cursor, self.subscription, relation, ops)
+    def rights(self) -> Callable[[CatalogCursor, Relation, set[str]], None]:
+        """Raises unless the subscription's owner may apply changes."""
+        return lambda cursor, relation, ops: self.node.applied_rights(cursor, self.subscription, relation, ops)
 
     @property
-    def unique(self) -> Callable[[Any, Relation, Any], None] | None:
-        """Raises 23505 if a table has a key of a unique index twice; None in tests without commands."""
-        return getattr(self.node, "applied_unique", None)
+    def unique(self) -> Callable[[Transaction, Relation, Index], None]:
+        """Raises 23505 if a table has a key of a unique index twice."""
+        return self.node.applied_unique
 
     @property
     def difference(self) -> MadeDifference:
         """Makes the difference between a table and the publisher's."""
 
         def difference(transaction: Transaction, mapping: Mapping, remote: RemoteRelation, reader: PublisherConnection) -> FoundDifference:
-            return cast("FoundDifference", self.node.applied_difference(self.subscription, transaction, mapping, remote, reader))
+            return self.node.applied_difference(self.subscription, transaction, mapping, remote, reader)
 
         return difference
 
     @property
     def evolve(self) -> Evolve | None:
         """Has tables follow what the publisher told of their columns, if the subscription has schema_evolution; else None."""
-        made = getattr(self.node, "applied_evolution", None)
-        if made is None or self.subscription.schema_evolution == "none":
+        if self.subscription.schema_evolution == "none":
             return None
-        return lambda told: made(self.subscription, told, self.patience)
+        return lambda told: self.node.applied_evolution(self.subscription, told, self.patience)
 
     @property
     def make_tables(self) -> Callable[[], list[str]] | None:
         """Has published tables join the subscription, if it has create_tables; what was done, a line each."""
-        made = getattr(self.node, "applied_tables", None)
-        if made is None or not self.subscription.create_tables:
+        if not self.subscription.create_tables:
             return None
-        return lambda: cast("list[str]", made(self.subscription, self.patience))
+        return lambda: self.node.applied_tables(self.subscription, self.patience)
 
     def limits(self) -> Limits:
         """The settings of a stream."""
@@ -256,13 +251,11 @@ class Worker:
         self.waker.close()
 
     def _check_login(self) -> None:
-        made = getattr(self.node, "applied_rights", None)
-        if made is not None:
-            cursor = self.catalog.cursor()
-            try:
-                made(cursor, self.subscription, None, ())
-            finally:
-                cursor.close()
+        cursor = self.catalog.cursor()
+        try:
+            self.node.applied_rights(cursor, self.subscription, None, ())
+        finally:
+            cursor.close()
 
     def _failed(self, error: PostgresError) -> None:
         if error.severity is Severity.FATAL and error.sqlstate in ("57P01", "28000"):
@@ -282,7 +275,7 @@ class Worker:
         with contextlib.suppress(PostgresError):
             self.catalog.change(lambda cursor: self._record(cursor, sync=sync))
 
-    def _record(self, cursor: Any, *, sync: bool) -> None:
+    def _record(self, cursor: CatalogCursor, *, sync: bool) -> None:
         subscriptions.count_error(cursor, self.subscription.oid, sync=sync)
         now = subscriptions.find(cursor, self.subscription.oid)
         if now is not None and now.disable_on_error and now.enabled:
@@ -290,23 +283,21 @@ class Worker:
             _log.info('subscription "%s" has been disabled because of an error', now.name)
 
     def _enter(self) -> None:
-        activity = getattr(self.node, "activity", None)
-        if activity is not None:
-            self.backend = activity.enter("logical replication worker")
-            self.backend.database = self.subscription.database
-            if self.relation is None:
-                self.backend.wait = self.backend.at_rest = ("Activity", "LogicalApplyMain")
-            else:
-                self.backend.state = None
-            self.backend.role = self.subscription.owner
-            cursor = self.catalog.cursor()
-            try:
-                database, role = databases.find(cursor, self.subscription.database), roles.find(cursor, self.subscription.owner)
-            finally:
-                cursor.close()
-            self.backend.database_name = None if database is None else database.name
-            self.backend.role_name = None if role is None else role.name
-            self.backend.wake = self.waker.stop
+        self.backend = self.node.activity.enter("logical replication worker")
+        self.backend.database = self.subscription.database
+        if self.relation is None:
+            self.backend.wait = self.backend.at_rest = ("Activity", "LogicalApplyMain")
+        else:
+            self.backend.state = None
+        self.backend.role = self.subscription.owner
+        cursor = self.catalog.cursor()
+        try:
+            database, role = databases.find(cursor, self.subscription.database), roles.find(cursor, self.subscription.owner)
+        finally:
+            cursor.close()
+        self.backend.database_name = None if database is None else database.name
+        self.backend.role_name = None if role is None else role.name
+        self.backend.wake = self.waker.stop
 
     def _leave(self) -> None:
         if self.backend is not None:

@@ -75,10 +75,7 @@ class SubscriptionFunctions:
         """Sets the counters of a subscription (NULL: of all) to zero."""
         if subid == 0:
             raise PostgresError("22023", "invalid subscription OID 0")
-        launcher = self.node.launcher
-        reset = getattr(launcher, "reset_statistics", None)
-        if reset is not None:
-            reset(subid)
+        self.node.launcher.reset_statistics(subid)
 
     def resync(self, subscription: str | None, relation: str | None) -> None:
         """headgate.resync: a table is copied again; the copy takes the place of its rows in one commit."""

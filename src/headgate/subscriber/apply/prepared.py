@@ -21,7 +21,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -50,6 +50,7 @@ from headgate.walreceiver.segment import Segment, SegmentPiece
 
 if TYPE_CHECKING:
     from headgate.subscriber.apply.apply_worker import ApplyWorker
+    from headgate.subscriber.host import Host
 
 FOLDER = "pg_twophase"
 _HEADER = b"w" + bytes(24)
@@ -72,7 +73,7 @@ def all_prepared(cursor: Cursor) -> list[PreparedTransaction]:
     return [PreparedTransaction(*row) for row in found]
 
 
-def held(node: Any) -> int:
+def held(node: Host) -> int:
     """How many prepared transactions a node holds: those of its subscriptions and its own."""
     cursor = node.catalog.cursor()
     try:
@@ -90,14 +91,14 @@ def is_held(catalog: Catalog, gid: str) -> bool:
         cursor.close()
 
 
-def rollback_by_hand(node: Any, gid: str, database: int, user: int | None) -> None:
+def rollback_by_hand(node: Host, gid: str, database: int, user: int | None) -> None:
     """ROLLBACK PREPARED in a session, as for a subscription that is gone: nothing of the transaction stays."""
     _held(node.catalog, gid, database, user)
     node.catalog.change(lambda cursor: _forget(cursor, gid))
     _remove(node.data_dir / FOLDER, gid)
 
 
-def commit_by_hand(node: Any, gid: str, database: int, user: int | None) -> None:
+def commit_by_hand(node: Host, gid: str, database: int, user: int | None) -> None:
     """COMMIT PREPARED in a session: applies the transaction; how far the subscription has come stays as it is.
 
     `user`: the role that asks, None for a superuser. Its COMMIT PREPARED on the publisher is an error later, as in PostgreSQL.
@@ -106,7 +107,7 @@ def commit_by_hand(node: Any, gid: str, database: int, user: int | None) -> None
     gone = Subscription(subscription, database, "", owner, "", ())  # it may be; rows are completed as its owner
 
     def rows(transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> RowCompletion:
-        return cast("RowCompletion", node.applied_rows(transaction, gone, relation, routed_from))
+        return node.applied_rows(transaction, gone, relation, routed_from)
 
     types = KnownTypes(node.catalog, database)
     stream = AppliedStream(subscription, database, f"pg_{subscription}", everything=True)
@@ -115,8 +116,8 @@ def commit_by_hand(node: Any, gid: str, database: int, user: int | None) -> None
         stream,
         lambda: InputSettings(text_column.TextSettings.of(node.settings), types.use()),
         lambda: None,
-        rows=rows if hasattr(node, "applied_rows") else None,
-        unique=getattr(node, "applied_unique", None),
+        rows=rows,
+        unique=node.applied_unique,
     )
     segment = _load(node.data_dir / FOLDER, gid, m.CommitPrepared(INVALID, INVALID, now(), xid, gid))
     applier.finish(segment, lambda cursor: _forget(cursor, gid))

@@ -120,7 +120,7 @@ class InitialCopy:
 
     def _commit(self, transaction: Transaction, position: Lsn) -> None:
         for index in self.relation.indexes:
-            if index.unique and not index.plain and self.worker.unique is not None:
+            if index.unique and not index.plain:
                 self.worker.unique(transaction, self.relation, index)
         done = SubscriptionRel(self.worker.subscription.oid, self.relation.oid, "f", position)
         if not subscriptions.set_table(transaction.cursor, done):
@@ -145,8 +145,7 @@ class InitialCopy:
         """What rows are read into; the table is locked, and emptied where the copy takes the place of its rows."""
         check_kind(self.relation)
         local = self.relation
-        if (rights := self.worker.rights) is not None:
-            rights(transaction.cursor, local, {"I"})
+        self.worker.rights(transaction.cursor, local, {"I"})
         sources = map_columns(local, tuple(column.name for column in remote.columns))
         keys = {index.attnums for index in local.indexes if index.unique and index.plain}
         named = {column.name for column in remote.columns if column.key}
@@ -211,11 +210,11 @@ class InitialCopy:
     def checked(self, transaction: Transaction, target: CopyTarget, rows: pa.Table) -> pa.Table:
         """Rows with their defaults and generated columns; 23502, 23514."""
         factory = self.worker.rows
-        if factory is not None and target.completed:
+        if target.completed:
             rows = row_completion.complete_inserts(rows, target.local, target.sources, factory(transaction, target.local))
         else:
             target.refuse_nulls(rows)
-        if factory is not None and leaf_constraints.needed(transaction, target.local):
+        if leaf_constraints.needed(transaction, target.local):
             leaf_constraints.check_rows(rows, target.local, transaction, factory)
         if self.relation.parent:
             partitioned.refuse_rows_outside(Fence(transaction.cursor, self.relation), rows)
